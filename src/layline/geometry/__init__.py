@@ -1,0 +1,20 @@
+"""The mathematics of Constrained Proxies Learning, pure: torch in, torch out.
+
+One module per noun of the paper: layouts place the proxies, similarities compare, smoothings
+give the unimodal target, the divergence makes a loss of it, and a decoding makes a rank.
+"""
+
+from layline.geometry.decoding import DECODINGS
+from layline.geometry.layouts import LAYOUTS, Layout
+from layline.geometry.similarities import SIMILARITIES, Similarity
+from layline.geometry.smoothings import SMOOTHINGS, Smoothing
+
+__all__ = [
+    "DECODINGS",
+    "LAYOUTS",
+    "SIMILARITIES",
+    "SMOOTHINGS",
+    "Layout",
+    "Similarity",
+    "Smoothing",
+]

@@ -1,0 +1,48 @@
+r"""The two distributions of the method and the divergences that match them.
+
+.. math::
+    P_k(f)      &= \operatorname{softmax}_k\, \mathrm{sim}(f, p_k)         && \text{(1)} \\
+    Q_k(k^*)    &= \operatorname{softmax}_k\, \mathrm{sim}(p_{k^*}, p_k)   && \text{(2)} \\
+    L_\text{basic}(f, k^*)  &= D_\text{KL}[Q(k^*) \,\Vert\, P(f)]          && \text{(3)} \\
+    L_\text{unimodal}(k^*)  &= D_\text{KL}[U(k^*) \,\Vert\, Q(k^*)]        && \text{(11)}
+
+The paper prints a factor 1/K in (3), which would not be a divergence. We sum over the classes.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from layline.geometry.layouts.base import Layout
+from layline.geometry.similarities import Similarity
+
+
+def log_p(
+    layout: Layout, similarity: Similarity, features: Float[Tensor, "n d"]
+) -> Float[Tensor, "n K"]:
+    """Compare samples with proxies: log P, equation (1)."""
+    return torch.log_softmax(similarity(layout.measure(similarity.measure, features)), dim=-1)
+
+
+def log_q(layout: Layout, similarity: Similarity, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    """Compare proxies with proxies: the rows of log Q for these ranks, equation (2)."""
+    return torch.log_softmax(similarity(layout.measure_proxies(similarity.measure, ranks)), dim=-1)
+
+
+def kl(log_target: Float[Tensor, "n K"], log_probs: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
+    """Sum target · (log target − log probs) over the classes, row by row."""
+    return (log_target.exp() * (log_target - log_probs)).sum(dim=-1)
+
+
+def basic_loss(log_q: Float[Tensor, "n K"], log_p: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
+    """Pull P towards Q, equation (3).
+
+    Q is a target, not something to optimise: with gradient through it the proxies of the linear
+    layout collapse into one point, where both distributions are uniform and the loss is zero.
+    """
+    return kl(log_q.detach(), log_p)
+
+
+def unimodal_loss(log_u: Float[Tensor, "n K"], log_q: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
+    """Pull Q towards the unimodal U, equation (11). This is what moves free proxies into order."""
+    return kl(log_u, log_q)

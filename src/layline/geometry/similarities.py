@@ -1,0 +1,85 @@
+r"""Similarities of a feature to a proxy, elementwise in their squared distance or their cosine.
+
+.. math::
+    \mathrm{sim_E} &= -\log(1 + \lVert f - p_k \rVert^2) && \text{(5) Student-t} \\
+    \mathrm{sim_C} &= s \cdot \cos(f, p_k)               && \text{(6) cosine} \\
+    \mathrm{sim_E} &= -\lVert f - p_k \rVert             && \text{(21) negative Euclidean}
+
+A similarity never sees a proxy. It names what it needs in ``measure``, the layout measures that in
+its own way, and the similarity turns each number into a logit.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Measure = Literal["squared_distances", "cosines"]
+
+
+class Similarity(ABC):
+    """What turns a squared distance, or a cosine, into a logit."""
+
+    measure: ClassVar[Measure]
+
+    @abstractmethod
+    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+        """Turn what was measured into logits, element by element."""
+
+
+@dataclass(frozen=True)
+class StudentT(Similarity):
+    """Equation (5): heavy tails, so a far feature still feels every proxy a little."""
+
+    measure: ClassVar[Measure] = "squared_distances"
+
+    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+        """Compute −log(1 + D)."""
+        return -torch.log1p(measured)
+
+
+@dataclass(frozen=True)
+class Cosine(Similarity):
+    """Equation (6): only directions count.
+
+    Args:
+        scale: s, which stretches [−1, 1] to the range of logits. It must be above 1.
+    """
+
+    scale: float = 6.0
+    measure: ClassVar[Measure] = "cosines"
+
+    def __post_init__(self) -> None:
+        if not (self.scale > 1 and math.isfinite(self.scale)):
+            raise ValueError(
+                f"scale must be a finite number above 1, got {self.scale}: "
+                "cosines alone span too little for a softmax to tell classes apart"
+            )
+
+    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+        """Compute s·C."""
+        return self.scale * measured
+
+
+@dataclass(frozen=True)
+class NegativeEuclidean(Similarity):
+    """Equation (21): the plain distance, for comparison with Student-t."""
+
+    measure: ClassVar[Measure] = "squared_distances"
+
+    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+        """Compute −√D, with gradient 0 instead of infinity where D is 0."""
+        apart = measured > 0
+        return -measured.where(apart, 1.0).sqrt().where(apart, 0.0)
+
+
+SIMILARITIES: dict[str, Callable[..., Similarity]] = {
+    "student-t": StudentT,
+    "cosine": Cosine,
+    "negative-euclidean": NegativeEuclidean,
+}

@@ -1,0 +1,127 @@
+"""The ordinal methods by name. To add one: write its file, and one line in ``HEADS``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from layline.heads.base import OrdinalHead
+from layline.heads.classification import Classification
+from layline.heads.constrained_proxies import ConstrainedProxies
+from layline.registry import find
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """An entry of the registry.
+
+    Attributes:
+        build: Makes the head from ``num_classes``, ``dim`` and the method's own options.
+        family: What kind of method it is.
+        summary: What it is, in one line.
+        reference: Where it comes from, with the year.
+    """
+
+    build: Callable[..., OrdinalHead]
+    family: str
+    summary: str
+    reference: str
+
+
+_CPL = "Wang et al., Constrained Proxies Learning, AAAI 2023"
+_OURS = "Layline, after Wang et al., AAAI 2023"
+
+
+def _proxies(family: str, summary: str, reference: str = _CPL, /, **composition: Any) -> HeadSpec:
+    return HeadSpec(partial(ConstrainedProxies, **composition), family, summary, reference)
+
+
+def _soft(smoothing: str, similarity: str, summary: str) -> HeadSpec:
+    return _proxies(
+        "soft layout", summary, layout="free", similarity=similarity, smoothing=smoothing
+    )
+
+
+HEADS: dict[str, HeadSpec] = {
+    "hard-linear": _proxies(
+        "hard layout",
+        "proxies on a straight line, Student-t similarity",
+        layout="linear",
+        similarity="student-t",
+    ),
+    "hard-semicircular": _proxies(
+        "hard layout",
+        "proxies on half a circle, cosine similarity",
+        layout="semicircular",
+        similarity="cosine",
+    ),
+    "elastic-linear": _proxies(
+        "elastic layout",
+        "a straight line with learned spacing",
+        _OURS,
+        layout="elastic-linear",
+        similarity="student-t",
+    ),
+    "elastic-semicircular": _proxies(
+        "elastic layout",
+        "half a circle with learned spacing",
+        _OURS,
+        layout="elastic-semicircular",
+        similarity="cosine",
+    ),
+    "soft-poisson": _soft("poisson", "student-t", "free proxies held to a Poisson shape"),
+    "soft-binomial": _soft("binomial", "student-t", "free proxies held to a Binomial shape"),
+    "soft-exponential": _soft(
+        "exponential", "student-t", "free proxies held to an exponential shape"
+    ),
+    "soft-triangular": _soft("triangular", "student-t", "free proxies held to a triangular shape"),
+    "soft-poisson-cosine": _soft("poisson", "cosine", "soft-poisson, by cosine"),
+    "soft-binomial-cosine": _soft("binomial", "cosine", "soft-binomial, by cosine"),
+    "soft-exponential-cosine": _soft("exponential", "cosine", "soft-exponential, by cosine"),
+    "soft-triangular-cosine": _soft("triangular", "cosine", "soft-triangular, by cosine"),
+    "unconstrained": _proxies(
+        "no layout",
+        "free proxies, cross entropy, Student-t similarity",
+        layout="free",
+        similarity="student-t",
+        target="onehot",
+    ),
+    "unconstrained-cosine": _proxies(
+        "no layout",
+        "free proxies, cross entropy, cosine similarity",
+        layout="free",
+        similarity="cosine",
+        target="onehot",
+    ),
+    "classification": HeadSpec(
+        Classification, "baseline", "a linear layer and cross entropy", "the usual baseline"
+    ),
+}
+
+
+def names() -> tuple[str, ...]:
+    """List the registered methods."""
+    return tuple(HEADS)
+
+
+def create(name: str, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
+    """Make a head by name.
+
+    Args:
+        name: One of :func:`names`.
+        num_classes: K.
+        dim: Dimension d of the features.
+        **options: The method's own options, such as ``alpha`` or ``norm``.
+    """
+    return find("method", name, HEADS).build(num_classes, dim, **options)
+
+
+__all__ = [
+    "HEADS",
+    "Classification",
+    "ConstrainedProxies",
+    "HeadSpec",
+    "OrdinalHead",
+    "create",
+    "names",
+]

@@ -1,0 +1,168 @@
+"""The contract of a head: what turns features into a loss, probabilities and ranks."""
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from layline.geometry.decoding import DECODINGS
+from layline.registry import check_known
+
+
+class OrdinalHead(nn.Module, ABC):
+    """An ordinal method on top of features.
+
+    A subclass says how a feature becomes log probabilities, and what each sample's loss is. This
+    class checks the input, and computes in single precision or better whatever autocast says:
+    probabilities of many classes do not survive in half precision. Results have the precision of
+    the module's parameters, float32 if those are in half.
+
+    Values are checked where it is free, on the CPU; on an accelerator only shapes are, so that no
+    step waits for the device.
+
+    Args:
+        num_classes: K, at least 2.
+        dim: Dimension d of the features.
+    """
+
+    def __init__(self, num_classes: int, dim: int) -> None:
+        super().__init__()
+        if num_classes < 2:
+            raise ValueError(
+                f"num_classes must be at least 2, got {num_classes}: one class needs no classifier"
+            )
+        if dim < 1:
+            raise ValueError(f"dim must be at least 1, got {dim}: it is the length of a feature")
+        self.num_classes = num_classes
+        self.dim = dim
+
+    @abstractmethod
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Turn checked features into log probabilities."""
+
+    @abstractmethod
+    def _losses(
+        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
+        """Compute the loss of each sample."""
+
+    def _mode(self, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Find the most probable rank. A head that knows a shorter way refines this."""
+        return DECODINGS["mode"](self._log_probs(features))
+
+    @final
+    def loss(
+        self,
+        features: Float[Tensor, "n d"],
+        ranks: Int[Tensor, " n"],
+        sample_weight: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """Average the samples' losses over the batch.
+
+        Args:
+            features: One row per sample.
+            ranks: The labels as integers, 0 for the lowest class, K − 1 for the highest.
+            sample_weight: Non-negative weights; the average is then Σ w·loss / Σ w.
+        """
+        features = self._checked_features(features)
+        ranks = self._checked_ranks(ranks, len(features))
+        with torch.autocast(features.device.type, enabled=False):
+            losses = self._losses(features, ranks)
+        if sample_weight is None:
+            return losses.mean()
+        weights = self._checked_weights(sample_weight, losses)
+        return (weights * losses).sum() / weights.sum()
+
+    @final
+    def log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Give the log probability of every rank."""
+        features = self._checked_features(features)
+        with torch.autocast(features.device.type, enabled=False):
+            return self._log_probs(features)
+
+    @final
+    def predict_proba(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Give the probability of every rank; each row sums to one."""
+        return self.log_probs(features).exp()
+
+    @final
+    def predict(self, features: Float[Tensor, "n d"], decode: str = "mode") -> Int[Tensor, " n"]:
+        """Choose one rank for each sample.
+
+        Args:
+            features: One row per sample.
+            decode: ``"mode"`` (the paper's, most accurate), ``"median"`` (least absolute error)
+                or ``"mean"`` (least squared error).
+        """
+        check_known("decode", decode, DECODINGS)
+        if decode != "mode":
+            return DECODINGS[decode](self.predict_proba(features))
+        features = self._checked_features(features)
+        with torch.autocast(features.device.type, enabled=False):
+            return self._mode(features)
+
+    def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Give the log probabilities, so that a head can end any ``nn.Sequential``."""
+        return self.log_probs(features)
+
+    def _checked_features(self, features: Tensor) -> Tensor:
+        if features.ndim != 2 or features.shape[1] != self.dim:
+            raise ValueError(
+                f"features must have the shape (n, {self.dim}), got {tuple(features.shape)}: "
+                f"this head was made with dim={self.dim}"
+            )
+        parameter = next(self.parameters())
+        if features.device != parameter.device:
+            raise ValueError(
+                f"features must be on the head's device {parameter.device}, "
+                f"got {features.device}: move one of them with .to(…)"
+            )
+        return features.to(torch.promote_types(parameter.dtype, torch.float32))
+
+    def _checked_ranks(self, ranks: Tensor, samples: int) -> Tensor:
+        if samples == 0:
+            raise ValueError("features must hold at least one sample, got none")
+        if ranks.shape != (samples,):
+            raise ValueError(
+                f"ranks must have the shape ({samples},), got {tuple(ranks.shape)}: "
+                "one rank for each row of features"
+            )
+        if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
+            raise ValueError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
+        if _values_are_free(ranks):
+            outside = (ranks < 0) | (ranks >= self.num_classes)
+            if outside.any():
+                raise ValueError(
+                    f"ranks must be in 0…{self.num_classes - 1}, "
+                    f"got {int(ranks[outside][0])}: this head was made for "
+                    f"num_classes={self.num_classes}"
+                )
+        return ranks.long()
+
+    def _checked_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
+        if sample_weight.shape != losses.shape:
+            raise ValueError(
+                f"sample_weight must have the shape {tuple(losses.shape)}, "
+                f"got {tuple(sample_weight.shape)}: one weight for each row of features"
+            )
+        if _values_are_free(sample_weight):
+            wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
+            if wrong.any():
+                raise ValueError(
+                    "sample_weight must be finite and not negative, "
+                    f"got {float(sample_weight[wrong][0])}"
+                )
+            if not sample_weight.any():
+                raise ValueError("sample_weight must not be zero throughout: nothing is left")
+        return sample_weight.to(losses.dtype)
+
+    def extra_repr(self) -> str:
+        """Show the sizes when the module is printed."""
+        return f"num_classes={self.num_classes}, dim={self.dim}"
+
+
+def _values_are_free(tensor: Tensor) -> bool:
+    """Tell whether looking at values costs no synchronisation and breaks no compiled graph."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -1,2 +1,48 @@
-"""Layline: deep ordinal classification by controlling where the classes lie."""
+"""Layline: deep ordinal classification by controlling where the classes lie.
+
+``layline.heads`` has the methods as PyTorch modules, ``OrdinalClassifier`` is the scikit-learn
+estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from layline import geometry, heads
+from layline.heads import ConstrainedProxies, OrdinalHead, create, names
+
+if TYPE_CHECKING:
+    from layline import metrics
+    from layline.estimator import OrdinalClassifier, negative_mae
+
 __version__ = "0.1.0"
+
+# Loaded when first asked for: they bring scikit-learn, which a PyTorch loop need not wait for.
+_LATER = {
+    "OrdinalClassifier": "layline.estimator",
+    "negative_mae": "layline.estimator",
+    "metrics": "layline.metrics",
+}
+
+__all__ = [
+    "ConstrainedProxies",
+    "OrdinalClassifier",
+    "OrdinalHead",
+    "__version__",
+    "create",
+    "geometry",
+    "heads",
+    "metrics",
+    "names",
+    "negative_mae",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'layline' has no attribute {name!r}")
+    module = import_module(_LATER[name])
+    return module if module.__name__ == f"layline.{name}" else getattr(module, name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

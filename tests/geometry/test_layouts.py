@@ -114,7 +114,7 @@ def test_elastic_starts_even(elastic, even, num_classes):
 
 @pytest.mark.parametrize("num_classes", SIZES)
 def test_elastic_positions_increase_from_zero_to_the_span_for_any_weights(num_classes):
-    spacing = Elastic(num_classes).double()
+    spacing = Elastic(num_classes, stiffness=0.1).double()
     torch.nn.init.normal_(spacing.weights, std=3)
     positions = spacing.positions(torch.tensor(5.0).double())
     assert positions[0] == 0
@@ -163,4 +163,4 @@ def test_half_way_on_the_line_goes_to_the_lower_rank(build):
     nearest = layout.nearest("squared_distances", where[:, None] * direction)
     assert nearest.tolist() == [0, 0, 1, 2, 3, 4]
     assert Even(3).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
-    assert Elastic(3).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
+    assert Elastic(3, 0.1).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]

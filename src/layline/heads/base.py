@@ -1,7 +1,8 @@
 """The contract of a head: what turns features into a loss, probabilities and ranks."""
 
 from abc import ABC, abstractmethod
-from typing import final
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
@@ -68,7 +69,7 @@ class OrdinalHead(nn.Module, ABC):
         """
         features = self._checked_features(features)
         ranks = self._checked_ranks(ranks, len(features))
-        with torch.autocast(features.device.type, enabled=False):
+        with _in_full_precision(features.device):
             losses = self._losses(features, ranks)
         if sample_weight is None:
             return losses.mean()
@@ -79,7 +80,7 @@ class OrdinalHead(nn.Module, ABC):
     def log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Give the log probability of every rank."""
         features = self._checked_features(features)
-        with torch.autocast(features.device.type, enabled=False):
+        with _in_full_precision(features.device):
             return self._log_probs(features)
 
     @final
@@ -100,7 +101,7 @@ class OrdinalHead(nn.Module, ABC):
         if decode != "mode":
             return DECODINGS[decode](self.predict_proba(features))
         features = self._checked_features(features)
-        with torch.autocast(features.device.type, enabled=False):
+        with _in_full_precision(features.device):
             return self._mode(features)
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
@@ -161,6 +162,13 @@ class OrdinalHead(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
         return f"num_classes={self.num_classes}, dim={self.dim}"
+
+
+def _in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Suspend autocast, where the device knows it."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def _values_are_free(tensor: Tensor) -> bool:

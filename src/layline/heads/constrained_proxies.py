@@ -8,7 +8,8 @@ r"""Constrained Proxies Learning: a composition of a layout, a similarity and a 
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import partial, reduce
+from operator import add
 from typing import Any, Literal
 
 import torch
@@ -123,24 +124,27 @@ class ConstrainedProxies(OrdinalHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
+        terms: list[Tensor] = []
         log_p = self._log_probs(features)
-        if self.target == "onehot" and self.smoothing is None:
-            return F.nll_loss(log_p, ranks, reduction="none")
-
-        rows, of_sample = self._rows(ranks)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.smoothing is not None):
-            log_q = self._log_q(rows)
         if self.target == "onehot":
-            basic = F.nll_loss(log_p, ranks, reduction="none")
-        else:
-            basic = divergence.basic_loss(log_q[of_sample], log_p)
-        if self.smoothing is None:
-            return basic
-
-        make_u = partial(self.smoothing.log_u, num_classes=self.num_classes)
-        unimodal = divergence.unimodal_loss(self._u.rows(make_u, rows, log_q.dtype), log_q)
-        over_classes = self.unimodal_over == "classes"
-        return basic + self.alpha * (unimodal.mean() if over_classes else unimodal[of_sample])
+            terms.append(F.nll_loss(log_p, ranks, reduction="none"))
+        if self.target == "proxies" or self.smoothing is not None:
+            rows, of_sample = self._rows(ranks)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.smoothing is not None):
+                log_q = self._log_q(rows)
+            if self.target == "proxies":
+                terms.append(divergence.basic_loss(log_q[of_sample], log_p))
+            if self.smoothing is not None:
+                log_u = self._log_u(self.smoothing, rows, log_q.dtype)
+                unimodal = divergence.unimodal_loss(log_u, log_q)
+                over_classes = self.unimodal_over == "classes"
+                terms.append(
+                    self.alpha * (unimodal.mean() if over_classes else unimodal[of_sample])
+                )
+        tension = self.layout.tension()
+        if tension is not None:
+            terms.append(tension)
+        return reduce(add, terms)
 
     def _rows(self, ranks: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Tensor | slice]:
         """Choose which rows of Q and U to make, and which of them belongs to each sample.
@@ -159,6 +163,12 @@ class ConstrainedProxies(OrdinalHead):
             return make(ranks)
         dtype = torch.promote_types(self.layout.vectors.dtype, torch.float32)
         return self._q.rows(make, ranks, dtype)
+
+    def _log_u(
+        self, smoothing: Smoothing, ranks: Int[Tensor, " m"], dtype: torch.dtype
+    ) -> Float[Tensor, "m K"]:
+        make = partial(smoothing.log_u, num_classes=self.num_classes)
+        return self._u.rows(make, ranks, dtype)
 
 
 def _share_out(

@@ -17,9 +17,11 @@ def linear(num_classes: int, dim: int, *, norm: float | None = None) -> Linear:
     return Linear(num_classes, dim, Even(num_classes), norm)
 
 
-def elastic_linear(num_classes: int, dim: int, *, norm: float | None = None) -> Linear:
+def elastic_linear(
+    num_classes: int, dim: int, *, norm: float | None = None, stiffness: float = 0.1
+) -> Linear:
     """Put the proxies on a line, in learned steps."""
-    return Linear(num_classes, dim, Elastic(num_classes), norm)
+    return Linear(num_classes, dim, Elastic(num_classes, stiffness), norm)
 
 
 def semicircular(num_classes: int, dim: int) -> Semicircular:
@@ -27,9 +29,9 @@ def semicircular(num_classes: int, dim: int) -> Semicircular:
     return Semicircular(num_classes, dim, Even(num_classes))
 
 
-def elastic_semicircular(num_classes: int, dim: int) -> Semicircular:
+def elastic_semicircular(num_classes: int, dim: int, *, stiffness: float = 0.3) -> Semicircular:
     """Put the proxies on half a circle, in learned steps."""
-    return Semicircular(num_classes, dim, Elastic(num_classes))
+    return Semicircular(num_classes, dim, Elastic(num_classes, stiffness))
 
 
 LAYOUTS: dict[str, Callable[..., Layout]] = {

@@ -62,6 +62,10 @@ class Layout(nn.Module, ABC):
     def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """Find the most similar proxy of each feature, equation (4)."""
 
+    @abstractmethod
+    def tension(self) -> Float[Tensor, ""] | None:
+        """Give what the layout itself adds to the loss, or None if it adds nothing."""
+
     def measure(self, measure: Measure, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Measure features against proxies, in the way that a similarity asks for."""
         return self.cosines(features) if measure == "cosines" else self.squared_distances(features)

@@ -56,3 +56,6 @@ class Free(Layout):
         """Search all proxies."""
         measured = self.measure(measure, features)
         return decoding.mode(measured if measure == "cosines" else -measured)
+
+    def tension(self) -> None:
+        """Add nothing: free proxies owe nothing to their layout."""

@@ -86,6 +86,10 @@ class Linear(Layout):
         direction, span = self._line()
         return self.spacing.nearest(features @ direction, span)
 
+    def tension(self) -> Float[Tensor, ""] | None:
+        """Pay for an uneven spacing."""
+        return self.spacing.tension()
+
     def _line(self) -> tuple[Float[Tensor, " d"], Float[Tensor, ""]]:
         """Give the direction u and the span t_{K−1}."""
         v0 = self._full_vectors()

@@ -103,6 +103,10 @@ class Semicircular(Layout):
         end = (x < 0) * math.pi
         return self.spacing.nearest(torch.atan2(y, x).where(y > 0, end), self._span())
 
+    def tension(self) -> Float[Tensor, ""] | None:
+        """Pay for an uneven spacing."""
+        return self.spacing.tension()
+
     def _basis(self) -> Float[Tensor, "2 d"]:
         return orthonormal_pair(self._full_vectors())
 

@@ -5,9 +5,16 @@ r"""Spacing: where on a line or an arc the proxies stand, as increasing position
     t_k &= T \sum_{j < k} \operatorname{softmax}_j(w)          && \text{elastic: learned}
 
 T is the whole span. Ranks say nothing about how far apart two classes are; the elastic spacing
-learns it, keeps the order, and starts even (w = 0).
+learns it, keeps the order, and starts even (w = 0). It pays for every step that it takes away from
+even, as a spring does, with its stiffness times
+
+.. math:: D_\text{KL}[\text{uniform} \,\Vert\, \operatorname{softmax}(w)]
+
+Without it neighbouring proxies run into each other: two classes at one place cost no basic loss,
+since Q then does not tell them apart either.
 """
 
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -36,6 +43,10 @@ class Spacing(nn.Module, ABC):
     def nearest(self, where: Float[Tensor, " n"], span: Float[Tensor, ""]) -> Int[Tensor, " n"]:
         """Find the rank of the nearest position; half-way goes to the lower rank."""
 
+    @abstractmethod
+    def tension(self) -> Float[Tensor, ""] | None:
+        """Give what the spacing adds to the loss, or None if it has nothing to learn."""
+
 
 class Even(Spacing):
     """Equal steps. The nearest position is found by rounding, whatever K."""
@@ -53,14 +64,25 @@ class Even(Spacing):
         steps = torch.ceil(where / span * last - 0.5)
         return steps.nan_to_num(nan=0.0).clamp(0, last).long()
 
+    def tension(self) -> None:
+        """Add nothing."""
+
 
 class Elastic(Spacing):
-    """Learned steps: shares of the span, positive because they come from a softmax."""
+    """Learned steps: shares of the span, positive because they come from a softmax.
+
+    Args:
+        num_classes: K.
+        stiffness: How much uneven steps cost.
+    """
 
     learned = True
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, num_classes: int, stiffness: float) -> None:
         super().__init__(num_classes)
+        if not (stiffness >= 0 and math.isfinite(stiffness)):
+            raise ValueError(f"stiffness must be a finite number, at least 0, got {stiffness}")
+        self.stiffness = stiffness
         self.weights = nn.Parameter(torch.zeros(num_classes - 1))
 
     def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
@@ -73,3 +95,9 @@ class Elastic(Spacing):
         positions = self.positions(span)
         midpoints = (positions[1:] + positions[:-1]) / 2
         return torch.searchsorted(midpoints, where.contiguous())
+
+    def tension(self) -> Float[Tensor, ""]:
+        """Compute the divergence of the steps from even ones, times the stiffness."""
+        weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
+        log_shares = torch.log_softmax(weights, dim=0)
+        return -self.stiffness * (log_shares.mean() + math.log(self.num_classes - 1))

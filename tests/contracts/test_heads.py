@@ -1,0 +1,287 @@
+"""What is true of every head in the registry."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+from layline.geometry.decoding import DECODINGS
+from layline.heads import HEADS, create, names
+
+EVERY = pytest.mark.parametrize("name", names())
+
+
+def batch(num_classes, dim, n=40, dtype=torch.float32):
+    ranks = torch.arange(n) % num_classes
+    return torch.randn(n, dim, dtype=dtype, requires_grad=True), ranks
+
+
+def assert_trains(head, features, ranks):
+    """One backward pass gives a finite loss and finite gradients everywhere."""
+    head.zero_grad()
+    features = features.detach().requires_grad_()
+    loss = head.loss(features, ranks)
+    loss.backward()
+    assert loss.isfinite()
+    assert features.grad.isfinite().all()
+    for parameter in head.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+@EVERY
+def test_the_entry_says_what_it_is(name):
+    spec = HEADS[name]
+    assert spec.summary
+    assert spec.reference
+    assert spec.family
+
+
+@EVERY
+@pytest.mark.parametrize("num_classes", [2, 3, 8, 101])
+def test_probabilities_are_a_distribution(name, num_classes):
+    head = create(name, num_classes, 16).double()
+    features, _ = batch(num_classes, 16, dtype=torch.float64)
+    probs = head.predict_proba(features)
+    assert probs.shape == (40, num_classes)
+    assert (probs >= 0).all()
+    torch.testing.assert_close(probs.sum(dim=-1), torch.ones(40).double(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(head.log_probs(features).exp(), probs)
+    torch.testing.assert_close(head(features), head.log_probs(features))
+
+
+@EVERY
+@pytest.mark.parametrize("num_classes", [2, 3, 8, 101])
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_the_mode_is_the_arg_max_of_the_probabilities(name, num_classes, spread):
+    head = create(name, num_classes, 16).double()
+    features = spread * torch.randn(500, 16).double()
+    if hasattr(head, "proxies"):
+        features = features + head.proxies()[torch.randint(num_classes, (500,))]
+    assert torch.equal(head.predict(features), head.predict_proba(features).argmax(dim=-1))
+
+
+@EVERY
+@pytest.mark.parametrize("decode", DECODINGS)
+def test_every_decoding_is_that_of_the_probabilities(name, decode):
+    head = create(name, 7, 16).double()
+    features, _ = batch(7, 16, dtype=torch.float64)
+    ranks = head.predict(features, decode=decode)
+    assert ranks.dtype == torch.int64
+    assert torch.equal(ranks, DECODINGS[decode](head.predict_proba(features)))
+
+
+@EVERY
+@pytest.mark.parametrize("num_classes", [2, 1000])
+def test_few_and_many_classes_train(name, num_classes):
+    assert_trains(create(name, num_classes, 32), *batch(num_classes, 32))
+
+
+@EVERY
+@pytest.mark.parametrize("place", ["proxy", "zero", "1e4", "1e-20"])
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bfloat16"])
+def test_loss_and_gradients_are_finite_in_extreme_places(name, place, autocast):
+    head = create(name, 8, 32)
+    features, ranks = batch(8, 32)
+    if place == "zero":
+        features = torch.zeros_like(features)
+    elif place != "proxy":
+        features = float(place) * features.detach()
+    elif hasattr(head, "proxies"):
+        features = head.proxies().detach()[ranks]
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        features = features.bfloat16() if autocast else features
+        assert_trains(head, features, ranks)
+        probs = head.predict_proba(features)
+        assert probs.dtype == torch.float32
+        torch.testing.assert_close(probs.sum(dim=-1), torch.ones(40), rtol=0, atol=1e-5)
+        # far away many classes tie to the last digit; the choice is then one of the tied
+        chosen = probs.gather(1, head.predict(features)[:, None])[:, 0]
+        torch.testing.assert_close(chosen, probs.max(dim=-1).values, rtol=1e-4, atol=0)
+
+
+@EVERY
+def test_a_feature_at_its_own_proxy_has_no_basic_loss_to_pay(name):
+    head = create(name, 8, 32).double()
+    if not hasattr(head, "proxies") or head.target == "onehot":
+        return
+    head.smoothing = None
+    ranks = torch.arange(8)
+    assert head.loss(head.proxies(), ranks).item() == pytest.approx(0, abs=1e-12)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_results_have_the_precision_of_the_module(name, dtype):
+    head = create(name, 5, 8).to(dtype)
+    features, ranks = batch(5, 8)
+    assert head.loss(features, ranks).dtype == dtype
+    assert head.predict_proba(features).dtype == dtype
+
+
+@EVERY
+def test_a_module_in_half_precision_computes_in_single(name):
+    head = create(name, 5, 8).bfloat16()
+    features, ranks = batch(5, 8, dtype=torch.bfloat16)
+    assert head.loss(features, ranks).dtype == torch.float32
+    assert head.predict_proba(features).dtype == torch.float32
+    assert_trains(head, features, ranks)
+
+
+@EVERY
+def test_going_to_single_precision_and_back_costs_no_digits_of_the_constants(name):
+    head = create(name, 5, 8).double()
+    features, ranks = batch(5, 8, dtype=torch.float64)
+    with torch.no_grad():  # parameters that float32 holds exactly
+        for parameter in head.parameters():
+            parameter.copy_(parameter.float())
+    before = head.loss(features, ranks)
+    head.float().loss(features.float(), ranks)
+    assert head.double().loss(features, ranks).item() == before.item()
+
+
+@EVERY
+def test_everything_follows_the_module_to_its_device(name):
+    """The meta device stands in for an accelerator: a tensor left behind would be an error."""
+    head = create(name, 5, 8).to("meta")
+    features, ranks = torch.empty(6, 8, device="meta"), torch.zeros(6, dtype=int, device="meta")
+    assert head.loss(features, ranks).device.type == "meta"
+    assert head.predict_proba(features).device.type == "meta"
+    assert head.predict(features).device.type == "meta"
+    with pytest.raises(ValueError, match="features must be on the head's device meta, got cpu"):
+        head.loss(torch.zeros(6, 8), ranks)
+
+
+@EVERY
+def test_state_dict_round_trip(name):
+    features, ranks = batch(6, 8)
+    head, other = create(name, 6, 8), create(name, 6, 8)
+    file = io.BytesIO()
+    torch.save(head.state_dict(), file)
+    file.seek(0)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(head.predict_proba(features), other.predict_proba(features))
+    assert head.loss(features, ranks).item() == other.loss(features, ranks).item()
+
+
+@EVERY
+def test_copies_and_pickles_are_whole_and_independent(name):
+    features, ranks = batch(6, 8)
+    head = create(name, 6, 8)
+    loss = head.loss(features, ranks).item()  # constants are made by now
+    for other in (copy.deepcopy(head), pickle.loads(pickle.dumps(head))):
+        assert other.loss(features, ranks).item() == loss
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.add_(1)
+        assert head.loss(features, ranks).item() == loss
+
+
+@EVERY
+def test_loss_in_inference_mode_does_not_spoil_training_after_it(name):
+    head = create(name, 6, 8)
+    features, ranks = batch(6, 8)
+    with torch.inference_mode():
+        head.loss(features, ranks)
+    assert_trains(head, features, ranks)
+
+
+@EVERY
+def test_integer_weights_count_as_repetitions(name):
+    head = create(name, 5, 8).double()
+    features, ranks = batch(5, 8, n=10, dtype=torch.float64)
+    weights = torch.tensor([0, 1, 2, 3, 1, 1, 0, 2, 1, 4])
+    repeated = head.loss(features.repeat_interleave(weights, 0), ranks.repeat_interleave(weights))
+    weighted = head.loss(features, ranks, sample_weight=weights)
+    torch.testing.assert_close(weighted, repeated, rtol=1e-12, atol=1e-12)
+
+
+@EVERY
+def test_the_order_of_the_batch_does_not_matter(name):
+    head = create(name, 5, 8).double()
+    features, ranks = batch(5, 8, dtype=torch.float64)
+    order = torch.randperm(len(ranks))
+    torch.testing.assert_close(head.loss(features, ranks), head.loss(features[order], ranks[order]))
+
+
+@EVERY
+@pytest.mark.parametrize("size", [3, 40])  # fewer samples than classes, and more
+def test_rows_made_for_a_batch_do_not_depend_on_its_size(name, size):
+    head = create(name, 9, 8).double()
+    features, ranks = batch(9, 8, n=size, dtype=torch.float64)
+    each = torch.stack([head.loss(f[None], r[None]) for f, r in zip(features, ranks, strict=True)])
+    torch.testing.assert_close(head.loss(features, ranks), each.mean())
+
+
+@EVERY
+def test_learns_a_separable_problem(name):
+    """Five bands of one number, through a small network."""
+    num_classes = 5
+    x = torch.rand(400, 3)
+    ranks = (x[:, 0] * num_classes).long()
+    x = x - 0.15 / num_classes * torch.sign(x[:, :1] * num_classes % 1 - 0.5)  # a gap between bands
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
+        torch.nn.Linear(64, 16),
+    )  # fmt: skip
+    head = create(name, num_classes, 16)
+    rates = [{"params": net.parameters(), "lr": 3e-3}, {"params": head.parameters(), "lr": 1e-2}]
+    optimiser = torch.optim.AdamW(rates)
+    for _ in range(500):
+        optimiser.zero_grad()
+        head.loss(net(x), ranks).backward()
+        optimiser.step()
+    accuracy = (head.predict(net(x)) == ranks).float().mean()
+    assert accuracy > 0.95
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
+        ({"num_classes": 0}, "num_classes must be at least 2, got 0"),
+        ({"dim": 0}, "dim must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_size_is_named_with_its_value(name, change, message):
+    with pytest.raises(ValueError, match=message):
+        create(name, **{"num_classes": 5, "dim": 8, **change})
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ranks": torch.tensor([0, 5, 1])}, r"ranks must be in 0…4, got 5"),
+        ({"ranks": torch.tensor([0, -1, 1])}, r"ranks must be in 0…4, got -1"),
+        ({"ranks": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
+        ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
+        ({"ranks": torch.tensor([[0], [1], [1]])}, r"ranks must have the shape \(3,\), got \(3, 1"),
+        ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
+        ({"features": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
+        ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
+        ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
+        ({"sample_weight": torch.tensor([1, -2.0, 1])}, r"finite and not negative, got -2.0"),
+        ({"sample_weight": torch.tensor([1, torch.nan, 1])}, r"finite and not negative, got nan"),
+        ({"sample_weight": torch.zeros(3)}, "sample_weight must not be zero throughout"),
+    ],
+)  # fmt: skip
+def test_a_wrong_batch_is_named_with_its_value(name, change, message):
+    arguments = {"features": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
+    with pytest.raises(ValueError, match=message):
+        create(name, 5, 8).loss(**arguments)
+
+
+@EVERY
+def test_an_unknown_decoding_is_answered_with_the_nearest(name):
+    with pytest.raises(ValueError, match=r"decode must be .* got 'meen': did you mean mean"):
+        create(name, 5, 8).predict(torch.zeros(2, 8), decode="meen")
+
+
+@EVERY
+def test_no_samples_are_no_predictions(name):
+    head = create(name, 5, 8)
+    assert head.predict(torch.zeros(0, 8)).shape == (0,)
+    assert head.predict_proba(torch.zeros(0, 8)).shape == (0, 5)

@@ -1,0 +1,68 @@
+"""What keeps the proxies apart: Q is a target, not something to optimise; springs are springs."""
+
+import pytest
+import torch
+from torch import nn
+
+from layline.geometry import divergence
+from layline.heads import create
+
+NUM_CLASSES = 5
+
+
+def overlapping_bands():
+    """Five classes that overlap a little along one input."""
+    x = torch.rand(400, 3)
+    noisy = (x[:, 0] + 0.06 * torch.randn(400)).clamp(0, 0.999)
+    return x, (noisy * NUM_CLASSES).long()
+
+
+def train(head, loss_of, steps=600):
+    """Train a small network and the head; give back the accuracy on the training samples."""
+    x, ranks = overlapping_bands()
+    net = nn.Sequential(nn.Linear(3, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+    rates = [{"params": net.parameters(), "lr": 3e-3}, {"params": head.parameters(), "lr": 1e-2}]
+    optimiser = torch.optim.AdamW(rates)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss_of(head, net(x), ranks).backward()
+        optimiser.step()
+    return (head.predict(net(x)) == ranks).double().mean().item()
+
+
+def loss_with_gradient_through_q(head, features, ranks):
+    log_p = divergence.log_p(head.layout, head.similarity, features)
+    log_q = divergence.log_q(head.layout, head.similarity, ranks)
+    return divergence.kl(log_q, log_p).mean()
+
+
+def ours(head, features, ranks):
+    return head.loss(features, ranks)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_hard_linear_collapses_with_gradient_through_q_and_ours_does_not(seed):
+    left = {}
+    for loss_of in (loss_with_gradient_through_q, ours):
+        torch.manual_seed(seed)
+        head = create("hard-linear", NUM_CLASSES, 8)
+        start = head.layout.vectors.norm().item()
+        accuracy = train(head, loss_of)
+        left[loss_of] = head.layout.vectors.norm().item() / start
+    assert left[loss_with_gradient_through_q] < 0.15
+    assert left[ours] > 0.7
+    assert accuracy > 0.75
+
+
+@pytest.mark.parametrize("name", ["elastic-linear", "elastic-semicircular"])
+def test_elastic_neighbours_run_into_each_other_only_without_a_spring(name):
+    """The classes are equally far apart here, so the steps should stay roughly even."""
+    smallest = {}
+    for spring, options in {"without": {"stiffness": 0.0}, "with": {}}.items():
+        torch.manual_seed(0)
+        head = create(name, NUM_CLASSES, 8, **options)
+        train(head, ours)
+        steps = torch.softmax(head.layout.spacing.weights, dim=0)
+        smallest[spring] = steps.min().item() * (NUM_CLASSES - 1)
+    assert smallest["without"] < 0.3
+    assert smallest["with"] > 0.4

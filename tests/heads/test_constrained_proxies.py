@@ -1,0 +1,193 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.special import log_softmax
+
+from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
+from layline.heads import ConstrainedProxies, constant_table, create
+
+
+def plain_logits(x, proxies, similarity):
+    """Similarities by broadcasting, in numpy."""
+    if similarity == "cosine":
+        norms = np.linalg.norm(x, axis=1)[:, None] * np.linalg.norm(proxies, axis=1)
+        return 6 * (x @ proxies.T) / norms
+    squares = ((x[:, None] - proxies) ** 2).sum(axis=-1)
+    return -np.log1p(squares) if similarity == "student-t" else -np.sqrt(squares)
+
+
+def plain_terms(head, features, ranks, similarity, shape=None):
+    """The basic and the unimodal loss of each sample, written out with numpy and scipy."""
+    proxies = head.proxies().detach().numpy()
+    log_p = log_softmax(plain_logits(features.detach().numpy(), proxies, similarity), axis=1)
+    log_q = log_softmax(plain_logits(proxies, proxies, similarity), axis=1)
+    q, k_star = np.exp(log_q)[ranks], ranks.numpy()
+    basic = (q * (log_q[ranks] - log_p)).sum(axis=1)
+    cross_entropy = -log_p[np.arange(len(ranks)), k_star]
+    unimodal = None
+    if shape is not None:
+        k, every = np.arange(len(proxies)), np.arange(len(proxies))[:, None]
+        pmf = {
+            "poisson": lambda: stats.poisson.logpmf(k, every + 0.5) / 0.11,
+            "binomial": lambda: stats.binom.logpmf(
+                k, len(k) - 1, (2 * every + 1) / (2 * len(k))
+            ) / 0.13,
+        }[shape]()  # fmt: skip
+        log_u = log_softmax(pmf, axis=1)
+        unimodal = (np.exp(log_u) * (log_u - log_q)).sum(axis=1)
+    return basic, cross_entropy, unimodal
+
+
+def batch(num_classes=6, dim=5, n=20):
+    ranks = torch.randint(num_classes, (n,))
+    return torch.randn(n, dim, dtype=torch.float64), ranks
+
+
+@pytest.mark.parametrize(
+    ("name", "similarity"), [("hard-linear", "student-t"), ("hard-semicircular", "cosine")]
+)
+@pytest.mark.parametrize("n", [3, 20])
+def test_hard_loss_is_equation_12(name, similarity, n):
+    head = create(name, 6, 5).double()
+    features, ranks = batch(n=n)
+    basic, _, _ = plain_terms(head, features, ranks, similarity)
+    assert head.loss(features, ranks).item() == pytest.approx(basic.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("shape", ["poisson", "binomial"])
+@pytest.mark.parametrize("similarity", ["student-t", "cosine", "negative-euclidean"])
+@pytest.mark.parametrize("n", [3, 20])
+@pytest.mark.parametrize("target", ["proxies", "onehot"])
+@pytest.mark.parametrize("over", ["batch", "classes"])
+def test_soft_loss_is_equation_13_with_its_options(shape, similarity, n, target, over):
+    head = ConstrainedProxies(
+        6, 5, layout="free", similarity=similarity, smoothing=shape, target=target,
+        unimodal_over=over,
+    ).double()  # fmt: skip
+    features, ranks = batch(n=n)
+    basic, cross_entropy, unimodal = plain_terms(head, features, ranks, similarity, shape)
+    expected = (basic if target == "proxies" else cross_entropy).mean()
+    expected += 6 * (unimodal[ranks] if over == "batch" else unimodal).mean()
+    assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("name", "similarity"), [("unconstrained", "student-t"), ("unconstrained-cosine", "cosine")]
+)
+def test_unconstrained_is_cross_entropy_alone(name, similarity):
+    head = create(name, 6, 5).double()
+    features, ranks = batch()
+    _, cross_entropy, _ = plain_terms(head, features, ranks, similarity)
+    assert head.loss(features, ranks).item() == pytest.approx(cross_entropy.mean(), rel=1e-12)
+
+
+def test_the_defaults_are_the_papers():
+    assert create("soft-poisson", 5).dim == 512
+    assert create("soft-poisson", 5).alpha == 6
+    assert create("soft-poisson", 5).smoothing == Poisson(tau=0.11)
+    assert create("soft-binomial", 5).smoothing == Binomial(tau=0.13)
+    assert create("soft-exponential", 5).smoothing == Exponential(tau=30.0)
+    assert create("soft-triangular", 5).smoothing == Triangular(a=0.9, b=0.1)
+    assert create("hard-semicircular", 5).similarity.scale == 6
+    assert create("hard-linear", 5).layout.norm is None
+
+
+def test_options_reach_the_part_that_takes_them():
+    assert create("hard-linear", 5, 4, norm=3.0).layout.norm == 3
+    assert create("hard-semicircular", 5, 4, scale=2.0).similarity.scale == 2
+    head = create("soft-poisson-cosine", 5, 4, scale=9.0, tau=0.5, alpha=1.0)
+    assert (head.similarity.scale, head.smoothing.tau, head.alpha) == (9, 0.5, 1)
+    assert create("soft-triangular", 5, 4, a=0.8, b=0.2).smoothing == Triangular(a=0.8, b=0.2)
+    assert create("elastic-linear", 5, 4, stiffness=0.7).layout.spacing.stiffness == 0.7
+    assert create("hard-linear", 5, 4, similarity="negative-euclidean").similarity.measure
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layout": "liner"}, "layout must be a known name, got 'liner': did you mean linear"),
+        ({"similarity": "cos"}, "similarity must be a known name, got 'cos'"),
+        ({"smoothing": "poison"}, "smoothing must be .* did you mean poisson"),
+        ({"target": "one-hot"}, "target must be .* did you mean onehot"),
+        ({"unimodal_over": "class"}, "unimodal_over must be .* did you mean classes"),
+        ({"alpha": -1.0}, "alpha must be .* at least 0, got -1.0"),
+        ({"alpha": math.nan}, "alpha must be .* got nan"),
+        ({"scale": 3.0}, "options must be among norm for this composition, got scale=3.0"),
+        ({"similarity": "cosine"}, "similarity must fit the layout 'linear', got 'cosine'"),
+        ({"layout": "semicircular", "similarity": "cosine", "scale": 1.0}, "above 1, got 1.0"),
+        ({"norm": 0.0}, "norm must be .* above 0, got 0.0"),
+        ({"layout": "free", "smoothing": "poisson", "tau": 0.0}, "tau must be .* got 0.0"),
+        ({"layout": "semicircular", "smoothing": "poisson"}, "smoothing must be None"),
+        ({"norm": 1.0, "smoothing": "poisson"}, "smoothing must be None .* keep their distances"),
+        ({"layout": "elastic-linear", "stiffness": -1.0}, "stiffness must be .* got -1.0"),
+    ],
+)
+def test_a_wrong_composition_is_named_with_its_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ConstrainedProxies(5, 4, **arguments)
+
+
+def test_an_option_that_a_method_does_not_know_is_an_error():
+    with pytest.raises(TypeError, match="alpha"):
+        create("classification", 5, 4, alpha=1.0)
+
+
+@pytest.mark.parametrize("name", ["hard-semicircular", "soft-poisson", "soft-binomial-cosine"])
+def test_tables_and_rows_made_for_the_batch_give_the_same_loss(name, monkeypatch):
+    features, ranks = batch()
+    head = create(name, 6, 5).double()
+    expected = head.loss(features, ranks).item()
+    monkeypatch.setattr(constant_table, "LARGEST", 5)
+    assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-13)
+
+
+def test_a_table_is_made_once(monkeypatch):
+    calls = []
+    original = Poisson.log_u
+    monkeypatch.setattr(Poisson, "log_u", lambda *a, **k: calls.append(1) or original(*a, **k))
+    head, (features, ranks) = create("soft-poisson", 6, 5).double(), batch()
+    for _ in range(3):
+        head.loss(features, ranks).backward()
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ["hard-linear", "hard-semicircular", "soft-poisson-cosine"])
+def test_many_classes_cost_only_the_rows_of_the_batch(name):
+    """No (K, K) array where the batch is smaller than K."""
+    num_classes, n = 3000, 4
+
+    class Largest(torch.utils._python_dispatch.TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                self.seen = max(self.seen, result.numel())
+            return result
+
+    head = create(name, num_classes, 8)
+    with Largest() as largest:
+        head.loss(torch.randn(n, 8), torch.tensor([0, 5, 1500, 2999])).backward()
+    assert largest.seen <= num_classes * 8
+
+
+def test_elastic_steps_that_are_uneven_cost_their_divergence_from_even():
+    head = create("elastic-linear", 4, 5, stiffness=0.5).double()
+    features, ranks = batch(num_classes=4)
+    with torch.no_grad():
+        head.layout.spacing.weights.copy_(torch.tensor([0.0, 1.0, -1.0]))
+    shares = torch.softmax(head.layout.spacing.weights, dim=0).tolist()
+    cost = 0.5 * sum(1 / 3 * math.log((1 / 3) / share) for share in shares)
+    with_cost = head.loss(features, ranks).item()
+    head.layout.spacing.stiffness = 0.0
+    assert with_cost - head.loss(features, ranks).item() == pytest.approx(cost, rel=1e-9)
+
+
+def test_printing_shows_the_composition():
+    text = repr(create("soft-poisson-cosine", 5, 4, tau=0.5))
+    assert "Cosine(scale=6.0)" in text
+    assert "Poisson(tau=0.5)" in text
+    assert "norm=3.0" in repr(create("hard-linear", 5, 4, norm=3.0))

@@ -1,0 +1,34 @@
+import pytest
+
+from layline import heads
+from layline.registry import find
+
+SMOOTHINGS = ["poisson", "binomial", "exponential", "triangular"]
+PROMISED = [
+    *["hard-linear", "hard-semicircular", "elastic-linear", "elastic-semicircular"],
+    *[f"soft-{smoothing}{suffix}" for smoothing in SMOOTHINGS for suffix in ("", "-cosine")],
+    *["unconstrained", "unconstrained-cosine", "classification"],
+]
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_every_promised_name_is_there(name):
+    assert name in heads.names()
+    assert isinstance(heads.create(name, 4, 8), heads.OrdinalHead)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("hard-liner", "hard-linear"),
+        ("soft_poisson", "soft-poisson"),
+        ("UPL", "known are hard-lin"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(wrong, near):
+    with pytest.raises(ValueError, match=f"method must be a known name, got {wrong!r}: .*{near}"):
+        heads.create(wrong, 5, 8)
+
+
+def test_a_registry_gives_what_it_holds():
+    assert find("thing", "a", {"a": 1, "b": 2}) == 1

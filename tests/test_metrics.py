@@ -1,0 +1,486 @@
+"""Values and properties of the metrics, against oracles that share no code with them."""
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
+
+from layline import metrics
+
+K = 5
+SAMPLES = range(20)  # seeds
+WEIGHTINGS = ["unweighted", "weighted"]
+
+OF_RANKS = {
+    name: getattr(metrics, name)
+    for name in (
+        "accuracy",
+        "accuracy_within",
+        "macro_mean_absolute_error",
+        "maximum_mean_absolute_error",
+        "mean_absolute_error",
+        "quadratic_weighted_kappa",
+    )
+}
+CORRELATIONS = {"spearman": metrics.spearman, "kendall": metrics.kendall}
+OF_PROBA = {
+    "ranked_probability_score": metrics.ranked_probability_score,
+    "expected_calibration_error": metrics.expected_calibration_error,
+    "unimodality_rate": lambda y, proba, **options: metrics.unimodality_rate(proba, **options),
+}
+
+
+def draw(seed, n=40, weighting="weighted"):
+    """Ranks, predictions, probabilities and weights (some of them zero) of a random sample."""
+    rng = np.random.default_rng(seed)
+    y, pred = rng.integers(K, size=(2, n))
+    proba = rng.dirichlet(np.ones(K), size=n)
+    weight = rng.integers(4, size=n) * rng.random(n) if weighting == "weighted" else None
+    return y, pred, proba, weight
+
+
+def plain(weight, n):
+    return [1.0] * n if weight is None else list(weight)
+
+
+# ---- the formulas, written out ----
+
+
+def class_errors(y, pred, weight):
+    errors = []
+    for k in range(max(y) + 1):
+        members = [i for i in range(len(y)) if y[i] == k and weight[i] > 0]
+        if members:
+            total = sum(weight[i] for i in members)
+            errors.append(sum(weight[i] * abs(int(y[i]) - int(pred[i])) for i in members) / total)
+    return errors
+
+
+def kappa(y, pred, weight):
+    n, total = len(y), sum(weight)
+    observed = sum(weight[i] * (y[i] - pred[i]) ** 2 for i in range(n)) / total
+    by_chance = 0.0
+    for i in range(n):
+        for j in range(n):
+            by_chance += weight[i] * weight[j] * (y[i] - pred[j]) ** 2 / total**2
+    return 1 - observed / by_chance
+
+
+def tau_b(y, pred):
+    order = tied_y = tied_pred = pairs = 0
+    for i in range(len(y)):
+        for j in range(i):
+            order += np.sign(y[i] - y[j]) * np.sign(pred[i] - pred[j])
+            tied_y += y[i] == y[j]
+            tied_pred += pred[i] == pred[j]
+            pairs += 1
+    return order / math.sqrt((pairs - tied_y) * (pairs - tied_pred))
+
+
+def rps(y, proba, weight):
+    score = 0.0
+    for i, row in enumerate(proba):
+        for k in range(len(row)):
+            score += weight[i] * (sum(row[: k + 1]) - (1 if y[i] <= k else 0)) ** 2
+    return score / (len(proba[0]) - 1) / sum(weight)
+
+
+def ece(y, proba, weight, bins):
+    error = 0.0
+    for b in range(bins):
+        members = [i for i, row in enumerate(proba) if b / bins < max(row) <= (b + 1) / bins]
+        mass = sum(weight[i] for i in members)
+        if mass > 0:
+            right = sum(weight[i] * (list(proba[i]).index(max(proba[i])) == y[i]) for i in members)
+            confidence = sum(weight[i] * max(proba[i]) for i in members)
+            error += mass * abs(right / mass - confidence / mass)
+    return error / sum(weight)
+
+
+def is_unimodal(row):
+    """Some class has a rise, or none, on every step before it and a fall, or none, after it."""
+    for mode in range(len(row)):
+        rises = all(row[k] <= row[k + 1] for k in range(mode))
+        falls = all(row[k] >= row[k + 1] for k in range(mode, len(row) - 1))
+        if rises and falls:
+            return True
+    return False
+
+
+# ---- values ----
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("seed", SAMPLES)
+def test_metrics_of_ranks_agree_with_scikit_learn(seed, weighting):
+    y, pred, _, weight = draw(seed, weighting=weighting)
+    options = {"sample_weight": weight}
+    assert metrics.accuracy(y, pred, **options) == pytest.approx(
+        sklearn_metrics.accuracy_score(y, pred, **options)
+    )
+    assert metrics.mean_absolute_error(y, pred, **options) == pytest.approx(
+        sklearn_metrics.mean_absolute_error(y, pred, **options)
+    )
+    assert metrics.quadratic_weighted_kappa(y, pred, **options) == pytest.approx(
+        sklearn_metrics.cohen_kappa_score(y, pred, labels=range(K), weights="quadratic", **options)
+    )
+
+
+@pytest.mark.parametrize("seed", SAMPLES)
+def test_correlations_agree_with_scipy_and_with_a_count_of_pairs(seed):
+    y, pred, _, _ = draw(seed)
+    expected = stats.pearsonr(stats.rankdata(y), stats.rankdata(pred)).statistic
+    assert metrics.spearman(y, pred) == pytest.approx(expected)
+    assert metrics.spearman(y, pred) == pytest.approx(stats.spearmanr(y, pred).statistic)
+    assert metrics.kendall(y, pred) == pytest.approx(tau_b(y, pred))
+    assert metrics.kendall(y, pred) == pytest.approx(
+        stats.kendalltau(y, pred, variant="b").statistic
+    )
+
+
+@pytest.mark.parametrize("weighting", WEIGHTINGS)
+@pytest.mark.parametrize("seed", SAMPLES)
+def test_metrics_agree_with_the_formula_written_out(seed, weighting):
+    y, pred, proba, weight = draw(seed, weighting=weighting)
+    w = plain(weight, len(y))
+    options = {"sample_weight": weight}
+    within = sum(w[i] for i in range(len(y)) if abs(int(y[i]) - int(pred[i])) <= 2) / sum(w)
+    assert metrics.accuracy_within(y, pred, tolerance=2, **options) == pytest.approx(within)
+    errors = class_errors(y, pred, w)
+    mean, worst = sum(errors) / len(errors), max(errors)
+    assert metrics.macro_mean_absolute_error(y, pred, **options) == pytest.approx(mean)
+    assert metrics.maximum_mean_absolute_error(y, pred, **options) == pytest.approx(worst)
+    assert metrics.quadratic_weighted_kappa(y, pred, **options) == pytest.approx(kappa(y, pred, w))
+    assert metrics.ranked_probability_score(y, proba, **options) == pytest.approx(rps(y, proba, w))
+    for bins in (1, 4, 15):
+        expected = ece(y, proba, w, bins)
+        assert metrics.expected_calibration_error(y, proba, bins=bins, **options) == pytest.approx(
+            expected
+        )
+    share = sum(w[i] for i in range(len(y)) if is_unimodal(proba[i])) / sum(w)
+    assert metrics.unimodality_rate(proba, **options) == pytest.approx(share)
+
+
+def test_a_class_absent_from_the_truth_does_not_shorten_distances():
+    assert metrics.macro_mean_absolute_error([0, 2, 2], [2, 2, 2]) == 1.0
+    assert metrics.maximum_mean_absolute_error([0, 2, 2], [2, 2, 2]) == 2.0
+
+
+def test_a_predicted_class_without_a_true_sample_is_an_error_like_any_other():
+    # class 0: errors 0 and 4; class 1: error 0; classes 2 to 4 have no sample and no say
+    assert metrics.macro_mean_absolute_error([0, 0, 1], [0, 4, 1]) == 1.0
+    assert metrics.maximum_mean_absolute_error([0, 0, 1], [0, 4, 1]) == 2.0
+
+
+def test_a_class_of_zero_weight_does_not_occur():
+    y, pred, weight = [0, 0, 3], [0, 1, 0], [1, 1, 0]
+    assert metrics.macro_mean_absolute_error(y, pred, sample_weight=weight) == 0.5
+    assert metrics.maximum_mean_absolute_error(y, pred, sample_weight=weight) == 0.5
+
+
+def test_kappa_measures_ranks_although_classes_are_absent():
+    # observed: one error of 3 in three samples, 9/3; by chance: (0+9+9 + 0+9+9 + 9+0+0)/9 = 5
+    y, pred = [0, 0, 3], [0, 3, 3]
+    assert metrics.quadratic_weighted_kappa(y, pred) == pytest.approx(1 - 3 / 5)
+    # with unequal gaps, positions among the classes that occur would give another value:
+    # observed (0 + 16 + 1)/3; by chance (0+25+16 + 1+16+9 + 25+0+1)/9
+    y, pred = [0, 1, 5], [0, 5, 4]
+    assert metrics.quadratic_weighted_kappa(y, pred) == pytest.approx(1 - (17 / 3) / (93 / 9))
+    by_position = sklearn_metrics.cohen_kappa_score(y, pred, weights="quadratic")
+    assert metrics.quadratic_weighted_kappa(y, pred) != pytest.approx(by_position)
+
+
+@pytest.mark.parametrize(("y", "pred"), [([2, 2], [2, 2]), ([0], [0])])
+def test_kappa_is_nan_only_where_chance_agrees_perfectly(y, pred):
+    assert math.isnan(metrics.quadratic_weighted_kappa(y, pred))
+    # samples of no weight cannot make it defined
+    y, pred = [*y, 1], [*pred, 0]
+    assert math.isnan(
+        metrics.quadratic_weighted_kappa(y, pred, sample_weight=[1] * (len(y) - 1) + [0])
+    )
+
+
+@pytest.mark.parametrize(("y", "pred"), [([1, 1], [0, 2]), ([0, 2], [1, 1]), ([1, 1], [3, 3])])
+def test_kappa_of_a_constant_is_zero_where_it_is_defined(y, pred):
+    assert metrics.quadratic_weighted_kappa(y, pred) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("correlation", CORRELATIONS.values(), ids=CORRELATIONS)
+@pytest.mark.parametrize(("y", "pred"), [([1, 1], [0, 2]), ([0, 2], [1, 1]), ([1], [2])])
+def test_correlation_with_a_constant_is_nan(correlation, y, pred):
+    assert math.isnan(correlation(y, pred))
+
+
+@pytest.mark.parametrize("correlation", CORRELATIONS.values(), ids=CORRELATIONS)
+def test_correlation_of_two_samples_is_a_sign(correlation):
+    assert correlation([0, 3], [1, 2]) == pytest.approx(1)
+    assert correlation([0, 3], [2, 1]) == pytest.approx(-1)
+
+
+def test_ranked_probability_score_by_hand():
+    # thresholds of row 0: (.5 - 0)² + (.75 - 0)²; of row 1: (0 - 1)² + (0 - 1)²; K - 1 = 2
+    proba = [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]
+    assert metrics.ranked_probability_score([2, 0], proba) == (0.8125 / 2 + 2 / 2) / 2
+
+
+def test_calibration_bins_are_closed_on_the_right():
+    # confidence 0.5 lies in (0, 0.5], so right and wrong are not averaged away
+    proba = [[0.5, 0.5], [0.75, 0.25]]
+    assert metrics.expected_calibration_error([1, 0], proba, bins=2) == (0.5 + 0.25) / 2
+    assert metrics.expected_calibration_error([1, 0], proba, bins=1) == (0.5 - 0.25) / 2
+
+
+@pytest.mark.parametrize("bins", [7, 10, 15, 100])
+def test_a_confidence_on_an_edge_stays_below_it(bins):
+    for b in range(bins // 2 + 1, bins):
+        edge = b / bins
+        # overconfident by `edge` on the edge, underconfident just above: apart, they add up
+        above = np.nextafter(edge, 1)
+        proba = [[edge, 1 - edge], [above, 1 - above]]
+        expected = (edge + (1 - above)) / 2
+        error = metrics.expected_calibration_error([1, 0], proba, bins=bins)
+        assert error == pytest.approx(expected)
+
+
+def test_a_confidence_rounded_above_one_belongs_to_the_last_bin():
+    proba = np.array([[1.0000001, 0.0], [0.999, 0.001]])
+    error = metrics.expected_calibration_error([0, 0], proba)
+    assert error == pytest.approx((0.001 - 1e-7) / 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "unimodal"),
+    [
+        ([0.1, 0.2, 0.4, 0.3], True),
+        ([0.4, 0.3, 0.2, 0.1], True),
+        ([0.1, 0.2, 0.3, 0.4], True),
+        ([0.25, 0.25, 0.25, 0.25], True),
+        ([0.1, 0.4, 0.4, 0.1], True),
+        ([0.0, 0.0, 1.0, 0.0], True),
+        ([0.4, 0.1, 0.1, 0.4], False),  # a plateau does not hide a second rise
+        ([0.3, 0.2, 0.3, 0.2], False),
+        ([0.0, 0.5, 0.0, 0.5], False),
+    ],
+)
+def test_unimodal_is_up_then_down_with_plateaus(row, unimodal):
+    assert metrics.unimodality_rate([row]) == unimodal
+    assert is_unimodal(row) == unimodal
+
+
+@pytest.mark.parametrize(
+    "row",
+    [[0.5, 0.125, 0.25, 0.125], [0.25, 0.125, 0.5, 0.125]],
+    ids=["a small rise after a large fall", "a small fall before a large rise"],
+)
+def test_steps_within_the_tolerance_are_plateaus(row):
+    assert metrics.unimodality_rate([row], tolerance=0.125) == 1  # the size of the small step
+    assert metrics.unimodality_rate([row], tolerance=0.12) == 0
+
+
+def test_rounding_does_not_make_a_mode():
+    noise = [[0.25, 0.25 - 1e-12, 0.25 + 1e-12, 0.25]]
+    assert metrics.unimodality_rate(noise) == 1
+    assert metrics.unimodality_rate(noise, tolerance=0) == 0
+
+
+def test_small_unsigned_integers_do_not_wrap_around():
+    y, pred = np.array([0, 200], dtype=np.uint8), np.array([1, 0], dtype=np.uint8)
+    assert metrics.mean_absolute_error(y, pred) == 201 / 2
+    assert metrics.maximum_mean_absolute_error(y, pred) == 200
+    assert metrics.accuracy_within(y, pred) == 0.5
+
+
+# ---- properties ----
+
+
+def evaluate(y, pred, proba, weight=None):
+    """Every metric of the module, by name."""
+    options = {} if weight is None else {"sample_weight": weight}
+    values = {name: metric(y, pred, **options) for name, metric in OF_RANKS.items()}
+    values |= {name: metric(y, proba, **options) for name, metric in OF_PROBA.items()}
+    if weight is None:
+        values |= {name: metric(y, pred) for name, metric in CORRELATIONS.items()}
+    return values
+
+
+def close(values):
+    return pytest.approx(values, abs=1e-12, nan_ok=True)
+
+
+@st.composite
+def weighted_samples(draw):
+    """Ranks, predictions, probabilities and small whole weights, not all zero."""
+    n = draw(st.integers(1, 12))
+    num_classes = draw(st.integers(2, 6))
+    ranks = st.lists(st.integers(0, num_classes - 1), min_size=n, max_size=n)
+    weights = st.lists(st.integers(0, 3), min_size=n, max_size=n).filter(any)
+    y, pred, weight = draw(ranks), draw(ranks), draw(weights)
+    seed = draw(st.integers(0, 2**32 - 1))
+    proba = np.random.default_rng(seed).dirichlet(np.ones(num_classes), size=n)
+    return np.array(y), np.array(pred), proba, np.array(weight)
+
+
+def test_the_properties_cover_every_public_metric():
+    assert set(metrics.__all__) == {*OF_RANKS, *CORRELATIONS, *OF_PROBA}
+
+
+@settings(deadline=None, max_examples=200)
+@given(weighted_samples())
+def test_a_weight_is_a_number_of_repetitions(sample):
+    y, pred, proba, weight = sample
+    repeated = [np.repeat(array, weight, axis=0) for array in (y, pred, proba)]
+    assert evaluate(y, pred, proba, weight) == close(evaluate(*repeated, np.ones(weight.sum())))
+
+
+@settings(deadline=None, max_examples=100)
+@given(weighted_samples(), st.sampled_from([1e-200, 0.1, 3.0, 1e200]))
+def test_only_ratios_of_weights_matter(sample, unit):
+    y, pred, proba, weight = sample
+    assert evaluate(y, pred, proba, unit * weight) == close(evaluate(y, pred, proba, weight))
+    equal = np.full(len(y), unit)
+    unweighted = evaluate(y, pred, proba)
+    weighted = evaluate(y, pred, proba, equal)
+    assert weighted == close({name: unweighted[name] for name in weighted})
+
+
+@settings(deadline=None, max_examples=100)
+@given(weighted_samples(), st.randoms(use_true_random=False))
+def test_the_order_of_the_samples_does_not_matter(sample, random):
+    order = list(range(len(sample[0])))
+    random.shuffle(order)
+    shuffled = [array[order] for array in sample]
+    assert evaluate(*shuffled) == close(evaluate(*sample))
+    assert evaluate(*shuffled[:3]) == close(evaluate(*sample[:3]))
+
+
+@settings(deadline=None, max_examples=100)
+@given(weighted_samples())
+def test_turning_the_scale_round_changes_nothing(sample):
+    y, pred, proba, weight = sample
+    last = proba.shape[1] - 1
+    turned = (last - y, last - pred, proba[:, ::-1])
+    assert evaluate(*turned) == close(evaluate(y, pred, proba))
+    assert evaluate(*turned, weight) == close(evaluate(y, pred, proba, weight))
+
+
+@settings(deadline=None, max_examples=100)
+@given(weighted_samples())
+def test_every_metric_stays_in_its_range(sample):
+    y, pred, proba, weight = sample
+    widest = proba.shape[1] - 1
+    for values in (evaluate(y, pred, proba), evaluate(y, pred, proba, weight)):
+        for name, value in values.items():
+            assert type(value) is float
+            low = -1 if name in {"quadratic_weighted_kappa", *CORRELATIONS} else 0
+            high = widest if "absolute_error" in name else 1
+            assert math.isnan(value) or low - 1e-12 <= value <= high + 1e-12
+        assert values["accuracy"] <= values["accuracy_within"]
+        macro, worst = (values[f"{kind}_mean_absolute_error"] for kind in ("macro", "maximum"))
+        assert macro <= worst + 1e-12
+        assert values["mean_absolute_error"] <= worst + 1e-12
+
+
+@settings(deadline=None, max_examples=100)
+@given(weighted_samples())
+def test_a_tolerance_of_zero_is_accuracy_and_one_of_all_ranks_is_certain(sample):
+    y, pred, proba, weight = sample
+    within = [
+        metrics.accuracy_within(y, pred, tolerance=t, sample_weight=weight)
+        for t in range(proba.shape[1])
+    ]
+    assert within[0] == metrics.accuracy(y, pred, sample_weight=weight)
+    assert within == sorted(within)
+    assert within[-1] == 1
+
+
+@settings(deadline=None, max_examples=100)
+@given(weighted_samples())
+def test_certain_probabilities_score_like_their_ranks(sample):
+    y, pred, proba, weight = sample
+    num_classes = proba.shape[1]
+    certain = np.eye(num_classes)[pred]
+    options = {"sample_weight": weight}
+    mae = metrics.mean_absolute_error(y, pred, **options)
+    rps = metrics.ranked_probability_score(y, certain, **options)
+    assert rps == pytest.approx(mae / (num_classes - 1))
+    # a confidence of one is off by the share of errors
+    wrong = 1 - metrics.accuracy(y, pred, **options)
+    assert metrics.expected_calibration_error(y, certain, **options) == pytest.approx(wrong)
+    assert metrics.unimodality_rate(certain) == 1
+
+
+@pytest.mark.parametrize("y", [[0, 1], [0, 2, 2], [4, 0, 1, 3, 3]])
+def test_a_perfect_prediction_is_perfect(y):
+    values = evaluate(y, y, np.eye(K)[y])
+    errors = {name for name in values if "error" in name or "score" in name}
+    assert len(errors) == 5
+    assert values == close({name: 0.0 if name in errors else 1.0 for name in values})
+
+
+# ---- what may be passed ----
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [list, np.float32, np.int8, torch.as_tensor, lambda x: torch.as_tensor(x).float()],
+    ids=["list", "float32", "int8", "tensor", "float tensor"],
+)
+def test_ranks_may_come_as_lists_whole_floats_or_tensors(convert):
+    y, pred, proba, _ = draw(seed=0)
+    assert evaluate(convert(y), convert(pred), proba) == evaluate(y, pred, proba)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_probabilities_and_weights_may_come_as_tensors(dtype):
+    y, pred, proba, weight = draw(seed=1)
+    proba = np.sort(proba, axis=1)  # strictly unimodal, so that rounding cannot change it
+    tensor = torch.as_tensor(proba).to(dtype)
+    tolerance = 4 * torch.finfo(dtype).eps
+    expected = evaluate(y, pred, proba, weight)
+    values = evaluate(torch.as_tensor(y), torch.as_tensor(pred), tensor, torch.as_tensor(weight))
+    # a confidence may cross the edge of a bin when it is rounded; a single bin has no inner edge
+    one_bin = {"bins": 1, "sample_weight": weight}
+    values["expected_calibration_error"] = metrics.expected_calibration_error(y, tensor, **one_bin)
+    expected["expected_calibration_error"] = metrics.expected_calibration_error(y, proba, **one_bin)
+    assert values == pytest.approx(expected, abs=tolerance)
+
+
+def test_a_softmax_in_single_precision_is_a_distribution():
+    logits = torch.randn(200, 100, generator=torch.Generator().manual_seed(0)) * 10
+    proba = logits.softmax(dim=1)
+    y = proba.argmax(dim=1)
+    assert 0 <= metrics.ranked_probability_score(y, proba) <= 1
+    assert 0 <= metrics.expected_calibration_error(y, proba) <= 1
+    assert metrics.unimodality_rate(proba) == 0  # noise over a hundred classes
+
+
+def test_inputs_are_left_as_they_were():
+    arrays = draw(seed=2)
+    copies = [array.copy() for array in arrays]
+    evaluate(*arrays)
+    for array, copy in zip(arrays, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_the_examples_in_the_docstrings_run():
+    result = doctest.testmod(metrics)
+    assert result.failed == 0
+    assert result.attempted >= len(metrics.__all__)
+
+
+def test_kappa_of_a_hundred_thousand_ranks_needs_no_table():
+    true = np.array([0, 50_000, 99_999])
+    assert metrics.quadratic_weighted_kappa(true, true) == 1
+    assert metrics.quadratic_weighted_kappa(true, true[::-1]) == pytest.approx(-1, abs=1e-4)
+
+
+def test_kappa_is_undefined_for_constants_whatever_the_rounding_of_the_weights():
+    weights = np.random.default_rng(0).uniform(size=50)
+    constant = np.full(50, 3)
+    assert np.isnan(metrics.quadratic_weighted_kappa(constant, constant, sample_weight=weights))

@@ -1,5 +1,9 @@
 """What every test shares: one thread each (they run side by side), and a seed."""
 
+import os
+
+os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips one of its checks
+
 import hypothesis
 import pytest
 import torch

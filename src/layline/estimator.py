@@ -1,0 +1,340 @@
+"""Ordinal classification as scikit-learn knows it: ``fit``, ``predict``, ``transform``."""
+
+import copy
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from layline import features as feature_registry
+from layline import heads, metrics
+from layline.data.arrays import check_finite, checked_weight
+from layline.data.labels import categorical_order, order_classes, ranks_of, weigh_classes
+from layline.data.partitions import stratified_holdout
+from layline.training.in_memory import Options, Samples, check_integer, train
+
+Array = NDArray[Any]
+_ONE_FIT = threading.RLock()
+
+
+class OrdinalClassifier(
+    ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator
+):
+    """Classify into ordered classes: features, and an ordinal head on top of them.
+
+    Part of the samples is held out of training, the same share of each class. The epoch with the
+    lowest mean absolute error on them is kept, the first one where several reach it.
+
+    Args:
+        method: Name of the head, one of ``layline.heads.names()``.
+        features: Name of the features, one of ``layline.features.names()``, or a module that maps
+            (n, ...) in float32 to (n, dim). A module is copied with its weights and trained
+            further; the given one never changes. X may then have any number of dimensions.
+        dim: Dimension d of the features.
+        classes: The labels from lowest to highest. Without it an ordered pandas Categorical
+            keeps its order, and other labels are sorted: numbers as numbers, but strings by the
+            alphabet, in which "high" comes before "low". A label listed here that never occurs
+            is still predicted.
+        head_options: Options of the method, such as ``{"alpha": 2.0}``.
+        hidden: Widths of the hidden layers of the named features.
+        epochs: Passes over the training samples.
+        batch_size: Most samples in a step of AdamW.
+        learning_rate: AdamW's rate for the features.
+        head_learning_rate: AdamW's rate for the head.
+        weight_decay: AdamW's decay, for both.
+        decode: How a distribution becomes a label, in validation and in ``predict``: ``"mode"``
+            (most accurate), ``"median"`` (least absolute error) or ``"mean"`` (least squared
+            error).
+        validation_fraction: Share of the samples held out. With 0, or where each class has only
+            one sample, nothing is held out and the last epoch is kept.
+        patience: Stop after so many epochs without a lower validation error.
+        class_weight: ``"balanced"``, which makes all classes count the same, or a dict from labels
+            to weights, 1 for those not in it. They multiply ``sample_weight``, in the training
+            loss and in the validation error that the epoch is chosen by.
+        device: Where to train, as PyTorch names it.
+        random_state: Seed or generator. A seed gives the same result again, bit for bit, and
+            touches no global generator. None draws one number from NumPy's global generator.
+        verbose: 1 shows progress on stderr.
+
+    Attributes:
+        classes_: The labels, lowest first. Columns of ``predict_proba`` are in this order.
+        features_: The trained features module.
+        head_: The trained head.
+        proxies_: The proxies, (K, d), for heads that have them.
+        history_: One dict per epoch: ``epoch``, ``train_loss`` and, if samples were held out,
+            ``validation_loss``, ``validation_mae`` and ``validation_accuracy``.
+        best_epoch_: The epoch that was kept, counted from 1.
+        n_features_in_: Number of columns of X.
+        feature_names_in_: Names of the columns, if X had names in ``fit``.
+
+    Note:
+        Scorers that read the columns of ``predict_proba``, such as ``"neg_log_loss"``, take labels
+        to be in sorted order. If ``classes`` says otherwise, give ranks as y instead.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = OrdinalClassifier("hard-linear", dim=16, epochs=5, random_state=0).fit(X, y)
+        >>> model.predict_proba(X).shape, model.transform(X).shape, model.proxies_.shape
+        ((150, 3), (150, 16), (3, 16))
+    """
+
+    def __init__(
+        self,
+        method: str = "hard-linear",
+        features: str | nn.Module = "mlp",
+        dim: int = 512,
+        *,
+        classes: Sequence[Any] | None = None,
+        head_options: Mapping[str, Any] | None = None,
+        hidden: Sequence[int] = (128, 128),
+        epochs: int = 48,
+        batch_size: int = 32,
+        learning_rate: float = 1e-3,
+        head_learning_rate: float = 1e-2,
+        weight_decay: float = 1e-2,
+        decode: str = "mode",
+        validation_fraction: float = 0.1,
+        patience: int | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.method = method
+        self.features = features
+        self.dim = dim
+        self.classes = classes
+        self.head_options = head_options
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.head_learning_rate = head_learning_rate
+        self.weight_decay = weight_decay
+        self.decode = decode
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.class_weight = class_weight
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train features and head.
+
+        Args:
+            X: One row per sample.
+            y: One label per sample.
+            sample_weight: How much each sample counts. One of weight 0 is as if it were not there.
+        """
+        options, device = self._checked_options(), _checked_device(self.device)
+        self._named = isinstance(self.features, str)
+        x, labels = self._checked_data(X, y, reset=True)
+        check_classification_targets(labels)
+        weight = checked_weight(sample_weight, len(labels))
+        there = weight > 0
+        if not there.all():
+            x, labels, weight = x[there], labels[there], weight[there]
+        order = categorical_order(y) if self.classes is None else self.classes
+        classes, ranks = order_classes(labels, order)
+        loss_weight = weight * weigh_classes(self.class_weight, classes, ranks, weight)[ranks]
+
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        rows, held_out = stratified_holdout(
+            ranks, self.validation_fraction, np.random.default_rng(seed)
+        )
+        if self.validation_fraction > 0 and len(held_out) == 0:
+            warnings.warn(
+                "validation_fraction needs a class with two samples, got one sample of each: "
+                "nothing is held out, and the last epoch is kept",
+                stacklevel=2,
+            )
+        samples = self._samples(x, ranks, loss_weight, rows)
+        validation = self._samples(x, ranks, loss_weight, held_out) if len(held_out) else None
+
+        with _seeded(seed):
+            features = self._built_features(samples.x, torch.from_numpy(weight[rows]), device)
+            head = heads.create(
+                self.method, num_classes=len(classes), dim=self.dim, **(self.head_options or {})
+            )
+            history, best_epoch = train(
+                features,
+                head.float().to(device),
+                samples,
+                validation,
+                options,
+                torch.Generator().manual_seed(seed),
+            )
+        self.classes_ = classes
+        self.features_, self.head_ = features, head
+        self.history_, self.best_epoch_ = history, best_epoch
+        self._n_features_out = self.dim
+        self.__dict__.pop("proxies_", None)  # of an earlier fit with another method
+        proxies: Any = getattr(head, "proxies", None)
+        if proxies is not None:
+            self.proxies_ = proxies().detach().cpu().numpy()
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Choose a label for each sample, by ``decode``."""
+        ranks = self._applied(X, lambda head, f: head.predict(f, decode=self.decode))
+        return np.asarray(self.classes_[ranks])
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Give the probability of each class, a column each in the order of ``classes_``."""
+        return self._applied(X, lambda head, f: head.predict_proba(f))
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Compute the features, (n, dim)."""
+        return self._applied(X, lambda _, f: f)
+
+    @torch.no_grad()
+    def _applied(self, X: ArrayLike, function: Callable[[Any, Tensor], Tensor]) -> Array:
+        """Apply a function of the head and the features, batch by batch."""
+        check_is_fitted(self)
+        rows = self._checked_data(X, reset=False)
+        features, head = self.features_, self.head_
+        device = next(head.parameters()).device
+        if _has_double(device):
+            # in float32 the last digits of a sample's result would depend on its batch
+            head = copy.deepcopy(head).double()
+            features = copy.deepcopy(features).double() if self._named else features
+        size = 4 * self.batch_size  # without gradients, so much fits where a training batch did
+        outputs = []
+        for start in range(0, len(rows), size):
+            # copied: a module that works in place must not change X
+            x = self._tensor(rows[start : start + size].copy(), device).to(device)
+            outputs.append(function(head, features(x)).cpu().numpy())
+        return np.concatenate(outputs)
+
+    def _checked_options(self) -> Options:
+        """Check every parameter that can be judged without data."""
+        if not isinstance(self.features, str | nn.Module):
+            raise ValueError(
+                f"features must be a name or an nn.Module, got {self.features!r}: "
+                f"names are {', '.join(feature_registry.names())}"
+            )
+        check_integer("dim", self.dim, 1, "it is the length of a feature")
+        fraction = self.validation_fraction
+        if not (isinstance(fraction, Real) and 0 <= fraction < 1):
+            raise ValueError(
+                f"validation_fraction must be a number in [0, 1), got {fraction!r}: "
+                "0 holds nothing out"
+            )
+        if self.patience is not None and fraction == 0:
+            raise ValueError(
+                f"patience must be None if validation_fraction is 0, got {self.patience!r}: "
+                "without validation there is nothing to wait for"
+            )
+        taken = sorted({"num_classes", "dim"} & set(self.head_options or {}))
+        if taken:
+            raise ValueError(
+                f"head_options must be the method's own options, got {taken[0]!r}: "
+                "dim is an argument of its own, and num_classes follows from the labels"
+            )
+        return Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
+
+    def _checked_data(self, X: ArrayLike, *y: ArrayLike | None, reset: bool) -> Any:
+        """Check X, and y if it is given."""
+        checked = validate_data(
+            self,
+            X,
+            *y,
+            reset=reset,
+            # whole numbers keep their digits in a table, and take half the memory in images
+            dtype=[np.float64, np.float32] if self._named else [np.float32, np.float64],
+            allow_nd=not self._named,
+            ensure_all_finite=False,  # checked below, to say where
+        )
+        check_finite(checked[0] if y else checked, getattr(self, "feature_names_in_", None))
+        return checked
+
+    def _tensor(self, rows: Array, device: torch.device) -> Tensor:
+        """Make a tensor of rows: in their own dtype for named features, in float32 for modules."""
+        dtype = rows.dtype if self._named and _has_double(device) else np.float32
+        return torch.from_numpy(np.require(rows, dtype, ["C", "W"]))
+
+    def _samples(self, x: Array, ranks: Array, weight: Array, rows: Array) -> Samples:
+        scaled = weight[rows] / weight[rows].max()
+        # near one they fit into float32, and the lightest must not become zero there
+        scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
+        return Samples(
+            self._tensor(x[rows], torch.device(self.device)),
+            torch.from_numpy(ranks[rows]),
+            torch.tensor(scaled, dtype=torch.float32),
+        )
+
+    def _built_features(self, x: Tensor, weight: Tensor, device: torch.device) -> nn.Module:
+        if isinstance(self.features, str):
+            named: Any = feature_registry.create(
+                self.features, in_features=x.shape[1], dim=self.dim, hidden=self.hidden
+            )
+            module: nn.Module = named.float().fit_scale(x, weight).to(device)
+            return module
+        module = copy.deepcopy(self.features).float().to(device)
+        with torch.no_grad():
+            shape = tuple(module.eval()(x[:2].to(device)).shape)
+        if shape != (2, self.dim):
+            cure = f"pass dim={shape[1]}" if len(shape) == 2 else "end it with nn.Flatten()"
+            raise ValueError(
+                f"features must give (n, dim), here (2, {self.dim}), got {shape}: {cure}"
+            )
+        return module
+
+
+def negative_mae(
+    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+) -> float:
+    """Score an estimator by its mean absolute error in ranks, negated: higher is better.
+
+    It is a scorer, to be given as ``scoring=negative_mae``. The rank of a label is its place in
+    ``estimator.classes_``, so labels may be strings, and a pipeline or a search will do.
+
+    Args:
+        estimator: Fitted, with ``classes_`` in order.
+        X: Samples to predict.
+        y: Their labels.
+        sample_weight: How much each sample counts.
+    """
+    classes = np.asarray(estimator.classes_)
+    truth, predicted = ranks_of(y, classes), ranks_of(estimator.predict(X), classes)
+    return -metrics.mean_absolute_error(truth, predicted, sample_weight=sample_weight)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed PyTorch's generators for a while. All threads share them, so one fit at a time."""
+    with _ONE_FIT, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+def _checked_device(name: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(
+            f"device must be one that PyTorch finds here, got {name!r}: {error}"
+        ) from error
+
+
+def _has_double(device: torch.device) -> bool:
+    return device.type != "mps"  # Apple's framework stops at float32

@@ -1,0 +1,80 @@
+"""A multilayer perceptron for tables: standardise, Linear and ReLU, a last Linear to ``dim``."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """Map the columns of a table to features.
+
+    The columns are standardised first. That happens in the precision of the input, and only the
+    result is cast to that of the weights: a float64 time stamp keeps its seconds, although
+    float32 would round it to minutes.
+
+    Args:
+        in_features: Number of columns.
+        dim: Dimension d of the features.
+        hidden: Widths of the hidden layers; empty for a linear map.
+    """
+
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, in_features: int, dim: int, hidden: Sequence[int] = (128, 128)) -> None:
+        super().__init__()
+        if isinstance(hidden, int):
+            raise ValueError(f"hidden must be a sequence, got {hidden}: write ({hidden},)")
+        for name, widths in {"in_features": [in_features], "hidden": hidden, "dim": [dim]}.items():
+            for width in widths:
+                if width < 1:
+                    raise ValueError(f"{name} must be at least 1, got {width}: a layer has units")
+        # float64 from the start, so that loading saved statistics keeps their digits
+        self.register_buffer("mean", torch.zeros(in_features, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(in_features, dtype=torch.float64))
+        layers: list[nn.Module] = []
+        for before, after in pairwise([in_features, *hidden]):
+            layers += [nn.Linear(before, after), nn.ReLU()]
+        self.hidden = nn.Sequential(*layers)
+        self.last = nn.Linear([in_features, *hidden][-1], dim)
+
+    @torch.no_grad()
+    def fit_scale(
+        self, x: Float[Tensor, "n columns"], sample_weight: Float[Tensor, " n"] | None = None
+    ) -> Self:
+        """Learn the mean and the standard deviation of each column from the training rows.
+
+        A column that never varies is shifted to zero and not scaled.
+
+        Args:
+            x: The training rows.
+            sample_weight: How much each row counts; its scale does not matter.
+        """
+        rows = x.double()
+        weight = torch.ones(len(x)) if sample_weight is None else sample_weight
+        share = (weight.double() / weight.double().sum()).to(rows.device)
+        mean = share @ rows
+        scale = (share @ (rows - mean).square()).sqrt()
+        # asked of the values themselves: rounding gives a constant 0.1 a deviation above zero
+        constant = (rows.amax(dim=0) == rows.amin(dim=0)) | (scale == 0)
+        self.mean = torch.where(constant, rows[0], mean).to(x.dtype)
+        self.scale = torch.where(constant, 1.0, scale).to(x.dtype)
+        return self
+
+    def forward(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n d"]:
+        """Compute the features of each row."""
+        standard = (x - self.mean) / self.scale
+        features: Tensor = self.last(self.hidden(standard.to(self.last.weight.dtype)))
+        return features
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or cast the module, but never cast the statistics: they would lose their digits."""
+        mean, scale = self.mean, self.scale
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.mean.dtype != mean.dtype:
+            self.mean, self.scale = mean.to(self.mean.device), scale.to(self.scale.device)
+        return self

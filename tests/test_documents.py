@@ -1,0 +1,72 @@
+"""What the documents show is true."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from layline import geometry, heads, names
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+
+
+def test_the_python_of_the_readme_runs():
+    rng = np.random.default_rng(0)
+    place = {
+        "X": rng.normal(size=(60, 4)),
+        "y": np.array(["low", "mid", "high"])[np.arange(60) % 3],
+        "X_new": rng.normal(size=(5, 4)),
+        "x": torch.randn(32, 20),
+        "ranks": torch.arange(32) % 8,
+    }
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), place)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_readme_lists_every_method_with_its_summary(name):
+    assert f"| `{name}` | {heads.HEADS[name].summary} |" in README
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_the_commands_of_the_readme_are_targets_of_the_makefile(target):
+    assert f"make {target}" in README
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+
+
+ROWS = re.findall(r"^\| \(.*\| `(\S+)` · `([\w.]+)`", METHOD, flags=re.MULTILINE)
+
+
+def test_the_table_of_equations_is_complete():
+    numbers = re.findall(r"^\| ((?:\(\d+\) )+)\|", METHOD, flags=re.MULTILINE)
+    listed = [int(n) for row in numbers for n in re.findall(r"\d+", row)]
+    assert listed == list(range(1, 22))
+
+
+@pytest.mark.parametrize(("file", "function"), ROWS)
+def test_every_equation_is_where_the_table_says(file, function):
+    source = (ROOT / "src" / "layline" / file).read_text(encoding="utf-8")
+    for part in function.split("."):
+        assert re.search(rf"^ *(?:def|class) {part}\b", source, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/method.md"])
+def test_links_between_documents_lead_somewhere(document):
+    path = ROOT / document
+    for link in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+        if not link.startswith("http"):
+            assert (path.parent / link).exists(), link
+
+
+def test_contributing_names_the_registries_that_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for registry in ("LAYOUTS", "SIMILARITIES", "SMOOTHINGS"):
+        assert f"`{registry}`" in text
+        assert getattr(geometry, registry)
+    assert "`HEADS`" in text

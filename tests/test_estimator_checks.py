@@ -1,0 +1,36 @@
+"""scikit-learn's own judgement of the estimator."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from layline.estimator import OrdinalClassifier
+
+METHODS = [
+    "hard-linear",
+    "hard-semicircular",
+    "elastic-linear",
+    "soft-binomial",
+    "unconstrained-cosine",
+    "classification",
+]
+
+
+def expected_failures(_: OrdinalClassifier) -> dict[str, str]:
+    return {
+        "check_sample_weight_equivalence_on_dense_data": (
+            "a sample of weight two is in one batch, or held out, as a whole; the same sample "
+            "twice may be in two batches, or in training and held out at once"
+        )
+    }
+
+
+@parametrize_with_checks(
+    [
+        OrdinalClassifier(
+            method, dim=16, hidden=(32,), epochs=10, batch_size=32, learning_rate=1e-2
+        )
+        for method in METHODS
+    ],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learn_finds_nothing_wrong(estimator, check):
+    check(estimator)

@@ -1,0 +1,180 @@
+"""What the estimator refuses, and how it says so."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import nn
+
+from layline.estimator import OrdinalClassifier, negative_mae
+
+X = np.random.default_rng(0).normal(size=(30, 3))
+Y = np.arange(30) % 3
+
+
+def quick(**changes):
+    small = {"dim": 4, "hidden": (4,), "epochs": 1, "random_state": 0}
+    return OrdinalClassifier(**{**small, **changes})
+
+
+def changed(place, value, dtype=np.float64):
+    x = X.astype(dtype)
+    x[place] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "hard-liner"}, "method must be a known name, got 'hard-liner': did you mean"),
+        ({"features": "mpl"}, "features must be a known name, got 'mpl': did you mean mlp"),
+        ({"features": 3}, "features must be a name or an nn.Module, got 3: names are mlp"),
+        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
+        ({"dim": 2.0}, "dim must be an integer, at least 1, got 2.0"),
+        ({"hidden": (0,)}, "hidden must be at least 1, got 0"),
+        ({"epochs": 0}, "epochs must be an integer, at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be an integer, at least 1, got 0"),
+        ({"learning_rate": 0}, "learning_rate must be a finite number above 0, got 0"),
+        ({"head_learning_rate": -1}, "head_learning_rate must be a finite number above 0, got -1"),
+        ({"weight_decay": -1}, "weight_decay must be a finite number, at least 0, got -1"),
+        ({"decode": "max"}, "decode must be one of mode, median, mean, got 'max'"),
+        ({"validation_fraction": 1}, "validation_fraction must be a number in [0, 1), got 1"),
+        ({"validation_fraction": -0.1}, "validation_fraction must be a number in [0, 1), got -0.1"),
+        ({"validation_fraction": None}, "validation_fraction must be a number in [0, 1), got None"),
+        ({"patience": 0}, "patience must be an integer, at least 1, got 0"),
+        (
+            {"patience": 3, "validation_fraction": 0},
+            "patience must be None if validation_fraction is 0, got 3",
+        ),
+        ({"head_options": {"dim": 3}}, "head_options must be the method's own options, got 'dim'"),
+        ({"class_weight": "even"}, "class_weight must be None, 'balanced' or a dict, got 'even'"),
+        ({"class_weight": [1, 2]}, "class_weight must be None, 'balanced' or a dict, got [1, 2]"),
+        ({"class_weight": {7: 1.0}}, "class_weight must have classes as keys, got 7"),
+        ({"class_weight": {0: 0}}, "class_weight must be finite and above 0, got 0 for 0"),
+        ({"class_weight": {0: np.nan}}, "class_weight must be finite and above 0, got nan for 0"),
+        ({"classes": [0, 1, 1, 2]}, "classes must be a list of different labels, got [0, 1, 1, 2]"),
+        ({"classes": {0, 1, 2}}, "classes must be a list of different labels, got {0, 1, 2}"),
+        ({"classes": [0, 1]}, "y must hold labels of classes only, got 2: list it in classes"),
+        ({"classes": list(range(31))}, "got 30 samples for 31 classes"),
+        ({"device": "abacus"}, "device must be one that PyTorch finds here, got 'abacus'"),
+        ({"verbose": -1}, "verbose must be an integer, at least 0, got -1"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_its_value(parameters, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        quick(**parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (changed((4, 1), np.nan), "got NaN in row 4, column 1: fill or drop"),
+        (changed((4, 1), np.inf), "got inf in row 4, column 1: clip"),
+        (changed((0, 0), -np.inf), "got -inf in row 0, column 0: clip"),
+        (changed((29, 2), np.nan, np.float32), "got NaN in row 29, column 2"),
+        (changed((2, 2), -1e39), "got -1e+39 in row 2, column 2: rescale"),
+        (
+            pd.DataFrame(changed((4, 1), np.nan), columns=["age", "height", "weight"]),
+            "got NaN in row 4, column 1 ('height')",
+        ),
+        (X[:0], "Found array with 0 sample(s)"),
+        (X[:, :0], "Found array with 0 feature(s)"),
+        (X[:20], "inconsistent numbers of samples"),
+        (X[:, :, None], "Found array with dim 3"),
+    ],
+)
+def test_a_wrong_x_is_refused_in_fit(x, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        quick().fit(x, Y)
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform"])
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (changed((4, 1), np.nan), "got NaN in row 4, column 1"),
+        (changed((4, 1), 1e39), "got 1e+39 in row 4, column 1"),
+        (X[:, :2], "X has 2 features, but OrdinalClassifier is expecting 3"),
+        (X[:0], "Found array with 0 sample(s)"),
+    ],
+)
+def test_a_wrong_x_is_refused_afterwards(method, x, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        getattr(quick().fit(X, Y), method)(x)
+
+
+def test_a_pixel_that_is_not_finite_is_found():
+    images = np.zeros((30, 3, 4, 4))
+    images[7, 2, 1, 3] = np.nan
+    module = nn.Sequential(nn.Flatten(), nn.Linear(48, 4))
+    with pytest.raises(ValueError, match=re.escape("got NaN in row 7, position (2, 1, 3)")):
+        quick(features=module).fit(images, Y)
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (nn.Linear(3, 5), "features must give (n, dim), here (2, 4), got (2, 5): pass dim=5"),
+        (nn.Unflatten(1, (3, 1)), "here (2, 4), got (2, 3, 1): end it with nn.Flatten()"),
+    ],
+)
+def test_a_module_of_another_width_is_told_the_cure(module, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        quick(features=module).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.zeros(30), "y must have at least two classes, got one class, "),
+        (np.linspace(0, 1, 30), "continuous"),
+        (np.where(Y == 0, np.nan, Y), "NaN"),
+        (None, "requires y to be passed"),
+    ],
+)
+def test_a_wrong_y_is_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        quick().fit(X, y)
+
+
+def test_one_class_of_several_listed_is_still_one_class():
+    with pytest.raises(ValueError, match="at least two classes, got one class, 'low'"):
+        quick(classes=["low", "high"]).fit(X, ["low"] * 30)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (np.where(Y == 1, -1.0, 1.0), "not negative, got -1.0 in row 1: 0 leaves a sample out"),
+        (np.where(Y == 2, np.nan, 1.0), "sample_weight must be finite .*, got nan in row 2"),
+        (np.where(Y == 2, np.inf, 1.0), "sample_weight must be finite .*, got inf in row 2"),
+        (np.zeros(30), "sample_weight must be above zero somewhere, got only zeros"),
+        (np.ones(29), r"sample_weight must have the shape \(30,\), got \(29,\)"),
+        (np.ones((30, 1)), r"sample_weight must have the shape \(30,\), got \(30, 1\)"),
+        (Y == 1, "at least two classes, got one class, "),
+    ],
+)
+def test_a_wrong_weight_is_refused(weight, message):
+    with pytest.raises(ValueError, match=message):
+        quick().fit(X, Y, sample_weight=weight)
+
+
+@pytest.mark.parametrize("rate", ["learning_rate", "head_learning_rate"])
+def test_a_diverging_run_names_the_epoch_and_the_cure(rate):
+    with pytest.raises(FloatingPointError, match=r"in epoch \d+: lower learning_rate"):
+        quick(method="classification", epochs=5, **{rate: 1e30}).fit(X, Y)
+
+
+def test_the_scorer_names_a_label_that_was_never_seen():
+    model = quick().fit(X, Y)
+    with pytest.raises(ValueError, match="y must hold labels of classes only, got 9"):
+        negative_mae(model, X, np.full(30, 9))
+
+
+def test_a_failed_fit_leaves_the_fitted_model_as_it_was():
+    model = quick().fit(X, Y)
+    before = model.predict_proba(X)
+    with pytest.raises(ValueError, match="decode must be"):
+        model.set_params(decode="max").fit(X, Y)
+    np.testing.assert_array_equal(model.predict_proba(X), before)

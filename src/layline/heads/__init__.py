@@ -20,12 +20,14 @@ class HeadSpec:
         family: What kind of method it is.
         summary: What it is, in one line.
         reference: Where it comes from, with the year.
+        decode: The decoding that is the method's own decision rule.
     """
 
     build: Callable[..., OrdinalHead]
     family: str
     summary: str
     reference: str
+    decode: str = "mode"
 
 
 _CPL = "Wang et al., Constrained Proxies Learning, AAAI 2023"

@@ -49,6 +49,14 @@ class OrdinalHead(nn.Module, ABC):
     ) -> Float[Tensor, " n"]:
         """Compute the loss of each sample."""
 
+    def _loss_between(
+        self,
+        features: Float[Tensor, "n d"],
+        ranks: Int[Tensor, " n"],
+        weights: Float[Tensor, " n"] | None,
+    ) -> Float[Tensor, ""] | None:
+        """Compute what compares samples of the batch with each other, for a head that does so."""
+
     def _mode(self, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """Find the most probable rank. A head that knows a shorter way refines this."""
         return DECODINGS["mode"](self._log_probs(features))
@@ -71,10 +79,13 @@ class OrdinalHead(nn.Module, ABC):
         ranks = self._checked_ranks(ranks, len(features))
         with _in_full_precision(features.device):
             losses = self._losses(features, ranks)
-        if sample_weight is None:
-            return losses.mean()
-        weights = self._checked_weights(sample_weight, losses)
-        return (weights * losses).sum() / weights.sum()
+            if sample_weight is None:
+                loss, weights = losses.mean(), None
+            else:
+                weights = self._checked_weights(sample_weight, losses)
+                loss = (weights * losses).sum() / weights.sum()
+            between = self._loss_between(features, ranks, weights)
+        return loss if between is None else loss + between
 
     @final
     def log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:

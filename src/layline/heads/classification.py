@@ -5,13 +5,13 @@ r"""Plain classification: a linear layer and cross entropy. It knows nothing of 
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from layline.heads.base import OrdinalHead
+from layline.heads.linear import LinearHead
 
 
-class Classification(OrdinalHead):
+class Classification(LinearHead):
     """The baseline that every ordinal method must beat.
 
     Args:
@@ -20,17 +20,12 @@ class Classification(OrdinalHead):
     """
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
-        super().__init__(num_classes, dim)
-        self.linear = nn.Linear(dim, num_classes)
-
-    def _logits(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        weight, bias = self.linear.weight, self.linear.bias
-        return F.linear(features, weight.to(features.dtype), bias.to(features.dtype))
+        super().__init__(num_classes, dim, outputs=num_classes)
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        return torch.log_softmax(self._logits(features), dim=-1)
+        return torch.log_softmax(self._scores(features), dim=-1)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        return F.cross_entropy(self._logits(features), ranks, reduction="none")
+        return F.cross_entropy(self._scores(features), ranks, reduction="none")

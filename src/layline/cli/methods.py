@@ -1,0 +1,33 @@
+"""``layline methods``: what there is to choose from."""
+
+import json
+from dataclasses import fields
+from typing import Annotated
+
+import typer
+
+from layline.heads import HEADS
+
+
+def methods(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")] = False,
+) -> None:
+    """List the ordinal methods by family, each with what it is and where it comes from.
+
+    A name goes wherever a method is asked for: heads.create(NAME, …), OrdinalClassifier(NAME).
+    """
+    if as_json:
+        shown = [field.name for field in fields(HEADS["hard-linear"]) if field.name != "build"]
+        entries = [
+            {"name": name, **{field: getattr(spec, field) for field in shown}}
+            for name, spec in HEADS.items()
+        ]
+        typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
+        return
+    width = max(map(len, HEADS)) + 2
+    for family in dict.fromkeys(spec.family for spec in HEADS.values()):
+        typer.echo(typer.style(family, bold=True))
+        for name, spec in HEADS.items():
+            if spec.family == family:
+                typer.echo(f"  {name:{width}}{spec.summary}")
+                typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}")

@@ -22,6 +22,8 @@ from layline.estimator import OrdinalClassifier, negative_mae
 
 def quick(method="hard-linear", **changes):
     small = {"dim": 8, "hidden": (16,), "epochs": 8, "learning_rate": 1e-2, "random_state": 0}
+    if not isinstance(changes.get("features", "mlp"), str):
+        del small["hidden"]  # a module has its own layers
     return OrdinalClassifier(method, **{**small, **changes})
 
 
@@ -239,6 +241,7 @@ def test_an_ordered_categorical_brings_its_order():
     model = quick().fit(X, series)
     assert model.classes_.tolist() == words
     assert same(model, quick().fit(X, y))
+    assert quick().fit(X, pd.DataFrame({"grade": series})["grade"]).classes_.tolist() == words
     unordered = quick().fit(X, series.cat.as_unordered())
     assert unordered.classes_.tolist() == sorted(words)
     assert quick(classes=words[::-1]).fit(X, series).classes_.tolist() == words[::-1]

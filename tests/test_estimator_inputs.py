@@ -5,6 +5,8 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from layline.estimator import OrdinalClassifier, negative_mae
@@ -15,6 +17,8 @@ Y = np.arange(30) % 3
 
 def quick(**changes):
     small = {"dim": 4, "hidden": (4,), "epochs": 1, "random_state": 0}
+    if isinstance(changes.get("features"), nn.Module):
+        del small["hidden"]  # a module has its own layers
     return OrdinalClassifier(**{**small, **changes})
 
 
@@ -32,13 +36,13 @@ def changed(place, value, dtype=np.float64):
         ({"features": 3}, "features must be a name or an nn.Module, got 3: names are mlp"),
         ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
         ({"dim": 2.0}, "dim must be an integer, at least 1, got 2.0"),
-        ({"hidden": (0,)}, "hidden must be at least 1, got 0"),
+        ({"hidden": (0,)}, "hidden must be an integer, at least 1, got 0"),
         ({"epochs": 0}, "epochs must be an integer, at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be an integer, at least 1, got 0"),
         ({"learning_rate": 0}, "learning_rate must be a finite number above 0, got 0"),
         ({"head_learning_rate": -1}, "head_learning_rate must be a finite number above 0, got -1"),
         ({"weight_decay": -1}, "weight_decay must be a finite number, at least 0, got -1"),
-        ({"decode": "max"}, "decode must be one of mode, median, mean, got 'max'"),
+        ({"decode": "max"}, "decode must be a known name, got 'max'"),
         ({"validation_fraction": 1}, "validation_fraction must be a number in [0, 1), got 1"),
         ({"validation_fraction": -0.1}, "validation_fraction must be a number in [0, 1), got -0.1"),
         ({"validation_fraction": None}, "validation_fraction must be a number in [0, 1), got None"),
@@ -55,6 +59,18 @@ def changed(place, value, dtype=np.float64):
         ({"class_weight": {0: np.nan}}, "class_weight must be finite and above 0, got nan for 0"),
         ({"classes": [0, 1, 1, 2]}, "classes must be a list of different labels, got [0, 1, 1, 2]"),
         ({"classes": {0, 1, 2}}, "classes must be a list of different labels, got {0, 1, 2}"),
+        ({"classes": [0, "1", 2]}, "classes must be labels of one kind, got [0, '1', 2]"),
+        ({"hidden": 8}, "hidden must be a sequence, got 8"),
+        ({"hidden": (3.5,)}, "hidden must be an integer, at least 1, got 3.5"),
+        ({"head_options": [1]}, "head_options must be a dict, got [1]"),
+        ({"head_options": {"alpha": 3.0}}, "alpha must be left out where there is no smoothing"),
+        ({"features": nn.Linear(3, 4), "hidden": (9,)}, "hidden must be None if features is a mod"),
+        ({"features": nn.Linear(7, 4)}, "features must take X of shape (n, 3), got an error"),
+        (
+            {"features": nn.LSTM(3, 4), "dim": 4},
+            "features must give (n, dim), here (2, 4), got tup",
+        ),
+        ({"device": None}, "device must be one that PyTorch finds here, got None"),
         ({"classes": [0, 1]}, "y must hold labels of classes only, got 2: list it in classes"),
         ({"classes": list(range(31))}, "got 30 samples for 31 classes"),
         ({"device": "abacus"}, "device must be one that PyTorch finds here, got 'abacus'"),
@@ -178,3 +194,66 @@ def test_a_failed_fit_leaves_the_fitted_model_as_it_was():
     with pytest.raises(ValueError, match="decode must be"):
         model.set_params(decode="max").fit(X, Y)
     np.testing.assert_array_equal(model.predict_proba(X), before)
+
+
+@pytest.mark.parametrize(
+    "labels", [np.array([0, None, 1] * 10), np.array([0, "a", 1] * 10, object)]
+)
+def test_labels_of_several_kinds_are_refused(labels):
+    with pytest.raises(ValueError, match="y must hold labels of one kind|Unknown label type"):
+        quick().fit(X, labels)
+
+
+def test_images_without_pixels_are_refused():
+    with pytest.raises(ValueError, match=r"X must hold values, got the shape \(30, 3, 0, 4\)"):
+        quick(features=nn.Flatten()).fit(np.zeros((30, 3, 0, 4)), Y)
+
+
+def test_a_failed_first_fit_leaves_the_estimator_unfitted():
+    model = quick(classes=["a"])
+    with pytest.raises(ValueError, match="labels of classes only"):
+        model.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        model.predict(X)
+
+
+def test_a_failed_refit_leaves_the_fitted_model_as_it_was():
+    model = quick().fit(X, Y)
+    before = model.predict_proba(X)
+    with pytest.raises(ValueError, match="at least two classes"):
+        model.fit(X[:, :2], 0 * Y)
+    model.set_params(features=nn.Linear(3, 5), hidden=None)
+    with pytest.raises(ValueError, match="pass dim=5"):
+        model.fit(X, Y)
+    assert np.array_equal(model.predict_proba(X), before)
+
+
+class NaNInEvaluation(nn.Linear):
+    """Good in training, and NaN wherever the first column is above a limit."""
+
+    def forward(self, x):
+        return super().forward(x).where(x[:, :1] < (9 if self.training else 1.5), np.nan)
+
+
+def test_features_that_are_not_finite_are_never_given_a_label():
+    rows = X.clip(-1, 1)
+    model = quick(features=NaNInEvaluation(3, 4)).fit(rows, Y)
+    rows[17, 0] = 2
+    with pytest.raises(ValueError, match="NaN or infinity for row 17 of X"):
+        model.predict(rows)
+    with pytest.raises(FloatingPointError, match="got a loss of nan in epoch 1"):
+        quick(features=NaNInEvaluation(3, 4), validation_fraction=0.5).fit(X + 3, Y)
+
+
+def test_fitting_works_where_gradients_are_switched_off():
+    with torch.no_grad():
+        model = quick().fit(X, Y)
+    with torch.inference_mode():
+        again = quick().fit(X, Y)
+    assert np.array_equal(model.predict_proba(X), again.predict_proba(X))
+
+
+def test_one_heavy_sample_does_not_blow_up_the_others():
+    weight = np.full(30, 1e-320)
+    weight[0] = 1
+    assert np.isfinite(quick(epochs=3).fit(X, Y, sample_weight=weight).predict_proba(X)).all()

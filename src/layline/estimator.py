@@ -25,10 +25,11 @@ from torch import Tensor, nn
 
 from layline import features as feature_registry
 from layline import heads, metrics
+from layline.arguments import check_integer
 from layline.data.arrays import check_finite, checked_weight
 from layline.data.labels import categorical_order, order_classes, ranks_of, weigh_classes
 from layline.data.partitions import stratified_holdout
-from layline.training.in_memory import Options, Samples, check_integer, train
+from layline.training.in_memory import Options, Samples, train
 
 Array = NDArray[Any]
 _ONE_FIT = threading.RLock()
@@ -53,7 +54,7 @@ class OrdinalClassifier(
             alphabet, in which "high" comes before "low". A label listed here that never occurs
             is still predicted.
         head_options: Options of the method, such as ``{"alpha": 2.0}``.
-        hidden: Widths of the hidden layers of the named features.
+        hidden: Widths of the hidden layers of the named features, if not their own choice.
         epochs: Passes over the training samples.
         batch_size: Most samples in a step of AdamW.
         learning_rate: AdamW's rate for the features.
@@ -86,7 +87,8 @@ class OrdinalClassifier(
 
     Note:
         Scorers that read the columns of ``predict_proba``, such as ``"neg_log_loss"``, take labels
-        to be in sorted order. If ``classes`` says otherwise, give ranks as y instead.
+        to be in sorted order, and meta-estimators that encode labels themselves, such as
+        ``BaggingClassifier``, sort them. If ``classes`` says otherwise, give ranks as y instead.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -104,7 +106,7 @@ class OrdinalClassifier(
         *,
         classes: Sequence[Any] | None = None,
         head_options: Mapping[str, Any] | None = None,
-        hidden: Sequence[int] = (128, 128),
+        hidden: Sequence[int] | None = None,
         epochs: int = 48,
         batch_size: int = 32,
         learning_rate: float = 1e-3,
@@ -145,6 +147,16 @@ class OrdinalClassifier(
             y: One label per sample.
             sample_weight: How much each sample counts. One of weight 0 is as if it were not there.
         """
+        before = self.__dict__.copy()
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                return self._fit(X, y, sample_weight)
+        except BaseException:  # Ctrl-C too: a model that was fitted before stays as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         options, device = self._checked_options(), _checked_device(self.device)
         self._named = isinstance(self.features, str)
         x, labels = self._checked_data(X, y, reset=True)
@@ -222,7 +234,14 @@ class OrdinalClassifier(
         for start in range(0, len(rows), size):
             # copied: a module that works in place must not change X
             x = self._tensor(rows[start : start + size].copy(), device).to(device)
-            outputs.append(function(head, features(x)).cpu().numpy())
+            vectors = features(x)
+            if not vectors.isfinite().all():
+                row = start + int(vectors.isfinite().all(dim=1).int().argmin())
+                raise ValueError(
+                    f"features must be finite, got NaN or infinity for row {row} of X: "
+                    "is it far from everything that was seen in training?"
+                )
+            outputs.append(function(head, vectors).cpu().numpy())
         return np.concatenate(outputs)
 
     def _checked_options(self) -> Options:
@@ -243,6 +262,15 @@ class OrdinalClassifier(
             raise ValueError(
                 f"patience must be None if validation_fraction is 0, got {self.patience!r}: "
                 "without validation there is nothing to wait for"
+            )
+        if self.hidden is not None and not isinstance(self.features, str):
+            raise ValueError(
+                f"hidden must be None if features is a module, got {self.hidden!r}: "
+                "the module has its own layers"
+            )
+        if not isinstance(self.head_options, Mapping | None):
+            raise ValueError(
+                f"head_options must be a dict, got {self.head_options!r}: write {{'alpha': 2.0}}"
             )
         taken = sorted({"num_classes", "dim"} & set(self.head_options or {}))
         if taken:
@@ -285,17 +313,28 @@ class OrdinalClassifier(
     def _built_features(self, x: Tensor, weight: Tensor, device: torch.device) -> nn.Module:
         if isinstance(self.features, str):
             named: Any = feature_registry.create(
-                self.features, in_features=x.shape[1], dim=self.dim, hidden=self.hidden
+                self.features,
+                in_features=x.shape[1],
+                dim=self.dim,
+                **({} if self.hidden is None else {"hidden": self.hidden}),
             )
             module: nn.Module = named.float().fit_scale(x, weight).to(device)
             return module
         module = copy.deepcopy(self.features).float().to(device)
-        with torch.no_grad():
-            shape = tuple(module.eval()(x[:2].to(device)).shape)
+        try:
+            with torch.no_grad():
+                output = module.eval()(x[:2].to(device))
+        except RuntimeError as error:
+            raise ValueError(
+                f"features must take X of shape (n, {', '.join(map(str, x.shape[1:]))}), "
+                f"got an error for two rows: {error}"
+            ) from error
+        shape = tuple(getattr(output, "shape", ()))
         if shape != (2, self.dim):
+            got = shape if isinstance(output, Tensor) else type(output).__name__
             cure = f"pass dim={shape[1]}" if len(shape) == 2 else "end it with nn.Flatten()"
             raise ValueError(
-                f"features must give (n, dim), here (2, {self.dim}), got {shape}: {cure}"
+                f"features must give (n, dim), here (2, {self.dim}), got {got}: {cure}"
             )
         return module
 
@@ -329,7 +368,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 def _checked_device(name: str | torch.device) -> torch.device:
     try:
-        return torch.empty(0, device=name).device
+        return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, TypeError) as error:
         raise ValueError(
             f"device must be one that PyTorch finds here, got {name!r}: {error}"

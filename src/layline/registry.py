@@ -15,7 +15,7 @@ def check_known(argument: str, name: str, known: Collection[str]) -> None:
         name: The name that is wanted.
         known: The names there are.
     """
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         near = get_close_matches(str(name), known, n=3, cutoff=0.5)
         cure = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
         raise ValueError(f"{argument} must be a known name, got {name!r}: {cure}")

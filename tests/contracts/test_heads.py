@@ -4,6 +4,7 @@ import copy
 import io
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -248,9 +249,10 @@ def test_learns_a_separable_problem(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_classes": 1}, "num_classes must be at least 2, got 1"),
-        ({"num_classes": 0}, "num_classes must be at least 2, got 0"),
-        ({"dim": 0}, "dim must be at least 1, got 0"),
+        ({"num_classes": 1}, "num_classes must be an integer, at least 2, got 1"),
+        ({"num_classes": 0}, "num_classes must be an integer, at least 2, got 0"),
+        ({"num_classes": 2.5}, "num_classes must be an integer, at least 2, got 2.5"),
+        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
     ],
 )
 def test_a_wrong_size_is_named_with_its_value(name, change, message):
@@ -268,6 +270,10 @@ def test_a_wrong_size_is_named_with_its_value(name, change, message):
         ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
         ({"ranks": torch.tensor([[0], [1], [1]])}, r"ranks must have the shape \(3,\), got \(3, 1"),
         ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
+        ({"features": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
+        ({"ranks": [0, 4, 1]}, "ranks must be a tensor, got list"),
+        ({"sample_weight": [1, 1, 1]}, "sample_weight must be a tensor, got list"),
+        ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
         ({"features": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
         ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
         ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
@@ -286,6 +292,39 @@ def test_a_wrong_batch_is_named_with_its_value(name, change, message):
 def test_an_unknown_decoding_is_answered_with_the_nearest(name):
     with pytest.raises(ValueError, match=r"decode must be .* got 'meen': did you mean mean"):
         create(name, 5, 8).predict(torch.zeros(2, 8), decode="meen")
+
+
+@EVERY
+def test_parameters_drawn_anew_are_a_new_start(name):
+    """As tools do that make a model on the meta device and fill it later."""
+    head = create(name, 5, 8)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.fill_(torch.nan)
+    for module in head.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert all(parameter.isfinite().all() for parameter in head.parameters())
+
+
+@EVERY
+def test_a_feature_that_is_not_a_number_goes_to_the_same_rank_by_every_way(name):
+    head = create(name, 5, 8)
+    features = torch.full((1, 8), torch.nan)
+    assert torch.equal(head.predict(features), head.predict_proba(features).argmax(dim=-1))
+
+
+@EVERY
+def test_a_head_moved_by_loading_works_where_it_came_to(name):
+    """Constants that were made on one device must not turn up on another."""
+    head, (features, ranks) = create(name, 5, 8), batch(5, 8)
+    head.loss(features, ranks)
+    file = io.BytesIO()
+    torch.save(head, file)
+    file.seek(0)
+    moved = torch.load(file, map_location="meta", weights_only=False).to_empty(device="cpu")
+    moved.load_state_dict(head.state_dict())
+    assert moved.eval().loss(features, ranks).item() == head.eval().loss(features, ranks).item()
 
 
 @EVERY

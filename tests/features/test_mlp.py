@@ -111,10 +111,10 @@ def test_statistics_are_no_parameters_but_are_saved():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"in_features": 0}, "in_features must be at least 1, got 0"),
-        ({"dim": -1}, "dim must be at least 1, got -1"),
-        ({"hidden": (8, 0)}, "hidden must be at least 1, got 0"),
-        ({"hidden": 8}, r"hidden must be a sequence, got 8: write \(8,\)"),
+        ({"in_features": 0}, "in_features must be an integer, at least 1, got 0"),
+        ({"dim": -1}, "dim must be an integer, at least 1, got -1"),
+        ({"hidden": (8, 0)}, "hidden must be an integer, at least 1, got 0"),
+        ({"hidden": 8}, "hidden must be a sequence, got 8: write"),
     ],
 )
 def test_a_wrong_width_is_named(arguments, message):

@@ -60,7 +60,8 @@ def test_all_agree_on_certainty(num_classes, data):
 
 @pytest.mark.parametrize("decode", DECODINGS.values())
 def test_ties_go_to_the_lower_rank(decode):
-    assert decode(torch.tensor([[0.5, 0.5], [0.0, 1.0]])).tolist() == [0, 1]
+    probs = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]])
+    assert decode(probs).tolist() == [0, 1, 2]
 
 
 def test_they_differ_on_a_skewed_distribution():

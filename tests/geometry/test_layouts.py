@@ -164,3 +164,18 @@ def test_half_way_on_the_line_goes_to_the_lower_rank(build):
     assert nearest.tolist() == [0, 0, 1, 2, 3, 4]
     assert Even(3).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
     assert Elastic(3, 0.1).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_vectors_that_are_zero_or_parallel_give_finite_answers(name, gradients):
+    layout = LAYOUTS[name](4, 6)
+    for fill in (torch.zeros(6), torch.ones(6)):
+        with torch.no_grad():
+            layout.vectors.copy_(fill.expand_as(layout.vectors))
+        features = torch.randn(3, 6)
+        for measure in layout.measures:
+            measured = layout.measure(measure, features)
+            assert measured.isfinite().all()
+            assert gradients(measured.sum(), layout.vectors)[0].isfinite().all()
+            ranks = layout.nearest(measure, features)
+            assert ((ranks >= 0) & (ranks < 4)).all()

@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import torch
 from scipy import stats
 from scipy.special import log_softmax
 
+from layline.geometry.similarities import Cosine
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads import ConstrainedProxies, constant_table, create
 
@@ -114,8 +116,11 @@ def test_options_reach_the_part_that_takes_them():
         ({"target": "one-hot"}, "target must be .* did you mean onehot"),
         ({"unimodal_over": "class"}, "unimodal_over must be .* did you mean classes"),
         ({"alpha": -1.0}, "alpha must be .* at least 0, got -1.0"),
-        ({"alpha": math.nan}, "alpha must be .* got nan"),
-        ({"scale": 3.0}, "options must be among norm for this composition, got scale=3.0"),
+        ({"alpha": math.nan}, "alpha must be a finite number, at least 0, got nan"),
+        ({"alpha": 2.0}, "alpha must be left out where there is no smoothing, got 2.0"),
+        ({"unimodal_over": "classes"}, "unimodal_over must be left out .* got 'classes'"),
+        ({"layout": ["linear"]}, "layout must be a known name, got"),
+        ({"scale": 3.0}, "options must be those .* norm, got scale=3.0"),
         ({"similarity": "cosine"}, "similarity must fit the layout 'linear', got 'cosine'"),
         ({"layout": "semicircular", "similarity": "cosine", "scale": 1.0}, "above 1, got 1.0"),
         ({"norm": 0.0}, "norm must be .* above 0, got 0.0"),
@@ -142,6 +147,29 @@ def test_tables_and_rows_made_for_the_batch_give_the_same_loss(name, monkeypatch
     expected = head.loss(features, ranks).item()
     monkeypatch.setattr(constant_table, "LARGEST", 5)
     assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-13)
+
+
+def test_a_new_smoothing_or_similarity_has_a_new_table():
+    features, ranks = batch()
+    head = create("soft-poisson", 6, 5).double()
+    other = create("soft-poisson", 6, 5, tau=5.0).double()
+    other.load_state_dict(head.state_dict())
+    head.loss(features, ranks)
+    head.smoothing = Poisson(tau=5.0)
+    assert head.loss(features, ranks).item() == other.loss(features, ranks).item()
+    head = create("hard-semicircular", 6, 5).double()
+    other = create("hard-semicircular", 6, 5, scale=2.0).double()
+    other.load_state_dict(head.state_dict())
+    head.loss(features, ranks)
+    head.similarity = Cosine(scale=2.0)
+    assert head.loss(features, ranks).item() == other.loss(features, ranks).item()
+
+
+def test_tables_are_not_stored_with_the_head():
+    head, (features, ranks) = create("soft-poisson", 6, 5), batch()
+    before = len(pickle.dumps(head))
+    head.loss(features, ranks)
+    assert len(pickle.dumps(head)) <= before + 200
 
 
 def test_a_table_is_made_once(monkeypatch):

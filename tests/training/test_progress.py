@@ -33,9 +33,9 @@ def run(stream, maes=(0.9, 0.4, 0.6), verbose=1, validated=True, planned=3):
 def test_a_plain_stream_gets_one_line_per_epoch():
     lines = run(io.StringIO()).splitlines()
     assert lines == [
-        "epoch 1/3  train loss 1.0000  validation MAE 0.9000  best 0.9000 in epoch 1",
-        "epoch 2/3  train loss 0.5000  validation MAE 0.4000  best 0.4000 in epoch 2",
-        "epoch 3/3  train loss 0.3333  validation MAE 0.6000  best 0.4000 in epoch 2",
+        "epoch 1/3  loss 1.0000  val MAE 0.9000  best 0.9000 at 1",
+        "epoch 2/3  loss 0.5000  val MAE 0.4000  best 0.4000 at 2",
+        "epoch 3/3  loss 0.3333  val MAE 0.6000  best 0.4000 at 2",
     ]
 
 
@@ -45,8 +45,8 @@ def test_a_terminal_gets_one_line_that_is_rewritten():
     assert shown.endswith("\n")
     states = shown.strip().split("\r")
     assert len(states) == 3
-    assert states[-1].startswith("[====================]  epoch 3/3  train loss 0.3333")
-    assert "best 0.4000 in epoch 2" in states[-1]
+    assert states[-1].startswith("[==========]  epoch 3/3  loss 0.3333")
+    assert "best 0.4000 at 2" in states[-1]
     assert "0:00 left" in states[-1]
 
 
@@ -69,7 +69,7 @@ def test_nothing_is_shown_at_zero(stream):
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_without_validation_only_the_loss_is_shown(stream):
     shown = run(stream(), validated=False)
-    assert "train loss" in shown
+    assert "loss" in shown
     assert "MAE" not in shown
     assert "best" not in shown
 
@@ -95,5 +95,5 @@ def test_the_time_left_follows_from_the_time_so_far(monkeypatch, elapsed, left):
 def test_stderr_is_the_default(capsys):
     Progress(1).show({"epoch": 1, "train_loss": 1.0}, BestEpoch())
     captured = capsys.readouterr()
-    assert captured.err == "epoch 1/1  train loss 1.0000\n"
+    assert captured.err == "epoch 1/1  loss 1.0000\n"
     assert captured.out == ""

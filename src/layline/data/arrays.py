@@ -32,6 +32,8 @@ def checked_weight(sample_weight: ArrayLike | None, n: int) -> Array:
 
 def check_finite(X: Array, names: Array | None) -> None:
     """Refuse an array with a value that float32 cannot hold, naming its row and column."""
+    if X.size == 0:
+        raise ValueError(f"X must hold values, got the shape {X.shape}: a side of it is zero")
     # NaN fails both comparisons, and no array of the size of X is made
     if X.min() >= -_LARGEST and X.max() <= _LARGEST:
         return

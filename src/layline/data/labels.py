@@ -13,6 +13,8 @@ Array = NDArray[Any]
 
 def categorical_order(y: Any) -> list[Any] | None:
     """Give the order that the labels carry themselves, as an ordered pandas Categorical does."""
+    if getattr(y, "ndim", 1) == 2 and hasattr(y, "iloc") and y.shape[1] == 1:
+        y = y.iloc[:, 0]
     dtype: Any = getattr(y, "dtype", None)
     return list(dtype.categories) if getattr(dtype, "ordered", False) else None
 
@@ -20,22 +22,37 @@ def categorical_order(y: Any) -> list[Any] | None:
 def ranks_of(y: ArrayLike, classes: Array) -> Array:
     """Turn labels into their places in ``classes``."""
     rank_of = {label: rank for rank, label in enumerate(classes.tolist())}
-    labels, place = np.unique(np.asarray(y), return_inverse=True)
+    labels, place = _unique(np.asarray(y))
     unknown = [label for label in labels.tolist() if label not in rank_of]
     if unknown:
         raise ValueError(
             f"y must hold labels of classes only, got {unknown[0]!r}: "
-            "list it in classes=[…], at its place in the order"
+            "list it in classes=[…], at its place in the order (meta-estimators that turn labels "
+            "into numbers want ranks as y)"
         )
     return np.array([rank_of[label] for label in labels.tolist()], dtype=np.int64)[place]
 
 
+def _unique(y: Array) -> tuple[Array, Array]:
+    """Find the different labels, sorted, and the place of each among them."""
+    try:
+        return np.unique(y, return_inverse=True)
+    except TypeError as error:
+        raise ValueError(
+            f"y must hold labels of one kind, got {error}: numbers or strings, none missing"
+        ) from error
+
+
 def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
     """Give the classes in order and the rank of each label."""
-    classes = np.unique(y) if order is None else np.asarray(order)
+    classes = _unique(y)[0] if order is None else np.asarray(order)
     if classes.ndim != 1 or len(set(classes.tolist())) < len(classes):
         raise ValueError(
             f"classes must be a list of different labels, got {order!r}: each has one rank"
+        )
+    if order is not None and classes.tolist() != list(order):
+        raise ValueError(
+            f"classes must be labels of one kind, got {order!r}: numbers or strings, not both"
         )
     ranks = ranks_of(y, classes)
     counts = np.bincount(ranks, minlength=len(classes))

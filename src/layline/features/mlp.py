@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from layline.arguments import check_integer
+
 
 class MLP(nn.Module):
     """Map the columns of a table to features.
@@ -27,12 +29,11 @@ class MLP(nn.Module):
 
     def __init__(self, in_features: int, dim: int, hidden: Sequence[int] = (128, 128)) -> None:
         super().__init__()
-        if isinstance(hidden, int):
-            raise ValueError(f"hidden must be a sequence, got {hidden}: write ({hidden},)")
+        if not isinstance(hidden, Sequence):
+            raise ValueError(f"hidden must be a sequence, got {hidden!r}: write (128, 128)")
         for name, widths in {"in_features": [in_features], "hidden": hidden, "dim": [dim]}.items():
             for width in widths:
-                if width < 1:
-                    raise ValueError(f"{name} must be at least 1, got {width}: a layer has units")
+                check_integer(name, width, 1, "a layer has units")
         # float64 from the start, so that loading saved statistics keeps their digits
         self.register_buffer("mean", torch.zeros(in_features, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(in_features, dtype=torch.float64))
@@ -59,6 +60,8 @@ class MLP(nn.Module):
         share = (weight.double() / weight.double().sum()).to(rows.device)
         mean = share @ rows
         scale = (share @ (rows - mean).square()).sqrt()
+        # where one heavy row is nearly all of the weight, the others must not become enormous
+        scale = scale.maximum(1e-6 * (rows.amax(dim=0) - rows.amin(dim=0)))
         # asked of the values themselves: rounding gives a constant 0.1 a deviation above zero
         constant = (rows.amax(dim=0) == rows.amin(dim=0)) | (scale == 0)
         self.mean = torch.where(constant, rows[0], mean).to(x.dtype)

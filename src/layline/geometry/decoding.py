@@ -21,15 +21,13 @@ def mode(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
 
 def median(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
     """Choose the first rank at which half of the probability is reached."""
-    reached = probs.cumsum(dim=-1) >= 0.5 * probs.sum(dim=-1, keepdim=True)
-    return reached.int().argmax(dim=-1)
+    return (probs.cumsum(dim=-1) >= 0.5).int().argmax(dim=-1)
 
 
 def mean(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
     """Choose the rank nearest to the expected rank."""
     ranks = torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
-    expected = probs @ ranks
-    return torch.ceil(expected - 0.5).clamp(0, probs.shape[-1] - 1).long()
+    return torch.ceil(probs @ ranks - 0.5).long()
 
 
 DECODINGS: dict[str, Callable[[Tensor], Tensor]] = {"mode": mode, "median": median, "mean": mean}

@@ -9,7 +9,6 @@ A similarity never sees a proxy. It names what it needs in ``measure``, the layo
 its own way, and the similarity turns each number into a logit.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from typing import ClassVar, Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from layline.arguments import check_above
 
 Measure = Literal["squared_distances", "cosines"]
 
@@ -55,11 +56,8 @@ class Cosine(Similarity):
     measure: ClassVar[Measure] = "cosines"
 
     def __post_init__(self) -> None:
-        if not (self.scale > 1 and math.isfinite(self.scale)):
-            raise ValueError(
-                f"scale must be a finite number above 1, got {self.scale}: "
-                "cosines alone span too little for a softmax to tell classes apart"
-            )
+        why = "cosines alone span too little for a softmax to tell classes apart"
+        check_above("scale", self.scale, 1, why)
 
     def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
         """Compute s·C."""

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from layline.arguments import check_above
+
 
 class Smoothing(ABC):
     """What places a unimodal distribution around a rank."""
@@ -36,7 +38,7 @@ class Poisson(Smoothing):
     tau: float = 0.11
 
     def __post_init__(self) -> None:
-        _require_positive("tau", self.tau)
+        check_above("tau", self.tau, 0, "it divides the log probabilities")
 
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
         """Take the softmax of LPMF(k; k* + ½) / τ."""
@@ -59,7 +61,7 @@ class Binomial(Smoothing):
     tau: float = 0.13
 
     def __post_init__(self) -> None:
-        _require_positive("tau", self.tau)
+        check_above("tau", self.tau, 0, "it divides the log probabilities")
 
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
         """Take the softmax of LPMF(k; K − 1, p) / τ."""
@@ -85,7 +87,7 @@ class Exponential(Smoothing):
     tau: float = 30.0
 
     def __post_init__(self) -> None:
-        _require_positive("tau", self.tau)
+        check_above("tau", self.tau, 0, "it divides the log probabilities")
 
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
         """Normalise exp(−|k − k*| / τ)."""
@@ -106,7 +108,8 @@ class Triangular(Smoothing):
     b: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (math.inf > self.a > self.b > 0):
+        check_above("a", self.a, 0)
+        if not self.a > self.b > 0:
             raise ValueError(
                 f"a and b must satisfy a > b > 0, got a={self.a}, b={self.b}: "
                 "a is the height at the label's own class, b at the farthest one"
@@ -123,16 +126,10 @@ class Triangular(Smoothing):
 def _grid(
     ranks: Int[Tensor, " n"], num_classes: int
 ) -> tuple[Float[Tensor, "1 K"], Float[Tensor, "n 1"]]:
-    """Lay out every class k beside every label k*, in float64."""
+    """Lay out every class k beside every label k*, in float64, which MPS leaves to the CPU."""
+    ranks = ranks.cpu() if ranks.device.type == "mps" else ranks
     k = torch.arange(num_classes, dtype=torch.float64, device=ranks.device)
     return k[None, :], ranks[:, None].double()
-
-
-def _require_positive(name: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(
-            f"{name} must be a finite number above 0, got {value}: it divides the log probabilities"
-        )
 
 
 SMOOTHINGS: dict[str, Callable[..., Smoothing]] = {

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from layline.arguments import check_integer
 from layline.geometry.decoding import DECODINGS
 from layline.registry import check_known
 
@@ -30,12 +31,8 @@ class OrdinalHead(nn.Module, ABC):
 
     def __init__(self, num_classes: int, dim: int) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ValueError(
-                f"num_classes must be at least 2, got {num_classes}: one class needs no classifier"
-            )
-        if dim < 1:
-            raise ValueError(f"dim must be at least 1, got {dim}: it is the length of a feature")
+        check_integer("num_classes", num_classes, 2, "one class needs no classifier")
+        check_integer("dim", dim, 1, "it is the length of a feature")
         self.num_classes = num_classes
         self.dim = dim
 
@@ -120,27 +117,34 @@ class OrdinalHead(nn.Module, ABC):
         return self.log_probs(features)
 
     def _checked_features(self, features: Tensor) -> Tensor:
+        _check_tensor("features", features)
         if features.ndim != 2 or features.shape[1] != self.dim:
             raise ValueError(
                 f"features must have the shape (n, {self.dim}), got {tuple(features.shape)}: "
                 f"this head was made with dim={self.dim}"
             )
         parameter = next(self.parameters())
-        if features.device != parameter.device:
-            raise ValueError(
-                f"features must be on the head's device {parameter.device}, "
-                f"got {features.device}: move one of them with .to(…)"
-            )
+        self._check_device("features", features)
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
+
+    def _check_device(self, name: str, tensor: Tensor) -> None:
+        device = next(self.parameters()).device
+        if tensor.device != device:
+            raise ValueError(
+                f"{name} must be on the head's device {device}, got {tensor.device}: "
+                "move one of them with .to(…)"
+            )
 
     def _checked_ranks(self, ranks: Tensor, samples: int) -> Tensor:
         if samples == 0:
             raise ValueError("features must hold at least one sample, got none")
+        _check_tensor("ranks", ranks)
         if ranks.shape != (samples,):
             raise ValueError(
                 f"ranks must have the shape ({samples},), got {tuple(ranks.shape)}: "
                 "one rank for each row of features"
             )
+        self._check_device("ranks", ranks)
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
             raise ValueError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
         if _values_are_free(ranks):
@@ -154,11 +158,13 @@ class OrdinalHead(nn.Module, ABC):
         return ranks.long()
 
     def _checked_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
+        _check_tensor("sample_weight", sample_weight)
         if sample_weight.shape != losses.shape:
             raise ValueError(
                 f"sample_weight must have the shape {tuple(losses.shape)}, "
                 f"got {tuple(sample_weight.shape)}: one weight for each row of features"
             )
+        self._check_device("sample_weight", sample_weight)
         if _values_are_free(sample_weight):
             wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
             if wrong.any():
@@ -173,6 +179,13 @@ class OrdinalHead(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
         return f"num_classes={self.num_classes}, dim={self.dim}"
+
+
+def _check_tensor(name: str, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        raise ValueError(
+            f"{name} must be a tensor, got {type(value).__name__}: convert with torch.as_tensor"
+        )
 
 
 def _in_full_precision(device: torch.device) -> AbstractContextManager[Any]:

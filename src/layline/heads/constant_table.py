@@ -1,6 +1,7 @@
 """A (K, K) table that never changes in training, such as U, or Q of a fixed layout."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -11,10 +12,10 @@ LARGEST = 1024
 
 
 class ConstantTable:
-    """Rows of the table, made once for each dtype and device that asks.
+    """Rows of the table, made once for what makes it, and for each dtype and device that asks.
 
     Not a buffer: converting a module to float32 and back would leave a buffer with the digits of
-    float32, and it would be stored in every checkpoint.
+    float32. It is not stored with the module either, but made anew.
 
     Args:
         num_classes: K.
@@ -22,24 +23,31 @@ class ConstantTable:
 
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes
-        self._made: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        self._made: dict[tuple[Hashable, torch.dtype, torch.device], Tensor] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"num_classes": self.num_classes, "_made": {}}
 
     def rows(
-        self, make: Callable[[Tensor], Tensor], ranks: Int[Tensor, " n"], dtype: torch.dtype
+        self,
+        maker: Hashable,
+        make: Callable[[Tensor], Tensor],
+        ranks: Int[Tensor, " n"],
+        dtype: torch.dtype,
     ) -> Float[Tensor, "n K"]:
         """Give one row for each rank.
 
         Args:
+            maker: What the table depends on; another maker has another table.
             make: Computes the rows for the ranks that it is given.
             ranks: Which rows are wanted.
             dtype: Of the result.
         """
         if self.num_classes > LARGEST:
-            return make(ranks).to(dtype)
-        key = (dtype, ranks.device)
+            return make(ranks).to(dtype).to(ranks.device)
+        key = (maker, dtype, ranks.device)
         if key not in self._made:
-            # Training uses the table even if the first to ask was in inference mode.
-            with torch.inference_mode(False), torch.no_grad():
+            with torch.no_grad():
                 everyone = torch.arange(self.num_classes, device=ranks.device)
-                self._made[key] = make(everyone).to(dtype)
+                self._made = {key: make(everyone).to(dtype).to(ranks.device)}
         return self._made[key][ranks]

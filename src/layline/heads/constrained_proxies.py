@@ -6,7 +6,6 @@ r"""Constrained Proxies Learning: a composition of a layout, a similarity and a 
 """
 
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
 from operator import add
@@ -17,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from layline.arguments import check_at_least
 from layline.geometry import (
     LAYOUTS,
     SIMILARITIES,
@@ -29,6 +29,9 @@ from layline.geometry import (
 from layline.heads.base import OrdinalHead
 from layline.heads.constant_table import ConstantTable
 from layline.registry import check_known, find
+
+ALPHA = 6.0
+UNIMODAL_OVER: Literal["batch"] = "batch"
 
 
 class ConstrainedProxies(OrdinalHead):
@@ -65,8 +68,8 @@ class ConstrainedProxies(OrdinalHead):
         similarity: str = "student-t",
         smoothing: str | None = None,
         target: Literal["proxies", "onehot"] = "proxies",
-        alpha: float = 6.0,
-        unimodal_over: Literal["batch", "classes"] = "batch",
+        alpha: float = ALPHA,
+        unimodal_over: Literal["batch", "classes"] = UNIMODAL_OVER,
         **options: float | None,
     ) -> None:
         super().__init__(num_classes, dim)
@@ -91,8 +94,16 @@ class ConstrainedProxies(OrdinalHead):
         self._q = ConstantTable(num_classes)
         self._u = ConstantTable(num_classes)
 
-        if not (alpha >= 0 and math.isfinite(alpha)):
-            raise ValueError(f"alpha must be a finite number, at least 0, got {alpha}")
+        check_at_least("alpha", alpha, 0, "it is the weight of the unimodal loss")
+        for name, value, default in (
+            ("alpha", alpha, ALPHA),
+            ("unimodal_over", unimodal_over, UNIMODAL_OVER),
+        ):
+            if self.smoothing is None and value != default:
+                raise ValueError(
+                    f"{name} must be left out where there is no smoothing, got {value!r}: "
+                    "it belongs to the unimodal loss"
+                )
         if self.similarity.measure not in self.layout.measures:
             raise ValueError(
                 f"similarity must fit the layout {layout!r}, got {similarity!r}: "
@@ -162,13 +173,13 @@ class ConstrainedProxies(OrdinalHead):
         if not self.layout.constant:
             return make(ranks)
         dtype = torch.promote_types(self.layout.vectors.dtype, torch.float32)
-        return self._q.rows(make, ranks, dtype)
+        return self._q.rows(self.similarity, make, ranks, dtype)
 
     def _log_u(
         self, smoothing: Smoothing, ranks: Int[Tensor, " m"], dtype: torch.dtype
     ) -> Float[Tensor, "m K"]:
         make = partial(smoothing.log_u, num_classes=self.num_classes)
-        return self._u.rows(make, ranks, dtype)
+        return self._u.rows(smoothing, make, ranks, dtype)
 
 
 def _share_out(
@@ -183,7 +194,7 @@ def _share_out(
     for option, value in options.items():
         if option not in known:
             raise ValueError(
-                f"options must be among {', '.join(known) or 'none at all'} "
-                f"for this composition, got {option}={value!r}"
+                f"options must be those of the class and, for these parts, "
+                f"{', '.join(known) or 'none'}, got {option}={value!r}"
             )
     return {part: {o: options[o] for o in options if o in takes[part]} for part in build}

@@ -3,15 +3,16 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from numbers import Integral, Real
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from layline import metrics
+from layline.arguments import check_above, check_at_least, check_integer
 from layline.geometry import DECODINGS
 from layline.heads import OrdinalHead
+from layline.registry import check_known
 from layline.training.progress import Progress
 from layline.training.selection import BestEpoch
 
@@ -46,31 +47,11 @@ class Options:
         for name, least in {"epochs": 1, "batch_size": 1, "verbose": 0}.items():
             check_integer(name, getattr(self, name), least)
         for name in ("learning_rate", "head_learning_rate"):
-            rate = getattr(self, name)
-            if not (isinstance(rate, Real) and 0 < float(rate) < math.inf):
-                raise ValueError(
-                    f"{name} must be a finite number above 0, got {rate!r}: 1e-3 is usual"
-                )
-        decay = self.weight_decay
-        if not (isinstance(decay, Real) and 0 <= decay < math.inf):
-            raise ValueError(
-                f"weight_decay must be a finite number, at least 0, got {decay!r}: 0 turns it off"
-            )
-        if self.decode not in DECODINGS:
-            raise ValueError(
-                f"decode must be one of {', '.join(DECODINGS)}, got {self.decode!r}: "
-                "it makes a rank of a distribution"
-            )
+            check_above(name, getattr(self, name), 0, "1e-3 is usual")
+        check_at_least("weight_decay", self.weight_decay, 0, "0 turns it off")
+        check_known("decode", self.decode, DECODINGS)
         if self.patience is not None:
             check_integer("patience", self.patience, 1, "None never stops early")
-
-
-def check_integer(name: str, value: object, least: int, why: str = "") -> None:
-    """Raise a ``ValueError`` unless ``value`` is an integer, ``least`` or more."""
-    if not (isinstance(value, Integral) and int(value) >= least):
-        raise ValueError(
-            f"{name} must be an integer, at least {least}, got {value!r}" + (why and f": {why}")
-        )
 
 
 @dataclass(frozen=True)
@@ -143,6 +124,7 @@ def train(
             record: Record = {"epoch": epoch, "train_loss": loss}
             if validation is not None:
                 record |= evaluate(features, head, validation, options)
+                _check_finite(record["validation_loss"], epoch, features, head, options)
                 best.offer(epoch, record["validation_mae"])
             history.append(record)
             progress.show(record, best)

@@ -9,7 +9,7 @@ from typing import Self, TextIO
 
 from layline.training.selection import BestEpoch
 
-_BAR = 20
+_BAR = 10
 
 
 class Progress:
@@ -43,11 +43,11 @@ class Progress:
         epoch = int(record["epoch"])
         parts = [
             f"epoch {epoch:{len(str(self._epochs))}}/{self._epochs}",
-            f"train loss {record['train_loss']:.4f}",
+            f"loss {record['train_loss']:.4f}",
         ]
         if "validation_mae" in record:
-            parts.append(f"validation MAE {record['validation_mae']:.4f}")
-            parts.append(f"best {best.mae:.4f} in epoch {best.epoch}")
+            parts.append(f"val MAE {record['validation_mae']:.4f}")
+            parts.append(f"best {best.mae:.4f} at {best.epoch}")
         if not self._rewrites:
             self._write("  ".join(parts) + "\n")
             return

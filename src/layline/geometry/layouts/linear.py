@@ -11,12 +11,11 @@ With :math:`a = f^\mathsf{T} u` and :math:`r^2 = \lVert f - a u \rVert^2`, Pytha
 so K classes cost O(n·d + n·K), no proxies are built, and nothing cancels.
 """
 
-import math
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from layline.arguments import check_above
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.spacing import Spacing
 from layline.geometry.pairwise import unit
@@ -42,19 +41,23 @@ class Linear(Layout):
         self, num_classes: int, dim: int, spacing: Spacing, norm: float | None = None
     ) -> None:
         super().__init__(num_classes, dim, num_vectors=1)
-        if norm is not None and not (norm > 0 and math.isfinite(norm)):
-            raise ValueError(
-                f"norm must be a finite number above 0, got {norm}: "
-                "it is the distance between neighbouring proxies; leave it out to learn it"
-            )
+        if norm is not None:
+            why = "it is the distance between neighbouring proxies; leave it out to learn it"
+            check_above("norm", norm, 0, why)
         self.spacing = spacing
-        self.norm = norm
+        self._norm = norm
         self.constant = norm is not None and not spacing.learned
         self.reset_parameters()
 
+    @property
+    def norm(self) -> float | None:
+        """The fixed ‖v_0‖, None if it is learned."""
+        return self._norm
+
     def reset_parameters(self) -> None:
-        """Draw v_0 as a 1 × d matrix: its length starts near √2."""
+        """Draw v_0 as a 1 × d matrix, so that its length starts near √2; space evenly."""
         nn.init.xavier_normal_(self.vectors)
+        self.spacing.reset_parameters()
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Place t_k·u for every class."""

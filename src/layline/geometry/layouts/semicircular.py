@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.spacing import Spacing
-from layline.geometry.pairwise import lengths
+from layline.geometry.pairwise import lengths, unit
 from layline.geometry.similarities import Measure
 
 
@@ -31,12 +31,10 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     Gram-Schmidt, not QR: the signs are fixed (the first stays along ``plane[0]``), so the basis
     moves continuously during training.
     """
-    u0 = plane[0] / torch.linalg.vector_norm(plane[0])
-    u1 = plane[1] / torch.linalg.vector_norm(plane[1])
+    u0, u1 = unit(plane[:1]), unit(plane[1:])
     for _ in range(2):  # the second pass removes what rounding left of u0 in u1
-        u1 = u1 - (u1 @ u0) * u0
-        u1 = u1 / torch.linalg.vector_norm(u1)
-    return torch.stack([u0, u1])
+        u1 = unit(u1 - (u1 @ u0.T) * u0)
+    return torch.cat([u0, u1])
 
 
 class Semicircular(Layout):
@@ -62,9 +60,10 @@ class Semicircular(Layout):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw v_0 and v_1, each as a 1 × d matrix."""
+        """Draw v_0 and v_1, each as a 1 × d matrix; space evenly."""
         for row in range(2):
             nn.init.xavier_normal_(self.vectors[row : row + 1])
+        self.spacing.reset_parameters()
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Place cos θ_k·u_0 + sin θ_k·u_1 for every class."""

@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from layline.arguments import check_at_least
+
 
 class Spacing(nn.Module, ABC):
     """Increasing positions t_0 = 0 < t_1 < … < t_{K−1} = span.
@@ -34,6 +36,10 @@ class Spacing(nn.Module, ABC):
     def __init__(self, num_classes: int) -> None:
         super().__init__()
         self.num_classes = num_classes
+
+    @abstractmethod
+    def reset_parameters(self) -> None:
+        """Start anew with even steps."""
 
     @abstractmethod
     def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
@@ -53,6 +59,9 @@ class Even(Spacing):
 
     learned = False
 
+    def reset_parameters(self) -> None:
+        """Do nothing: there is nothing to learn."""
+
     def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
         """Count off equal steps."""
         ranks = torch.arange(self.num_classes, dtype=span.dtype, device=span.device)
@@ -62,7 +71,7 @@ class Even(Spacing):
         """Round to the nearest step."""
         last = self.num_classes - 1
         steps = torch.ceil(where / span * last - 0.5)
-        return steps.nan_to_num(nan=0.0).clamp(0, last).long()
+        return steps.nan_to_num(nan=0.0).clamp(0, last).long()  # NaN goes to 0, as by arg max
 
     def tension(self) -> None:
         """Add nothing."""
@@ -80,10 +89,13 @@ class Elastic(Spacing):
 
     def __init__(self, num_classes: int, stiffness: float) -> None:
         super().__init__(num_classes)
-        if not (stiffness >= 0 and math.isfinite(stiffness)):
-            raise ValueError(f"stiffness must be a finite number, at least 0, got {stiffness}")
+        check_at_least("stiffness", stiffness, 0, "it is what uneven steps cost")
         self.stiffness = stiffness
         self.weights = nn.Parameter(torch.zeros(num_classes - 1))
+
+    def reset_parameters(self) -> None:
+        """Go back to even steps."""
+        nn.init.zeros_(self.weights)
 
     def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
         """Add up the learned steps."""
@@ -94,7 +106,7 @@ class Elastic(Spacing):
         """Search among the midpoints."""
         positions = self.positions(span)
         midpoints = (positions[1:] + positions[:-1]) / 2
-        return torch.searchsorted(midpoints, where.contiguous())
+        return torch.searchsorted(midpoints, where.nan_to_num(nan=0.0))
 
     def tension(self) -> Float[Tensor, ""]:
         """Compute the divergence of the steps from even ones, times the stiffness."""

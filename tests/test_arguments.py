@@ -1,0 +1,34 @@
+import math
+
+import numpy as np
+import pytest
+
+from layline.arguments import check_above, check_at_least, check_integer
+
+
+@pytest.mark.parametrize("value", [2, 5, np.int64(3)])
+def test_integers_from_the_bound_on_are_taken(value):
+    check_integer("n", value, 2)
+
+
+@pytest.mark.parametrize("value", [1, 2.0, "3", None, True, [2]])
+def test_anything_else_is_refused_with_its_value(value):
+    with pytest.raises(ValueError, match=r"n must be an integer, at least 2, got .*: because"):
+        check_integer("n", value, 2, "because")
+
+
+@pytest.mark.parametrize("value", [0.1, 1, np.float32(2)])
+def test_numbers_above_the_bound_are_taken(value):
+    check_above("x", value, 0)
+
+
+@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "1", None, True])
+def test_numbers_not_above_the_bound_are_refused(value):
+    with pytest.raises(ValueError, match=r"x must be a finite number above 0, got"):
+        check_above("x", value, 0)
+
+
+def test_at_least_includes_its_bound():
+    check_at_least("x", 0, 0)
+    with pytest.raises(ValueError, match=r"x must be a finite number, at least 0, got -1$"):
+        check_at_least("x", -1, 0)

@@ -8,6 +8,11 @@ from typing import Any
 from layline.heads.base import OrdinalHead
 from layline.heads.classification import Classification
 from layline.heads.constrained_proxies import ConstrainedProxies
+from layline.heads.coral import Coral
+from layline.heads.corn import Corn
+from layline.heads.proportional_odds import ProportionalOdds
+from layline.heads.ranking import Ranking
+from layline.heads.stick_breaking import StickBreaking
 from layline.registry import find
 
 
@@ -97,6 +102,43 @@ HEADS: dict[str, HeadSpec] = {
     ),
     "classification": HeadSpec(
         Classification, "baseline", "a linear layer and cross entropy", "the usual baseline"
+    ),
+    "ranking": HeadSpec(
+        Ranking,
+        "cumulative",
+        "a binary classifier for each threshold",
+        "Niu et al., Ordinal Regression with Multiple Output CNN for Age Estimation, CVPR 2016",
+        decode="median",
+    ),
+    "coral": HeadSpec(
+        Coral,
+        "cumulative",
+        "binary classifiers that share one weight vector",
+        "Cao et al., Rank Consistent Ordinal Regression for Neural Networks, "
+        "Pattern Recognition Letters 2020",
+        decode="median",
+    ),
+    "corn": HeadSpec(
+        Corn,
+        "cumulative",
+        "a chain of conditional binary classifiers",
+        "Shi et al., Deep Neural Networks for Rank-Consistent Ordinal Regression Based on "
+        "Conditional Probabilities, arXiv 2021",
+        decode="median",
+    ),
+    "proportional-odds": HeadSpec(
+        ProportionalOdds,
+        "cumulative",
+        "one score, learned ordered cut points, logistic noise",
+        "McCullagh, Regression Models for Ordinal Data, "
+        "Journal of the Royal Statistical Society B 1980",
+    ),
+    "stick-breaking": HeadSpec(
+        StickBreaking,
+        "cumulative",
+        "each rank in turn takes its share of what is left",
+        "Liu et al., Unimodal Regularized Neuron Stick-Breaking for Ordinal Classification, "
+        "Neurocomputing 2020",
     ),
 }
 

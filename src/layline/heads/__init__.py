@@ -6,12 +6,18 @@ from functools import partial
 from typing import Any
 
 from layline.heads.base import OrdinalHead
+from layline.heads.cdw import Cdw
 from layline.heads.classification import Classification
 from layline.heads.constrained_proxies import ConstrainedProxies
 from layline.heads.coral import Coral
 from layline.heads.corn import Corn
+from layline.heads.dldl_v2 import DldlV2
+from layline.heads.emd import Emd
+from layline.heads.mean_variance import MeanVariance
 from layline.heads.proportional_odds import ProportionalOdds
 from layline.heads.ranking import Ranking
+from layline.heads.regression import Regression
+from layline.heads.sord import Sord
 from layline.heads.stick_breaking import StickBreaking
 from layline.registry import find
 
@@ -102,6 +108,45 @@ HEADS: dict[str, HeadSpec] = {
     ),
     "classification": HeadSpec(
         Classification, "baseline", "a linear layer and cross entropy", "the usual baseline"
+    ),
+    "regression": HeadSpec(
+        Regression,
+        "baseline",
+        "the rank as a number, with a Laplace or Gaussian around it",
+        "the usual baseline",
+        decode="median",
+    ),
+    "sord": HeadSpec(
+        Sord,
+        "label distribution",
+        "cross entropy with labels softened by rank distance",
+        "Díaz and Marathe, Soft Labels for Ordinal Regression, CVPR 2019",
+    ),
+    "dldl-v2": HeadSpec(
+        DldlV2,
+        "label distribution",
+        "a Gaussian label distribution, and the mean at the label",
+        "Gao et al., Age Estimation Using Expectation of Label Distribution Learning, IJCAI 2018",
+        decode="mean",
+    ),
+    "mean-variance": HeadSpec(
+        MeanVariance,
+        "label distribution",
+        "cross entropy, the mean at the label, a small variance",
+        "Pan et al., Mean-Variance Loss for Deep Age Estimation from a Face, CVPR 2018",
+        decode="mean",
+    ),
+    "emd": HeadSpec(
+        Emd,
+        "label distribution",
+        "squared differences of cumulative probabilities",
+        "Hou et al., Squared Earth Mover's Distance-based Loss, arXiv 2016",
+    ),
+    "cdw": HeadSpec(
+        Cdw,
+        "label distribution",
+        "wrong classes cost by their distance (CDW-CE, OLL)",
+        "Polat et al., Class Distance Weighted Cross-Entropy Loss, MIUA 2022",
     ),
     "ranking": HeadSpec(
         Ranking,

@@ -3,15 +3,14 @@ r"""Plain classification: a linear layer and cross entropy. It knows nothing of 
 .. math:: P(f) = \operatorname{softmax}(W f + b), \qquad L(f, k^*) = -\log P_{k^*}(f)
 """
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from layline.heads.linear import LinearHead
+from layline.heads.softmax import SoftmaxHead
 
 
-class Classification(LinearHead):
+class Classification(SoftmaxHead):
     """The baseline that every ordinal method must beat.
 
     Args:
@@ -20,10 +19,7 @@ class Classification(LinearHead):
     """
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
-        super().__init__(num_classes, dim, outputs=num_classes)
-
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        return torch.log_softmax(self._scores(features), dim=-1)
+        super().__init__(num_classes, dim)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]

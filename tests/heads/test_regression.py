@@ -1,0 +1,162 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from layline.heads import HEADS, create
+from layline.heads.regression import _log_normal_cdf
+
+EITHER = pytest.mark.parametrize("loss", ["l1", "l2"])
+AROUND = {"l1": stats.laplace, "l2": stats.norm}
+
+
+def on_outputs(num_classes, loss, scale, dtype=torch.float64):
+    """A head whose single feature is its output f."""
+    head = create("regression", num_classes, 1, loss=loss).to(dtype)
+    with torch.no_grad():
+        head.linear.weight.fill_(1)
+        head.linear.bias.zero_()
+        head.log_scale.fill_(math.log(scale - 1e-3))
+    return head
+
+
+@EITHER
+@pytest.mark.parametrize("num_classes", [2, 6, 101])
+def test_loss_is_the_error_plus_the_likelihood_of_the_scale(loss, num_classes):
+    head = create("regression", num_classes, 5, loss=loss).double()
+    features = torch.randn(20, 5, dtype=torch.float64)
+    ranks = torch.randint(num_classes, (20,))
+    residuals = head._scores(features)[:, 0].detach().numpy() - ranks.numpy()
+    error = np.abs(residuals) if loss == "l1" else residuals**2
+    scale = math.exp(head.log_scale.item()) + 1e-3
+    plain = error - AROUND[loss].logpdf(residuals, scale=scale)
+    assert head.loss(features, ranks).item() == pytest.approx(plain.mean(), abs=1e-10)
+
+
+@EITHER
+def test_the_output_learns_from_its_own_loss_alone(loss, gradients):
+    head = create("regression", 6, 5, loss=loss).double()
+    features = torch.randn(20, 5, dtype=torch.float64, requires_grad=True)
+    ranks = torch.randint(6, (20,))
+    residuals = head._scores(features)[:, 0] - ranks
+    plain = (residuals.abs() if loss == "l1" else residuals**2).mean()
+    given_to = (features, head.linear.weight, head.linear.bias)
+    ours = gradients(head.loss(features, ranks), *given_to)
+    torch.testing.assert_close(ours, gradients(plain, *given_to))
+
+
+@pytest.mark.parametrize(
+    ("loss", "best"),
+    [("l1", lambda r: r.abs().mean()), ("l2", lambda r: r.square().mean().sqrt())],
+)
+def test_the_scale_is_best_at_the_size_of_the_residuals(loss, best):
+    features, ranks = 9 * torch.rand(50, 1).double(), torch.randint(9, (50,))
+    head = on_outputs(9, loss, best(features[:, 0] - ranks).item())
+    head.loss(features, ranks).backward()
+    assert head.log_scale.grad.item() == pytest.approx(0, abs=1e-12)
+
+
+@EITHER
+@pytest.mark.parametrize("num_classes", [2, 3, 8, 101])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_probabilities_are_the_cells_of_the_distribution(loss, num_classes, scale):
+    head = on_outputs(num_classes, loss, scale)
+    outputs = torch.linspace(-2, num_classes + 1, 50, dtype=torch.float64)
+    edges = np.array([-np.inf, *(np.arange(num_classes - 1) + 0.5), np.inf])
+    cumulative = AROUND[loss].cdf(edges, loc=outputs[:, None].numpy(), scale=scale)
+    probs = head.predict_proba(outputs[:, None]).detach().numpy()
+    np.testing.assert_allclose(probs, np.diff(cumulative, axis=1), rtol=0, atol=1e-12)
+
+
+@EITHER
+@given(data=st.data(), num_classes=st.integers(2, 30), scale=st.floats(0.01, 20.0))
+def test_the_median_is_the_output_rounded_and_clipped(loss, data, num_classes, scale):
+    """The method's own rule. A tie between two ranks goes to the lower one, as in every median."""
+    output = data.draw(st.floats(-5, num_classes + 5))
+    assume(abs(output % 1 - 0.5) > 1e-6)  # at a tie the last digit of a sum decides
+    head = on_outputs(num_classes, loss, scale)
+    rank = head.predict(torch.tensor([[output]], dtype=torch.float64), decode="median").item()
+    assert rank == min(max(round(output), 0), num_classes - 1)
+    assert HEADS["regression"].decode == "median"
+
+
+@EITHER
+def test_a_wide_scale_moves_the_mode_to_an_end_but_not_the_median(loss):
+    """The end cells reach to infinity: why the mode is not the rule of this method."""
+    head = on_outputs(9, loss, scale=8.0)
+    output = torch.tensor([[3.0]], dtype=torch.float64)
+    assert head.predict(output, decode="mode").item() in (0, 8)
+    assert head.predict(output, decode="median").item() == 3
+
+
+@EITHER
+def test_between_the_ends_the_distribution_falls_on_both_sides_of_the_output(loss):
+    log_probs = on_outputs(40, loss, scale=0.7).log_probs(torch.tensor([[17.3]]).double())[0]
+    assert log_probs.argmax() == 17
+    assert (log_probs[1:18].diff() > 0).all()
+    assert (log_probs[17:-1].diff() < 0).all()
+
+
+@pytest.mark.parametrize(("scale", "f"), [(0.2, 3.0), (1.0, 3.0), (1.0, 0.2)])
+def test_far_cells_keep_their_logarithm(scale, f):
+    """Where the probabilities themselves are zero in double precision."""
+    log_probs = on_outputs(2000, "l1", scale).log_probs(torch.tensor([[f]], dtype=torch.float64))[0]
+    k = np.arange(1, 1999)
+    away = np.abs(k - f)
+    # the integral of exp(−|x| / b) / 2b over a cell that f is not in
+    closed = -away / scale + math.log(math.sinh(0.5 / scale))
+    np.testing.assert_allclose(log_probs[1:-1].detach()[away > 0.5], closed[away > 0.5], rtol=1e-9)
+    log_probs = on_outputs(400, "l2", scale).log_probs(torch.tensor([[f]], dtype=torch.float64))[0]
+    near_edge = np.arange(20, 399) - 0.5
+    upper = stats.norm.logsf(near_edge, loc=f, scale=scale)
+    lower = stats.norm.logsf(near_edge + 1, loc=f, scale=scale)
+    closed = upper + np.log1p(-np.exp(lower - upper))
+    np.testing.assert_allclose(log_probs[20:-1].detach(), closed, rtol=1e-9)
+
+
+@EITHER
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [2e-3, 1.0, 300.0])
+def test_log_probabilities_and_their_gradients_are_finite_everywhere(loss, dtype, scale):
+    head = on_outputs(1000, loss, scale, dtype)
+    outputs = torch.tensor([-1e8, -1e4, 0, 1e-20, 0.5, 3, 998.5, 1e4, 1e8], dtype=dtype)[:, None]
+    outputs.requires_grad_()
+    log_probs = head.log_probs(outputs)
+    log_probs.mean().backward()
+    assert log_probs.isfinite().all()
+    assert outputs.grad.isfinite().all()
+    assert head.log_scale.grad.isfinite()
+    total = log_probs.exp().sum(dim=1)
+    torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+def test_the_normal_tail_and_its_slope_are_right_however_far(dtype, rtol):
+    z = torch.tensor([-1e8, -1e6, -1e4, -300, -20, -2, -1e-3, 0, 1e-3, 2, 5], dtype=dtype)
+    z.requires_grad_()
+    values = _log_normal_cdf(z)
+    values.sum().backward()
+    x = z.detach().double().numpy()
+    near = x > -1e3
+    np.testing.assert_allclose(values.double().detach(), stats.norm.logcdf(x), rtol=rtol)
+    slope = np.where(near, np.exp(stats.norm.logpdf(x) - stats.norm.logcdf(x)), -x)
+    np.testing.assert_allclose(z.grad.double(), slope, rtol=max(rtol, 1e-7))  # −x is right to 1/x²
+
+
+def test_it_starts_in_the_middle_with_a_scale_that_covers_the_ranks():
+    head = create("regression", 101, 8)
+    assert head.linear.bias.item() == 50
+    assert head._scale(torch.float64).item() == pytest.approx(25.25, abs=0.01)
+
+
+def test_an_unknown_loss_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="loss must be a known name, got 'L1'"):
+        create("regression", 5, 4, loss="L1")
+
+
+def test_printing_shows_the_option():
+    assert "loss='l2'" in repr(create("regression", 5, 4, loss="l2"))

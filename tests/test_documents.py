@@ -34,6 +34,11 @@ def test_the_readme_lists_every_method_with_its_summary(name):
     assert f"| `{name}` | {heads.HEADS[name].summary} |" in README
 
 
+@pytest.mark.parametrize("name", names())
+def test_every_method_has_its_paragraph(name):
+    assert f"**`{name}`**" in (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("target", ["demo", "test"])
 def test_the_commands_of_the_readme_are_targets_of_the_makefile(target):
     assert f"make {target}" in README
@@ -56,7 +61,9 @@ def test_every_equation_is_where_the_table_says(file, function):
         assert re.search(rf"^ *(?:def|class) {part}\b", source, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/method.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "CONTRIBUTING.md", "docs/method.md", "docs/methods.md"]
+)
 def test_links_between_documents_lead_somewhere(document):
     path = ROOT / document
     for link in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):

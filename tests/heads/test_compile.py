@@ -5,15 +5,21 @@ import pytest
 
 COMPILE_ALL = """
 import torch
-from layline.heads import create, names
+from layline.heads import HEADS, create, names
 
 features, ranks = torch.randn(40, 8, requires_grad=True), torch.arange(40) % 5
 for name in names():
+    if "compile" in HEADS[name].limits:
+        continue
     head = create(name, 5, 8)
     torch.compiler.reset()
     for function in (head.loss, lambda f, r: head.log_probs(f), lambda f, r: head.predict(f)):
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
-        torch.testing.assert_close(compiled(features, ranks), function(features, ranks))
+        results = []
+        for each in (compiled, function):
+            torch.manual_seed(0)  # for the losses that draw random numbers
+            results.append(each(features, ranks))
+        torch.testing.assert_close(*results)
     print(name)
 """
 

@@ -7,7 +7,10 @@ SMOOTHINGS = ["poisson", "binomial", "exponential", "triangular"]
 PROMISED = [
     *["hard-linear", "hard-semicircular", "elastic-linear", "elastic-semicircular"],
     *[f"soft-{smoothing}{suffix}" for smoothing in SMOOTHINGS for suffix in ("", "-cosine")],
-    *["unconstrained", "unconstrained-cosine", "classification"],
+    *["unconstrained", "unconstrained-cosine", "classification", "regression", "ranking"],
+    *["cnnpor", "gp-dnnor", "sord", "poe", "unimodal-poisson", "unimodal-binomial"],
+    *["unimodal-pom", "coral", "corn", "proportional-odds", "stick-breaking", "cdw", "emd"],
+    *["mean-variance", "dldl-v2", "proxy-anchor", "soft-triple"],
 ]
 
 

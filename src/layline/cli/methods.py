@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layline.heads import HEADS
+from layline.heads import HEADS, HeadSpec
 
 
 def methods(
@@ -17,7 +17,7 @@ def methods(
     A name goes wherever a method is asked for: heads.create(NAME, …), OrdinalClassifier(NAME).
     """
     if as_json:
-        shown = [field.name for field in fields(HEADS["hard-linear"]) if field.name != "build"]
+        shown = [f.name for f in fields(HeadSpec) if f.name not in ("build", "limits")]
         entries = [
             {"name": name, **{field: getattr(spec, field) for field in shown}}
             for name, spec in HEADS.items()

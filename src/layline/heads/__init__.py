@@ -8,17 +8,25 @@ from typing import Any
 from layline.heads.base import OrdinalHead
 from layline.heads.cdw import Cdw
 from layline.heads.classification import Classification
+from layline.heads.cnnpor import CNNPOR
 from layline.heads.constrained_proxies import ConstrainedProxies
 from layline.heads.coral import Coral
 from layline.heads.corn import Corn
 from layline.heads.dldl_v2 import DldlV2
 from layline.heads.emd import Emd
+from layline.heads.gp_dnnor import GPDNNOR
 from layline.heads.mean_variance import MeanVariance
+from layline.heads.poe import POE
 from layline.heads.proportional_odds import ProportionalOdds
+from layline.heads.proxy_anchor import ProxyAnchor
 from layline.heads.ranking import Ranking
 from layline.heads.regression import Regression
+from layline.heads.soft_triple import SoftTriple
 from layline.heads.sord import Sord
 from layline.heads.stick_breaking import StickBreaking
+from layline.heads.unimodal_binomial import UnimodalBinomial
+from layline.heads.unimodal_poisson import UnimodalPoisson
+from layline.heads.unimodal_pom import UnimodalPOM
 from layline.registry import find
 
 
@@ -32,6 +40,7 @@ class HeadSpec:
         summary: What it is, in one line.
         reference: Where it comes from, with the year.
         decode: The decoding that is the method's own decision rule.
+        limits: What its library keeps it from: ``"compile"`` without breaks, the ``"meta"`` device.
     """
 
     build: Callable[..., OrdinalHead]
@@ -39,6 +48,7 @@ class HeadSpec:
     summary: str
     reference: str
     decode: str = "mode"
+    limits: frozenset[str] = frozenset()
 
 
 _CPL = "Wang et al., Constrained Proxies Learning, AAAI 2023"
@@ -184,6 +194,60 @@ HEADS: dict[str, HeadSpec] = {
         "each rank in turn takes its share of what is left",
         "Liu et al., Unimodal Regularized Neuron Stick-Breaking for Ordinal Classification, "
         "Neurocomputing 2020",
+    ),
+    "unimodal-poisson": HeadSpec(
+        UnimodalPoisson,
+        "unimodal",
+        "one number places a Poisson with a learned temperature",
+        "Beckham & Pal, Unimodal Probability Distributions for Deep Ordinal Classification, "
+        "ICML 2017",
+    ),
+    "unimodal-binomial": HeadSpec(
+        UnimodalBinomial,
+        "unimodal",
+        "one number places a Binomial with a learned temperature",
+        "Beckham & Pal, Unimodal Probability Distributions for Deep Ordinal Classification, "
+        "ICML 2017",
+    ),
+    "unimodal-pom": HeadSpec(
+        UnimodalPOM,
+        "unimodal",
+        "a normal distribution over equal cells, optimal transport loss",
+        "Shaham et al., Deep Ordinal Regression using Optimal Transport Loss and Unimodal Output "
+        "Probabilities, arXiv 2020",
+    ),
+    "poe": HeadSpec(
+        POE,
+        "embedding",
+        "a Gaussian embedding of each sample, ordered by triplets",
+        "Li et al., Learning Probabilistic Ordinal Embeddings for Uncertainty-Aware Regression, "
+        "CVPR 2021",
+    ),
+    "cnnpor": HeadSpec(
+        CNNPOR,
+        "embedding",
+        "cross entropy with a pairwise hinge between adjacent classes",
+        "Liu et al., A Constrained Deep Neural Network for Ordinal Regression, CVPR 2018",
+    ),
+    "gp-dnnor": HeadSpec(
+        GPDNNOR,
+        "Gaussian process",
+        "a sparse Gaussian process with an ordinal likelihood",
+        "Liu et al., Probabilistic Deep Ordinal Regression Based on Gaussian Processes, ICCV 2019",
+        limits=frozenset({"compile", "meta"}),
+    ),
+    "proxy-anchor": HeadSpec(
+        ProxyAnchor,
+        "embedding",
+        "one free proxy per class, Proxy-Anchor loss",
+        "Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020",
+        limits=frozenset({"meta"}),
+    ),
+    "soft-triple": HeadSpec(
+        SoftTriple,
+        "embedding",
+        "several free proxies per class, SoftTriple loss",
+        "Qian et al., SoftTriple Loss: Deep Metric Learning Without Triplet Sampling, ICCV 2019",
     ),
 }
 

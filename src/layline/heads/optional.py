@@ -1,0 +1,23 @@
+"""Libraries that only some heads need."""
+
+import warnings
+from importlib import import_module
+from typing import Any
+
+
+def require(library: str, extra: str, head: str) -> Any:
+    """Import a library when a head is made, and say what to install if it is not there.
+
+    Args:
+        library: Its import name.
+        extra: The extra of this package that brings it.
+        head: Who needs it.
+    """
+    with warnings.catch_warnings():
+        # gpytorch's own use of torch.jit is nothing that a user of ours could change
+        warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)
+        try:
+            return import_module(library)
+        except ImportError as error:
+            name = library.partition(".")[0]
+            raise ImportError(f"{head} needs {name}: pip install layline[{extra}]") from error

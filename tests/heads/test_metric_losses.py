@@ -1,0 +1,132 @@
+"""The heads that wrap pytorch-metric-learning."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from pytorch_metric_learning import losses
+
+from layline.heads import create
+
+NAMES = ["proxy-anchor", "soft-triple"]
+
+
+def batch(num_classes=5, dim=6, n=12):
+    # the last class is not in the batch
+    return torch.randn(n, dim).double(), torch.randint(num_classes - 1, (n,))
+
+
+def theirs(name, head, **options):
+    """The library's own loss, with the parameters of ours."""
+    loss = {"proxy-anchor": losses.ProxyAnchorLoss, "soft-triple": losses.SoftTripleLoss}[name](
+        head.num_classes, head.dim, **options
+    )
+    loss.load_state_dict(head.metric.loss.state_dict())
+    return loss.double()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("proxy-anchor", {}),
+        ("proxy-anchor", {"margin": 0.3, "alpha": 7.0}),
+        ("soft-triple", {}),
+        ("soft-triple", {"centers_per_class": 3, "la": 5.0, "gamma": 0.4, "margin": 0.2}),
+    ],
+)
+def test_the_loss_is_that_of_the_library(name, options):
+    head = create(name, 5, 6, **options).double()
+    features, ranks = batch()
+    expected = theirs(name, head, **options)(features, ranks)
+    torch.testing.assert_close(head.loss(features, ranks), expected, rtol=1e-10, atol=0)
+
+
+def cosines(features, proxies):
+    features, proxies = features.detach().numpy(), proxies.detach().numpy()
+    dots = features @ proxies.T
+    return dots / np.linalg.norm(features, axis=1)[:, None] / np.linalg.norm(proxies, axis=1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_proxy_anchor_is_that_of_the_formula(weighted):
+    head = create("proxy-anchor", 5, 6, margin=0.2, alpha=9.0).double()
+    features, ranks = batch()
+    weights = torch.rand(12).double() if weighted else torch.ones(12).double()
+    weights[ranks == 1] = 0 if weighted else 1  # then class 1 is not in the batch either
+    s = cosines(features, head.proxies())
+    pull, push, present = 0.0, 0.0, 0
+    for p in range(5):
+        near = far = 0.0
+        for i, (rank, w) in enumerate(zip(ranks.tolist(), weights.tolist(), strict=True)):
+            if rank == p:
+                near += w * np.exp(-9 * (s[i, p] - 0.2))
+            else:
+                far += w * np.exp(9 * (s[i, p] + 0.2))
+        present += bool(weights[ranks == p].sum() > 0)
+        pull, push = pull + np.log1p(near), push + np.log1p(far)
+    loss = head.loss(features, ranks, weights if weighted else None)
+    assert loss.item() == pytest.approx(pull / present + push / 5, abs=1e-10)
+
+
+def test_soft_triple_is_that_of_the_formula():
+    options = {"centers_per_class": 3, "la": 5.0, "gamma": 0.4, "margin": 0.2}
+    head = create("soft-triple", 5, 6, **options).double()
+    features, ranks = batch()
+    s = cosines(features, head.metric.loss.fc.T).reshape(12, 5, 3)
+    among = np.exp(s / 0.4)
+    similarity = (among / among.sum(axis=2, keepdims=True) * s).sum(axis=2)
+    powers = np.exp(5 * similarity)
+    expected = powers / powers.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(head.predict_proba(features).detach(), expected, rtol=1e-10)
+    similarity[range(12), ranks] -= 0.2
+    powers = np.exp(5 * similarity)
+    each = -np.log(powers[range(12), ranks] / powers.sum(axis=1))
+    assert head.loss(features, ranks).item() == pytest.approx(each.mean(), abs=1e-10)
+    weights = torch.rand(12).double()
+    weighted = np.average(each, weights=weights)
+    assert head.loss(features, ranks, weights).item() == pytest.approx(weighted, abs=1e-10)
+
+
+def test_proxy_anchor_predicts_the_nearest_proxy():
+    head = create("proxy-anchor", 5, 6).double()
+    features = torch.randn(50, 6).double()
+    s = cosines(features, head.proxies())
+    assert np.array_equal(head.predict(features), s.argmax(axis=1))
+    powers = np.exp(32 * s)
+    expected = powers / powers.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(head.predict_proba(features).detach(), expected, rtol=1e-9)
+    assert torch.equal(head.predict(head.proxies()), torch.arange(5))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_proxies_are_parameters_and_keep_their_precision(name):
+    """The library converts the proxies in place to the dtype of the features."""
+    head = create(name, 5, 6).bfloat16()
+    features, ranks = batch()
+    before = copy.deepcopy(head.state_dict())
+    head.loss(features.float(), ranks)
+    head.predict_proba(features.float())
+    assert [p.dtype for p in head.parameters()] == [torch.bfloat16]
+    for key, value in head.state_dict().items():
+        assert torch.equal(value, before[key])
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "message"),
+    [
+        ("proxy-anchor", {"alpha": 0.0}, "alpha must be a finite number above 0, got 0.0"),
+        ("proxy-anchor", {"margin": np.inf}, "margin must be a finite number, got inf"),
+        (
+            "soft-triple",
+            {"centers_per_class": 0},
+            "centers_per_class must be an integer, at least 1, got 0",
+        ),
+        ("soft-triple", {"la": -1.0}, "la must be a finite number above 0, got -1.0"),
+        ("soft-triple", {"gamma": 0.0}, "gamma must be a finite number above 0, got 0.0"),
+        ("soft-triple", {"margin": np.nan}, "margin must be a finite number, got nan"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_value(name, option, message):
+    with pytest.raises(ValueError, match=message):
+        create(name, 5, 6, **option)

@@ -1,0 +1,174 @@
+import itertools
+import math
+
+import pytest
+import torch
+from torch.distributions import Independent, Normal, kl_divergence
+
+from layline.heads import create, triplets
+from layline.heads.triplets import mean_triplet_hinge, symmetric_kl
+
+
+def batch(num_classes=4, dim=6, n=9):
+    return torch.randn(n, dim).double(), torch.randint(num_classes, (n,))
+
+
+def gaussians(head, features):
+    """The samples' Gaussians, as torch's own distributions."""
+    mean, log_variance = head._gaussians(features)
+    return [
+        Independent(Normal(m, (0.5 * v).exp()), 1) for m, v in zip(mean, log_variance, strict=True)
+    ]
+
+
+def hinge_by_hand(distances, ranks, weights, margin):
+    """All triplets in a plain loop: the near sample may be the anchor itself."""
+    hinge, total = (distances * 0).sum(), 0.0
+    for a, p, q in itertools.product(range(len(ranks)), repeat=3):
+        if abs(ranks[a] - ranks[p]) < abs(ranks[a] - ranks[q]):
+            weight = weights[a] * weights[p] * weights[q]
+            hinge = hinge + weight * torch.relu(margin + distances[a, p] - distances[a, q])
+            total += weight
+    return hinge / total if total else hinge
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_loss_is_that_of_the_formula(weighted):
+    head = create("poe", 4, 6, samples=7, alpha=0.02, beta=0.3, margin=4.0).double().eval()
+    features, ranks = batch()
+    weights = torch.rand(9).double() if weighted else torch.ones(9).double()
+    draws = head._draws.get(features)
+    standard = Independent(Normal(torch.zeros(6).double(), 1.0), 1)
+    each = []
+    for i, gaussian in enumerate(gaussians(head, features)):
+        sigma = gaussian.base_dist.scale
+        logits = torch.stack([head.classifier(gaussian.mean + sigma * e[0]) for e in draws])
+        entropy = torch.nn.functional.cross_entropy(logits, ranks[i].expand(7))
+        each.append(entropy + 0.02 * kl_divergence(gaussian, standard))
+    mean = (weights * torch.stack(each)).sum() / weights.sum()
+    everyone = gaussians(head, features)
+    distances = torch.stack(
+        [
+            torch.stack([kl_divergence(a, b) + kl_divergence(b, a) for b in everyone])
+            for a in everyone
+        ]
+    )
+    expected = mean + 0.3 * hinge_by_hand(distances, ranks, weights, 4.0)
+    loss = head.loss(features, ranks, weights if weighted else None)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-10)
+
+
+def test_probabilities_are_the_mean_over_the_draws():
+    head = create("poe", 4, 6, samples=5).double()
+    features, _ = batch()
+    mean, log_variance = head._gaussians(features)
+    expected = sum(
+        torch.softmax(head.classifier(mean + (0.5 * log_variance).exp() * e), dim=-1)
+        for e in head._draws.get(features)
+    )
+    torch.testing.assert_close(head.predict_proba(features), expected / 5, rtol=0, atol=1e-12)
+
+
+def test_only_the_loss_in_training_draws_random_numbers():
+    head = create("poe", 4, 6).double()
+    features, ranks = batch()
+    assert head.loss(features, ranks).item() != head.loss(features, ranks).item()
+    state = torch.get_rng_state()
+    assert torch.equal(head.predict_proba(features), head.predict_proba(features))
+    head.eval()
+    assert head.loss(features, ranks).item() == head.loss(features, ranks).item()
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_every_sample_has_its_own_draws_in_training():
+    head = create("poe", 4, 6, samples=1, beta=0.0)
+    row = torch.randn(1, 6)
+    with torch.no_grad():
+        losses = head._losses(row.expand(5, 6), torch.zeros(5).long())
+    assert len(set(losses.tolist())) == 5
+
+
+def test_the_loss_in_training_is_that_of_evaluation_on_average():
+    head = create("poe", 4, 6, samples=4000).double()
+    features, ranks = batch()
+    trained = head.loss(features, ranks).item()
+    assert trained == pytest.approx(head.eval().loss(features, ranks).item(), abs=0.02)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_distance_of_a_gaussian_to_itself_is_zero(dtype):
+    mean, log_variance = 50 + torch.randn(20, 512, dtype=dtype), torch.randn(20, 512, dtype=dtype)
+    distances = symmetric_kl(mean, log_variance)
+    assert (distances.diagonal() == 0).all()
+    assert torch.equal(distances, distances.T)
+    plain = 0.5 * (
+        (mean[:, None] - mean).square() * ((-log_variance).exp()[:, None] + (-log_variance).exp())
+        + (log_variance[:, None] - log_variance).exp()
+        + (log_variance - log_variance[:, None]).exp()
+        - 2
+    ).sum(dim=-1)
+    torch.testing.assert_close(
+        distances, plain, rtol=1e-4 if dtype is torch.float32 else 1e-12, atol=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "n", "margin", "table"),
+    [
+        (2, 3, 5.0, 2**24),
+        (5, 12, 1.0, 2**24),
+        (7, 13, 3.0, 600),  # in blocks of a few anchors
+        (7, 13, 3.0, 1),  # one anchor at a time
+        (1000, 9, 2.0, 2**24),
+        (4, 8, 0.0, 2**24),
+    ],
+)
+def test_counted_triplets_are_the_same_as_a_plain_loop(monkeypatch, num_classes, n, margin, table):
+    monkeypatch.setattr(triplets, "LARGEST_TABLE", table)
+    distances = (6 * torch.rand(n, n).double()).requires_grad_()
+    ranks, weights = torch.randint(num_classes, (n,)), torch.rand(n).double()
+    weights[0] = 0
+    ours = mean_triplet_hinge(distances, ranks, weights, margin, num_classes)
+    plain = hinge_by_hand(distances, ranks, weights, margin)
+    torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-10)
+    gradients = [torch.autograd.grad(value, distances)[0] for value in (ours, plain)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [[3], [1, 1, 1]])
+def test_without_triplets_the_term_is_zero(ranks):
+    n = len(ranks)
+    distances = torch.rand(n, n, requires_grad=True)
+    loss = mean_triplet_hinge(distances, torch.tensor(ranks), None, 5.0, 4)
+    loss.backward()
+    assert loss.item() == 0
+    assert (distances.grad == 0).all()
+
+
+def test_no_table_is_larger_than_it_may_be(monkeypatch):
+    """At 256 samples and 1000 classes the table of all anchors would hold 66 million numbers."""
+    sizes = []
+    count = triplets._count
+
+    def watched(distances, gaps, weights, margin, num_classes):
+        sizes.append(len(distances) * (distances.shape[1] + 1) * (num_classes + 1))
+        return count(distances, gaps, weights, margin, num_classes)
+
+    monkeypatch.setattr(triplets, "_count", watched)
+    mean_triplet_hinge(torch.rand(256, 256), torch.randint(1000, (256,)), None, 5.0, 1000)
+    assert len(sizes) > 1
+    assert max(sizes) <= triplets.LARGEST_TABLE
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"samples": 0}, "samples must be an integer, at least 1, got 0"),
+        ({"alpha": -1.0}, "alpha must be a finite number, at least 0, got -1.0"),
+        ({"beta": math.inf}, "beta must be a finite number, at least 0, got inf"),
+        ({"margin": -2.0}, "margin must be a finite number, at least 0, got -2.0"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_value(option, message):
+    with pytest.raises(ValueError, match=message):
+        create("poe", 4, 6, **option)

@@ -1,0 +1,140 @@
+"""The unimodal heads: their formulas, and that one peak is a property, not a hope."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from layline.heads import create
+
+NAMES = ["unimodal-poisson", "unimodal-binomial", "unimodal-pom"]
+
+
+def head_with(name, num_classes, *scores):
+    """A head of one feature whose linear layer gives these scores to the feature 1."""
+    head = create(name, num_classes, 1).double()
+    with torch.no_grad():
+        head.linear.weight.zero_()
+        head.linear.bias.copy_(torch.tensor(scores, dtype=torch.float64))
+    return head
+
+
+def probs(head):
+    return head.predict_proba(torch.ones(1, 1, dtype=torch.float64))[0].detach().numpy()
+
+
+def normalised(values):
+    return values / values.sum()
+
+
+def has_one_peak(row, tolerance=1e-12):
+    peak = row.argmax()
+    return (np.diff(row[: peak + 1]) >= -tolerance).all() and (
+        np.diff(row[peak:]) <= tolerance
+    ).all()
+
+
+@pytest.mark.parametrize("num_classes", [2, 5, 101])
+@pytest.mark.parametrize("score", [-3.0, 0.0, 2.5, 40.0])
+@pytest.mark.parametrize("tau", [0.3, 1.0, 4.0])
+def test_poisson_is_that_of_the_formula(num_classes, score, tau):
+    head = head_with("unimodal-poisson", num_classes, score)
+    torch.nn.init.constant_(head.log_tau, np.log(tau))
+    pmf = stats.poisson.logpmf(np.arange(num_classes), np.logaddexp(0, score))
+    expected = normalised(np.exp((pmf - pmf.max()) / tau))
+    np.testing.assert_allclose(probs(head), expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("num_classes", [2, 5, 101])
+@pytest.mark.parametrize("score", [-3.0, 0.0, 2.5])
+@pytest.mark.parametrize("tau", [0.3, 1.0, 4.0])
+def test_binomial_is_that_of_the_formula(num_classes, score, tau):
+    head = head_with("unimodal-binomial", num_classes, score)
+    torch.nn.init.constant_(head.log_tau, np.log(tau))
+    q = 1 / (1 + np.exp(-score))
+    pmf = stats.binom.logpmf(np.arange(num_classes), num_classes - 1, q)
+    expected = normalised(np.exp((pmf - pmf.max()) / tau))
+    np.testing.assert_allclose(probs(head), expected, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("num_classes", [2, 5, 101])
+@pytest.mark.parametrize(("mean", "spread"), [(0.0, 0.0), (1.5, -2.0), (-0.4, 3.0)])
+def test_pom_is_that_of_the_formula(num_classes, mean, spread):
+    head = head_with("unimodal-pom", num_classes, mean, spread)
+    edges = np.linspace(-1, 1, num_classes + 1)
+    cdf = stats.norm.cdf(edges, np.tanh(mean), np.logaddexp(0, spread))
+    np.testing.assert_allclose(probs(head), normalised(np.diff(cdf)), rtol=1e-10, atol=1e-14)
+
+
+def test_the_loss_of_pom_is_the_earth_movers_distance_to_the_label():
+    head = create("unimodal-pom", 6, 4).double()
+    features, ranks = torch.randn(9, 4).double(), torch.arange(9) % 6
+    p = head.predict_proba(features).detach().numpy()
+    expected = np.mean(
+        [
+            stats.wasserstein_distance(range(6), [int(y)], row)
+            for row, y in zip(p, ranks, strict=True)
+        ]
+    )
+    assert head.loss(features, ranks).item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_the_others_take_the_log_likelihood(name):
+    head = create(name, 6, 4).double()
+    features, ranks = torch.randn(9, 4).double(), torch.arange(9) % 6
+    p = head.predict_proba(features).detach().numpy()
+    expected = -np.log(p[range(9), ranks.numpy()]).mean()
+    assert head.loss(features, ranks).item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+def test_one_peak_for_any_input(name, data):
+    num_classes = data.draw(st.sampled_from([2, 3, 8, 101, 1000]))
+    number = st.floats(-1e4, 1e4, allow_nan=False)
+    scores = [data.draw(number) for _ in range(2 if name == "unimodal-pom" else 1)]
+    head = head_with(name, num_classes, *scores)
+    if hasattr(head, "log_tau"):
+        torch.nn.init.constant_(head.log_tau, data.draw(st.floats(-4, 4)))
+    assert has_one_peak(probs(head))
+    single = head.float().predict_proba(torch.ones(1, 1))[0].detach().numpy()
+    assert has_one_peak(single, tolerance=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_the_temperature_is_learned_and_stays_positive(name):
+    head = create(name, 5, 4)
+    features, ranks = torch.randn(20, 4), torch.arange(20) % 5
+    optimiser = torch.optim.SGD(head.parameters(), lr=10.0)  # far too large a step
+    start = head.log_tau.item()
+    for _ in range(3):
+        optimiser.zero_grad()
+        head.loss(features, ranks).backward()
+        assert head.log_tau.grad.isfinite()
+        optimiser.step()
+    assert head.log_tau.item() != start
+    assert head.log_tau.exp() > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("score", [-1e6, 1e6])
+def test_far_out_the_outermost_class_is_certain_and_gradients_are_finite(name, score):
+    narrow = () if name != "unimodal-pom" else (-1e6,)
+    head = head_with(name, 5, score, *narrow)
+    features = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    assert head.predict(features).item() == (0 if score < 0 else 4)
+    head.loss(features, torch.tensor([2])).backward()
+    assert all(p.grad.isfinite().all() for p in head.parameters())
+
+
+def test_the_widest_pom_is_nearly_flat_and_the_narrowest_nearly_one_hot():
+    assert np.ptp(probs(head_with("unimodal-pom", 4, 0.2, 1e4))) < 1e-2
+    assert probs(head_with("unimodal-pom", 4, 0.2, -1e4)).max() > 1 - 1e-9
+
+
+def test_a_poisson_starts_in_the_middle():
+    head = create("unimodal-poisson", 101, 4)
+    assert abs(head.predict(torch.zeros(1, 4)).item() - 50) <= 1

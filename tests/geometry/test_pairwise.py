@@ -12,6 +12,39 @@ def test_squared_distances_agree_with_scipy(dim):
     torch.testing.assert_close(pairwise.squared_distances(x, y), expected, rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("offset", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("distance", [1e-2, 1.0, 1e4])
+def test_single_precision_is_exact_to_its_last_digits_also_far_from_the_origin(offset, distance):
+    x = offset + torch.randn(7, 512)
+    y = x[:5] + distance * torch.randn(5, 512)
+    expected = torch.from_numpy(cdist(x.double().numpy(), y.double().numpy(), "sqeuclidean"))
+    torch.testing.assert_close(
+        pairwise.squared_distances(x, y), expected.float(), rtol=3e-7, atol=0
+    )
+
+
+def test_single_precision_has_second_derivatives():
+    x, y = torch.randn(3, 4, requires_grad=True), torch.randn(2, 4)
+    (first,) = torch.autograd.grad(
+        pairwise.squared_distances(x, y).square().sum(), x, create_graph=True
+    )
+    (second,) = torch.autograd.grad(first.square().sum(), x)
+    double = x.detach().double().requires_grad_()
+    squares = (double[:, None] - y.double()).square().sum(dim=-1)
+    (first,) = torch.autograd.grad(squares.square().sum(), double, create_graph=True)
+    (expected,) = torch.autograd.grad(first.square().sum(), double)
+    torch.testing.assert_close(second, expected.float(), rtol=1e-4, atol=1e-2)
+
+
+def test_single_precision_gradients_are_those_of_double(gradients):
+    x, y = torch.randn(7, 64, requires_grad=True), torch.randn(5, 64, requires_grad=True)
+    direction = torch.randn(7, 5)
+    ours = gradients((pairwise.squared_distances(x, y) * direction).sum(), x, y)
+    squares = pairwise.squared_distances(x.double(), y.double())
+    for single, double in zip(ours, gradients((squares * direction).sum(), x, y), strict=True):
+        torch.testing.assert_close(single, double)
+
+
 @pytest.mark.parametrize("dim", [2, 64, 512])
 def test_cosines_agree_with_scipy(dim):
     x, y = torch.randn(7, dim).double(), torch.randn(5, dim).double()

@@ -31,7 +31,8 @@ def theirs(name, head, **options):
     [
         ("proxy-anchor", {}),
         ("proxy-anchor", {"margin": 0.3, "alpha": 7.0}),
-        ("soft-triple", {}),
+        ("soft-triple", {"centers_per_class": 2}),
+        ("soft-triple", {"centers_per_class": 10}),
         ("soft-triple", {"centers_per_class": 3, "la": 5.0, "gamma": 0.4, "margin": 0.2}),
     ],
 )

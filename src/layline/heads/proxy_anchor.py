@@ -50,7 +50,7 @@ class ProxyAnchor(OrdinalHead):
         self.alpha = alpha
         sizes = {"num_classes": num_classes, "embedding_size": dim}
         self.metric = MetricLoss("ProxyAnchorLoss", "proxy-anchor", **sizes, alpha=alpha)
-        # as a buffer it can be given with each call; its own value is never used
+        # as a buffer another value can be given with a call
         del self.metric.loss.margin
         self.metric.loss.register_buffer("margin", torch.tensor(margin), persistent=False)
 
@@ -78,10 +78,13 @@ class ProxyAnchor(OrdinalHead):
         weights: Float[Tensor, " n"] | None,
     ) -> Float[Tensor, ""]:
         if weights is None:
+            margin = features.new_full((), self.margin)  # a converted buffer would lose digits
+            terms = self.metric.terms(features, ranks, margin=margin)
             weights = features.new_ones(len(features))
-        tiny = torch.finfo(weights.dtype).tiny
-        margins = self.margin + weights.clamp(min=tiny).log()[:, None] / self.alpha
-        terms = self.metric.terms(features, ranks, margin=margins)
+        else:
+            tiny = torch.finfo(weights.dtype).tiny
+            margins = self.margin + weights.clamp(min=tiny).log()[:, None] / self.alpha
+            terms = self.metric.terms(features, ranks, margin=margins)
         mass = features.new_zeros(self.num_classes).index_add(0, ranks, weights)
         return terms["pos_loss"].sum() / (mass > 0).sum() + terms["neg_loss"].mean()
 

@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from layline.arguments import check_integer
 from layline.geometry.decoding import DECODINGS
@@ -16,10 +17,10 @@ from layline.registry import check_known
 class OrdinalHead(nn.Module, ABC):
     """An ordinal method on top of features.
 
-    A subclass says how a feature becomes log probabilities, and what each sample's loss is. This
-    class checks the input, and computes in single precision or better whatever autocast says:
-    probabilities of many classes do not survive in half precision. Results have the precision of
-    the module's parameters, float32 if those are in half.
+    A subclass says how a feature becomes log probabilities and, if it is not their likelihood, what
+    each sample's loss is. This class checks the input, and computes in single precision or better
+    whatever autocast says: probabilities of many classes do not survive in half precision. Results
+    have the precision of the module's parameters, float32 if those are in half.
 
     Values are checked where it is free, on the CPU; on an accelerator only shapes are, so that no
     step waits for the device.
@@ -40,11 +41,11 @@ class OrdinalHead(nn.Module, ABC):
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Turn checked features into log probabilities."""
 
-    @abstractmethod
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        """Compute the loss of each sample."""
+        """Compute the loss of each sample: by maximum likelihood, unless the method has another."""
+        return F.nll_loss(self._log_probs(features), ranks, reduction="none")
 
     def _loss_between(
         self,

@@ -3,10 +3,6 @@ r"""Plain classification: a linear layer and cross entropy. It knows nothing of 
 .. math:: P(f) = \operatorname{softmax}(W f + b), \qquad L(f, k^*) = -\log P_{k^*}(f)
 """
 
-from jaxtyping import Float, Int
-from torch import Tensor
-from torch.nn import functional as F
-
 from layline.heads.softmax import SoftmaxHead
 
 
@@ -20,8 +16,3 @@ class Classification(SoftmaxHead):
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim)
-
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        return F.cross_entropy(self._scores(features), ranks, reduction="none")

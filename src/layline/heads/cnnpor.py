@@ -41,11 +41,6 @@ class CNNPOR(LinearHead):
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         return torch.log_softmax(self._scores(features)[:, :-1], dim=-1)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        return F.nll_loss(self._log_probs(features), ranks, reduction="none")
-
     def _loss_between(
         self,
         features: Float[Tensor, "n d"],

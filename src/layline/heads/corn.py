@@ -16,9 +16,8 @@ sample, for the same direction of the gradient in a batch.
 The likelihood is that of ``stick-breaking`` with the sign of the logits turned.
 """
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from layline.heads.cumulative import log_probs_from_conditional
 from layline.heads.linear import LinearHead
@@ -37,8 +36,3 @@ class Corn(LinearHead):
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         return log_probs_from_conditional(self._scores(features))
-
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        return F.nll_loss(self._log_probs(features), ranks, reduction="none")

@@ -1,7 +1,5 @@
 """Standard normal numbers for heads that sample, in evaluation."""
 
-from typing import Any
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -19,11 +17,15 @@ class FixedDraws:
     """
 
     def __init__(self, samples: int, dim: int) -> None:
-        self.shape = (samples, 1, dim)
+        self._shape = (samples, 1, dim)
+        generator = torch.Generator("cpu").manual_seed(0)
+        self._exact = torch.randn(
+            self._shape, generator=generator, dtype=torch.float64, device="cpu"
+        )
         self._made: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"shape": self.shape, "_made": {}}
+    def __reduce__(self) -> tuple[type["FixedDraws"], tuple[int, int]]:
+        return FixedDraws, (self._shape[0], self._shape[2])
 
     def get(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "T 1 d"]:
         """Give them in the precision of the features, where those are."""
@@ -31,7 +33,5 @@ class FixedDraws:
         if key not in self._made:
             # Training may use them even if the first to ask was in inference mode.
             with torch.inference_mode(False), torch.no_grad():
-                generator = torch.Generator("cpu").manual_seed(0)
-                exact = torch.randn(self.shape, generator=generator, dtype=torch.float64)
-                self._made[key] = exact.to(features.dtype).to(features.device)
+                self._made[key] = self._exact.to(features.dtype).to(features.device)
         return self._made[key]

@@ -14,7 +14,7 @@ number of cut points below the score.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -57,8 +57,3 @@ class ProportionalOdds(LinearHead):
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         cuts, gaps = self._cuts_and_gaps(features.dtype)
         return log_differences(self._scores(features) - cuts, gaps)
-
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        return F.nll_loss(self._log_probs(features), ranks, reduction="none")

@@ -15,9 +15,8 @@ does the decision, here the most probable rank. Statistics knows it as the conti
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
 
 from layline.heads.cumulative import log_probs_from_conditional
 from layline.heads.linear import LinearHead
@@ -38,8 +37,3 @@ class StickBreaking(LinearHead):
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         return log_probs_from_conditional(-self._scores(features))
-
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        return F.nll_loss(self._log_probs(features), ranks, reduction="none")

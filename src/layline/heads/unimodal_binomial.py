@@ -11,9 +11,8 @@ hence P has one peak, at any temperature :math:`\tau > 0`.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from layline.heads.linear import LinearHead
 
@@ -44,8 +43,3 @@ class UnimodalBinomial(LinearHead):
         lpmf = k * logit - torch.lgamma(k + 1) - torch.lgamma(self.num_classes - k)
         log_p = torch.log_softmax(lpmf / self.log_tau.double().exp(), dim=-1)
         return log_p.to(features.dtype)
-
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        return F.nll_loss(self._log_probs(features), ranks, reduction="none")

@@ -10,7 +10,7 @@ A Poisson is log-concave, and the softmax of a concave sequence has one peak, at
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -46,11 +46,6 @@ class UnimodalPoisson(LinearHead):
         lpmf = k * log_rate - torch.lgamma(k + 1)
         log_p = torch.log_softmax(lpmf / self.log_tau.double().exp(), dim=-1)
         return log_p.to(features.dtype)
-
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        return F.nll_loss(self._log_probs(features), ranks, reduction="none")
 
 
 def _log_softplus(x: Tensor) -> Tensor:

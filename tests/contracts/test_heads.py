@@ -225,6 +225,7 @@ def test_the_loss_of_a_batch_is_the_mean_of_its_samples(name, size):
     torch.testing.assert_close(head.loss(features, ranks), each.mean())
 
 
+@pytest.mark.slow
 @EVERY
 def test_learns_a_separable_problem(name):
     """Five bands of one number, through a small network."""

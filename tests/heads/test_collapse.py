@@ -7,6 +7,7 @@ from torch import nn
 from layline.geometry import divergence
 from layline.heads import create
 
+pytestmark = pytest.mark.slow
 NUM_CLASSES = 5
 
 

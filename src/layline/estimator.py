@@ -177,7 +177,7 @@ class OrdinalClassifier(
             warnings.warn(
                 "validation_fraction needs a class with two samples, got one sample of each: "
                 "nothing is held out, and the last epoch is kept",
-                stacklevel=2,
+                stacklevel=3,  # where fit was called
             )
         samples = self._samples(x, ranks, loss_weight, rows)
         validation = self._samples(x, ranks, loss_weight, held_out) if len(held_out) else None

@@ -71,7 +71,7 @@ def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
         warnings.warn(
             f"classes has labels that never occur in y: {', '.join(map(repr, absent))}. "
             "They keep their rank and their column of probabilities",
-            stacklevel=3,
+            stacklevel=4,  # where fit was called
         )
     return classes, ranks
 

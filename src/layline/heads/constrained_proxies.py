@@ -55,8 +55,8 @@ class ConstrainedProxies(OrdinalHead):
         unimodal_over: What the unimodal loss is averaged over: the samples of the ``"batch"``, or
             all ``"classes"``, which does not starve the rare ones.
         **options: Options of the parts: ``norm`` of the linear layouts (a fixed ‖v_0‖),
-            ``stiffness`` of the elastic ones, ``scale`` of the cosine, ``tau`` of the Poisson, Binomial and exponential smoothings, ``a`` and
-            ``b`` of the triangular one.
+            ``stiffness`` of the elastic ones, ``scale`` of the cosine, ``tau`` of the Poisson,
+            Binomial and exponential smoothings, ``a`` and ``b`` of the triangular one.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from layline.heads.optional import require
+from layline.optional import require
 
 
 class MetricLoss(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layline.heads.optional import require
+from layline.optional import require
 
 
 class SparseProcess(nn.Module):
@@ -19,7 +19,7 @@ class SparseProcess(nn.Module):
 
     def __init__(self, inducing_points: int, dim: int) -> None:
         super().__init__()
-        gpytorch = require("gpytorch", extra="gp", head="gp-dnnor")
+        gpytorch = require("gpytorch", extra="gp", needed_by="gp-dnnor")
         self.prior = _Prior(dim)
         self.strategy = gpytorch.variational.VariationalStrategy(
             self.prior,
@@ -56,7 +56,7 @@ class _Prior(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        gpytorch = require("gpytorch", extra="gp", head="gp-dnnor")
+        gpytorch = require("gpytorch", extra="gp", needed_by="gp-dnnor")
         self.dim = dim
         self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=dim))
         self._normal = gpytorch.distributions.MultivariateNormal

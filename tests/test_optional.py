@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from layline.heads import create
-from layline.heads.optional import require
+from layline.optional import require
 
 
 @pytest.mark.parametrize(
@@ -40,5 +40,5 @@ def test_other_warnings_of_an_import_are_not_silenced(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(tmp_path)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        require("noisy_library", extra="x", head="y")
+        require("noisy_library", extra="x", needed_by="y")
     assert [str(warning.message) for warning in caught] == ["something else"]

@@ -1,17 +1,17 @@
-"""Libraries that only some heads need."""
+"""Libraries that only some parts need."""
 
 import warnings
 from importlib import import_module
 from typing import Any
 
 
-def require(library: str, extra: str, head: str) -> Any:
-    """Import a library when a head is made, and say what to install if it is not there.
+def require(library: str, extra: str, needed_by: str) -> Any:
+    """Import a library when it is needed, and say what to install if it is not there.
 
     Args:
         library: Its import name.
         extra: The extra of this package that brings it.
-        head: Who needs it.
+        needed_by: Who needs it.
     """
     with warnings.catch_warnings():
         # gpytorch's own use of torch.jit is nothing that a user of ours could change
@@ -20,4 +20,4 @@ def require(library: str, extra: str, head: str) -> Any:
             return import_module(library)
         except ImportError as error:
             name = library.partition(".")[0]
-            raise ImportError(f"{head} needs {name}: pip install layline[{extra}]") from error
+            raise ImportError(f"{needed_by} needs {name}: pip install layline[{extra}]") from error

@@ -1,0 +1,117 @@
+"""What every source of data gives: samples, their ranks, the class names, the partition."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+Pixels = NDArray[np.uint8]
+
+
+class Inputs(Protocol):
+    """Samples before preprocessing: images or the rows of a table."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What each sample is called in a list of predictions, such as its path."""
+
+    def __len__(self) -> int: ...
+
+    def subset(self, keep: Indices) -> Self:
+        """Keep some samples only, in the order given."""
+
+
+class Images(Inputs, Protocol):
+    """Samples that are images."""
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Decode an image: (height, width, 3), RGB, upright.
+
+        Args:
+            index: Which one.
+            at_least: A JPEG may be decoded at a fraction of its size, as long as its shorter side
+                keeps this many pixels; None decodes all of it.
+        """
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Which samples are for what.
+
+    Attributes:
+        train: To learn from.
+        validation: To choose the epoch by.
+        test: To measure with, once.
+    """
+
+    train: Indices
+    validation: Indices
+    test: Indices
+
+    def parts(self) -> dict[str, Indices]:
+        """Give the three parts by name."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a source found.
+
+    Attributes:
+        inputs: The samples.
+        ranks: The class of each sample, 0 for the lowest.
+        classes: Names of the classes, lowest first.
+        partition: Which samples are for training, validation and test.
+        notes: What a user should know about the reading, one sentence each.
+    """
+
+    inputs: Any
+    ranks: Indices
+    classes: tuple[str, ...]
+    partition: Partition
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        count = len(self.inputs)
+        if self.ranks.shape != (count,):
+            raise ValueError(f"ranks must have the shape ({count},), got {self.ranks.shape}")
+        if len(self.classes) < 2:
+            raise ValueError(
+                f"classes must be at least two, got {list(self.classes)}: nothing to tell apart"
+            )
+        if count and not (self.ranks.min() >= 0 and self.ranks.max() < len(self.classes)):
+            raise ValueError(f"ranks must be in 0…{len(self.classes) - 1}, got {self.ranks.max()}")
+        together = np.concatenate(list(self.partition.parts().values()))
+        if len(np.unique(together)) < len(together):
+            raise ValueError("partition must put a sample into one part only")
+
+    def without(self, bad: Iterable[int]) -> "Dataset":
+        """Leave samples out."""
+        keep = np.setdiff1d(np.arange(len(self.inputs)), np.fromiter(bad, dtype=np.int64))
+        place = np.full(len(self.inputs), -1)
+        place[keep] = np.arange(len(keep))
+        moved = {name: place[part] for name, part in self.partition.parts().items()}
+        return replace(
+            self,
+            inputs=self.inputs.subset(keep),
+            ranks=self.ranks[keep],
+            partition=Partition(**{name: part[part >= 0] for name, part in moved.items()}),
+        )
+
+    def check_complete(self) -> None:
+        """Refuse an empty part, and a class that training never sees."""
+        for name, part in self.partition.parts().items():
+            if len(part) == 0:
+                raise ValueError(
+                    f"the {name} part must have samples, got none: give more data, or another split"
+                )
+        counts = np.bincount(self.ranks[self.partition.train], minlength=len(self.classes))
+        absent = [name for name, count in zip(self.classes, counts, strict=True) if count == 0]
+        if absent:
+            raise ValueError(
+                f"every class must have training samples, got none of {', '.join(absent)}: "
+                "add some, or leave the class out of classes"
+            )

@@ -20,8 +20,8 @@ class MetricLoss(nn.Module):
 
     def __init__(self, name: str, head: str, **options: Any) -> None:
         super().__init__()
-        losses = require("pytorch_metric_learning.losses", extra="metric", head=head)
-        reducers = require("pytorch_metric_learning.reducers", extra="metric", head=head)
+        losses = require("pytorch_metric_learning.losses", extra="metric", needed_by=head)
+        reducers = require("pytorch_metric_learning.reducers", extra="metric", needed_by=head)
         # the terms themselves, so that weights can enter before anything is summed
         reducer = reducers.DoNothingReducer()
         self.loss = getattr(losses, name)(**options, reducer=reducer)

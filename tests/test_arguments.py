@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from layline.arguments import check_above, check_at_least, check_integer
+from layline.arguments import check_above, check_at_least, check_boolean, check_integer
 
 
 @pytest.mark.parametrize("value", [2, 5, np.int64(3)])
@@ -32,3 +32,10 @@ def test_at_least_includes_its_bound():
     check_at_least("x", 0, 0)
     with pytest.raises(ValueError, match=r"x must be a finite number, at least 0, got -1$"):
         check_at_least("x", -1, 0)
+
+
+def test_a_switch_is_true_or_false_and_nothing_like_it():
+    check_boolean("on", True)
+    for value in (1, "true", None):
+        with pytest.raises(ValueError, match="on must be true or false, got"):
+            check_boolean("on", value)

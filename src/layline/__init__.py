@@ -13,11 +13,13 @@ from layline.heads import ConstrainedProxies, OrdinalHead, create, names
 if TYPE_CHECKING:
     from layline import metrics
     from layline.estimator import OrdinalClassifier, negative_mae
+    from layline.model_file import load
 
 __version__ = "0.1.0"
 
-# Loaded when first asked for: they bring scikit-learn, which a PyTorch loop need not wait for.
+# Loaded when first asked for: they bring libraries that a PyTorch loop need not wait for.
 _LATER = {
+    "load": "layline.model_file",
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
     "metrics": "layline.metrics",
@@ -31,6 +33,7 @@ __all__ = [
     "create",
     "geometry",
     "heads",
+    "load",
     "metrics",
     "names",
     "negative_mae",

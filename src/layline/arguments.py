@@ -1,4 +1,4 @@
-"""How numbers given by a user are checked: an error names the argument, the rule and the value."""
+"""How a user's numbers and switches are checked: an error has the argument, the rule, the value."""
 
 import math
 from numbers import Integral, Real
@@ -21,6 +21,11 @@ def check_at_least(name: str, value: Any, bound: float, why: str = "") -> None:
     """Refuse anything but a finite number of at least ``bound``."""
     good = _is_finite(value) and value >= bound
     _check(good, name, f"a finite number, at least {bound}", value, why)
+
+
+def check_boolean(name: str, value: Any, why: str = "") -> None:
+    """Refuse anything but true and false."""
+    _check(isinstance(value, bool), name, "true or false", value, why)
 
 
 def _is_finite(value: Any) -> bool:

@@ -29,6 +29,7 @@ from layline.arguments import check_integer
 from layline.data.arrays import check_finite, checked_weight
 from layline.data.labels import categorical_order, order_classes, ranks_of, weigh_classes
 from layline.data.partitions import stratified_holdout
+from layline.registry import check_known
 from layline.training.in_memory import Options, Samples, train
 
 Array = NDArray[Any]
@@ -45,7 +46,7 @@ class OrdinalClassifier(
 
     Args:
         method: Name of the head, one of ``layline.heads.names()``.
-        features: Name of the features, one of ``layline.features.names()``, or a module that maps
+        features: Name of the features, ``layline.features.names("table")``, or a module that maps
             (n, ...) in float32 to (n, dim). A module is copied with its weights and trained
             further; the given one never changes. X may then have any number of dimensions.
         dim: Dimension d of the features.
@@ -249,8 +250,10 @@ class OrdinalClassifier(
         if not isinstance(self.features, str | nn.Module):
             raise ValueError(
                 f"features must be a name or an nn.Module, got {self.features!r}: "
-                f"names are {', '.join(feature_registry.names())}"
+                f"names are {', '.join(feature_registry.names('table'))}"
             )
+        if isinstance(self.features, str):
+            check_known("features", self.features, feature_registry.names("table"))
         check_integer("dim", self.dim, 1, "it is the length of a feature")
         fraction = self.validation_fraction
         if not (isinstance(fraction, Real) and 0 <= fraction < 1):

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline.data import stratified_holdout
+from layline.data.partitions import three_way
 
 COUNTS = st.lists(st.integers(1, 30), min_size=1, max_size=8)
 SEEDS = st.integers(0, 1000)
@@ -80,3 +81,120 @@ def test_the_generator_decides():
 def test_a_fraction_that_leaves_nothing_is_named(fraction):
     with pytest.raises(ValueError, match=rf"fraction must be in \[0, 1\), got {fraction}"):
         stratified_holdout(np.arange(4), fraction, np.random.default_rng(0))
+
+
+FRACTIONS = st.floats(0.01, 0.3)
+
+
+@given(st.lists(st.integers(5, 40), min_size=1, max_size=6), FRACTIONS, FRACTIONS, SEEDS)
+def test_three_parts_have_their_sizes_and_every_class_its_share(counts, validation, test, seed):
+    ranks = samples(counts)
+    parts = three_way(ranks, validation, test, seed).parts()
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(len(ranks)))
+    for name, fraction in {"validation": validation, "test": test}.items():
+        part = parts[name]
+        assert len(part) == max(1, round(fraction * len(ranks)))
+        shares = np.bincount(ranks[part], minlength=len(counts))
+        assert (np.abs(shares - len(part) * np.array(counts) / len(ranks)) < 1).all()
+    assert set(ranks[parts["train"]]) == set(ranks)
+
+
+def test_the_seed_decides_whatever_the_global_state():
+    ranks = samples([50, 50])
+    groups = np.arange(100) // 3
+    for labels in (None, groups):
+        np.random.seed(1)  # noqa: NPY002
+        first = three_way(ranks, 0.1, 0.2, 3, labels)
+        state = np.random.get_state()[1].copy()  # noqa: NPY002
+        again, other = (three_way(ranks, 0.1, 0.2, seed, labels) for seed in (3, 4))
+        assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+        for name, part in first.parts().items():
+            assert part.tolist() == again.parts()[name].tolist()
+        assert first.test.tolist() != other.test.tolist()
+
+
+@st.composite
+def grouped(draw):
+    """Samples of up to five classes in groups of up to six, each class in three groups or more."""
+    num_classes = draw(st.integers(1, 5))
+    each = st.lists(st.integers(0, num_classes - 1), min_size=1, max_size=6)
+    sets = draw(st.lists(each, min_size=3, max_size=40))
+    sets += [[k] for k in range(num_classes)] * 3
+    ranks = np.array([rank for members in sets for rank in members])
+    groups = [f"patient {i}" for i, members in enumerate(sets) for _ in members]
+    return ranks, groups
+
+
+@given(grouped(), FRACTIONS, FRACTIONS, SEEDS)
+def test_groups_never_cross(data, validation, test, seed):
+    ranks, groups = data
+    parts = three_way(ranks, validation, test, seed, groups).parts()
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(len(ranks)))
+    homes = [{groups[i] for i in part} for part in parts.values()]
+    assert sum(map(len, homes)) == len(set(groups))
+    assert all(homes)
+    assert set(ranks[parts["train"]]) == set(ranks)
+
+
+@given(SEEDS)
+def test_with_many_groups_the_shares_are_near(seed):
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(200), rng.integers(1, 8, 200))
+    ranks = np.clip(rng.integers(0, 4, 200)[groups] + rng.integers(0, 2, len(groups)), 0, 3)
+    partition = three_way(ranks, 0.1, 0.2, seed, groups)
+    counts = np.bincount(ranks)
+    for part, fraction in ((partition.validation, 0.1), (partition.test, 0.2)):
+        np.testing.assert_allclose(np.bincount(ranks[part]) / counts, fraction, atol=0.03)
+
+
+def test_large_groups_are_tested_too():
+    sizes = np.arange(1, 41)
+    groups = np.repeat(sizes, sizes)
+    tested = [three_way(groups % 2, 0.1, 0.2, seed, groups).test for seed in range(20)]
+    assert max(groups[part].max() for part in tested) > 35
+    assert len({tuple(part) for part in tested}) > 15
+
+
+def test_a_class_of_one_group_is_in_training():
+    groups = np.repeat(np.arange(12), 4)
+    ranks = np.where(groups == 5, 1, 0)
+    for seed in range(10):
+        partition = three_way(ranks, 0.2, 0.2, seed, groups)
+        assert set(ranks[partition.train]) == {0, 1}
+
+
+def test_a_few_groups_are_enough_where_there_is_a_way():
+    ranks, groups = np.array([0, 1, 0, 1]), ["a", "b", "both", "both"]
+    partition = three_way(ranks, 0.1, 0.2, 0, groups)
+    assert partition.train.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("groups", "got"), [(["a", "a", "b", "b", "b", "b"], 2), (["a", "a", "b", "b", "c", "d"], 4)]
+)
+def test_too_few_groups_are_refused_with_the_cure(groups, got):
+    ranks = np.array([0, 0, 1, 1, 2, 3])
+    with pytest.raises(
+        ValueError, match=f"3 parts .* in training, got {got}: give samples of more"
+    ):
+        three_way(ranks, 0.1, 0.2, 0, groups)
+
+
+def test_too_few_samples_are_refused_with_the_cure():
+    with pytest.raises(ValueError, match="got 3 samples of 2 classes to hold 2 out: give more"):
+        three_way(np.array([0, 0, 1]), 0.1, 0.2, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.0, 0.2, 0), "validation must be a finite number above 0, got 0.0"),
+        ((0.1, "a fifth", 0), "test must be a finite number above 0, got 'a fifth'"),
+        ((0.5, 0.5, 0), "validation and test must be below 1 together, got 0.5 and 0.5"),
+        ((0.1, 0.2, -1), "seed must be an integer, at least 0, got -1"),
+        ((0.1, 0.2, 0, ["a"]), "groups must be 20, got 1: one for each sample"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        three_way(samples([10, 10]), *arguments)

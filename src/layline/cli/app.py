@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from layline import __version__
-from layline.cli.methods import methods
+from layline.cli import data, demo, evaluate, methods, predict, train
 
 app = typer.Typer(
     help="Deep ordinal classification by controlling where the classes lie.",
@@ -13,7 +13,12 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(methods)
+app.command(epilog=train.EXAMPLES)(train.train)
+app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command()(methods.methods)
+app.command()(demo.demo)
+app.add_typer(data.app, name="data")
 
 
 def _show_version(wanted: bool) -> None:

@@ -17,7 +17,7 @@ def methods(
     A name goes wherever a method is asked for: heads.create(NAME, …), OrdinalClassifier(NAME).
     """
     if as_json:
-        shown = [f.name for f in fields(HeadSpec) if f.name not in ("build", "limits")]
+        shown = [f.name for f in fields(HeadSpec) if f.name not in ("build", "limits", "released")]
         entries = [
             {"name": name, **{field: getattr(spec, field) for field in shown}}
             for name, spec in HEADS.items()

@@ -12,6 +12,14 @@ from typing import Any
 
 from layline.data.base import Dataset, Images, Inputs, Partition
 from layline.data.partitions import stratified_holdout
+from layline.data.sources.adience import read_adience
+from layline.data.sources.folder import read_folder
+from layline.data.sources.historical_color import read_historical_color
+from layline.data.sources.image_aesthetics import read_image_aesthetics
+from layline.data.sources.manifest import read_manifest
+from layline.data.sources.npz import read_npz
+from layline.data.sources.photo_quality import read_photo_quality
+from layline.data.sources.table import read_table
 from layline.registry import check_known, find
 
 
@@ -37,7 +45,42 @@ class SourceSpec:
     needs_root: bool = True
 
 
-SOURCES: dict[str, SourceSpec] = {}
+SOURCES: dict[str, SourceSpec] = {
+    "folder": SourceSpec(read_folder, "images in a folder per class, or in train, val and test"),
+    "csv": SourceSpec(read_manifest, "images that a CSV file lists with their labels"),
+    "table": SourceSpec(read_table, "numbers and categories in a CSV file", features="mlp"),
+    "npz": SourceSpec(read_npz, "images in arrays, as MedMNIST has them", features="convnet"),
+    "historical-color": SourceSpec(
+        read_historical_color,
+        "photographs of the 1930s to the 1970s, by decade",
+        origin="Palermo, Hays and Efros, Dating Historical Color Images, ECCV 2012; "
+        "graphics.cs.cmu.edu/projects/historicalColor; licence: none that we know of",
+        partitions=10,
+    ),
+    "adience": SourceSpec(
+        read_adience,
+        "faces in eight age groups, the official five folds",
+        origin="Eidinger, Enbar and Hassner, Age and Gender Estimation of Unfiltered Faces, 2014; "
+        "folds of Levi and Hassner, 2015; talhassner.github.io/home/projects/Adience; "
+        "photographs under Creative Commons licences",
+        partitions=5,
+    ),
+    "image-aesthetics": SourceSpec(
+        read_image_aesthetics,
+        "Flickr photographs in five grades of beauty, by category",
+        origin="Schifanella, Redi and Aiello, An Image is Worth More than a Thousand Favorites, "
+        "ICWSM 2015; www.di.unito.it/~schifane/dataset/beauty-icwsm15; "
+        "photographs under Creative Commons licences",
+        partitions=5,
+    ),
+    "photo-quality": SourceSpec(
+        read_photo_quality,
+        "crops of two photographs in six levels of quality, made on the spot",
+        origin="the two photographs that scikit-learn ships, CC BY 2.0",
+        features="convnet",
+        needs_root=False,
+    ),
+}
 
 
 def names() -> tuple[str, ...]:

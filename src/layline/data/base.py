@@ -27,6 +27,10 @@ class Inputs(Protocol):
 class Images(Inputs, Protocol):
     """Samples that are images."""
 
+    @property
+    def decoded(self) -> bool:
+        """Whether loading one costs no decoding."""
+
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image: (height, width, 3), RGB, upright.
 
@@ -66,6 +70,7 @@ class Dataset:
         classes: Names of the classes, lowest first.
         partition: Which samples are for training, validation and test.
         notes: What a user should know about the reading, one sentence each.
+        fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
     """
 
     inputs: Any
@@ -73,6 +78,7 @@ class Dataset:
     classes: tuple[str, ...]
     partition: Partition
     notes: tuple[str, ...] = ()
+    fixed_classes: bool = False
 
     def __post_init__(self) -> None:
         count = len(self.inputs)
@@ -102,7 +108,7 @@ class Dataset:
         )
 
     def check_complete(self) -> None:
-        """Refuse an empty part, and a class that training never sees."""
+        """Refuse an empty part, and a class that training never sees unless classes are fixed."""
         for name, part in self.partition.parts().items():
             if len(part) == 0:
                 raise ValueError(
@@ -110,7 +116,7 @@ class Dataset:
                 )
         counts = np.bincount(self.ranks[self.partition.train], minlength=len(self.classes))
         absent = [name for name, count in zip(self.classes, counts, strict=True) if count == 0]
-        if absent:
+        if absent and not self.fixed_classes:
             raise ValueError(
                 f"every class must have training samples, got none of {', '.join(absent)}: "
                 "add some, or leave the class out of classes"

@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from layline.arguments import check_integer
+from layline.features.base import Features
 
 
-class MLP(nn.Module):
+class MLP(Features):
     """Map the columns of a table to features.
 
     The columns are standardised first. That happens in the precision of the input, and only the
@@ -24,6 +25,7 @@ class MLP(nn.Module):
         hidden: Widths of the hidden layers; empty for a linear map.
     """
 
+    name = "mlp"
     mean: Tensor
     scale: Tensor
 
@@ -42,6 +44,12 @@ class MLP(nn.Module):
             layers += [nn.Linear(before, after), nn.ReLU()]
         self.hidden = nn.Sequential(*layers)
         self.last = nn.Linear([in_features, *hidden][-1], dim)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What rebuilds the module with ``create(name, dim, **options)``, as plain JSON."""
+        hidden = [layer.out_features for layer in self.hidden if isinstance(layer, nn.Linear)]
+        return {"in_features": len(self.mean), "hidden": hidden}
 
     @torch.no_grad()
     def fit_scale(
@@ -68,11 +76,11 @@ class MLP(nn.Module):
         self.scale = torch.where(constant, 1.0, scale).to(x.dtype)
         return self
 
-    def forward(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n d"]:
-        """Compute the features of each row."""
+    def body(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n width"]:
+        """Standardise the columns and pass them through the hidden layers."""
         standard = (x - self.mean) / self.scale
-        features: Tensor = self.last(self.hidden(standard.to(self.last.weight.dtype)))
-        return features
+        hidden: Tensor = self.hidden(standard.to(self.last.weight.dtype))
+        return hidden
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast the module, but never cast the statistics: they would lose their digits."""

@@ -1,7 +1,7 @@
 """The ordinal methods by name. To add one: write its file, and one line in ``HEADS``."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ class HeadSpec:
         reference: Where it comes from, with the year.
         decode: The decoding that is the method's own decision rule.
         limits: What its library keeps it from: ``"compile"`` without breaks, the ``"meta"`` device.
+        released: Options with which the authors' code differs from their paper.
     """
 
     build: Callable[..., OrdinalHead]
@@ -49,6 +50,7 @@ class HeadSpec:
     reference: str
     decode: str = "mode"
     limits: frozenset[str] = frozenset()
+    released: tuple[tuple[str, Any], ...] = ()
 
 
 _CPL = "Wang et al., Constrained Proxies Learning, AAAI 2023"
@@ -60,8 +62,11 @@ def _proxies(family: str, summary: str, reference: str = _CPL, /, **composition:
 
 
 def _soft(smoothing: str, similarity: str, summary: str) -> HeadSpec:
-    return _proxies(
+    spec = _proxies(
         "soft layout", summary, layout="free", similarity=similarity, smoothing=smoothing
+    )
+    return replace(
+        spec, released=(("target", "onehot"), ("unimodal_over", "classes"), ("alpha", 5.0))
     )
 
 

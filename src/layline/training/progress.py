@@ -53,7 +53,7 @@ class Progress:
             return
         full = _BAR * epoch // self._epochs
         left = (time.monotonic() - self._start) / epoch * (self._epochs - epoch)
-        line = "  ".join([f"[{'=' * full}{' ' * (_BAR - full)}]", *parts, f"{_clock(left)} left"])
+        line = "  ".join([f"[{'=' * full}{' ' * (_BAR - full)}]", *parts, f"{clock(left)} left"])
         # a line longer than the window would wrap, and \r only goes back to the last row of it
         line = line[: shutil.get_terminal_size().columns - 1]
         self._write("\r" + line.ljust(self._width))
@@ -77,7 +77,8 @@ class Progress:
             self._write("\n")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Write a time as minutes and seconds, with the hours if there are any."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

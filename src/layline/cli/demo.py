@@ -1,0 +1,97 @@
+"""``layline demo``: the method in five minutes, without any data of your own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layline.cli.errors import explained
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from layline.training.run_folder import RunFolder
+
+METHODS = ("hard-linear", "hard-semicircular", "soft-poisson", "soft-binomial", "classification")
+_SHOWN = {"accuracy": "accuracy", "mae": "MAE", "within_one": "within one", "qwk": "QWK"}
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder of the runs and pictures.")] = Path("demo"),
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 12,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+) -> None:
+    """Train four proxy methods and a classifier on photo quality, in two dimensions.
+
+    Prints a table of test numbers, and draws where the classes lie. A run that is already in the
+    folder is not trained again.
+    """
+    with explained():
+        from rich.console import Console
+
+        from layline.training.run_folder import RunFolder
+
+        console, results = Console(stderr=True), {}
+        for method in METHODS:
+            console.print(f"[bold]{method}[/bold]")
+            folder = RunFolder(out / method)
+            results[method] = _numbers(folder, method, epochs, seed, console)
+            _draw(folder, out / f"{method}.png", results[method])
+        _show(results, out)
+
+
+def _numbers(
+    folder: "RunFolder", method: str, epochs: int, seed: int, console: "Console"
+) -> dict[str, Any]:
+    """Train a method, or go on with it."""
+    from layline.training.assembly import resolved
+    from layline.training.run import train
+    from layline.training.settings import configuration
+
+    config = resolved(
+        configuration(
+            {
+                "data": {"source": "photo-quality"},
+                "features": {"name": "convnet"},
+                "head": {"method": method, "dim": 2},
+                "training": {"epochs": epochs, "seed": seed},
+            }
+        )
+    )
+    if folder.config.exists() and folder.read_config() != config:
+        raise ValueError(
+            f"out must be new, or made with the same options, got {folder.path}: it has a run "
+            "with others"
+        )
+    return train(config, folder, console)
+
+
+def _draw(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
+    import numpy as np
+    import torch
+
+    from layline import data
+    from layline.model_file import load
+    from layline.reports.layouts import save_layout
+    from layline.training.assembly import samples
+
+    model = load(folder.path)
+    config = folder.read_config()
+    dataset = data.read(config.data.source, partition=config.data.partition)
+    test = dataset.partition.test
+    found = model.stream(samples(dataset.inputs.subset(test), model.spec))
+    points = torch.cat([each.features for each in found]).numpy()
+    has_proxies: Any = getattr(model.head, "proxies", None)
+    proxies = None if has_proxies is None else np.asarray(has_proxies().detach())
+    title = f"{config.head.method}: {len(test)} test images, MAE {numbers['mae']:.2f}"
+    save_layout(path, title, points, dataset.ranks[test], proxies, model.classes)
+
+
+def _show(results: dict[str, dict[str, Any]], out: Path) -> None:
+    first = next(iter(results.values()))
+    typer.echo(f"Photo quality in six levels: {first['samples']} test images, decode mode\n")
+    typer.echo(f"{'method':20}" + "".join(f"{title:>12}" for title in _SHOWN.values()))
+    for method, numbers in results.items():
+        row = "".join(f"{numbers['by_decoding']['mode'][key]:12.3f}" for key in _SHOWN)
+        typer.echo(f"{method:20}{row}")
+    typer.echo(f"\nPictures of the layouts: {out}/*.png")

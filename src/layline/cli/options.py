@@ -1,0 +1,38 @@
+"""Options that several commands take, and how they become settings."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Root = Annotated[
+    Path | None, typer.Option("--root", help="Folder or file with the data.", show_default=False)
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="TOML file with settings, as in a run's config.toml."),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="SECTION.KEY=VALUE", help="Any setting, such as training.epochs=10."
+    ),
+]
+Decode = Annotated[
+    str | None,
+    typer.Option("--decode", help="mode (most accurate), median (least MAE) or mean."),
+]
+
+
+def settings(**values: Any) -> dict[str, Any]:
+    """Put the options that were given into a tree, ``data__root`` at ``data.root``."""
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        *sections, key = name.split("__")
+        branch = tree
+        for section in sections:
+            branch = branch.setdefault(section, {})
+        branch[key] = value
+    return tree

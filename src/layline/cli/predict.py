@@ -1,0 +1,102 @@
+"""``layline predict``: a trained model on new samples, as a stream."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layline.cli.errors import explained
+from layline.cli.options import Decode
+from layline.predictions import FORMATS, Write
+
+if TYPE_CHECKING:
+    from layline.data.images.check import BadImage
+
+EXAMPLES = """
+Examples:
+
+  layline predict runs/folder-hard-linear new-photos --out predictions.csv
+
+  layline predict model.safetensors a.jpg b.jpg --decode median
+"""
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A .safetensors model, or the folder of a run.")],
+    paths: Annotated[list[str], typer.Argument(help="Images and folders; CSV files for a table.")],
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv or .jsonl file; CSV on stdout if not given.")
+    ] = None,
+    decode: Decode = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples at a time.")] = 64,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that decode images.")
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Unreadable files are no reason to fail.")
+    ] = False,
+) -> None:
+    """Predict the class of new samples, with the probability of each class.
+
+    Files that cannot be read are left out and listed; the exit code is then 1.
+    """
+    with explained():
+        if out is not None and out.suffix not in FORMATS:
+            raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
+        bad = _predict(model, paths, out, decode or "mode", batch_size, workers)
+        if bad:
+            from layline.data.images.check import describe
+
+            sys.stderr.write(f"layline: {describe(bad)}\n")
+            if not skip_bad:
+                raise typer.Exit(1)
+
+
+def _predict(
+    path: Path, paths: list[str], out: Path | None, decode: str, size: int, workers: int | None
+) -> list["BadImage"]:
+    """Write the predictions, and give the files that could not be read."""
+    import numpy as np
+    import torch
+
+    from layline.data.images.check import find_bad
+    from layline.evaluation import normalised
+    from layline.geometry.decoding import DECODINGS
+    from layline.model_file import load
+    from layline.registry import find
+
+    choose = find("decode", decode, DECODINGS)
+    model = load(path)
+    names, samples = model.read(_single(paths), keep_going=True)
+    images: Any = getattr(samples, "images", None)
+    bad: list[int] = []
+    with _lines(out, model.classes) as write:
+        for answer in model.stream(samples, size, workers):
+            proba = normalised(answer.log_probs)
+            ranks = choose(torch.from_numpy(proba)).tolist()
+            for index, rank, shares in zip(answer.index.tolist(), ranks, proba, strict=True):
+                if index < 0:
+                    bad.append(~index)
+                else:
+                    write(names[index], model.classes[rank], shares.tolist())
+    return find_bad(images.subset(np.array(bad))) if bad else []
+
+
+def _single(paths: list[str]) -> Any:
+    """Give one path by itself: a table is one file."""
+    return paths[0] if len(paths) == 1 else paths
+
+
+@contextmanager
+def _lines(out: Path | None, classes: Sequence[str]) -> Iterator[Write]:
+    """Open what is written to, and give what writes a line; a file is whole or not there."""
+    from layline.files import whole_file
+
+    if out is None:
+        yield FORMATS[".csv"](sys.stdout, classes)
+        return
+    with whole_file(out) as part, part.open("w", newline="", encoding="utf-8") as file:
+        yield FORMATS[out.suffix](file, classes)

@@ -1,0 +1,149 @@
+"""``layline train``: from data to a tested model."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from layline.cli.errors import INTERRUPTED, explained
+from layline.cli.options import ConfigFile, Root, Set, settings
+
+EXAMPLES = """
+Examples:
+
+  layline train photo-quality                               needs no data, takes a few minutes
+
+  layline train folder --root photos                        one folder per class
+
+  layline train folder --root photos --classes low,mid,high --method soft-poisson
+
+  layline train csv --root labels.csv --features tf_efficientnet_lite0 --weights bundled --freeze
+
+  layline train --resume runs/folder-hard-linear            after a stop of any kind
+"""
+# What may change when a run goes on: nothing that would make it another run.
+_CHANGEABLE = {
+    "training": {"epochs", "patience", "checkpoint_minutes"},
+    "data": {"workers", "root"},
+}
+
+
+def train(
+    source: Annotated[
+        str | None, typer.Argument(help="Where samples come from, see layline data list.")
+    ] = None,
+    root: Root = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="See layline methods.")] = None,
+    features: Annotated[
+        str | None, typer.Option(help="mlp, convnet, or any model of timm.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="none, imagenet, bundled, or a file.")] = None,
+    freeze: Annotated[
+        bool | None, typer.Option("--freeze", help="Train on frozen features, extracted once.")
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Dimension of the features.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training samples.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Samples in a step, altogether.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(help="Which official fold, or the seed of a random split.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="paper, or released: the authors' code.")
+    ] = None,
+    cache: Annotated[
+        bool | None, typer.Option("--cache", help="Keep decoded images for later epochs and runs.")
+    ] = None,
+    skip_bad: Annotated[
+        bool | None, typer.Option("--skip-bad", help="Leave out files that cannot be decoded.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
+    track: Annotated[str | None, typer.Option(help="tensorboard, mlflow or wandb.")] = None,
+    config: ConfigFile = None,
+    set_: Set = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run, a new one.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Folder of a run to go on with.")] = None,
+) -> None:
+    """Train a model, test it, and write all of it into the folder of the run."""
+    given = settings(
+        data__source=source,
+        data__root=None if root is None else str(root),
+        data__options__classes=None if classes is None else classes.split(","),
+        data__partition=partition,
+        data__cache=cache,
+        data__skip_bad=skip_bad,
+        data__workers=workers,
+        features__name=features,
+        features__weights=weights,
+        features__freeze=freeze,
+        head__method=method,
+        head__dim=dim,
+        training__epochs=epochs,
+        training__batch_size=batch_size,
+        training__seed=seed,
+        recipe=recipe,
+        track=track,
+    )
+    with explained():
+        run(given, config, set_ or [], out, resume)
+
+
+def run(
+    given: dict[str, Any],
+    config: Path | None,
+    set_: list[str],
+    out: Path | None,
+    resume: Path | None,
+) -> None:
+    """Start a run or go on with one, and show what came out."""
+    from rich.console import Console
+
+    from layline.cli.results import show
+    from layline.training.assembly import resolved
+    from layline.training.interruption import Interrupted
+    from layline.training.run import train as train_run
+    from layline.training.run_folder import RunFolder, new_folder
+    from layline.training.settings import combine, configuration, parse_settings, read_toml
+
+    console = Console(stderr=True)
+    tree = combine(read_toml(config) if config else {}, parse_settings(set_), given)
+    if resume is not None:
+        folder = RunFolder(resume)
+        wanted = _changed(folder.read_config().model_dump(mode="json", exclude_none=True), tree)
+        wanted_config = configuration(wanted)
+    else:
+        if "source" not in tree.get("data", {}):
+            raise ValueError("SOURCE must be given: see layline data list, or --resume RUN")
+        wanted_config = resolved(configuration(tree))
+        name = f"{wanted_config.data.source}-{wanted_config.head.method}"
+        folder = RunFolder(out or new_folder(name))
+        folder.check_new()
+    try:
+        numbers = train_run(wanted_config, folder, console)
+    except Interrupted as stop:
+        console.print(
+            f"Stopped in epoch {stop.epoch} after {stop.step} steps; nothing is lost. Go on with\n"
+            f"  layline train --resume {folder.path}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(INTERRUPTED) from None
+    show(numbers, Console(), folder.path)
+
+
+def _changed(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """Change what may change in a run that goes on."""
+    from layline.training.settings import combine
+
+    for section, values in tree.items():
+        keys = values if isinstance(values, dict) else {}
+        wrong = sorted(set(keys) - _CHANGEABLE.get(section, set()))
+        if not isinstance(values, dict) or wrong:
+            name = f"{section}.{wrong[0]}" if wrong else section
+            raise ValueError(
+                f"{name} must stay as it was when a run goes on: start a new run for another value"
+            )
+    return combine(before, tree)

@@ -1,0 +1,76 @@
+"""Which images cannot be read, found before training rather than in the middle of it."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from layline.data.base import Images
+from layline.data.images.decoding import check_size
+from layline.data.images.pillow import why_bad
+from layline.data.images.threads import in_order
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that cannot be read.
+
+    Attributes:
+        index: Its place among the images.
+        name: What it is called.
+        why: What is wrong with it, in a few words.
+    """
+
+    index: int
+    name: str
+    why: str
+
+
+def find_bad(
+    images: Images,
+    at_least: int | None = None,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[BadImage]:
+    """Read every image, and list those that cannot be, in their order.
+
+    Args:
+        images: What to read.
+        at_least: The size to decode at. None decodes a JPEG at an eighth of its size: that still
+            reads every byte, so it finds the same files.
+        workers: How many threads; as many as there are processors if not given.
+        progress: Called with the number of images read so far.
+    """
+    check_size(at_least)
+
+    def fault(index: int) -> str | None:
+        try:
+            images.load(index, at_least or 1)
+        except Exception as error:  # garbage makes Pillow raise almost anything
+            return why_bad(error)
+        return None
+
+    bad = []
+    with closing(in_order(fault, len(images), workers)) as faults:
+        for index, why in enumerate(faults):
+            if why is not None:
+                bad.append(BadImage(index, images.names[index], why))
+            if progress is not None:
+                progress(index + 1)
+    return bad
+
+
+def describe(bad: Sequence[BadImage], limit: int = 20) -> str:
+    """Tell a user which images cannot be read, and how to go on.
+
+    Args:
+        bad: What :func:`find_bad` found.
+        limit: How many to name.
+    """
+    if not bad:
+        return "every image can be read"
+    lines = [f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be read:"]
+    lines += [f"  {image.name}: {image.why}" for image in bad[:limit]]
+    if len(bad) > limit:
+        lines.append(f"  … and {len(bad) - limit} more")
+    lines.append("Mend or remove them, or leave them out with --skip-bad")
+    return "\n".join(lines)

@@ -1,0 +1,121 @@
+"""Images as inputs: files that are decoded when asked for, or arrays in memory.
+
+What ``load`` gives is a copy that the caller may write to and hand to ``torch.from_numpy``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layline.data.base import Indices, Pixels
+from layline.data.images.decoding import check_size, decode
+from layline.data.images.listing import IMAGE_SUFFIXES, list_images, natural_key
+from layline.data.images.pillow import BadImageError
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Images in files.
+
+    Attributes:
+        root: The folder that the names start from.
+        names: Their paths, with forward slashes; absolute ones stand by themselves.
+    """
+
+    root: Path
+    names: Sequence[str]
+
+    decoded = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", Path(self.root))
+        object.__setattr__(self, "names", tuple(self.names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> Path:
+        """Give the path of an image."""
+        return self.root / self.names[index]
+
+    def subset(self, keep: Indices) -> "ImageFiles":
+        """Keep some images only, in the order given."""
+        return replace(self, names=tuple(self.names[index] for index in keep))
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Decode an image, see :func:`decode`."""
+        return decode(self.path(index), at_least)
+
+
+class ImageArrays:
+    """Images of one size in an array, in memory or memory-mapped.
+
+    A memory-mapped array is sent to other processes by its path, as long as it is a whole one:
+    numpy sends a slice of it as a copy.
+
+    Args:
+        array: (n, height, width, 3), or (n, height, width) if they are grey.
+        names: What the images are called; their places in the array if not given.
+        keep: Which of them are meant, in this order; all if not given.
+    """
+
+    decoded = True
+
+    def __init__(
+        self, array: Pixels, names: Sequence[str] | None = None, keep: Indices | None = None
+    ) -> None:
+        if array.dtype != np.uint8 or not (array.ndim == 3 or array.shape[3:] == (3,)):
+            raise ValueError(
+                "array must be uint8 and of the shape (n, height, width) or "
+                f"(n, height, width, 3), got {array.dtype} and {array.shape}"
+            )
+        self._keep = np.arange(len(array)) if keep is None else np.asarray(keep)
+        self.names: Sequence[str] = tuple(map(str, self._keep) if names is None else names)
+        if len(self.names) != len(self._keep):
+            raise ValueError(
+                f"names must be as many as the images, {len(self._keep)}, got {len(self.names)}"
+            )
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._keep)
+
+    def subset(self, keep: Indices) -> "ImageArrays":
+        """Keep some images only, in the order given; the array is shared."""
+        names = [self.names[index] for index in keep]
+        return ImageArrays(self._array, names, self._keep[keep])
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Copy an image, grey ones into three channels; its size stays as it is."""
+        check_size(at_least)
+        image = np.array(self._array[self._keep[index]])
+        return image if image.ndim == 3 else np.repeat(image[:, :, None], 3, axis=2)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state, array = self.__dict__.copy(), self._array
+        # a slice of a mapped array has the array as its base, and keeps the offset of the whole
+        whole = isinstance(array.base, mmap) and array.flags.c_contiguous
+        if isinstance(array, np.memmap) and whole:
+            place = {"offset": array.offset, "shape": array.shape}
+            state["_array"] = {"filename": array.filename, **place}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["_array"], dict):
+            state = {**state, "_array": np.memmap(dtype=np.uint8, mode="r", **state["_array"])}
+        self.__dict__.update(state)
+
+
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "BadImageError",
+    "ImageArrays",
+    "ImageFiles",
+    "decode",
+    "list_images",
+    "natural_key",
+]

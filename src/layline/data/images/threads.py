@@ -1,0 +1,51 @@
+"""The same work for many samples in threads: results in order, few of them in memory at once."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from layline.arguments import check_integer
+
+T = TypeVar("T")
+
+
+def in_order(
+    work: Callable[[int], T], count: int, workers: int | None = None
+) -> Generator[T, None, None]:
+    """Give ``work(0)``, ``work(1)``, …, computed ahead by some threads.
+
+    Close the iterator (:func:`contextlib.closing`) where its user may fail or be interrupted: what
+    has not been started then never is.
+
+    Args:
+        work: What to do; Pillow and hashlib let other threads run meanwhile.
+        count: How often.
+        workers: How many threads; as many as there are processors if not given.
+    """
+    workers = _processors() if workers is None else workers
+    check_integer("workers", workers, least=1)
+    return _ahead(work, count, workers)
+
+
+def _processors() -> int:
+    """Count the processors that this process may use, where the system tells."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
+
+
+def _ahead(work: Callable[[int], T], count: int, workers: int) -> Generator[T, None, None]:
+    waiting: deque[Future[T]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="layline")
+    try:
+        for index in range(count):
+            waiting.append(pool.submit(work, index))
+            if len(waiting) == 2 * workers:  # so that no thread runs out of work
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

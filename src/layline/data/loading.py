@@ -1,0 +1,162 @@
+"""From inputs to batches of tensors, in worker processes if there is something to decode.
+
+What a sample looks like in an epoch depends on the seed, the epoch and the sample alone: not on the
+number of workers or processes, nor on how often a run was interrupted.
+"""
+
+import os
+import signal
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from layline.data.base import Images
+from layline.data.images.preprocessing import ImagePreprocessing
+
+Key = tuple[int, int]  # a sample, and the epoch it is drawn for
+Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which samples they are
+_MOST_WORKERS = 4
+_SMALL = 64  # pixels
+
+
+class Batches(Protocol):
+    """Samples that can be fetched a batch at a time."""
+
+    workers_help: bool
+
+    def __len__(self) -> int: ...
+
+    def __getitems__(self, keys: list[Key]) -> Batch: ...
+
+
+class ImageBatches(Dataset[Batch]):
+    """Images, preprocessed.
+
+    Args:
+        images: What to decode.
+        preprocessing: How they become squares.
+        augmentation: How training images vary.
+        seed: Of the augmentation.
+        keep_going: An image that cannot be decoded is black, and its index i becomes ``~i``.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        preprocessing: ImagePreprocessing,
+        augmentation: str = "none",
+        seed: int = 0,
+        *,
+        keep_going: bool = False,
+    ) -> None:
+        self.images = images
+        self._preprocessing = preprocessing
+        self._augmentation = augmentation
+        self._seed = seed
+        self._keep_going = keep_going
+        # resizing a small image costs less than sending it between processes
+        self.workers_help = not images.decoded or preprocessing.size > _SMALL
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitems__(self, keys: list[Key]) -> Batch:
+        """Decode, augment and stack the images of a batch: bytes, (n, 3, size, size)."""
+        index = torch.tensor([index for index, _ in keys])
+        batch = []
+        for place, key in enumerate(keys):
+            try:
+                batch.append(self._one(*key))
+            except Exception:  # garbage makes Pillow raise almost anything
+                if not self._keep_going:
+                    raise
+                side = self._preprocessing.size
+                batch.append(torch.zeros(3, side, side, dtype=torch.uint8))
+                index[place] = ~index[place]
+        return torch.stack(batch), index
+
+    def _one(self, index: int, epoch: int) -> Tensor:
+        pixels = self.images.load(index, self._preprocessing.at_least)
+        if self._augmentation == "none":
+            return self._preprocessing.for_testing(pixels)
+        seed = mixed_seed(self._seed, epoch, index)
+        return self._preprocessing.for_training(pixels, self._augmentation, seed)
+
+
+class RowBatches(Dataset[Batch]):
+    """Rows of a table, or features that were extracted before.
+
+    Args:
+        rows: One row per sample; may be memory-mapped.
+    """
+
+    workers_help = False
+
+    def __init__(self, rows: Float[np.ndarray, "n columns"]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitems__(self, keys: list[Key]) -> Batch:
+        """Take the rows of a batch."""
+        index = np.array([index for index, _ in keys])
+        return torch.from_numpy(np.asarray(self._rows[index])), torch.from_numpy(index)
+
+
+def loader(
+    samples: Batches, batches: Iterable[list[Key]], workers: int | None, pin_memory: bool = False
+) -> DataLoader[Any]:
+    """Fetch batches, ahead of time where workers help.
+
+    Args:
+        samples: Where to fetch from.
+        batches: The samples of each batch.
+        workers: Processes; None for one per core, four at most. Samples in memory need none.
+        pin_memory: For a quicker way to a GPU.
+    """
+    count = min(_MOST_WORKERS, _cores()) if workers is None else workers
+    count = count if samples.workers_help else 0
+    return DataLoader(
+        samples,  # type: ignore[arg-type]
+        batch_sampler=batches,
+        num_workers=count,
+        persistent_workers=count > 0,
+        collate_fn=_as_it_is,
+        pin_memory=pin_memory,
+        worker_init_fn=_leave_signals,
+        generator=torch.Generator(),  # else each pass would take a number from the global one
+    )
+
+
+def in_order(count: int, size: int, process: int = 0, processes: int = 1) -> list[list[Key]]:
+    """Cut samples into batches in their order, and give a process every so-manieth of them.
+
+    A batch has the same samples however many processes there are, so that results do not differ.
+    """
+    starts = range(process * size, count, processes * size)
+    return [[(index, 0) for index in range(a, min(a + size, count))] for a in starts]
+
+
+def mixed_seed(*numbers: int) -> int:
+    """Make one seed of several numbers, such as a seed, an epoch and a step."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _leave_signals(worker: int) -> None:
+    """Leave Ctrl-C to the main process, which still wants batches, and end when it says so."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,125 @@
+"""Samples as a user hands them to a model: paths, folders, arrays, Pillow images, data frames."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from layline.data.base import Indices, Pixels
+from layline.data.tables.delimited import read_delimited
+from layline.data.tables.encoding import TableEncoding
+from layline.data.tables.rows import Rows
+
+
+@dataclass(frozen=True)
+class GivenImages:
+    """Images from wherever they are: a path is decoded when it is asked for, an array is there.
+
+    Attributes:
+        items: Paths and arrays (height, width, 3).
+        names: What they are called.
+    """
+
+    items: tuple[Path | Pixels, ...]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def decoded(self) -> bool:
+        """Whether nothing has to be decoded."""
+        return not any(isinstance(item, Path) for item in self.items)
+
+    def subset(self, keep: Indices) -> Self:
+        """Keep some images only."""
+        return type(self)(tuple(self.items[i] for i in keep), tuple(self.names[i] for i in keep))
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Decode an image, see :class:`layline.data.Images`."""
+        from layline.data.images.files import decode  # which needs Pillow
+
+        item = self.items[index]
+        if isinstance(item, Path):
+            try:
+                return decode(item, at_least)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"{item} must be an image, got: {error}") from error
+        return item
+
+
+def as_images(samples: Any) -> GivenImages:
+    """Make images of what a user gives.
+
+    Args:
+        samples: A path, a folder, an array (height, width, 3), a Pillow image, or a sequence of
+            them; an array (n, height, width, 3) is n images. Arrays hold bytes.
+    """
+    items: list[Path | Pixels] = []
+    names: list[str] = []
+    for place, sample in enumerate(_each(samples)):
+        if isinstance(sample, str | Path):
+            found = _paths(Path(sample).expanduser())
+            items += found
+            names += map(str, found)
+        else:
+            items.append(_pixels(sample, place))
+            names.append(str(place))
+    return GivenImages(tuple(items), tuple(names))
+
+
+def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
+    """Make rows of a data frame, a dict of columns, or the path of a CSV file."""
+    if isinstance(samples, str | Path):
+        sheet = read_delimited(Path(samples).expanduser())
+        names, columns = [f"row {row}" for row in sheet.rows], sheet.columns
+    elif hasattr(samples, "keys"):
+        columns = samples
+        names = [f"row {row}" for row in range(len(samples[next(iter(samples))]))]
+    else:
+        raise ValueError(
+            "samples must be a data frame or the path of a CSV file, got "
+            f"{type(samples).__name__}: the model was trained on a table"
+        )
+    return Rows(encoding.apply(columns, names), names, encoding)
+
+
+def _each(samples: Any) -> Sequence[Any]:
+    """Give the single samples: one image is a sequence of one."""
+    if isinstance(samples, str | Path) or hasattr(samples, "getexif"):
+        return [samples]
+    if isinstance(samples, Sequence):
+        return samples
+    array = np.asarray(samples)
+    return array if array.ndim == 4 else [array]  # type: ignore[return-value]
+
+
+def _paths(path: Path) -> list[Path]:
+    if path.is_dir():
+        from layline.data.images.files import list_images
+
+        found = list_images(path)
+        if not found:
+            raise ValueError(f"samples must be images, got {path}: a folder without any")
+        return found
+    if not path.exists():
+        raise FileNotFoundError(f"samples must exist, got {path}: check the path")
+    return [path]
+
+
+def _pixels(sample: Any, place: int) -> Pixels:
+    if hasattr(sample, "getexif"):  # a Pillow image
+        from layline.data.images.decoding import to_pixels
+
+        return to_pixels(sample)
+    array = np.asarray(sample)
+    if array.ndim == 2:
+        array = array[..., None].repeat(3, axis=2)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
+        raise ValueError(
+            "samples must be images of bytes, (height, width, 3), got "
+            f"{array.dtype} of shape {array.shape} at place {place}: values from 0 to 255 in RGB"
+        )
+    return np.ascontiguousarray(array)

@@ -1,0 +1,121 @@
+"""Photographs in a folder per class, with or without train, validation and test above them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from layline.data.base import Dataset
+from layline.data.classes import order_found, parse_names, ranks_in
+from layline.data.natural import natural_order
+from layline.data.splits import WORDS, part_named, split
+
+_TREE = "expected is root/<class>/<image>, or root/train/<class>/<image> with val and test beside"
+_JUNK = ("__MACOSX", "@eaDir")
+
+
+def read_folder(
+    root: str | Path,
+    *,
+    partition: int = 0,
+    classes: str | Sequence[Any] | None = None,
+    validation: float = 0.1,
+    test: float = 0.2,
+) -> Dataset:
+    """Read images whose folder is their class.
+
+    Args:
+        root: The folder of the class folders, or of train, val and test.
+        partition: Seed of the split where none is ready-made.
+        classes: The class folders from the lowest to the highest, as a list or ``"a,b,c"``.
+        validation: Share of the samples to choose the epoch by.
+        test: Share of the samples to measure with.
+    """
+    from layline.data.images.files import ImageFiles, list_images
+
+    root = Path(root)
+    if not root.exists():
+        raise FileNotFoundError(f"root must exist, got {root}: check the path")
+    if not root.is_dir():
+        raise ValueError(f"root must be a folder, got {root}: {_TREE}")
+    tops = _tops(root, classes)
+    found = {top: _folders(root / top) for top in tops}
+    ordered, note = _order(root, found, classes)
+    files = [file.relative_to(root) for file in list_images(root)]
+    depth = 1 if tops == [""] else 2
+    homes = {(top, name)[-depth:] for top, names in found.items() for name in names}
+    inside = [f for f in files if len(f.parts) > depth and f.parts[:depth] in homes]
+    for home in sorted(homes - {f.parts[:depth] for f in inside}):
+        raise ValueError(
+            f"every class must have images, got none in {root.joinpath(*home)}: "
+            "add some, or remove the folder"
+        )
+    ranks = ranks_in([f.parts[depth - 1] for f in inside], ordered)
+    parts, notes = split(
+        [f.parts[0] for f in inside] if depth == 2 else None,
+        ranks,
+        ordered,
+        validation=validation,
+        test=test,
+        seed=partition,
+    )
+    if len(files) > len(inside):
+        notes += (f"Outside the class folders {len(files) - len(inside)} images were left out",)
+    images = ImageFiles(root, [f.as_posix() for f in inside])
+    return Dataset(images, ranks, ordered, parts, (note, *notes))
+
+
+def _folders(folder: Path) -> list[str]:
+    """Name the folders inside a folder that a user made."""
+    names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
+    return natural_order(sorted(name for name in names if name not in _JUNK))
+
+
+def _tops(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
+    """Name the folders of a ready-made split; ``[""]``, the root itself, where there is none."""
+    folders = _folders(root)
+    splits = [name for name in folders if name.casefold() in WORDS]
+    if not splits or (classes is not None and set(splits) <= {*parse_names("classes", classes)}):
+        return [""]
+    others = [name for name in folders if name not in splits]
+    if others:
+        raise ValueError(
+            f"root must hold classes or splits, got the folders {', '.join(splits)} beside "
+            f"{', '.join(others)}: move the others away, or list all of them in classes"
+        )
+    meanings = [part_named(name) for name in splits]
+    if len(set(meanings)) < len(meanings) or "train" not in meanings:
+        raise ValueError(
+            f"root must hold one train folder and at most one val and test, got "
+            f"{', '.join(splits)}: {_TREE}"
+        )
+    return sorted(splits, key=lambda name: part_named(name) != "train")  # errors compare with train
+
+
+def _order(
+    root: Path, found: dict[str, list[str]], classes: str | Sequence[Any] | None
+) -> tuple[tuple[str, ...], str]:
+    """Give the classes in order, after a look at what each split has."""
+    (first, names), *others = found.items()
+    if len(names) < 2:
+        got = f"one, {names[0]}" if names else "none"
+        raise ValueError(
+            f"{root / first} must hold a folder for each of two or more classes, got {got}: {_TREE}"
+        )
+    for top, folders in others:
+        if unseen := [name for name in folders if name not in names]:
+            raise ValueError(
+                f"{top} must have classes of {first} only, got {', '.join(unseen)}: "
+                "training would never see them"
+            )
+        if lacking := [name for name in names if name not in folders]:
+            raise ValueError(
+                f"{top} must have every class of {first}, got no folder {', '.join(lacking)}: "
+                "add it, or use a csv file, where a part may lack a class"
+            )
+    ordered, note = order_found(names, classes, "folder names")
+    if outside := [name for name in names if name not in ordered]:
+        raise ValueError(
+            f"folders must be among the classes {', '.join(ordered)}, got {', '.join(outside)}: "
+            "add it to classes, or move it away"
+        )
+    return ordered, note

@@ -1,0 +1,126 @@
+"""Historical Color: photographs of five decades, 265 of each (Palermo, Hays and Efros, 2012).
+
+In each decade 210 images are drawn for training, 5 for validation and 50 for test. Ten drawings
+make the ten partitions; the number of the partition is the seed.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from layline.arguments import check_boolean
+from layline.data.base import Dataset, Indices, Partition
+from layline.data.sources.decade_archive import unpack
+
+_DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
+_TRAIN, _VALIDATION, _TEST = 210, 5, 50
+_EACH = _TRAIN + _VALIDATION + _TEST
+_ARCHIVE = "HistoricalColor-ECCV2012-DecadeDatabase.tar"
+_DEEPEST = 5  # folders between the root and decade_database; the archive's own tree has three
+
+
+def read_historical_color(root: Path, *, partition: int = 0, proportional: bool = False) -> Dataset:
+    """Read the five decades and draw one of the ten partitions.
+
+    Args:
+        root: The folder with the five decades, any folder above it, the archive, or its folder.
+        partition: Which drawing.
+        proportional: Take the same shares of however many images there are, for a part of the data.
+    """
+    from layline.data.images.files import ImageFiles
+
+    check_boolean("proportional", proportional)
+    place, notes = _find_decades(Path(root))
+    names: list[str] = []
+    counts: list[int] = []
+    for decade in _DECADES:
+        files = _files_of(place / decade)
+        junk = _surplus_junk(place, files)
+        names += [name for name in files if name not in junk]
+        counts.append(len(files) - len(junk))
+        notes += tuple(f"{name} does not decode and was left out." for name in junk)
+    notes += _check_counts(counts, proportional)
+    return Dataset(
+        inputs=ImageFiles(place, names),
+        ranks=np.repeat(np.arange(len(_DECADES)), counts),
+        classes=_DECADES,
+        partition=_draw(counts, np.random.default_rng(partition), proportional),
+        notes=notes,
+    )
+
+
+def _find_decades(root: Path) -> tuple[Path, tuple[str, ...]]:
+    """Find the folder that holds the decades, unpacking the archive if there is only that."""
+    if root.is_file():
+        return unpack(root, _DECADES)
+    tries = [root]
+    for depth in range(_DEEPEST):
+        tries += sorted(root.glob("*/" * depth + "decade_database"))
+    for place in tries:
+        absent = [decade for decade in _DECADES if not (place / decade).is_dir()]
+        if not absent:
+            return place, ()
+        if len(absent) < len(_DECADES):
+            raise FileNotFoundError(
+                f"root must hold a folder for each decade, got none for {', '.join(absent)} in "
+                f"{place}: unpack the archive again"
+            )
+    if (root / _ARCHIVE).is_file():
+        return unpack(root / _ARCHIVE, _DECADES)
+    raise FileNotFoundError(
+        f"root must hold the folders {', '.join(_DECADES)}, got {root}: "
+        f"point at decade_database, at a folder above it or at {_ARCHIVE}"
+    )
+
+
+def _files_of(folder: Path) -> list[str]:
+    """List a decade's images below the folder of the decades, in an order of their own."""
+    from layline.data.images.files import list_images
+
+    return sorted(path.relative_to(folder.parent).as_posix() for path in list_images(folder))
+
+
+def _surplus_junk(place: Path, names: list[str]) -> list[str]:
+    """Find what is no image, in a decade that has more files than it should."""
+    from layline.data.images.check import find_bad
+    from layline.data.images.files import ImageFiles
+
+    return [bad.name for bad in find_bad(ImageFiles(place, names))] if len(names) > _EACH else []
+
+
+def _check_counts(counts: list[int], proportional: bool) -> tuple[str, ...]:
+    shown = ", ".join(f"{decade} {n}" for decade, n in zip(_DECADES, counts, strict=True))
+    if proportional:
+        if min(counts) < 3:
+            raise ValueError(
+                f"a decade must have at least 3 images, got {shown}: one for each part"
+            )
+        return (f"These are shares of {shown}: not the published protocol.",)
+    if min(counts) < _EACH:
+        raise ValueError(
+            f"a decade must have {_EACH} images, got {shown}: get the whole archive, "
+            "or set proportional=true to take the same shares of what there is"
+        )
+    if max(counts) > _EACH:
+        return (f"There are {shown}: {_EACH} of each are drawn and the rest is not used.",)
+    return ()
+
+
+def _draw(counts: list[int], rng: np.random.Generator, proportional: bool) -> Partition:
+    """Draw from each decade; the decades lie one after the other."""
+    train: list[Indices] = []
+    validation: list[Indices] = []
+    test: list[Indices] = []
+    for start, count in zip(np.cumsum([0, *counts[:-1]]), counts, strict=True):
+        sizes = _shares(count) if proportional else (_TRAIN, _VALIDATION, _TEST)
+        drawn = start + rng.permutation(count)[: sum(sizes)]
+        for part, piece in zip(
+            (train, validation, test), np.split(drawn, np.cumsum(sizes)[:-1]), strict=True
+        ):
+            part.append(piece)
+    return Partition(*(np.sort(np.concatenate(part)) for part in (train, validation, test)))
+
+
+def _shares(count: int) -> tuple[int, int, int]:
+    validation, test = (max(1, round(count * part / _EACH)) for part in (_VALIDATION, _TEST))
+    return count - validation - test, validation, test

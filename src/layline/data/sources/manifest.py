@@ -1,0 +1,90 @@
+"""A CSV file that lists images with their labels."""
+
+import posixpath
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layline.data.base import Dataset, Indices
+from layline.data.classes import rank_labels
+from layline.data.roots import listed
+from layline.data.splits import part_named, split
+from layline.data.tables.delimited import read_delimited
+
+
+def read_manifest(
+    root: str | Path,
+    *,
+    partition: int = 0,
+    classes: str | Sequence[Any] | None = None,
+    validation: float = 0.1,
+    test: float = 0.2,
+    path_column: str = "path",
+    label_column: str = "label",
+    split_column: str | None = "split",
+    group_column: str | None = "group",
+    images: str | Path | None = None,
+) -> Dataset:
+    """Read images that a file lists.
+
+    Args:
+        root: The file, or the folder with just one.
+        partition: Seed of the split where none is given.
+        classes: The labels from the lowest to the highest, as a list or ``"a,b,c"``.
+        validation: Share of the samples to choose the epoch by.
+        test: Share of the samples to measure with.
+        path_column: Where each image is.
+        label_column: Its class.
+        split_column: Train, val or test; the column may be absent.
+        group_column: What must stay in one part, such as a patient; it may be absent.
+        images: The folder that the paths start from, if not that of the file.
+    """
+    from layline.data.images.files import ImageFiles
+
+    sheet = read_delimited(root)
+    folder = sheet.path.parent if images is None else Path(images).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"images must be a folder, got {folder}: check the path")
+    labels = sheet.filled("label_column", label_column)
+    paths = [
+        posixpath.normpath(path.replace("\\", "/"))  # as a file written on Windows has them
+        for path in sheet.filled("path_column", path_column)
+    ]
+    splits = sheet.optional("split_column", split_column, "split")
+    groups = sheet.optional("group_column", group_column, "group")
+    ranks, ordered, note = rank_labels(labels, sheet.rows, classes)
+    keep = _first_of_each(
+        paths, {"label": labels, "split": splits and [*map(part_named, splits)], "group": groups}
+    )
+    parts, notes = split(
+        splits and [splits[i] for i in keep],
+        ranks[keep],
+        ordered,
+        validation=validation,
+        test=test,
+        seed=partition,
+        groups=groups and [groups[i] for i in keep],
+    )
+    if len(keep) < len(paths):
+        notes += (f"Of rows that repeat another {len(paths) - len(keep)} were left out",)
+    inputs = ImageFiles(folder, [paths[i] for i in keep])
+    return Dataset(inputs, ranks[keep], ordered, parts, (note, *notes))
+
+
+def _first_of_each(paths: Sequence[str], columns: dict[str, Sequence[str] | None]) -> Indices:
+    """Give the first row of each path, and refuse rows of one path that contradict each other."""
+    first: dict[str, int] = {}
+    for i, path in enumerate(paths):
+        first.setdefault(path, i)
+    for name, values in columns.items():
+        if values is None:
+            continue
+        torn = [path for i, path in enumerate(paths) if values[i] != values[first[path]]]
+        if torn:
+            raise ValueError(
+                f"an image must have one {name}, got several for "
+                f"{listed(dict.fromkeys(torn))}: keep one row of each"
+            )
+    return np.fromiter(first.values(), dtype=np.int64)

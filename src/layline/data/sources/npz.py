@@ -1,0 +1,143 @@
+"""Images in NumPy's ``.npz``, with the names of arrays that MedMNIST uses, or Keras."""
+
+import re
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layline.data.base import Dataset
+from layline.data.classes import parse_names
+from layline.data.roots import listed, only_file
+from layline.data.splits import WORDS, split
+
+Array = NDArray[Any]
+
+_SPLIT = "|".join(WORDS)
+_KEY = re.compile(
+    rf"(?:(?P<split>{_SPLIT})_)?(?P<kind>images|labels|x|y)|(?P<first>x|y)_(?P<then>{_SPLIT})",
+)
+_EXPECTED = "expected are train_images, train_labels, val_…, test_…"
+
+
+def read_npz(
+    root: str | Path,
+    *,
+    partition: int = 0,
+    classes: str | Sequence[Any] | None = None,
+    validation: float = 0.1,
+    test: float = 0.2,
+) -> Dataset:
+    """Read arrays of images and of their ranks.
+
+    Args:
+        root: The file, or the folder with just one.
+        partition: Seed of the split where none is ready-made.
+        classes: What rank 0, 1, … is called, as a list or ``"a,b,c"``.
+        validation: Share of the samples to choose the epoch by.
+        test: Share of the samples to measure with.
+    """
+    from layline.data.images.files import ImageArrays
+
+    pairs = _pairs(_load(only_file(root, (".npz",))))
+    images = {word: _images(word, pair["images"]) for word, pair in pairs.items()}
+    shapes = {array.shape[1:] for array in images.values()}
+    if len(shapes) > 1:
+        sizes = " and ".join(str(array.shape[1:]) for array in images.values())
+        raise ValueError(f"images must have one size in every part, got {sizes}: resize them")
+    labels = np.concatenate(
+        [_labels(word, pair["labels"], len(images[word])) for word, pair in pairs.items()]
+    )
+    called = _called(labels, classes)
+    words = [word for word, array in images.items() for _ in range(len(array))]
+    names = [f"{word}/{i}".lstrip("/") for word, array in images.items() for i in range(len(array))]
+    parts, notes = split(
+        None if "" in pairs else words,
+        labels,
+        called,
+        validation=validation,
+        test=test,
+        seed=partition,
+    )
+    note = "The classes are in the order of their integers"
+    inputs = ImageArrays(np.concatenate(list(images.values())), names)
+    return Dataset(inputs, labels, called, parts, (note, *notes))
+
+
+def _load(path: Path) -> dict[str, Array]:
+    """Read the arrays whose names say what they are; nothing in the file is executed."""
+    try:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("one array without a name")
+            return {key: archive[key] for key in archive.files if _meaning(key)}
+    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"root must be an .npz file of plain arrays, got {path} ({error}): {_EXPECTED}"
+        ) from error
+
+
+def _meaning(key: str) -> tuple[str, str] | None:
+    """Tell the word for the part, empty without a split, and whether it is images or labels."""
+    match = _KEY.fullmatch(key.lower())
+    if match is None:
+        return None
+    word = match["split"] or match["then"] or ""
+    return word, "images" if (match["kind"] or match["first"]) in ("images", "x") else "labels"
+
+
+def _pairs(arrays: dict[str, Array]) -> dict[str, dict[str, Array]]:
+    """Give the images and the labels of each part."""
+    meanings = {_meaning(key): array for key, array in arrays.items()}
+    words = dict.fromkeys(meaning[0] for meaning in meanings if meaning)
+    kinds = ("images", "labels")
+    complete = words and all((word, kind) in meanings for word in words for kind in kinds)
+    if not complete or len(meanings) < len(arrays) or ("" in words and len(words) > 1):
+        raise ValueError(
+            f"arrays must be images and labels of each part, got "
+            f"{', '.join(arrays) or 'none of them'}: {_EXPECTED}"
+        )
+    return {word: {kind: meanings[word, kind] for kind in kinds} for word in words}
+
+
+def _images(word: str, array: Array) -> Array:
+    if array.ndim == 4 and array.shape[-1] == 1:
+        array = array[..., 0]
+    right = array.ndim == 3 or (array.ndim == 4 and array.shape[-1] == 3)
+    if array.dtype != np.uint8 or not right:
+        raise ValueError(
+            f"{word} images must be uint8 of the shape (n, height, width) or (n, height, width, 3)"
+            f", got {array.dtype} {array.shape}: convert them first".lstrip()
+        )
+    return array
+
+
+def _labels(word: str, array: Array, count: int) -> NDArray[np.int64]:
+    if array.shape not in ((count,), (count, 1)) or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"{word} labels must be integers of the shape ({count},) or ({count}, 1), got "
+            f"{array.dtype} {array.shape}: one rank for each image".lstrip()
+        )
+    return array.reshape(-1).astype(np.int64)
+
+
+def _called(labels: NDArray[np.int64], classes: str | Sequence[Any] | None) -> tuple[str, ...]:
+    """Name the classes, after a look whether the labels are ranks."""
+    present = np.unique(labels)
+    if not np.array_equal(present, np.arange(len(present))):
+        raise ValueError(
+            f"labels must be 0, 1, … without a gap, got {listed(present)}: number them anew"
+        )
+    if classes is None:
+        return tuple(str(rank) for rank in present)
+    called = parse_names("classes", classes)
+    if len(called) != len(present):
+        raise ValueError(
+            f"classes must name the {len(present)} labels, got {len(called)}: {', '.join(called)}"
+        )
+    return called

@@ -1,0 +1,132 @@
+"""Photo quality: crops of two photographs, degraded to six ordered levels; nothing to download.
+
+The photographs are those that scikit-learn ships. Each is cut into a grid of cells, and a cell is
+for training, for validation or for test: a crop lies in one cell, so no pixel is in two parts. A
+crop of strength s in (0, 1) is blurred, made noisy and compressed, in this order, as in a camera.
+How s is shared among the three is drawn, their mean is s. The strength is uniform within the sixth
+of (0, 1) that belongs to the level, so neighbouring levels touch and do not overlap.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from layline.arguments import check_integer
+from layline.data.base import Dataset, Partition, Pixels
+from layline.data.sources.degradation import degrade
+
+_LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
+_ROWS, _COLUMNS = 4, 6  # cells of 106 × 106 pixels
+_GAP = 4  # pixels that stay unused around a cell
+_CELLS = {"train": 12, "validation": 4, "test": 8}  # of each photograph
+_EVENNESS = 30.0  # how alike the shares of blur, noise and compression are
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Where a crop is cut and what becomes of it.
+
+    Attributes:
+        photograph: Which photograph.
+        part: For training, validation or test.
+        rank: The level of quality.
+        top: Its first row of pixels.
+        left: Its first column of pixels.
+    """
+
+    photograph: int
+    part: str
+    rank: int
+    top: int
+    left: int
+
+
+def read_photo_quality(
+    *,
+    partition: int = 0,
+    size: int = 48,
+    per_class: int = 200,
+    validation_per_class: int = 50,
+    test_per_class: int = 100,
+) -> Dataset:
+    """Make the crops.
+
+    Args:
+        partition: The seed of all that is drawn, the cells of each part included.
+        size: Side of a crop in pixels.
+        per_class: Training crops of each level.
+        validation_per_class: Validation crops of each level.
+        test_per_class: Test crops of each level.
+    """
+    from sklearn.datasets import load_sample_images
+
+    from layline.data.images.files import ImageArrays
+
+    check_integer("partition", partition, 0)
+    counts = {"train": per_class, "validation": validation_per_class, "test": test_per_class}
+    for argument, count in zip(
+        ("per_class", "validation_per_class", "test_per_class"), counts.values(), strict=True
+    ):
+        check_integer(argument, count, 1)
+    rng = np.random.default_rng(partition)
+    sample = load_sample_images()
+    _check_size(size, sample.images[0])
+    crops = list(plan(sample.images[0].shape[:2], counts, size, rng))
+    pixels = np.stack([_make(sample.images[crop.photograph], crop, size, rng) for crop in crops])
+    titles = [Path(file).stem for file in sample.filenames]
+    parts = np.array([crop.part for crop in crops])
+    return Dataset(
+        inputs=ImageArrays(
+            pixels,
+            [
+                f"{titles[crop.photograph]}/{crop.part}/{_LEVELS[crop.rank]}/{index:04}"
+                for index, crop in enumerate(crops)
+            ],
+        ),
+        ranks=np.array([crop.rank for crop in crops], dtype=np.int64),
+        classes=_LEVELS,
+        partition=Partition(*(np.flatnonzero(parts == part) for part in counts)),
+    )
+
+
+def plan(
+    shape: tuple[int, int], counts: dict[str, int], size: int, rng: np.random.Generator
+) -> Iterator[Crop]:
+    """Draw where the crops are cut.
+
+    Args:
+        shape: Height and width of a photograph.
+        counts: Crops of each level, for each part.
+        size: Side of a crop.
+        rng: Draws.
+    """
+    height, width = shape[0] // _ROWS, shape[1] // _COLUMNS
+    owners = np.repeat(list(_CELLS), list(_CELLS.values()))
+    owner = [rng.permutation(owners) for _ in range(2)]
+    for part, count in counts.items():
+        for rank in range(len(_LEVELS)):
+            for index in range(count):
+                photograph = index % 2
+                cell = int(rng.choice(np.flatnonzero(owner[photograph] == part)))
+                row, column = divmod(cell, _COLUMNS)
+                top = row * height + int(rng.integers(_GAP, height - _GAP - size + 1))
+                left = column * width + int(rng.integers(_GAP, width - _GAP - size + 1))
+                yield Crop(photograph, part, rank, top, left)
+
+
+def _check_size(size: int, photograph: Pixels) -> None:
+    check_integer("size", size, 8)
+    largest = min(photograph.shape[0] // _ROWS, photograph.shape[1] // _COLUMNS) - 2 * _GAP
+    if size > largest:
+        raise ValueError(
+            f"size must be at most {largest}, got {size}: crops lie in cells of the photographs"
+        )
+
+
+def _make(photograph: Pixels, crop: Crop, size: int, rng: np.random.Generator) -> Pixels:
+    strength = 1 - (crop.rank + rng.random()) / len(_LEVELS)
+    blur, noise, compression = (3 * strength * rng.dirichlet([_EVENNESS] * 3)).tolist()
+    cut = photograph[crop.top : crop.top + size, crop.left : crop.left + size]
+    return degrade(cut, blur, noise, compression, rng)

@@ -1,0 +1,1 @@
+"""Tables: their cells, and how these become numbers."""

@@ -1,0 +1,76 @@
+"""Files and folders that are either whole or not there, whatever happens while they are written."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path to write to, and put it in the place of ``path`` at the end.
+
+    A reader sees the old file or the new one. After an error, a full disk among them, the old one
+    is still there and the temporary one is gone.
+
+    Args:
+        path: The file to make or to replace; its folder is made if needed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        _flush(part)
+        part.chmod(0o666 & ~_umask())  # mkstemp keeps it private
+        part.replace(path)
+        _flush(path.parent)
+    except OSError as error:
+        raise explained(error, path) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def publish_folder(part: Path, place: Path) -> None:
+    """Give a filled folder its name, once all of it is on the disk.
+
+    Args:
+        part: The folder as it was filled.
+        place: Its name from now on; a folder that exists cannot be replaced in one step.
+    """
+    for file in part.iterdir():
+        _flush(file)
+    part.rename(place)
+    _flush(place.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file as a whole, in UTF-8."""
+    with whole_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file or the entries of a folder are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def explained(error: OSError, path: Path) -> OSError:
+    """Say of an error in writing which file it hit, and that nothing half-written is left.
+
+    It stays of the same class, so that a caller can still tell a full disk from a missing right.
+    """
+    why = error.strerror or str(error)
+    return type(error)(error.errno, f"{why}; nothing was left half-written", str(path))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,158 @@
+"""A model: features, head and class names, from samples as a user has them to labels."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from layline import features as feature_registry
+from layline import heads
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import Batches, ImageBatches, RowBatches, in_order, loader
+from layline.data.samples import as_images, as_rows
+from layline.data.tables.encoding import TableEncoding
+from layline.geometry.decoding import DECODINGS
+from layline.registry import find
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """All that a model is rebuilt from, but its tensors.
+
+    Attributes:
+        features: Name of the features.
+        method: Name of the head.
+        dim: Dimension d of the features.
+        classes: Names of the classes, lowest first.
+        inputs: How samples are prepared: images, or the columns of a table.
+        features_options: The features' own options.
+        head_options: The method's own options.
+    """
+
+    features: str
+    method: str
+    dim: int
+    classes: tuple[str, ...]
+    inputs: ImagePreprocessing | TableEncoding
+    features_options: dict[str, Any] = field(default_factory=dict)
+    head_options: dict[str, Any] = field(default_factory=dict)
+
+    def build(self) -> "OrdinalModel":
+        """Make the model, with weights as they are before training."""
+        features = feature_registry.create(self.features, dim=self.dim, **self.features_options)
+        head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
+        return OrdinalModel(self, features, head)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of a batch, on the CPU.
+
+    Attributes:
+        index: Which samples they are; ``~i`` if sample i could not be decoded.
+        features: Their vectors.
+        log_probs: Logarithms of the probabilities of the classes.
+    """
+
+    index: Int[Tensor, " n"]
+    features: Float[Tensor, "n d"]
+    log_probs: Float[Tensor, "n K"]
+
+
+class OrdinalModel(nn.Module):
+    """Features and a head, with the names of the classes.
+
+    Args:
+        spec: What it was made from.
+        features: Maps prepared samples to vectors.
+        head: The ordinal method.
+    """
+
+    features: Any  # a Features, or its last layer alone where the body is frozen
+
+    def __init__(self, spec: ModelSpec, features: nn.Module, head: heads.OrdinalHead) -> None:
+        super().__init__()
+        self.spec = spec
+        self.features = features
+        self.head = head
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, lowest first."""
+        return self.spec.classes
+
+    def forward(
+        self, x: Tensor, ranks: Int[Tensor, " n"], weight: Float[Tensor, " n"]
+    ) -> Float[Tensor, ""]:
+        """Compute the loss of a batch of prepared samples."""
+        return self.head.loss(self.features(x), ranks, weight)
+
+    def predict(self, samples: Any, decode: str = "mode") -> NDArray[np.str_]:
+        """Name the class of each sample.
+
+        Args:
+            samples: Images as paths, arrays (height, width, 3) or Pillow images, one or a list of
+                them, or a folder; for a table a data frame or the path of a CSV file.
+            decode: ``"mode"``, ``"median"`` or ``"mean"``.
+        """
+        choose = find("decode", decode, DECODINGS)
+        ranks = choose(torch.from_numpy(self.predict_proba(samples)))
+        return np.array([self.classes[rank] for rank in ranks.tolist()], dtype=np.str_)
+
+    def predict_proba(self, samples: Any) -> NDArray[np.float64]:
+        """Give the probability of each class, a column each in the order of ``classes``."""
+        _, found = self.read(samples)
+        parts = [each.log_probs.double().softmax(-1).numpy() for each in self.stream(found)]
+        return np.concatenate([np.zeros((0, len(self.classes))), *parts])
+
+    def transform(self, samples: Any) -> NDArray[np.float32]:
+        """Compute the features, (n, d)."""
+        _, found = self.read(samples)
+        parts = [each.features.float().numpy() for each in self.stream(found)]
+        return np.concatenate([np.zeros((0, self.spec.dim), dtype=np.float32), *parts])
+
+    def read(self, samples: Any, keep_going: bool = False) -> tuple[Sequence[str], Batches]:
+        """Find out what a user's samples are: their names, and where batches are fetched from.
+
+        Args:
+            samples: See :meth:`predict`.
+            keep_going: Mark an image that cannot be decoded instead of stopping.
+        """
+        if isinstance(self.spec.inputs, TableEncoding):
+            rows = as_rows(samples, self.spec.inputs)
+            return rows.names, RowBatches(rows.values)
+        images = as_images(samples)
+        return images.names, ImageBatches(images, self.spec.inputs, keep_going=keep_going)
+
+    @torch.no_grad()
+    def stream(
+        self, samples: Batches, batch_size: int = 64, workers: int | None = 0
+    ) -> Iterator["Answer"]:
+        """Say something of each sample, batch by batch, with memory for a few batches only.
+
+        Args:
+            samples: Where batches are fetched from.
+            batch_size: Samples at a time.
+            workers: Processes that fetch batches.
+        """
+        was_training = self.training
+        self.eval()
+        device = next(self.parameters()).device
+        try:
+            for x, index in loader(samples, in_order(len(samples), batch_size), workers):
+                vectors = self.features(x.to(device))
+                yield Answer(index, vectors.cpu(), self.head.log_probs(vectors).cpu())
+        finally:
+            self.train(was_training)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one ``.safetensors`` file, see :func:`layline.load`."""
+        from layline.model_file import save  # which needs safetensors
+
+        save(self, Path(path))

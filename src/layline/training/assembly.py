@@ -1,0 +1,165 @@
+"""From a configuration to the data, the model and the tasks of a run."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+
+from layline import data, features
+from layline.data.base import Dataset
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.labels import weigh_classes
+from layline.data.loading import Batches, ImageBatches, RowBatches
+from layline.data.tables.encoding import TableEncoding
+from layline.model import ModelSpec, OrdinalModel
+from layline.registry import find
+from layline.training.config import Config
+from layline.training.outcomes import Task
+
+Say = Callable[[str], None]
+LARGEST_SMALL = 64  # pixels
+
+
+def resolved(config: Config) -> Config:
+    """Fill in what follows from other choices, so that the configuration stands by itself."""
+    source = find("data.source", config.data.source, data.SOURCES)
+    name = config.features.name or source.features
+    spec = features.find(name)
+    weights = config.features.weights or spec.weights
+    if config.features.freeze and weights == "none":
+        raise ValueError(
+            f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
+            "as it was made"
+        )
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(
+                update={
+                    "root": config.data.root and config.data.root.expanduser().resolve(),
+                    "augmentation": config.data.augmentation or spec.augmentation,
+                }
+            ),
+            "features": config.features.model_copy(update={"name": name, "weights": weights}),
+        }
+    )
+
+
+def read_data(config: Config, say: Say, accelerator: Accelerator | None = None) -> Dataset:
+    """Read the data, say what was found, and look at every file before it is needed.
+
+    Args:
+        config: What is wanted.
+        say: Tells the user.
+        accelerator: If there are several processes, the main one looks at the files.
+    """
+    options = config.data
+    dataset = data.read(options.source, options.root, options.partition, **options.options)
+    for note in dataset.notes:
+        say(note)
+    say("Classes, lowest first: " + " < ".join(dataset.classes))
+    if not getattr(dataset.inputs, "decoded", True):  # rows have nothing to decode
+        dataset = _without_bad_files(dataset, options.skip_bad, say, accelerator)
+    dataset.check_complete()
+    counts = {name: len(part) for name, part in dataset.partition.parts().items()}
+    say("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))
+    return dataset
+
+
+def _without_bad_files(
+    dataset: Dataset, skip: bool, say: Say, accelerator: Accelerator | None
+) -> Dataset:
+    from layline.data.images.check import describe, find_bad
+
+    is_main = accelerator is None or accelerator.is_main_process
+    shared = [find_bad(dataset.inputs) if is_main else []]
+    bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
+    if bad and not skip:
+        raise ValueError(describe(bad))
+    if bad:
+        say(f"Left out {len(bad)} files that cannot be decoded")
+        dataset = dataset.without(each.index for each in bad)
+    return dataset
+
+
+def fingerprint(dataset: Dataset) -> str:
+    """Tell data sets apart: the names of the samples, their ranks and parts."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update("\n".join([*dataset.classes, "", *dataset.inputs.names]).encode())
+    for array in (dataset.ranks, *dataset.partition.parts().values()):
+        digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
+    return digest.hexdigest()
+
+
+def build(config: Config, dataset: Dataset) -> OrdinalModel:
+    """Make the model, with weights that follow from the seed."""
+    name = str(config.features.name)
+    options = dict(config.features.options)
+    kind = features.find(name).kind
+    is_table = not hasattr(dataset.inputs, "load")
+    if is_table != (kind == "table"):
+        raise ValueError(
+            f"features.name must be for {'tables' if is_table else 'images'}, got {name}: "
+            f"{config.data.source} has {'rows' if is_table else 'images'}"
+        )
+    inputs: ImagePreprocessing | TableEncoding
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.training.seed)
+        if is_table:
+            inputs = dataset.inputs.encoding
+            options["in_features"] = dataset.inputs.values.shape[1]
+        else:
+            if config.data.size is not None:
+                options["size"] = config.data.size
+            network: Any = features.create(name, dim=config.head.dim, **options)
+            inputs, options = _preprocessing(config, network, dataset), network.options
+        return ModelSpec(
+            features=name,
+            method=config.head.method,
+            dim=config.head.dim,
+            classes=dataset.classes,
+            inputs=inputs,
+            features_options=options,
+            head_options=config.head.options,
+        ).build()
+
+
+def _preprocessing(config: Config, network: Any, dataset: Dataset) -> ImagePreprocessing:
+    wanted = network.input
+    size = wanted.size
+    if size is None:  # a small network takes small images as they are
+        size = min(*dataset.inputs.load(0).shape[:2], LARGEST_SMALL)
+    return ImagePreprocessing(
+        size, round(size / wanted.crop), config.data.keep_ratio, wanted.interpolation
+    )
+
+
+def tasks(config: Config, dataset: Dataset, model: OrdinalModel) -> dict[str, Task]:
+    """Give the three parts as tasks: augmented for training, as they are for the others."""
+    weights = weigh_classes(
+        config.training.class_weight,
+        np.array(dataset.classes),
+        dataset.ranks[dataset.partition.train],
+        np.ones(len(dataset.partition.train)),
+    )
+    found = {}
+    for name, part in dataset.partition.parts().items():
+        augmentation = str(config.data.augmentation) if name == "train" else "none"
+        ranks = dataset.ranks[part]
+        weight = weights[ranks] if name != "test" else np.ones(len(ranks))
+        found[name] = Task(
+            samples(dataset.inputs.subset(part), model.spec, augmentation, config.training.seed),
+            torch.from_numpy(ranks),
+            torch.tensor(weight / weight.mean(), dtype=torch.float32),
+        )
+    return found
+
+
+def samples(inputs: Any, spec: ModelSpec, augmentation: str = "none", seed: int = 0) -> Batches:
+    """Prepare inputs for a model."""
+    if isinstance(spec.inputs, TableEncoding):
+        return RowBatches(inputs.values)
+    return ImageBatches(inputs, spec.inputs, augmentation, seed)

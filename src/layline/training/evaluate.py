@@ -1,0 +1,73 @@
+"""A trained run, measured again from its model file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from rich.console import Console
+from torch import Tensor
+
+from layline.evaluation import measure
+from layline.geometry.decoding import DECODINGS
+from layline.model_file import load
+from layline.registry import check_known
+from layline.training import assembly
+from layline.training.loop import EVALUATION_FACTOR
+from layline.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a model says of a part of the data.
+
+    Attributes:
+        numbers: All metrics, as in ``test.json``.
+        names: What the samples are called.
+        classes: Names of the classes.
+        ranks: The true ones.
+        log_probs: The model's.
+    """
+
+    numbers: dict[str, Any]
+    names: Sequence[str]
+    classes: tuple[str, ...]
+    ranks: Int[Tensor, " n"]
+    log_probs: Float[Tensor, "n K"]
+
+
+def evaluate_run(
+    folder: RunFolder, part: str, decode: str | None, root: Path | None, console: Console
+) -> Evaluation:
+    """Measure the best model of a run on a part of its data.
+
+    Args:
+        folder: The run.
+        part: ``train``, ``validation`` or ``test``.
+        decode: How a rank is chosen; None as in the run.
+        root: Where the data are now, if they were moved.
+        console: Where to say what happens.
+    """
+    config = folder.read_config()
+    if root is not None:
+        moved = config.data.model_copy(update={"root": root.expanduser().resolve()})
+        config = config.model_copy(update={"data": moved})
+    check_known("part", part, ("train", "validation", "test"))
+    decode = decode or config.training.decode
+    check_known("decode", decode, DECODINGS)
+    model = load(folder.path)
+    dataset = assembly.read_data(config, lambda text: console.print(text, soft_wrap=True))
+    if dataset.classes != model.classes:
+        raise ValueError(
+            f"the data must have the classes of the model, {', '.join(model.classes)}, got "
+            f"{', '.join(dataset.classes)}"
+        )
+    kept = dataset.partition.parts()[part]
+    inputs, ranks = dataset.inputs.subset(kept), torch.from_numpy(dataset.ranks[kept])
+    size = EVALUATION_FACTOR * config.training.batch_size
+    found = model.stream(assembly.samples(inputs, model.spec), size, config.data.workers)
+    log_probs = torch.cat([each.log_probs for each in found])
+    numbers = {"part": part, **measure(ranks, log_probs, decode)}
+    return Evaluation(numbers, inputs.names, model.classes, ranks, log_probs)

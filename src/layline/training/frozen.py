@@ -1,0 +1,100 @@
+"""Features of a frozen body: extracted once, in pieces, so that a stop costs one piece."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from jaxtyping import Float
+from numpy.lib.format import open_memmap
+
+from layline.data.loading import Batches, in_order, loader
+from layline.features.base import Features
+from layline.files import whole_file
+
+PIECE = 512
+
+
+@torch.no_grad()
+def extract(
+    features: Features,
+    samples: Batches,
+    folder: Path,
+    accelerator: Accelerator,
+    *,
+    batch_size: int = 64,
+    workers: int | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Float[np.ndarray, "n width"]:
+    """Compute what the body says of each sample, or read it if it was computed before.
+
+    Processes share the pieces. All of them call it together and get the same rows, memory-mapped.
+
+    Args:
+        features: Its body is applied.
+        samples: As they are in testing.
+        folder: Where to keep the rows; for these samples and this body only.
+        accelerator: One process or many.
+        batch_size: Samples at a time.
+        workers: Processes that fetch batches.
+        progress: Called with the number of samples that this process has done.
+    """
+    whole = folder / "rows.npy"
+    if not whole.exists():
+        features.eval().to(accelerator.device)
+        _extract_pieces(features, samples, folder, accelerator, batch_size, workers, progress)
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            _join(_pieces(folder, len(samples)), whole, len(samples), features.width)
+    accelerator.wait_for_everyone()
+    rows: Float[np.ndarray, "n width"] = np.load(whole, mmap_mode="r")
+    return rows
+
+
+def _pieces(folder: Path, count: int) -> list[Path]:
+    return [folder / f"piece-{start:09}.npy" for start in range(0, count, PIECE)]
+
+
+def _extract_pieces(
+    features: Features,
+    samples: Batches,
+    folder: Path,
+    accelerator: Accelerator,
+    batch_size: int,
+    workers: int | None,
+    progress: Callable[[int], None],
+) -> None:
+    """Compute the pieces of this process that are not there yet."""
+    names = _pieces(folder, len(samples))
+    numbers = range(accelerator.process_index, len(names), accelerator.num_processes)
+    missing = [number for number in numbers if not names[number].exists()]
+    batches, of_piece = [], []
+    for number in missing:
+        start = number * PIECE
+        cut = in_order(min(PIECE, len(samples) - start), batch_size)
+        batches += [[(start + index, epoch) for index, epoch in batch] for batch in cut]
+        of_piece.append(len(cut))
+    fetched = iter(loader(samples, batches, workers))
+    done = 0
+    for number, cut_into in zip(missing, of_piece, strict=True):
+        rows = []
+        for _ in range(cut_into):
+            x, _ = next(fetched)
+            rows.append(features.body(x.to(accelerator.device)).float().cpu().numpy())
+            done += len(x)
+            progress(done)
+        with whole_file(names[number]) as part, part.open("wb") as file:
+            np.save(file, np.concatenate(rows))
+
+
+def _join(pieces: list[Path], whole: Path, count: int, width: int) -> None:
+    """Put the pieces into one file, then remove them."""
+    with whole_file(whole) as part:
+        rows = open_memmap(part, mode="w+", dtype=np.float32, shape=(count, width))
+        for number, piece in enumerate(pieces):
+            found = np.load(piece)
+            rows[number * PIECE : number * PIECE + len(found)] = found
+        rows.flush()
+    for piece in pieces:
+        piece.unlink()

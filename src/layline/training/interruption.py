@@ -1,0 +1,58 @@
+"""Ctrl-C and a polite kill: finish the step, save, and say how to go on."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import torch
+from accelerate import Accelerator
+
+
+class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+    """A run was stopped from outside, and its state is saved.
+
+    Args:
+        epoch: The epoch to go on with.
+        step: Steps that are done in it.
+    """
+
+    def __init__(self, epoch: int, step: int) -> None:
+        super().__init__(f"stopped in epoch {epoch} after {step} steps")
+        self.epoch, self.step = epoch, step
+
+
+class Interruption:
+    """Notice SIGINT and SIGTERM while training; a second SIGINT stops at once."""
+
+    def __init__(self) -> None:
+        self._seen = False
+        self._before: dict[int, Any] = {}
+
+    def wanted(self, accelerator: Accelerator) -> bool:
+        """Tell whether to stop; all processes get the same answer."""
+        if accelerator.num_processes == 1:
+            return self._seen
+        seen = torch.tensor([float(self._seen)], device=accelerator.device)
+        return bool(accelerator.reduce(seen).item())
+
+    def _notice(self, number: int, frame: FrameType | None) -> None:
+        if self._seen and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._seen = True
+
+    def __enter__(self) -> Self:
+        # elsewhere than in the main thread signals are somebody else's
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._notice)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

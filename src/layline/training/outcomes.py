@@ -1,0 +1,94 @@
+"""What a model says of many samples, the same on one process as on several."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast, gather, pad_across_processes
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from layline.data.loading import Batches, in_order, loader
+from layline.model import OrdinalModel
+
+
+@dataclass(frozen=True)
+class Task:
+    """Samples with what is known of them.
+
+    Attributes:
+        samples: Where batches are fetched from.
+        ranks: The class of each sample.
+        weight: How much each sample counts.
+    """
+
+    samples: Batches
+    ranks: Int[Tensor, " n"]
+    weight: Float[Tensor, " n"]
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What a model says of the samples of a task, in their order.
+
+    Attributes:
+        log_probs: Logarithms of the probabilities of the classes.
+        loss: The weighted mean of the loss.
+    """
+
+    log_probs: Float[Tensor, "n K"]
+    loss: float
+
+
+@torch.no_grad()
+def outcomes_of(
+    model: OrdinalModel,
+    task: Task,
+    accelerator: Accelerator,
+    batch_size: int,
+    workers: int | None = None,
+    *,
+    full_precision: bool = False,
+) -> Outcomes:
+    """Go over all samples once. All processes call it together and get the same.
+
+    Every process takes whole batches, so that each batch has the samples that it would have on a
+    single process, and the results are put back in order: no sample is counted twice or left out.
+
+    Args:
+        model: As it was before it was prepared for several processes.
+        task: The samples.
+        accelerator: One process or many.
+        batch_size: Samples at a time.
+        workers: Processes that fetch batches.
+        full_precision: Whatever the precision of training.
+    """
+    model.eval()
+    if accelerator.num_processes > 1:
+        for buffer in model.buffers():  # each process has its own statistics of BatchNorm
+            broadcast(buffer)
+    batches = in_order(
+        len(task.ranks), batch_size, accelerator.process_index, accelerator.num_processes
+    )
+    device = accelerator.device
+    found = [torch.zeros(0, model.head.num_classes, device=device)]
+    places = [torch.zeros(0, dtype=torch.int64, device=device)]
+    loss_sum = torch.zeros((), dtype=torch.float64)
+    for x, index in loader(task.samples, batches, workers):
+        ranks, weight = task.ranks[index].to(device), task.weight[index].to(device)
+        with nullcontext() if full_precision else accelerator.autocast():
+            features = model.features(x.to(device))
+        loss = model.head.loss(features, ranks, weight)
+        loss_sum += loss.double().cpu() * weight.sum().double().cpu()
+        found.append(model.head.log_probs(features))
+        places.append(index.to(device))
+    index, log_probs = torch.cat(places), torch.cat(found)
+    if accelerator.num_processes > 1:
+        index = gather(pad_across_processes(index, pad_index=-1))
+        log_probs = gather(pad_across_processes(log_probs))
+        index, log_probs = index[index >= 0], log_probs[index >= 0]
+    total = accelerator.reduce(loss_sum.to(device))
+    ordered = torch.empty_like(log_probs)
+    ordered[index] = log_probs
+    return Outcomes(ordered.cpu(), (total.cpu() / task.weight.double().sum()).item())

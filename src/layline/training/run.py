@@ -1,0 +1,199 @@
+"""A run, from its configuration to its test numbers."""
+
+import json
+import platform
+import sys
+from dataclasses import replace
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from rich.console import Console
+from safetensors.torch import load_file
+
+import layline
+from layline.data.base import Dataset
+from layline.data.loading import ImageBatches, RowBatches
+from layline.evaluation import measure, write_json, write_predictions
+from layline.features.weights import load_weights
+from layline.model import OrdinalModel
+from layline.training import assembly
+from layline.training.checkpoint import Checkpoints, Progress
+from layline.training.config import Config, Training
+from layline.training.display import Display
+from layline.training.frozen import extract
+from layline.training.loop import EVALUATION_FACTOR, Loop
+from layline.training.outcomes import Task, outcomes_of
+from layline.training.run_folder import RunFolder
+
+
+def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]:
+    """Train, or go on with training, and test the best epoch.
+
+    Args:
+        config: What is wanted, resolved.
+        folder: Where everything is written; a new one, or that of the run to go on with.
+        console: Where to say what happens.
+
+    Returns:
+        The numbers of ``test.json``.
+    """
+    accelerator = _accelerator(config, folder)
+    shown = accelerator.is_main_process
+
+    def say(text: str) -> None:
+        if shown:
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    dataset = assembly.read_data(config, say, accelerator)
+    model = assembly.build(config, dataset)
+    for note in load_weights(model.features, str(config.features.weights)):
+        say(note)
+    if shown:
+        _open(folder, config, dataset, accelerator)
+    accelerator.wait_for_everyone()
+
+    tasks = assembly.tasks(config, dataset, model)
+    trained = model
+    if config.features.freeze:
+        say("Extracting the features of the frozen network")
+        tasks = _frozen_tasks(config, dataset, model, tasks, folder, accelerator)
+        trained = OrdinalModel(model.spec, model.features.last, model.head)
+
+    def finish_epoch(progress: Progress, is_best: bool) -> None:
+        if is_best:
+            folder.write_best(model)
+        folder.write_history(progress.history)
+
+    progress = Loop(
+        trained,
+        tasks["train"],
+        tasks["validation"],
+        config.training,
+        accelerator,
+        checkpoints=Checkpoints(folder.state, accelerator),
+        on_epoch=finish_epoch,
+        display=Display(config.training.epochs, console, shown),
+        workers=config.data.workers,
+    ).run()
+
+    model.load_state_dict(load_file(folder.best))
+    numbers = _test(config, dataset, trained, tasks["test"], folder, accelerator, progress)
+    accelerator.end_training()
+    return numbers
+
+
+def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
+    options = config.training
+    # a second run in one process may ask for another precision
+    AcceleratorState._reset_state()
+    accelerator = Accelerator(
+        mixed_precision=options.precision,
+        cpu=options.device == "cpu",
+        log_with=config.track,
+        project_dir=folder.path,
+    )
+    if options.precision == "fp16" and accelerator.device.type == "cpu":
+        raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
+    torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
+    torch.backends.cudnn.deterministic = True
+    if config.track:
+        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
+    return accelerator
+
+
+def _open(folder: RunFolder, config: Config, dataset: Dataset, accelerator: Accelerator) -> None:
+    """Start the folder, or see that it is the one of this run and these data."""
+    print_of_data = assembly.fingerprint(dataset)
+    if not folder.config.exists():
+        folder.create(config)
+    if folder.environment.exists():
+        before = json.loads(folder.environment.read_text(encoding="utf-8"))["data"]
+        if before != print_of_data:
+            raise ValueError(
+                f"the data must be those that {folder.path} was started with, got others: "
+                "files were added, removed or renamed"
+            )
+    environment = {
+        "data": print_of_data,
+        "command": sys.argv,
+        "layline": layline.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processes": accelerator.num_processes,
+        "device": str(accelerator.device),
+        "threads": torch.get_num_threads(),
+    }
+    write_json(folder.environment, environment)
+
+
+def _frozen_tasks(
+    config: Config,
+    dataset: Dataset,
+    model: OrdinalModel,
+    tasks: dict[str, Task],
+    folder: RunFolder,
+    accelerator: Accelerator,
+) -> dict[str, Task]:
+    """Put the features of the frozen body in the place of the images."""
+    model.features.requires_grad_(False)
+    model.features.last.requires_grad_(True)
+    images = ImageBatches(dataset.inputs, model.spec.inputs)  # type: ignore[arg-type]
+    rows = extract(
+        model.features,
+        images,
+        folder.frozen,
+        accelerator,
+        batch_size=EVALUATION_FACTOR * config.training.batch_size,
+        workers=config.data.workers,
+    )
+    parts = dataset.partition.parts()
+    return {
+        name: replace(task, samples=RowBatches(rows[parts[name]])) for name, task in tasks.items()
+    }
+
+
+def _test(
+    config: Config,
+    dataset: Dataset,
+    model: OrdinalModel,
+    task: Task,
+    folder: RunFolder,
+    accelerator: Accelerator,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Measure the best epoch once on the test part, in full precision."""
+    options: Training = config.training
+    found = outcomes_of(
+        model,
+        task,
+        accelerator,
+        EVALUATION_FACTOR * options.batch_size,
+        config.data.workers,
+        full_precision=True,
+    )
+    numbers = {
+        "part": "test",
+        "epoch": progress.best_epoch,
+        **measure(task.ranks, found.log_probs, options.decode),
+    }
+    if accelerator.is_main_process:
+        names = dataset.inputs.subset(dataset.partition.test).names
+        write_predictions(
+            folder.predictions, names, dataset.classes, found.log_probs, options.decode, task.ranks
+        )
+        write_json(folder.test, numbers)
+    return numbers
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Name nested values ``section.key``, as trackers want them."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value if isinstance(value, int | float | str) else str(value)
+    return flat

@@ -1,0 +1,140 @@
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from layline import data
+from layline.cli import app
+from layline.cli.data import find_bad
+from layline.data import Dataset, Partition, SourceSpec
+
+SMALL = ("--set", "per_class=2", "--set", "validation_per_class=1", "--set", "test_per_class=1")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["data", *map(str, arguments)])
+
+
+@pytest.fixture
+def decades(tmp_path):
+    for decade in ("1930s", "1940s", "1950s", "1960s", "1970s"):
+        (tmp_path / decade).mkdir()
+        for i in range(10):
+            Image.new("RGB", (4, 4)).save(tmp_path / decade / f"{i}.jpg")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", data.names())
+def test_every_source_is_listed_with_its_summary_and_origin(name):
+    spec, output = data.SOURCES[name], run("list").output
+    assert spec.summary in output
+    assert spec.origin in output
+    (entry,) = (one for one in json.loads(run("list", "--json").output) if one["name"] == name)
+    assert (entry["summary"], entry["origin"]) == (spec.summary, spec.origin)
+    assert entry["options"] == list(data.options_of(name))
+
+
+def test_a_source_that_needs_no_files_can_be_run():
+    result = run("check", "photo-quality", *SMALL)
+    assert result.exit_code == 0
+    assert "very poor             2           1           1" in result.output
+    assert "24 samples, 0 files missing, 0 unreadable" in result.output
+    assert "the protocol can be run" in result.output
+
+
+def test_a_folder_that_is_as_it_should_be_can_be_run(decades):
+    result = run("check", "historical-color", "--root", decades, "--set", "proportional=true")
+    assert result.exit_code == 0
+    assert "note: These are shares of 1930s 10" in result.output
+
+
+def test_unreadable_files_are_listed_up_to_twenty_and_counted(decades):
+    for i in range(10):
+        for decade in ("1930s", "1940s", "1950s"):
+            (decades / decade / f"{i}.jpg").write_bytes(b"no image")
+    arguments = ("historical-color", "--root", decades, "--set", "proportional=true")
+    result = run("check", *arguments)
+    assert result.exit_code == 1
+    assert "0 files missing, 30 unreadable" in result.output
+    assert result.output.count("not an image") == 20
+    assert "10 more" in result.output
+    assert "cannot be run: 30 files are missing or unreadable" in result.output
+    found = json.loads(run("check", *arguments, "--json").output)
+    assert (found["unreadable"], found["can_run"], len(found["bad"])) == (30, False, 30)
+    assert found["counts"]["train"] == [7] * 5
+
+
+def test_missing_files_are_told_from_unreadable_ones(tmp_path):
+    place = tmp_path / "test_fold_is_0"
+    place.mkdir()
+    (tmp_path / "aligned" / "a").mkdir(parents=True)
+    (tmp_path / "aligned" / "a" / "0.jpg").write_bytes(b"")
+    lines = [f"a/{k}.jpg {k}" for k in range(8)]
+    (place / "age_train.txt").write_text("\n".join([*lines, lines[1]]))
+    (place / "age_val.txt").write_text("a/9.jpg 3")
+    (place / "age_test.txt").write_text("b/9.jpg 3")
+    result = run("check", "adience", "--root", tmp_path)
+    assert result.exit_code == 1
+    assert "11 samples, 9 files missing, 1 unreadable" in result.output  # one is named twice
+
+
+def test_a_protocol_that_cannot_be_run_says_why(tmp_path):
+    (tmp_path / "img_files").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "img_files" / "1.jpg")
+    table = "#flickr_photo_id\tcategory\tbeauty_scores\n1\turban\t3,3,3\n2\turban\t3,3,3\n"
+    (tmp_path / "beauty-icwsm15-dataset.tsv").write_text(table)
+    result = run("check", "image-aesthetics", "--root", tmp_path, "--set", "category=urban")
+    assert result.exit_code == 1
+    assert "1 of 2 urban" in result.output
+    assert "cannot be run: the train part must have samples, got none" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("adiense",), 2, "source must be a known name, got 'adiense': did you mean adience?"),
+        (("photo-quality", "--set", "size"), 2, "--set must be key=value, got 'size'"),
+        (("photo-quality", "--set", "sise=9"), 1, "got 'sise': did you mean size?"),
+        (("adience",), 1, "root must be given for adience"),
+        (("adience", "--root", "/no/such/folder"), 1, "root must exist, got /no/such/folder"),
+        (("adience", "--partition", "5"), 1, "partition must be in 0…4, got 5"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(arguments, code, message):
+    result = run("check", *arguments)
+    assert result.exit_code == code
+    assert result.stderr.startswith("layline: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_rows_of_a_table_need_no_decoding(monkeypatch):
+    class Rows(list):
+        names = ("0", "1", "2", "3")
+
+    def read(*, partition):
+        parts = Partition(np.array([0, 1]), np.array([2]), np.array([3]))
+        return Dataset(Rows(range(4)), np.array([0, 1, 0, 1]), ("low", "high"), parts)
+
+    monkeypatch.setitem(data.SOURCES, "rows", SourceSpec(read, "rows", needs_root=False))
+    result = run("check", "rows")
+    assert result.exit_code == 0
+    assert "4 samples" in result.output
+    assert "your own data" in run("list").output
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_sees_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    images = data.read("photo-quality", per_class=2, validation_per_class=1, test_per_class=1)
+    assert find_bad(images.inputs) == []
+    assert "\r24/24 images" in sys.stderr.getvalue()

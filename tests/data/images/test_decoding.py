@@ -1,0 +1,171 @@
+import io
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from PIL import Image, ImageOps
+
+from layline.data.images.decoding import decode, decoded_bytes
+from layline.data.images.pillow import BadImageError
+
+SIDES = st.integers(1, 90)
+
+
+def noise(height=40, width=60, seed=0):
+    shape = (height, width, 3)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def smooth(height, width):
+    ramps = np.linspace(0, 255, height)[:, None], np.linspace(0, 255, width)[None]
+    return np.stack(np.broadcast_arrays(*ramps, 128), axis=2).astype(np.uint8)
+
+
+def saved(image, image_format, **options):
+    image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
+    file = io.BytesIO()
+    image.save(file, image_format, **options)
+    return file
+
+
+def turned(orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "BMP", "PPM", "TIFF"])
+def test_what_a_lossless_format_keeps_comes_back(image_format, tmp_path):
+    path = tmp_path / "image.of.no.ending"
+    path.write_bytes(saved(noise(), image_format).getvalue())
+    for file in (path, io.BytesIO(path.read_bytes())):
+        pixels = decode(file)
+        assert_array_equal(pixels, noise())
+        assert pixels.flags.c_contiguous
+        torch.from_numpy(pixels)  # would warn of an array that cannot be written to
+
+
+@given(SIDES, SIDES, st.integers(1, 100), st.booleans())
+def test_a_jpeg_never_gets_smaller_than_wanted(height, width, at_least, progressive):
+    file = saved(smooth(height, width), "JPEG", progressive=progressive)
+    pixels = decode(file, at_least)
+    scale = max(s for s in (1, 2, 4, 8) if s == 1 or min(height, width) // s >= at_least)
+    assert pixels.shape == (-(-height // scale), -(-width // scale), 3)
+    assert min(pixels.shape[:2]) >= min(at_least, height, width)
+    assert pixels.nbytes == decoded_bytes(file, at_least)
+    assert_array_equal(pixels, decode(file, at_least))
+
+
+def test_a_smaller_jpeg_shows_the_same():
+    file = saved(smooth(160, 240), "JPEG", quality=95)
+    small = decode(file, at_least=80)
+    full = decode(file).reshape(80, 2, 120, 2, 3).mean(axis=(1, 3))
+    assert small.shape == (80, 120, 3)
+    assert np.abs(small - full).max() < 4
+
+
+def test_formats_without_a_smaller_version_are_decoded_in_full():
+    assert_array_equal(decode(saved(noise(), "PNG"), at_least=2), noise())
+
+
+@pytest.mark.parametrize("at_least", [None, 10])
+@pytest.mark.parametrize("orientation", range(10))  # 0 and 9 mean nothing
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "TIFF", "WEBP"])
+def test_images_are_turned_as_the_camera_was_held(image_format, orientation, at_least):
+    options = {"lossless": True} if image_format == "WEBP" else {}
+    file = saved(smooth(40, 60), image_format, exif=turned(orientation), **options)
+    with Image.open(file) as image:
+        if at_least:
+            image.draft(None, (at_least, at_least))
+        image.load()
+        expected = np.asarray(ImageOps.exif_transpose(image))
+    shorter = 10 if at_least and image_format == "JPEG" else 40
+    assert min(expected.shape[:2]) == shorter
+    assert_array_equal(decode(file, at_least), expected)
+
+
+def test_an_image_is_not_bad_for_a_damaged_description():
+    file = saved(smooth(9, 9), "JPEG", exif=b"Exif\0\0MM\0*\0\0\0\x08\xff\xff" + b"\x01\x12" * 20)
+    assert_array_equal(decode(file), decode(saved(smooth(9, 9), "JPEG")))
+
+
+def palette(transparency=None):
+    image = Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4) // 4, "P")
+    image.putpalette([10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120])
+    if transparency is not None:
+        image.info["transparency"] = transparency
+    return image
+
+
+def solid(mode, value):
+    return Image.new(mode, (3, 2), value)
+
+
+@pytest.mark.parametrize(
+    ("image", "image_format", "corner"),
+    [
+        (solid("1", 1), "PNG", [255, 255, 255]),
+        (solid("L", 77), "PNG", [77, 77, 77]),
+        (solid("L", 77), "JPEG", [77, 77, 77]),
+        (solid("LA", (77, 255)), "PNG", [77, 77, 77]),
+        (solid("LA", (77, 0)), "PNG", [255, 255, 255]),
+        (solid("RGBA", (10, 20, 30, 255)), "PNG", [10, 20, 30]),
+        (solid("RGBA", (10, 20, 30, 0)), "WEBP", [255, 255, 255]),
+        (solid("RGBA", (0, 100, 200, 51)), "PNG", [204, 224, 244]),  # a fifth of it, on white
+        (palette(), "PNG", [10, 20, 30]),
+        (palette(), "GIF", [10, 20, 30]),
+        (palette(b"\x00\xff\xff\xff"), "PNG", [255, 255, 255]),
+        (palette(b"\xff\x00\xff\xff"), "PNG", [10, 20, 30]),
+        (palette(0), "GIF", [255, 255, 255]),
+        (solid("CMYK", (0, 0, 0, 0)), "TIFF", [255, 255, 255]),
+        (solid("CMYK", (0, 255, 255, 0)), "JPEG", [255, 0, 0]),
+        (solid("YCbCr", (0, 128, 128)), "TIFF", [0, 0, 0]),
+        (solid("LAB", (255, 128, 128)), "TIFF", [255, 255, 255]),
+        (solid("I;16", 65535), "PNG", [255, 255, 255]),
+        (solid("I;16", 257 * 77), "PNG", [77, 77, 77]),
+        (solid("I;16", 257 * 77), "TIFF", [77, 77, 77]),
+        (solid("I;16B", 257 * 77), "TIFF", [77, 77, 77]),
+        (solid("I", 257 * 77), "TIFF", [77, 77, 77]),
+    ],
+)
+def test_every_mode_becomes_rgb(image, image_format, corner):
+    lossy = image_format == "JPEG" or image.mode == "LAB"
+    pixels = decode(saved(image, image_format))
+    assert pixels.dtype == np.uint8
+    assert pixels.shape == (image.height, image.width, 3)
+    assert_allclose(pixels[0, 0], corner, atol=lossy)
+
+
+@pytest.mark.parametrize("transparency", [77, (10, 20, 30)])
+def test_a_colour_that_stands_for_nothing_becomes_white(transparency):
+    image = solid("L", 77) if transparency == 77 else solid("RGB", transparency)
+    file = saved(image, "PNG", transparency=transparency)
+    assert_array_equal(decode(file), np.full((2, 3, 3), 255))
+
+
+def test_sixteen_bits_are_rounded_to_eight():
+    grey = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    pixels = decode(saved(grey, "PNG"))
+    assert_array_equal(pixels[:, :, 0], np.round(grey / 257))
+    assert_array_equal(pixels[:, :, 0], pixels[:, :, 2])
+
+
+@pytest.mark.parametrize("image", [solid("I", 70000), solid("I", -1), solid("F", 0.5)])
+def test_pixels_without_a_known_range_are_refused(image):
+    with pytest.raises(BadImageError, match="no known range: save it with 8 or 16 bits"):
+        decode(saved(image, "TIFF"))
+
+
+@pytest.mark.parametrize("image_format", ["GIF", "TIFF", "PNG", "WEBP", "MPO"])
+def test_the_first_frame_is_taken(image_format):
+    frames = [solid("RGB", colour) for colour in ("white", "black")]
+    file = saved(frames[0], image_format, save_all=True, append_images=frames[1:])
+    assert_array_equal(decode(file, at_least=1), np.full(decode(file, at_least=1).shape, 255))
+
+
+def test_a_least_size_is_a_positive_integer():
+    with pytest.raises(ValueError, match="at_least must be an integer, at least 1, got 0"):
+        decode(saved(noise(), "JPEG"), at_least=0)

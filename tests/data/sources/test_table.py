@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from layline.data import SOURCES, read
+from layline.data.sources.table import read_table
+
+
+def write(folder, header="age,sex,label", rows=None, **columns):
+    rows = [f"{20 + i},{'fm'[i % 2]},{i % 3}" for i in range(30)] if rows is None else rows
+    for name, cells in columns.items():
+        header += f",{name}"
+        rows = [f"{row},{cell}" for row, cell in zip(rows, cells, strict=True)]
+    path = folder / "table.csv"
+    path.write_text("\n".join([header, *rows]), encoding="utf-8")
+    return path
+
+
+def test_columns_become_numbers_and_labels_ranks(tmp_path):
+    data = read("table", write(tmp_path))
+    data.check_complete()
+    assert data.classes == ("0", "1", "2")
+    assert data.ranks.tolist() == [i % 3 for i in range(30)]
+    assert data.inputs.encoding.columns == ("age", "sex=f", "sex=m")
+    assert data.inputs.values[3].tolist() == [23, 0, 1]
+    assert data.inputs.names[0] == "row 2"
+    assert [len(part) for part in data.partition.parts().values()] == [21, 3, 6]
+    assert SOURCES["table"].features == "mlp"
+
+
+def test_the_encoding_is_learned_on_the_training_rows(tmp_path):
+    sizes = [""] + [str(i) for i in range(29)]
+    splits = ["test", *["train"] * 20, *["val"] * 6, *["test"] * 3]
+    data = read_table(write(tmp_path, size=sizes, split=splits))
+    size = data.inputs.encoding.numeric[1]
+    assert (size.name, size.median, size.indicator) == ("size", 9.5, False)
+    assert data.inputs.values[0, 1] == 9.5
+
+
+@pytest.mark.parametrize("name", ["rank", "Grade", "class", "target", "y"])
+def test_the_usual_names_of_labels_are_known_and_told(tmp_path, name):
+    data = read_table(write(tmp_path, f"age,sex,{name}"))
+    assert data.notes[0] == f"The labels are taken from the column {name!r}"
+
+
+def test_which_column_is_the_label_is_not_guessed(tmp_path):
+    path = write(tmp_path, "age,y,rank")
+    with pytest.raises(
+        ValueError, match="got 'label': say which of y, rank it is, the columns are"
+    ):
+        read_table(path)
+    assert read_table(path, label="rank").inputs.encoding.names == ("age", "y")
+    with pytest.raises(ValueError, match=r"got 'ranks': did you mean 'rank'\? it has age, y, rank"):
+        read_table(path, label="ranks")
+    with pytest.raises(ValueError, match="got 'label': say which it is, the columns are a, b, c"):
+        read_table(write(tmp_path, "a,b,c"))
+
+
+def test_splits_groups_and_ids_are_not_inputs(tmp_path):
+    groups = [i // 2 for i in range(30)]
+    path = write(tmp_path, group=groups, id=["", *(f"p{i}" for i in range(1, 30))])
+    data = read_table(path)
+    assert data.inputs.encoding.names == ("age", "sex")
+    assert list(data.inputs.names[:2]) == ["row 2", "p1"]
+    homes = [{groups[i] for i in part} for part in data.partition.parts().values()]
+    assert sum(map(len, homes)) == 15
+    assert "The column 'id' names the rows and is not an input" in data.notes
+    with pytest.raises(ValueError, match=r"id_column must be a column of table.csv, got 'who'"):
+        read_table(path, id_column="who")
+
+
+def test_columns_may_be_dropped(tmp_path):
+    names = [f"name {i}" for i in range(300)]
+    rows = [f"{i},{i % 2},{i % 3}" for i in range(300)]
+    path = write(tmp_path, rows=rows, who=names, doctor=names)
+    with pytest.raises(ValueError, match=r"column 'who' must repeat its values .* name it in drop"):
+        read_table(path)
+    assert read_table(path, drop="who, doctor").inputs.encoding.names == ("age", "sex")
+    assert read_table(path, drop=["who", "doctor", "sex"]).inputs.encoding.names == ("age",)
+    with pytest.raises(
+        ValueError, match=r"drop must be a known name, got 'whom': did you mean who"
+    ):
+        read_table(path, drop=["whom"])
+
+
+def test_what_is_not_used_is_told(tmp_path):
+    rows = [f"{i},{20 + i},,{i % 3}" for i in range(30)]
+    data = read_table(write(tmp_path, ",age,empty,label", rows))
+    assert data.inputs.encoding.columns == ("age",)
+    assert "Column 'empty' is empty in the training rows and was left out" in data.notes
+    assert "Columns without a name in the header were left out" in data.notes
+
+
+def test_a_category_that_only_the_test_has_is_told(tmp_path):
+    splits = ["train"] * 20 + ["val"] * 5 + ["test"] * 5
+    data = read_table(write(tmp_path, ward=["a", "b"] * 14 + ["a", "z"], split=splits))
+    assert data.inputs.values[-1, -2:].tolist() == [0, 0]
+    assert "'ward' has values that training never saw, 'z'" in data.notes[-1]
+
+
+def test_without_inputs_there_is_nothing_to_learn_from(tmp_path):
+    path = write(tmp_path, "label", [str(i % 3) for i in range(30)])
+    with pytest.raises(ValueError, match="must have columns beside 'label', got none"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("old", "column 'size' must hold finite numbers, got 'old' in row 31"),
+        ("inf", "column 'size' must hold finite numbers, got 'inf' in row 31"),
+    ],
+)
+def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path, cell, message):
+    splits = ["train"] * 20 + ["val"] * 5 + ["test"] * 5
+    path = write(tmp_path, size=[*range(29), cell], split=splits)
+    with pytest.raises(ValueError, match=message):
+        read_table(path)
+
+
+def test_a_missing_label_is_named_with_its_row(tmp_path):
+    path = write(tmp_path, rows=["1,f,0", "2,m,", "3,f,1"])
+    with pytest.raises(ValueError, match="column 'label' must be filled, got nothing in row 3"):
+        read_table(path)
+
+
+def test_the_same_seed_gives_the_same_partition(tmp_path):
+    path = write(tmp_path)
+    first, again, other = (read_table(path, partition=p).partition for p in (1, 1, 2))
+    assert np.array_equal(first.test, again.test)
+    assert not np.array_equal(first.test, other.test)

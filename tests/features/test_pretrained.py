@@ -1,0 +1,141 @@
+import json
+
+import pytest
+import torch
+
+from layline import features, heads
+from layline.features import Pretrained
+from layline.torchvision_import import import_timm
+
+# a size that keeps the test short, where the network takes any
+SPREAD = {
+    "vgg16": 32,
+    "vgg16_bn": 32,
+    "resnet18": 64,
+    "tf_efficientnet_lite0": 64,
+    "convnext_atto": 64,
+    "vit_tiny_patch16_224": 64,
+    "mobilenetv3_small_050": 64,
+    "regnetx_002": 64,
+    "swin_tiny_patch4_window7_224": 224,
+    "mixer_s32_224": 224,
+}
+
+
+def images(size, n=2):
+    return torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8)
+
+
+@pytest.fixture(scope="module")
+def timm():
+    return import_timm()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if "vgg" in name else ()) for name in SPREAD]
+)
+def test_the_network_is_timms_own_in_two_parts(timm, name):
+    size = SPREAD[name]
+    module = features.create(name, 5, size=size).eval()
+    fixed = timm.get_pretrained_cfg(name).fixed_input_size and size != 224
+    whole = timm.create_model(name, num_classes=5, **({"img_size": size} if fixed else {})).eval()
+    state = module.state_dict()
+    whole.load_state_dict({k: state[here] for k, here in module.names_elsewhere().items()})
+    x = images(size)
+    assert module.body(x).shape == (2, module.width)
+    torch.testing.assert_close(module(x), whole(module.normalised(x)))
+
+
+@pytest.mark.parametrize("name", ["resnet18.a1_in1k", "vit_tiny_patch16_224"])
+def test_the_input_is_the_models_own_and_the_crop_the_papers(timm, name):
+    module = Pretrained(name, 4)
+    own = timm.data.resolve_model_data_config(timm.create_model(name))
+    assert (3, module.input.size, module.input.size) == own["input_size"]
+    assert (module.input.mean, module.input.std) == (own["mean"], own["std"])
+    assert module.input.interpolation == own["interpolation"]
+    assert module.input.crop == 224 / 256
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 96, "mean": [0, 0, 0], "crop": 1.0}])
+@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "vit_tiny_patch16_224"])
+def test_a_network_is_rebuilt_from_its_options(name, options):
+    module = features.create(name, 3, **options).eval()
+    again = features.create(name, 3, **json.loads(json.dumps(module.options))).eval()
+    again.load_state_dict(module.state_dict())
+    x = images(module.input.size, n=1)
+    assert again.input == module.input
+    assert torch.equal(again(x), module(x))
+
+
+def test_no_tensor_has_two_names():
+    tensors = list(Pretrained("resnet18", 3).state_dict().values())
+    assert len({tensor.data_ptr() for tensor in tensors if tensor.numel()}) == len(tensors)
+
+
+def test_the_last_layer_begins_with_random_numbers_and_not_with_zeros():
+    assert Pretrained("vit_tiny_patch16_224", 3).last.weight.std() > 0.01
+
+
+def test_the_registry_knows_what_a_model_takes_and_begins_with():
+    assert features.find("resnet18").kind == "image"
+    assert features.find("resnet18").weights == "imagenet"
+    assert features.find("tf_efficientnet_lite0").weights == "bundled"
+    options = features.options_of(features.find("resnet18"))
+    assert set(options) == {"size", "mean", "std", "interpolation", "crop"}
+    assert "resnet18" not in features.names()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet81", "features must be a known name, got 'resnet81': did you mean resnet"),
+        ("convnte", "got 'convnte': did you mean convnet"),
+        ("resnet18.a1_in2k", "got 'resnet18.a1_in2k': did you mean resnet18.a1_in1k"),
+        ("?", "got '\\?': timm.list_models"),
+        ("hf-hub:timm/resnet18", "without ':' or '/', got 'hf-hub:timm/resnet18': give the arch"),
+        ("local-dir:/tmp", "without ':' or '/'"),
+        ("timm/resnet18", "without ':' or '/'"),
+        (18, "features must be a name, got 18"),
+        ("deit_tiny_distilled_patch16_224", "must end in one linear layer, .* ends in tuple"),
+    ],
+)
+def test_a_name_that_cannot_be_built_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        features.create(name, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("densenet121", {"size": 8}, "size must suit densenet121, got 8: "),
+        ("resnet18", {"dim": 0}, "dim must be an integer, at least 1, got 0"),
+        ("resnet18", {"std": (1, 1)}, r"std must be three finite numbers, got \(1, 1\)"),
+        ("resnet18", {"sise": 8}, "option of resnet18 must be .* did you mean size"),
+        ("swin_tiny_patch4_window7_224", {"size": 1}, "size must suit swin_tiny_.*, got 1: "),
+    ],
+)
+def test_a_wrong_option_is_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        features.create(name, **{"dim": 3, **options})
+
+
+@pytest.mark.slow
+def test_vgg16_takes_one_optimiser_step():
+    module, head = features.create("vgg16", 512), heads.create("hard-linear", 8, 512)
+    assert (module.width, module.last.out_features) == (4096, 512)
+    optimiser = torch.optim.AdamW(
+        [
+            {"params": module.parameters(), "lr": 1e-3},
+            {"params": head.parameters(), "lr": 1e-2},
+        ]
+    )
+    watched = [module.last.weight, next(module.network.parameters())]
+    before = [tensor.detach().clone() for tensor in [*watched, head.proxies()]]
+    loss = head.loss(module(images(224)), torch.tensor([1, 6]))
+    loss.backward()
+    optimiser.step()
+    assert loss.isfinite()
+    for old, new in zip(before, [*watched, head.proxies()], strict=True):
+        assert new.isfinite().all()
+        assert not torch.equal(old, new)

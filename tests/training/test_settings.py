@@ -1,0 +1,126 @@
+"""From a recipe, a file and single settings to one configuration."""
+
+import tomllib
+
+import pytest
+
+from layline.training.config import RECIPES, Config
+from layline.training.settings import combine, configuration, parse_settings, read_toml, to_toml
+
+MINIMAL = {"data": {"source": "photo-quality"}}
+
+
+def test_the_defaults_are_the_paper():
+    training = configuration(MINIMAL).training
+    assert (training.optimiser, training.learning_rate, training.head_learning_rate) == (
+        "adamw",
+        0.001,
+        0.01,
+    )
+    assert (training.batch_size, training.epochs, training.schedule) == (32, 48, "none")
+    assert not configuration(MINIMAL).data.keep_ratio
+
+
+def test_the_released_recipe_is_the_authors_code():
+    config = configuration(MINIMAL, {"recipe": "released", "head": {"method": "soft-poisson"}})
+    assert config.features.name == "vgg16_bn"
+    assert config.head.options == {"target": "onehot", "unimodal_over": "classes", "alpha": 5.0}
+    assert (config.training.optimiser, config.training.momentum) == ("sgd", 0.9)
+    assert config.training.milestones == [36, 44]
+    assert config.data.keep_ratio
+    assert config.training.drop_last
+
+
+def test_a_hard_layout_has_no_options_of_the_released_code():
+    config = configuration(MINIMAL, {"recipe": "released"})
+    assert config.head.options == {}
+
+
+def test_what_the_user_says_stands_above_the_recipe():
+    config = configuration(MINIMAL, {"recipe": "released", "training": {"learning_rate": 0.5}})
+    assert config.training.learning_rate == 0.5
+    assert config.training.head_learning_rate == 0.1
+
+
+def test_later_settings_decide_key_by_key():
+    assert combine({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"d": 4}) == {
+        "a": {"b": 3, "c": 2},
+        "d": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("0.5", 0.5),
+        ("true", True),
+        ("[1, 2]", [1, 2]),
+        ("plain words", "plain words"),
+        ('"3"', "3"),
+        ("a=b", "a=b"),
+        ("", ""),
+    ],
+)
+def test_a_setting_is_read_as_toml_or_as_text(text, value):
+    assert parse_settings([f"head.options.x={text}"]) == {"head": {"options": {"x": value}}}
+
+
+@pytest.mark.parametrize("setting", ["training.epochs", "=3", "training.=3", ".epochs=3"])
+def test_a_setting_without_key_or_value_is_refused(setting):
+    with pytest.raises(ValueError, match=r"--set must be key=value.*training\.epochs=10"):
+        parse_settings([setting])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_configuration_survives_its_file(tmp_path, recipe):
+    config = configuration(
+        MINIMAL,
+        {
+            "recipe": recipe,
+            "data": {"root": "x", "options": {"classes": ["a", "b"]}},
+            "training": {"class_weight": {"a": 2.0}, "patience": 3},
+        },
+    )
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    assert configuration(read_toml(path)) == config
+
+
+def test_the_file_names_every_choice_that_has_a_value():
+    written = tomllib.loads(to_toml(configuration(MINIMAL)))
+    for name, value in Config(data={"source": "x"}).training:
+        assert (name in written["training"]) == (value is not None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"training": {"epoch": 3}}, r"training\.epoch: is no setting; known are epochs, batch"),
+        ({"trainin": {}}, r"trainin: is no setting; known are recipe, data"),
+        ({"training": {"epochs": "many"}}, r"training\.epochs: .*integer.*got 'many'"),
+        ({"training": {"epochs": 0}}, r"training\.epochs: .*greater than 0.*got 0"),
+        ({"training": {"learning_rate": float("nan")}}, r"training\.learning_rate: .*finite"),
+        ({"training": {"decode": "mod"}}, r"training\.decode: .*did you mean mode"),
+        ({"data": {"augmentation": "crops"}}, r"did you mean crop"),
+        ({"head": {"method": "hard-lines"}}, r"head\.method must be a known name.*hard-linear"),
+        ({"recipe": "papers"}, r"recipe must be a known name.*did you mean paper"),
+        (
+            {"training": {"schedule": "linear"}},
+            r"training\.schedule: .*'none', 'cosine' or 'steps'",
+        ),
+        ({"training": 3}, r"training: .*got 3"),
+        ({"data": {"source": None}}, r"data\.source: .*string"),
+    ],
+)
+def test_a_wrong_setting_is_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        configuration(MINIMAL, settings)
+
+
+def test_a_file_that_is_no_toml_is_refused(tmp_path):
+    (tmp_path / "a.toml").write_text("epochs = = 3")
+    with pytest.raises(ValueError, match=r"config must be TOML, got .*a\.toml"):
+        read_toml(tmp_path / "a.toml")
+    with pytest.raises(FileNotFoundError, match=r"config must be a file, got .*b\.toml"):
+        read_toml(tmp_path / "b.toml")

@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py
+	$(BIN)/layline demo
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto
@@ -26,4 +26,6 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	# a start-up hook of this environment alone, see the module
+	printf '%s\nimport torchvision_beside_cpu\n' "$(CURDIR)/environment" > "$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')/torchvision_beside_cpu.pth"
 	touch $(READY)

@@ -57,7 +57,7 @@ def test_an_import_that_failed_before_can_be_repeated():
 
 
 def test_both_operators_are_declared_where_none_load(declared):
-    torchvision_import._declare_missing()
+    torchvision_import.declare_missing()
     assert declared.schemas == ["nms", "qnms"]
     assert len(torchvision_import._DECLARED) == 1  # kept alive
 
@@ -65,14 +65,14 @@ def test_both_operators_are_declared_where_none_load(declared):
 def test_nothing_is_declared_where_the_operators_load(declared):
     loaded = []
     declared.operators.load_library = loaded.append
-    torchvision_import._declare_missing()
+    torchvision_import.declare_missing()
     assert declared.schemas == []
     assert len(loaded) == 1
 
 
 def test_only_what_is_missing_is_declared(declared):
     declared.operators.torchvision.nms = "from somebody else"
-    torchvision_import._declare_missing()
+    torchvision_import.declare_missing()
     assert declared.schemas == ["qnms"]
 
 
@@ -82,7 +82,7 @@ def test_another_error_while_loading_is_not_silenced(declared):
 
     declared.operators.load_library = stop
     with pytest.raises(MemoryError, match="no room"):
-        torchvision_import._declare_missing()
+        torchvision_import.declare_missing()
 
 
 @pytest.mark.parametrize(

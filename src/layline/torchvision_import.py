@@ -34,7 +34,7 @@ def import_torchvision(needed_by: str = "work on images") -> Any:
     """
     with _LOCK:
         if sys.modules.get("torchvision") is None:
-            _declare_missing()
+            declare_missing()
         return require("torchvision", extra="images", needed_by=needed_by)
 
 
@@ -49,7 +49,7 @@ def import_timm(needed_by: str = "work on images") -> Any:
         return require("timm", extra="images", needed_by=needed_by)
 
 
-def _declare_missing() -> None:
+def declare_missing() -> None:
     """Declare the operators that stop the import, if the compiled ones do not load."""
     spec = find_spec("torchvision")
     if spec is None or not spec.submodule_search_locations or _operators_load(spec):

@@ -1,5 +1,6 @@
 """``layline train``: from data to a tested model."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,6 +119,8 @@ def run(
         if "source" not in tree.get("data", {}):
             raise ValueError("SOURCE must be given: see layline data list, or --resume RUN")
         wanted_config = resolved(configuration(tree))
+        if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError("--out must be given: several processes would each choose a name")
         name = f"{wanted_config.data.source}-{wanted_config.head.method}"
         folder = RunFolder(out or new_folder(name))
         folder.check_new()
@@ -131,7 +134,8 @@ def run(
             soft_wrap=True,
         )
         raise typer.Exit(INTERRUPTED) from None
-    show(numbers, Console(), folder.path)
+    if numbers is not None:
+        show(numbers, Console(), folder.path)
 
 
 def _changed(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
                 options["size"] = config.data.size
             network: Any = features.create(name, dim=config.head.dim, **options)
             inputs, options = _preprocessing(config, network, dataset), network.options
-        return ModelSpec(
+        model = ModelSpec(
             features=name,
             method=config.head.method,
             dim=config.head.dim,
@@ -125,6 +126,9 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             features_options=options,
             head_options=config.head.options,
         ).build()
+    if is_table:
+        model.features.fit_scale(torch.from_numpy(dataset.inputs.values[dataset.partition.train]))
+    return model
 
 
 def _preprocessing(config: Config, network: Any, dataset: Dataset) -> ImagePreprocessing:
@@ -135,6 +139,20 @@ def _preprocessing(config: Config, network: Any, dataset: Dataset) -> ImagePrepr
     return ImagePreprocessing(
         size, round(size / wanted.crop), config.data.keep_ratio, wanted.interpolation
     )
+
+
+def with_cache(
+    config: Config, dataset: Dataset, model: OrdinalModel, accelerator: Accelerator
+) -> Dataset:
+    """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
+    spec = model.spec.inputs
+    if not config.data.cache or getattr(dataset.inputs, "decoded", True):
+        return dataset
+    from layline.data.images.cache import cached, default_folder
+
+    with accelerator.main_process_first():  # the others find it ready
+        images = cached(dataset.inputs, spec.at_least, default_folder())  # type: ignore[union-attr]
+    return replace(dataset, inputs=images)
 
 
 def tasks(config: Config, dataset: Dataset, model: OrdinalModel) -> dict[str, Task]:

@@ -23,12 +23,13 @@ from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config, Training
 from layline.training.display import Display
 from layline.training.frozen import extract
+from layline.training.health import worry
 from layline.training.loop import EVALUATION_FACTOR, Loop
 from layline.training.outcomes import Task, outcomes_of
 from layline.training.run_folder import RunFolder
 
 
-def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]:
+def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
     """Train, or go on with training, and test the best epoch.
 
     Args:
@@ -37,7 +38,7 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
         console: Where to say what happens.
 
     Returns:
-        The numbers of ``test.json``.
+        The numbers of ``test.json``; of several processes only the main one gets them.
     """
     accelerator = _accelerator(config, folder)
     shown = accelerator.is_main_process
@@ -46,6 +47,8 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
         if shown:
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    if accelerator.num_processes > 1:
+        say(f"{accelerator.num_processes} processes")
     dataset = assembly.read_data(config, say, accelerator)
     model = assembly.build(config, dataset)
     for note in load_weights(model.features, str(config.features.weights)):
@@ -54,14 +57,19 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
         _open(folder, config, dataset, accelerator)
     accelerator.wait_for_everyone()
 
+    dataset = assembly.with_cache(config, dataset, model, accelerator)
     tasks = assembly.tasks(config, dataset, model)
-    trained = model
+    trained, said = model, list[str]()
     if config.features.freeze:
         say("Extracting the features of the frozen network")
         tasks = _frozen_tasks(config, dataset, model, tasks, folder, accelerator)
         trained = OrdinalModel(model.spec, model.features.last, model.head)
 
     def finish_epoch(progress: Progress, is_best: bool) -> None:
+        warning = worry(model.head)
+        if warning and warning not in said:
+            said.append(warning)
+            say(warning)
         if is_best:
             folder.write_best(model)
         folder.write_history(progress.history)
@@ -81,7 +89,7 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     model.load_state_dict(load_file(folder.best))
     numbers = _test(config, dataset, trained, tasks["test"], folder, accelerator, progress)
     accelerator.end_training()
-    return numbers
+    return numbers if shown else None
 
 
 def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
@@ -90,7 +98,8 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     AcceleratorState._reset_state()
     accelerator = Accelerator(
         mixed_precision=options.precision,
-        cpu=options.device == "cpu",
+        # without saying so, several processes would not find each other on a CPU
+        cpu=options.device == "cpu" or not torch.accelerator.is_available(),
         log_with=config.track,
         project_dir=folder.path,
     )
@@ -106,8 +115,6 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
 def _open(folder: RunFolder, config: Config, dataset: Dataset, accelerator: Accelerator) -> None:
     """Start the folder, or see that it is the one of this run and these data."""
     print_of_data = assembly.fingerprint(dataset)
-    if not folder.config.exists():
-        folder.create(config)
     if folder.environment.exists():
         before = json.loads(folder.environment.read_text(encoding="utf-8"))["data"]
         if before != print_of_data:
@@ -126,6 +133,7 @@ def _open(folder: RunFolder, config: Config, dataset: Dataset, accelerator: Acce
         "device": str(accelerator.device),
         "threads": torch.get_num_threads(),
     }
+    folder.create(config)
     write_json(folder.environment, environment)
 
 

@@ -39,7 +39,7 @@ class RunFolder:
             raise ValueError(f"out must be new or empty, got {self.path}: {cure}")
 
     def create(self, config: Config) -> None:
-        """Start a run."""
+        """Start a run, or go on with it."""
         write_text(self.config, to_toml(config))
 
     def read_config(self) -> Config:

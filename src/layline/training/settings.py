@@ -72,9 +72,7 @@ def parse_settings(settings: Iterable[str]) -> Tree:
         key, equals, text = setting.partition("=")
         path = key.strip().split(".")
         if not equals or not all(path):
-            raise ValueError(
-                f"--set must be key=value, got {setting!r}: write training.epochs=10"
-            )
+            raise ValueError(f"--set must be key=value, got {setting!r}: write training.epochs=10")
         branch: Any = parse_value(text.strip())
         for name in reversed(path):
             branch = {name: branch}

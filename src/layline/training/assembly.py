@@ -1,7 +1,6 @@
 """From a configuration to the data, the model and the tasks of a run."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +19,8 @@ from layline.model import ModelSpec, OrdinalModel
 from layline.registry import find
 from layline.training.config import Config
 from layline.training.outcomes import Task
+from layline.training.reporter import Reporter
 
-Say = Callable[[str], None]
 LARGEST_SMALL = 64  # pixels
 
 
@@ -49,12 +48,12 @@ def resolved(config: Config) -> Config:
     )
 
 
-def read_data(config: Config, say: Say, accelerator: Accelerator | None = None) -> Dataset:
+def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:
     """Read the data, say what was found, and look at every file before it is needed.
 
     Args:
         config: What is wanted.
-        say: Tells the user.
+        say: Tells the user what was found, and how far it is.
         accelerator: If there are several processes, the main one looks at the files.
     """
     options = config.data
@@ -71,12 +70,15 @@ def read_data(config: Config, say: Say, accelerator: Accelerator | None = None) 
 
 
 def _without_bad_files(
-    dataset: Dataset, skip: bool, say: Say, accelerator: Accelerator | None
+    dataset: Dataset, skip: bool, say: Reporter, accelerator: Accelerator | None
 ) -> Dataset:
-    from layline.data.images.check import describe, find_bad
+    from layline.data.images.check import BadImage, describe, find_bad
 
     is_main = accelerator is None or accelerator.is_main_process
-    shared = [find_bad(dataset.inputs) if is_main else []]
+    shared: list[list[BadImage]] = [[]]
+    if is_main:
+        with say.counted("Looking at the images", len(dataset.inputs)) as count:
+            shared = [find_bad(dataset.inputs, progress=count)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
         raise ValueError(describe(bad))
@@ -142,7 +144,11 @@ def _preprocessing(config: Config, network: Any, dataset: Dataset) -> ImagePrepr
 
 
 def with_cache(
-    config: Config, dataset: Dataset, model: OrdinalModel, accelerator: Accelerator
+    config: Config,
+    dataset: Dataset,
+    model: OrdinalModel,
+    say: Reporter,
+    accelerator: Accelerator,
 ) -> Dataset:
     """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
     spec = model.spec.inputs
@@ -150,8 +156,12 @@ def with_cache(
         return dataset
     from layline.data.images.cache import cached, default_folder
 
-    with accelerator.main_process_first():  # the others find it ready
-        images = cached(dataset.inputs, spec.at_least, default_folder())  # type: ignore[union-attr]
+    size: Any = spec.at_least  # type: ignore[union-attr]
+    with (
+        accelerator.main_process_first(),  # the others find it ready
+        say.counted("Decoding the images", len(dataset.inputs)) as count,
+    ):
+        images = cached(dataset.inputs, size, default_folder(), progress=count)
     return replace(dataset, inputs=images)
 
 

@@ -16,6 +16,7 @@ from layline.model_file import load
 from layline.registry import check_known
 from layline.training import assembly
 from layline.training.loop import EVALUATION_FACTOR
+from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
 
 
@@ -58,7 +59,7 @@ def evaluate_run(
     decode = decode or config.training.decode
     check_known("decode", decode, DECODINGS)
     model = load(folder.path)
-    dataset = assembly.read_data(config, lambda text: console.print(text, soft_wrap=True))
+    dataset = assembly.read_data(config, Reporter(console))
     if dataset.classes != model.classes:
         raise ValueError(
             f"the data must have the classes of the model, {', '.join(model.classes)}, got "

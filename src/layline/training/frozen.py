@@ -1,7 +1,9 @@
 """Features of a frozen body: extracted once, in pieces, so that a stop costs one piece."""
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,6 +11,7 @@ from accelerate import Accelerator
 from jaxtyping import Float
 from numpy.lib.format import open_memmap
 
+from layline.data.images.cached_images import CachedImages
 from layline.data.loading import Batches, in_order, loader
 from layline.features.base import Features
 from layline.files import whole_file
@@ -50,6 +53,24 @@ def extract(
     accelerator.wait_for_everyone()
     rows: Float[np.ndarray, "n width"] = np.load(whole, mmap_mode="r")
     return rows
+
+
+def shared_folder(features: Features, inputs: Any, preparation: Any) -> Path | None:
+    """Name the folder that runs on the same images and body share, if the images are cached.
+
+    Args:
+        features: Whose body gives the rows.
+        inputs: The images; a cache knows them by their content.
+        preparation: How they are prepared.
+    """
+    if not isinstance(inputs, CachedImages):
+        return None
+    about = [inputs.file.stem, repr(preparation), features.name, repr(features.options)]
+    digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
+    for name, tensor in sorted(features.state_dict().items()):
+        if not name.startswith("last."):
+            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+    return inputs.file.parent / f"features-{digest.hexdigest()}"
 
 
 def _pieces(folder: Path, count: int) -> list[Path]:

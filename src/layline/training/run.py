@@ -22,10 +22,11 @@ from layline.training import assembly
 from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config, Training
 from layline.training.display import Display
-from layline.training.frozen import extract
+from layline.training.frozen import extract, shared_folder
 from layline.training.health import worry
 from layline.training.loop import EVALUATION_FACTOR, Loop
 from layline.training.outcomes import Task, outcomes_of
+from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
 
 
@@ -42,11 +43,7 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     """
     accelerator = _accelerator(config, folder)
     shown = accelerator.is_main_process
-
-    def say(text: str) -> None:
-        if shown:
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
-
+    say = Reporter(console, shown)
     if accelerator.num_processes > 1:
         say(f"{accelerator.num_processes} processes")
     dataset = assembly.read_data(config, say, accelerator)
@@ -57,12 +54,11 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
         _open(folder, config, dataset, accelerator)
     accelerator.wait_for_everyone()
 
-    dataset = assembly.with_cache(config, dataset, model, accelerator)
+    dataset = assembly.with_cache(config, dataset, model, say, accelerator)
     tasks = assembly.tasks(config, dataset, model)
     trained, said = model, list[str]()
     if config.features.freeze:
-        say("Extracting the features of the frozen network")
-        tasks = _frozen_tasks(config, dataset, model, tasks, folder, accelerator)
+        tasks = _frozen_tasks(config, dataset, model, tasks, folder, say, accelerator)
         trained = OrdinalModel(model.spec, model.features.last, model.head)
 
     def finish_epoch(progress: Progress, is_best: bool) -> None:
@@ -143,20 +139,25 @@ def _frozen_tasks(
     model: OrdinalModel,
     tasks: dict[str, Task],
     folder: RunFolder,
+    say: Reporter,
     accelerator: Accelerator,
 ) -> dict[str, Task]:
     """Put the features of the frozen body in the place of the images."""
     model.features.requires_grad_(False)
     model.features.last.requires_grad_(True)
+    place = shared_folder(model.features, dataset.inputs, model.spec.inputs) or folder.frozen
     images = ImageBatches(dataset.inputs, model.spec.inputs)  # type: ignore[arg-type]
-    rows = extract(
-        model.features,
-        images,
-        folder.frozen,
-        accelerator,
-        batch_size=EVALUATION_FACTOR * config.training.batch_size,
-        workers=config.data.workers,
-    )
+    share = -(-len(images) // accelerator.num_processes)
+    with say.counted("Extracting frozen features", share) as count:
+        rows = extract(
+            model.features,
+            images,
+            place,
+            accelerator,
+            batch_size=EVALUATION_FACTOR * config.training.batch_size,
+            workers=config.data.workers,
+            progress=count,
+        )
     parts = dataset.partition.parts()
     return {
         name: replace(task, samples=RowBatches(rows[parts[name]])) for name, task in tasks.items()

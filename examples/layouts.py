@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from layline import OrdinalClassifier, metrics
+from layline.reports.layouts import draw_plane
 
 matplotlib.use("Agg")  # no window: the picture goes to a file
 import matplotlib.pyplot as plt
@@ -39,21 +40,12 @@ def main(path: str) -> None:
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
     (train_x, train_y), (test_x, test_y) = hidden_score(3000, rng), hidden_score(800, rng)
-    colours = plt.get_cmap("viridis")(np.linspace(0, 1, NUM_CLASSES))
     figure, axes = plt.subplots(1, 4, figsize=(14, 3.9), layout="constrained")
     for axis, (method, what) in zip(axes, METHODS.items(), strict=True):
         model = OrdinalClassifier(method, dim=2, epochs=30, random_state=0).fit(train_x, train_y)
         error = metrics.mean_absolute_error(test_y, model.predict(test_x))
-        axis.scatter(*model.transform(test_x).T, c=colours[test_y], s=9, linewidths=0)
-        axis.plot(*model.proxies_.T, color="0.3", linewidth=0.8, zorder=2)
-        axis.scatter(*model.proxies_.T, c=colours, s=170, edgecolors="black", zorder=3)
-        for rank, place in enumerate(model.proxies_):
-            ink = "white" if rank < NUM_CLASSES / 2 else "black"
-            axis.annotate(rank, place, ha="center", va="center", color=ink, fontsize=9, zorder=4)
+        draw_plane(axis, model.transform(test_x), test_y, model.proxies_, NUM_CLASSES)
         axis.set_title(f"{method}: {what}\nMAE {error:.2f}", fontsize=11)
-        axis.set_aspect("equal", adjustable="datalim")
-        axis.set_xticks([])
-        axis.set_yticks([])
     figure.savefig(path, dpi=110)
 
 

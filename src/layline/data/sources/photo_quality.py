@@ -1,8 +1,9 @@
 """Photo quality: crops of two photographs, degraded to six ordered levels; nothing to download.
 
 The photographs are those that scikit-learn ships. Each is cut into a grid of cells, and a cell is
-for training, for validation or for test: a crop lies in one cell, so no pixel is in two parts. A
-crop of strength s in (0, 1) is blurred, made noisy and compressed, in this order, as in a camera.
+for training, for validation or for test: a crop lies in one cell, so no pixel is in two parts. It
+is turned, mirrored, and its colours and light are changed, so that what a crop shows says little. A
+crop of strength s in (0, 1) is then blurred, made noisy and compressed, in this order, as in a camera.
 How s is shared among the three is drawn, their mean is s. The strength is uniform within the sixth
 of (0, 1) that belongs to the level, so neighbouring levels touch and do not overlap.
 """
@@ -21,6 +22,7 @@ _LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
 _ROWS, _COLUMNS = 4, 6  # cells of 106 × 106 pixels
 _GAP = 4  # pixels that stay unused around a cell
 _CELLS = {"train": 12, "validation": 4, "test": 8}  # of each photograph
+_CONTRAST, _BRIGHTNESS = (0.7, 1.1), (-30.0, 30.0)
 _EVENNESS = 30.0  # how alike the shares of blur, noise and compression are
 
 
@@ -129,4 +131,12 @@ def _make(photograph: Pixels, crop: Crop, size: int, rng: np.random.Generator) -
     strength = 1 - (crop.rank + rng.random()) / len(_LEVELS)
     blur, noise, compression = (3 * strength * rng.dirichlet([_EVENNESS] * 3)).tolist()
     cut = photograph[crop.top : crop.top + size, crop.left : crop.left + size]
-    return degrade(cut, blur, noise, compression, rng)
+    return degrade(_varied(cut, rng), blur, noise, compression, rng)
+
+
+def _varied(cut: Pixels, rng: np.random.Generator) -> Pixels:
+    """Turn and mirror a crop, mix its colours and change its light, as if it were another scene."""
+    turned = np.rot90(cut, rng.integers(4))[:, :: rng.choice([-1, 1])]
+    mixed = turned[:, :, rng.permutation(3)].astype(np.float64)
+    lit = (mixed - 128) * rng.uniform(*_CONTRAST) + 128 + rng.uniform(*_BRIGHTNESS)
+    return np.clip(np.rint(lit), 0, 255).astype(np.uint8)

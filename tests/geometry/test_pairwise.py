@@ -52,6 +52,21 @@ def test_cosines_agree_with_scipy(dim):
     torch.testing.assert_close(pairwise.cosines(x, y), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("length_x", "length_y"), [(1e-18, 1.0), (1e-18, 1e-18), (1e15, 1e15)])
+def test_cosines_and_their_gradients_depend_on_directions_only(length_x, length_y, gradients):
+    near = torch.randn(7, 64, requires_grad=True), torch.randn(5, 64, requires_grad=True)
+    far = [(near[0] * length_x).detach(), (near[1] * length_y).detach()]
+    far = [tensor.requires_grad_() for tensor in far]
+    torch.testing.assert_close(
+        pairwise.cosines(*far), pairwise.cosines(*near), rtol=1e-4, atol=1e-6
+    )
+    direction = torch.randn(7, 5)
+    expected = gradients((pairwise.cosines(*near) * direction).sum(), *near)
+    scaled = gradients((pairwise.cosines(*far) * direction).sum(), *far)
+    torch.testing.assert_close(scaled[0] * length_x, expected[0], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(scaled[1] * length_y, expected[1], rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("length", [1e-3, 1.0, 1e4])
 def test_a_vector_is_exactly_at_distance_zero_from_itself(length):
     x = torch.randn(6, 512) * length
@@ -81,3 +96,9 @@ def test_gradients_agree_with_finite_differences(function):
     x = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
     y = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(function, (x, y))
+
+
+def test_cosines_have_second_derivatives():
+    x = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(pairwise.cosines, (x, y))

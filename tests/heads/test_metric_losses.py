@@ -43,6 +43,29 @@ def test_the_loss_is_that_of_the_library(name, options):
     torch.testing.assert_close(head.loss(features, ranks), expected, rtol=1e-10, atol=0)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_gradient_is_that_of_the_library(name, gradients):
+    options = {} if name == "proxy-anchor" else {"centers_per_class": 3}
+    head = create(name, 5, 6, **options).double()
+    features, ranks = batch()
+    features.requires_grad_()
+    library = theirs(name, head, **options)
+    expected = gradients(library(features, ranks), features, *library.parameters())
+    ours = gradients(head.loss(features, ranks), features, *head.parameters())
+    for here, there in zip(ours, expected, strict=True):
+        torch.testing.assert_close(here, there, rtol=1e-8, atol=1e-12)
+
+
+def test_weights_are_those_of_one_call():
+    head = create("proxy-anchor", 5, 6).double()
+    features, ranks = batch()
+    before = head.loss(features, ranks).item()
+    head.loss(features, ranks, torch.rand(12))
+    with pytest.raises(RuntimeError):  # whatever happens in the call
+        head.metric.terms(features, ranks, margin=torch.ones(7))
+    assert head.loss(features, ranks).item() == before
+
+
 def cosines(features, proxies):
     features, proxies = features.detach().numpy(), proxies.detach().numpy()
     dots = features @ proxies.T

@@ -81,6 +81,27 @@ def test_the_loss_of_pom_is_the_earth_movers_distance_to_the_label():
     assert head.loss(features, ranks).item() == pytest.approx(expected, abs=1e-10)
 
 
+@given(data=st.data())
+def test_the_loss_of_pom_agrees_with_its_probabilities_for_any_input(data):
+    num_classes = data.draw(st.sampled_from([2, 3, 8, 101]))
+    scores = [data.draw(st.floats(-30, 30)) for _ in range(2)]
+    rank = data.draw(st.integers(0, num_classes - 1))
+    head = head_with("unimodal-pom", num_classes, *scores)
+    expected = (abs(np.arange(num_classes) - rank) * probs(head)).sum()
+    loss = head.loss(torch.ones(1, 1, dtype=torch.float64), torch.tensor([rank]))
+    assert loss.item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("spread", [-6.0, 0.0, 5.0])
+def test_gradients_of_pom_are_those_of_finite_differences(spread):
+    head = head_with("unimodal-pom", 9, 0.0, spread)
+    torch.nn.init.constant_(head.linear.weight, 0.7)
+    features = torch.linspace(-3, 3, 9, dtype=torch.float64)[:, None].requires_grad_()
+    ranks = torch.arange(9)
+    assert torch.autograd.gradcheck(lambda f: head.loss(f, ranks), features)
+    assert torch.autograd.gradgradcheck(lambda f: head.loss(f, ranks), features)
+
+
 @pytest.mark.parametrize("name", NAMES[:2])
 def test_the_others_take_the_log_likelihood(name):
     head = create(name, 6, 4).double()

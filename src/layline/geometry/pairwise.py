@@ -61,5 +61,9 @@ def unit(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
 
 
 def cosines(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
-    """Take the cosine of the angle between each pair; it is zero wherever a vector is zero."""
-    return unit(x) @ unit(y).T
+    """Take the cosine of the angle between each pair; it is zero wherever a vector is zero.
+
+    The products are divided, not the vectors: that is the smaller array as long as there are fewer
+    classes than dimensions, forth and back. Where no square overflows, no product does.
+    """
+    return x @ y.T / lengths(x) / lengths(y).T

@@ -49,10 +49,8 @@ class ProxyAnchor(OrdinalHead):
         self.margin = margin
         self.alpha = alpha
         sizes = {"num_classes": num_classes, "embedding_size": dim}
-        self.metric = MetricLoss("ProxyAnchorLoss", "proxy-anchor", **sizes, alpha=alpha)
-        # as a buffer another value can be given with a call
-        del self.metric.loss.margin
-        self.metric.loss.register_buffer("margin", torch.tensor(margin), persistent=False)
+        options = {"margin": margin, "alpha": alpha}
+        self.metric = MetricLoss("ProxyAnchorLoss", "proxy-anchor", **sizes, **options)
 
     def reset_parameters(self) -> None:
         """Draw the proxies as the paper does."""
@@ -78,15 +76,17 @@ class ProxyAnchor(OrdinalHead):
         weights: Float[Tensor, " n"] | None,
     ) -> Float[Tensor, ""]:
         if weights is None:
-            margin = features.new_full((), self.margin)  # a converted buffer would lose digits
-            terms = self.metric.terms(features, ranks, margin=margin)
-            weights = features.new_ones(len(features))
+            terms = self.metric.terms(features, ranks)
+            present = terms["pos_loss"]["divisor"]
         else:
             tiny = torch.finfo(weights.dtype).tiny
             margins = self.margin + weights.clamp(min=tiny).log()[:, None] / self.alpha
             terms = self.metric.terms(features, ranks, margin=margins)
-        mass = features.new_zeros(self.num_classes).index_add(0, ranks, weights)
-        return terms["pos_loss"].sum() / (mass > 0).sum() + terms["neg_loss"].mean()
+            mass = features.new_zeros(self.num_classes).index_add(0, ranks, weights)
+            present = (mass > 0).sum()
+        pull: Tensor = terms["pos_loss"]["losses"].sum() / present
+        push: Tensor = terms["neg_loss"]["losses"].mean()
+        return pull + push
 
     def extra_repr(self) -> str:
         """Show the options when the module is printed."""

@@ -75,4 +75,5 @@ class SoftTriple(OrdinalHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        return self.metric.terms(features, ranks)["loss"]
+        losses: Tensor = self.metric.terms(features, ranks)["loss"]["losses"]
+        return losses

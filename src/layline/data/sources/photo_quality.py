@@ -2,10 +2,10 @@
 
 The photographs are those that scikit-learn ships. Each is cut into a grid of cells, and a cell is
 for training, for validation or for test: a crop lies in one cell, so no pixel is in two parts. It
-is turned, mirrored, and its colours and light are changed, so that what a crop shows says little. A
-crop of strength s in (0, 1) is then blurred, made noisy and compressed, in this order, as in a camera.
-How s is shared among the three is drawn, their mean is s. The strength is uniform within the sixth
-of (0, 1) that belongs to the level, so neighbouring levels touch and do not overlap.
+is turned, mirrored, and its colours and light are changed, so that what a crop shows says little.
+Then a crop of strength s in (0, 1) is blurred, made noisy and compressed, in this order, as in a
+camera. How s is shared among the three is drawn, their mean is s. The strength is uniform within the
+sixth of (0, 1) that belongs to the level, so neighbouring levels touch and do not overlap.
 """
 
 from collections.abc import Iterator
@@ -136,7 +136,8 @@ def _make(photograph: Pixels, crop: Crop, size: int, rng: np.random.Generator) -
 
 def _varied(cut: Pixels, rng: np.random.Generator) -> Pixels:
     """Turn and mirror a crop, mix its colours and change its light, as if it were another scene."""
-    turned = np.rot90(cut, rng.integers(4))[:, :: rng.choice([-1, 1])]
+    turned = np.rot90(cut, int(rng.integers(4)))[:, :: int(rng.choice([-1, 1]))]
     mixed = turned[:, :, rng.permutation(3)].astype(np.float64)
     lit = (mixed - 128) * rng.uniform(*_CONTRAST) + 128 + rng.uniform(*_BRIGHTNESS)
-    return np.clip(np.rint(lit), 0, 255).astype(np.uint8)
+    pixels: Pixels = np.rint(lit).clip(0, 255).astype(np.uint8)
+    return pixels

@@ -4,7 +4,7 @@ The photographs are those that scikit-learn ships. Each is cut into a grid of ce
 for training, for validation or for test: a crop lies in one cell, so no pixel is in two parts. It
 is turned, mirrored, and its colours and light are changed, so that what a crop shows says little.
 Then a crop of strength s in (0, 1) is blurred, made noisy and compressed, in this order, as in a
-camera. How s is shared among the three is drawn, their mean is s. The strength is uniform within the
+camera. How s is shared among the three is drawn, their mean is s. It is uniform within the
 sixth of (0, 1) that belongs to the level, so neighbouring levels touch and do not overlap.
 """
 

@@ -131,6 +131,7 @@ def run(
             f"Stopped in epoch {stop.epoch} after {stop.step} steps; nothing is lost. Go on with\n"
             f"  layline train --resume {folder.path}",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )
         raise typer.Exit(INTERRUPTED) from None

@@ -58,7 +58,11 @@ def evaluate_run(
     decode = decode or config.training.decode
     check_known("decode", decode, DECODINGS)
     model = load(folder.path)
-    dataset = assembly.read_data(config, lambda text: console.print(text, soft_wrap=True))
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    dataset = assembly.read_data(config, say)
     if dataset.classes != model.classes:
         raise ValueError(
             f"the data must have the classes of the model, {', '.join(model.classes)}, got "

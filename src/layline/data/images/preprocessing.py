@@ -73,6 +73,7 @@ class ImagePreprocessing:
             augmentation: One of ``AUGMENTATIONS``.
             seed: The same seed gives the same result; global generators are not touched.
         """
+        check_known("augmentation", augmentation, AUGMENTATIONS)
         if augmentation == "none":
             return self.for_testing(pixels)
         v2 = _transforms()

@@ -19,7 +19,7 @@ _MOST_PIXELS = 8192  # at a side; a file that asks for more would only fill the 
 
 
 class _Description(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
     format: PositiveInt
     version: str
     features: str

@@ -206,6 +206,7 @@ def test_the_papers_network_has_the_mean_and_deviation_of_imagenet():
         ({"size": 0}, "size must be an integer, at least 1, got 0"),
         ({"size": 2.5}, "size must be an integer, at least 1, got 2.5"),
         ({"resize": 223}, "resize must be an integer, at least 224, got 223"),
+        ({"keep_ratio": "yes"}, "keep_ratio must be true or false, got 'yes'"),
         ({"interpolation": "cubic"}, "did you mean bicubic"),
     ],
 )

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from layline.arguments import check_integer
+from layline.arguments import check_boolean, check_integer
 from layline.data.base import Pixels
 from layline.registry import check_known
 from layline.torchvision_import import import_torchvision
@@ -46,6 +46,7 @@ class ImagePreprocessing:
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, "an image has pixels")
         check_integer("resize", self.resize, self.size, "the middle is cut out of it")
+        check_boolean("keep_ratio", self.keep_ratio)
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
 
     @property

@@ -5,9 +5,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from layline.cli import app
+from layline.features import create
 
 LEVELS = ("low", "mid", "high")
 
@@ -84,6 +86,19 @@ def run(photos, small, tmp_path_factory):
     found = call("train", "folder", "--root", photos, *classes, *small, "--out", out)
     assert found.code == 0, found.err
     return out
+
+
+@pytest.fixture(scope="session")
+def frozen_run(photos, tmp_path_factory):
+    """A run on the frozen features of a small network whose weights are in a file."""
+    folder = tmp_path_factory.mktemp("frozen")
+    save_file(create("mobilenetv3_small_050", 4).state_dict(), folder / "weights.safetensors")
+    network = ("--features", "mobilenetv3_small_050", "--set", "data.size=32", "--dim", 4)
+    weights = ("--weights", folder / "weights.safetensors", "--freeze")
+    common = ("--classes", ",".join(LEVELS), "--epochs", 2, "--workers", 0, "--out", folder / "run")
+    found = call("train", "folder", "--root", photos, *network, *weights, *common)
+    assert found.code == 0, found.err
+    return folder / "run"
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from PIL import Image
 
 import layline as package
 from layline.data.images import decoding
-from layline.features import create
 from layline.geometry.decoding import DECODINGS
 
 COLUMNS = ("p_low", "p_mid", "p_high")
@@ -24,23 +23,6 @@ def rows_of(text):
 
 def probabilities(rows):
     return np.array([[float(row[column]) for column in COLUMNS] for row in rows])
-
-
-@pytest.fixture(scope="module")
-def frozen_run(layline, photos, tmp_path_factory):
-    """A run on the frozen features of a small network whose weights are in a file."""
-    from safetensors.torch import save_file
-
-    folder = tmp_path_factory.mktemp("frozen")
-    save_file(create("mobilenetv3_small_050", 4).state_dict(), folder / "weights.safetensors")
-    arguments = ("--features", "mobilenetv3_small_050", "--set", "data.size=32", "--dim", 4)
-    weights = ("--weights", folder / "weights.safetensors", "--freeze")
-    common = ("--classes", "low,mid,high", "--epochs", 2, "--workers", 0)
-    found = layline(
-        "train", "folder", "--root", photos, *arguments, *weights, *common, "--out", folder / "run"
-    )
-    assert found.code == 0, found.err
-    return folder / "run"
 
 
 @pytest.mark.parametrize("kind", ["run", "frozen_run"])

@@ -98,7 +98,11 @@ def test_a_flag_stands_above_set_and_set_above_the_file_and_the_file_above_the_r
     assert settings["data"]["keep_ratio"]
 
 
-def test_the_configuration_of_a_run_makes_the_same_run_to_the_byte(layline, run, tmp_path):
+@pytest.mark.parametrize("kind", ["run", "frozen_run", "table_run"])
+def test_the_configuration_of_a_run_makes_the_same_run_to_the_byte(
+    layline, tmp_path, kind, request
+):
+    run = request.getfixturevalue(kind)
     found = layline("train", "--config", run / "config.toml", "--out", tmp_path / "again")
     assert found.code == 0, found.err
     for name in FILES - {"state", "environment.json"}:

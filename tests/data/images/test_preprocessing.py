@@ -60,6 +60,15 @@ def test_the_authors_code_resizes_the_shorter_side(v2, shape):
     assert torch.equal(found, PAPER.for_testing(pixels)) == (shape[0] == shape[1])
 
 
+@pytest.mark.parametrize("shape", [(2, 60000), (60000, 2)])
+def test_a_strip_does_not_grow_beyond_measure(shape):
+    pixels = np.zeros((*shape, 3), dtype=np.uint8)
+    pixels[shape[0] // 2 - 1 : shape[0] // 2 + 1, shape[1] // 2 - 1 : shape[1] // 2 + 1] = 255
+    image = ImagePreprocessing(224, 256, keep_ratio=True).for_testing(pixels)
+    assert image.shape == (3, 224, 224)
+    assert (image > 100).all()  # the two white pixels in the middle
+
+
 def test_the_middle_is_the_middle():
     pixels = np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)
     found = ImagePreprocessing(10, 16).for_testing(pixels)

@@ -25,6 +25,7 @@ AUGMENTATIONS = {
     "none": "as in testing",
 }
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+_MOST_RATIO = 16
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class ImagePreprocessing:
     def for_testing(self, pixels: Pixels) -> UInt8[Tensor, "3 size size"]:
         """Resize an image and take the middle of it."""
         functional = _transforms().functional
+        if self.keep_ratio:
+            pixels = _without_far_ends(pixels)
         image = functional.resize(
             _channels_first(pixels),
             [self.resize] if self.keep_ratio else [self.resize, self.resize],
@@ -100,6 +103,14 @@ def _transforms() -> Any:
     from torchvision.transforms import v2
 
     return v2
+
+
+def _without_far_ends(pixels: Pixels) -> Pixels:
+    """Cut off what the middle will not show anyway: resized, a thin strip would fill the memory."""
+    height, width = pixels.shape[:2]
+    most = _MOST_RATIO * min(height, width)
+    top, left = max(height - most, 0) // 2, max(width - most, 0) // 2
+    return pixels[top : top + most, left : left + most]
 
 
 def _channels_first(pixels: Pixels) -> Tensor:

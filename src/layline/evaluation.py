@@ -13,7 +13,7 @@ from torch import Tensor
 from layline import metrics
 from layline.files import whole_file, write_text
 from layline.geometry.decoding import DECODINGS
-from layline.predictions import FORMATS
+from layline.predictions import FORMATS, open_for_lines
 from layline.registry import find
 
 # What depends on how a distribution becomes a rank.
@@ -97,7 +97,7 @@ def write_predictions(
     """
     proba = normalised(log_probs)
     chosen = DECODINGS[decode](torch.from_numpy(proba)).tolist()
-    with whole_file(path) as part, part.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(path) as part, open_for_lines(part) as file:
         write = find("the ending of predictions", path.suffix, FORMATS)(
             file, classes, with_truth=True
         )

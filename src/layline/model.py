@@ -46,7 +46,12 @@ class ModelSpec:
     def build(self) -> "OrdinalModel":
         """Make the model, with weights as they are before training."""
         features = feature_registry.create(self.features, dim=self.dim, **self.features_options)
-        head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
+        try:
+            head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
+        except TypeError as error:
+            raise ValueError(
+                f"head.options must be those of {self.method}, got {self.head_options}: {error}"
+            ) from error
         return OrdinalModel(self, features, head)
 
 

@@ -1,60 +1,27 @@
 """The file of a model: one ``.safetensors``, read without running anything that is in it.
 
-The header has a description, plain JSON, from which the registries rebuild the model; the tensors
-are then filled in.
+The header has a description from which the model is rebuilt; the tensors are then filled in.
 """
 
-import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-import layline
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.tables.encoding import TableEncoding
+from layline import model_description
 from layline.files import whole_file
+from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
+from layline.registry import find
 
-FORMAT = 1
+Tensors = dict[str, torch.Tensor]
 _KEY = "layline"
 _PICKLES = (b"PK", b"\x80")  # PyTorch's own files, new and old
 
 
-class _Description(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    format: int
-    version: str
-    features: str
-    features_options: dict[str, Any]
-    method: str
-    head_options: dict[str, Any]
-    dim: PositiveInt
-    classes: list[str]
-    kind: Literal["images", "table"]
-    inputs: dict[str, Any]
-
-
 def save(model: OrdinalModel, path: Path) -> None:
     """Write a model; the file is whole or it is not there."""
-    spec = model.spec
-    table = isinstance(spec.inputs, TableEncoding)
-    description = _Description(
-        format=FORMAT,
-        version=layline.__version__,
-        features=spec.features,
-        features_options=spec.features_options,
-        method=spec.method,
-        head_options=spec.head_options,
-        dim=spec.dim,
-        classes=list(spec.classes),
-        kind="table" if table else "images",
-        inputs=spec.inputs.to_json() if table else asdict(spec.inputs),  # type: ignore[union-attr]
-    )
     # copies: safetensors refuses tensors that share memory or are not contiguous
     tensors = {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -62,7 +29,7 @@ def save(model: OrdinalModel, path: Path) -> None:
     }
     with whole_file(path) as part:
         try:
-            save_file(tensors, part, metadata={_KEY: description.model_dump_json()})
+            save_file(tensors, part, metadata={_KEY: model_description.describe(model.spec)})
         except SafetensorError as error:  # a full disk comes as this
             raise OSError(None, str(error)) from error
 
@@ -79,24 +46,19 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> OrdinalModel:
         path = path / "best.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"path must be a model file, got {path}: it is not there")
-    description, tensors = _read(path)
-    with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
-        model = _spec(description, path).build()
+    text, tensors = _read(path)
     try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        what = str(error).splitlines()[-1].strip()
-        raise ValueError(f"{path} must have the tensors that it describes: {what}") from None
+        model = _rebuilt(model_description.read(text), tensors)
+    except ImportError:  # a library that the method needs
+        raise
+    except Exception as error:  # whoever wrote the description may have written anything
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(f"{path} must describe its model: {why}") from error
     return model.to(device).eval()
 
 
-def _read(path: Path) -> tuple[_Description, dict[str, torch.Tensor]]:
-    """Read the description, and the tensors if this version understands it."""
-    with path.open("rb") as file:
-        if file.read(2).startswith(_PICKLES):
-            raise ValueError(
-                f"{path} must be a .safetensors file, got a pickle: reading one can run code"
-            )
+def _read(path: Path) -> tuple[str, Tensors]:
+    """Read the description and the tensors."""
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(_KEY)
@@ -105,43 +67,37 @@ def _read(path: Path) -> tuple[_Description, dict[str, torch.Tensor]]:
                     f"{path} must be a model of Layline, got another safetensors file: as weights "
                     "of a backbone it goes to --weights"
                 )
-            description = _description(text, path)
-            return description, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return text, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise ValueError(
-            f"{path} must be a whole .safetensors file, got a damaged one: {error}"
-        ) from None
+        what = "a pickle, which can run code" if _is_pickle(path) else f"a damaged one: {error}"
+        raise ValueError(f"{path} must be a whole .safetensors file, got {what}") from None
 
 
-def _description(text: str, path: Path) -> _Description:
-    try:
-        values = json.loads(text)
-        written = values["format"]
-        if not isinstance(written, int) or written > FORMAT:
-            raise ValueError(
-                f"{path} must have the format {FORMAT}, got {written}, of layline "
-                f"{values.get('version', '?')}: this is {layline.__version__}, upgrade it"
-            )
-        return _Description.model_validate(values)
-    except (json.JSONDecodeError, ValidationError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} must describe its model, got: {error}") from None
+def _is_pickle(path: Path) -> bool:
+    """Tell a pickle among files that cannot be read; a sound file may begin with the same bytes."""
+    with path.open("rb") as file:
+        return file.read(2).startswith(_PICKLES)
 
 
-def _spec(description: _Description, path: Path) -> ModelSpec:
-    try:
-        kind = TableEncoding.from_json if description.kind == "table" else _images
-        return ModelSpec(
-            features=description.features,
-            method=description.method,
-            dim=description.dim,
-            classes=tuple(description.classes),
-            inputs=kind(description.inputs),
-            features_options=description.features_options,
-            head_options=description.head_options,
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path} must describe its model, got: {error}") from None
+def _rebuilt(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
+    with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
+        if "meta" not in find("method", spec.method, HEADS).limits:
+            with torch.device("meta"):  # costs no memory, however absurd the numbers are
+                _check_tensors(spec.build().state_dict(), tensors)
+        model = spec.build()
+    model.load_state_dict(tensors)
+    return model
 
 
-def _images(values: dict[str, Any]) -> ImagePreprocessing:
-    return ImagePreprocessing(**values)
+def _check_tensors(expected: Tensors, found: Tensors) -> None:
+    for name in sorted({*expected, *found}):
+        wanted, got = _kind(expected.get(name)), _kind(found.get(name))
+        if wanted != got:
+            raise ValueError(f"the tensor {name} must be {wanted}, got {got}")
+
+
+def _kind(tensor: torch.Tensor | None) -> str:
+    if tensor is None:
+        return "absent"
+    numbers = "numbers" if tensor.is_floating_point() else str(tensor.dtype)
+    return f"{numbers} of shape {tuple(tensor.shape)}"

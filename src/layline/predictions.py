@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, TextIO
 
 
@@ -16,6 +17,11 @@ class Write(Protocol):
 
 
 _DIGITS = 8
+
+
+def open_for_lines(path: Path) -> TextIO:
+    """Open a file for lines; the name of a sample may be a path that is not UTF-8."""
+    return path.open("w", newline="", encoding="utf-8", errors="surrogateescape")
 
 
 def csv_lines(file: TextIO, classes: Sequence[str], with_truth: bool = False) -> Write:

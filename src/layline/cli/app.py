@@ -16,8 +16,8 @@ app = typer.Typer(
 app.command(epilog=train.EXAMPLES)(train.train)
 app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
-app.command()(methods.methods)
-app.command()(demo.demo)
+app.command(epilog=methods.EXAMPLES)(methods.methods)
+app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.add_typer(data.app, name="data")
 
 

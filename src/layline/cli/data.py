@@ -19,13 +19,28 @@ from layline.registry import check_known
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
 
+LIST_EXAMPLES = """
+Examples:
+
+  layline data list
+
+  layline data list --json
+"""
+CHECK_EXAMPLES = """
+Examples:
+
+  layline data check historical-color --root DIR
+
+  layline data check image-aesthetics --root DIR --set category=urban
+"""
+
 app = typer.Typer(help="The sources of data.", no_args_is_help=True)
 
 _SHOWN = ("summary", "origin", "features", "partitions", "needs_root")
 _Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]
 
 
-@app.command("list")
+@app.command("list", epilog=LIST_EXAMPLES)
 def list_sources(as_json: _Json = False) -> None:
     """List the sources, each with what it is and where its data come from."""
     if as_json:
@@ -42,7 +57,7 @@ def list_sources(as_json: _Json = False) -> None:
         typer.echo(f"{'':{width}}{spec.origin or 'your own data'}")
 
 
-@app.command()
+@app.command(epilog=CHECK_EXAMPLES)
 def check(
     name: Annotated[str, typer.Argument(help="A source, see layline data list.")],
     root: Annotated[Path | None, typer.Option(help="The folder or file with the data.")] = None,
@@ -53,12 +68,7 @@ def check(
     ] = None,
     as_json: _Json = False,
 ) -> None:
-    """Read the data, decode every image, and say whether training can run on them.
-
-    layline data check historical-color --root DIR
-
-    layline data check image-aesthetics --root DIR --set category=urban
-    """
+    """Read the data, decode every image, and say whether training can run on them."""
     try:
         check_known("source", name, data.names())
         from layline.training.settings import parse_settings

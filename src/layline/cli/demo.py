@@ -21,6 +21,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "soft-binomial": {},
     "classification": {},
 }
+EXAMPLES = """
+Examples:
+
+  layline demo
+
+  layline demo --out pictures --epochs 4
+"""
 _SHOWN = {"accuracy": "accuracy", "mae": "MAE", "within_one": "within one", "qwk": "QWK"}
 
 

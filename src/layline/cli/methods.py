@@ -8,6 +8,14 @@ import typer
 
 from layline.heads import HEADS, HeadSpec
 
+EXAMPLES = """
+Examples:
+
+  layline methods
+
+  layline methods --json
+"""
+
 
 def methods(
     as_json: Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")] = False,

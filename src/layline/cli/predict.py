@@ -10,7 +10,7 @@ import typer
 
 from layline.cli.errors import explained
 from layline.cli.options import Decode
-from layline.predictions import FORMATS, Write
+from layline.predictions import FORMATS, Write, open_for_lines
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -98,5 +98,5 @@ def _lines(out: Path | None, classes: Sequence[str]) -> Iterator[Write]:
     if out is None:
         yield FORMATS[".csv"](sys.stdout, classes)
         return
-    with whole_file(out) as part, part.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(out) as part, open_for_lines(part) as file:
         yield FORMATS[out.suffix](file, classes)

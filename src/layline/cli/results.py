@@ -38,6 +38,7 @@ def show(numbers: dict[str, Any], console: Console, folder: Path | None = None) 
         console.print(
             f"Best epoch {numbers['epoch']}. Model, history and predictions are in {folder}",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )
 

@@ -112,11 +112,14 @@ def run(
     console = Console(stderr=True)
     tree = combine(read_toml(config) if config else {}, parse_settings(set_), given)
     if resume is not None:
+        if out is not None:
+            raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
         folder = RunFolder(resume)
         wanted = _changed(folder.read_config().model_dump(mode="json", exclude_none=True), tree)
         wanted_config = configuration(wanted)
     else:
-        if "source" not in tree.get("data", {}):
+        data = tree.get("data", {})
+        if isinstance(data, dict) and "source" not in data:
             raise ValueError("SOURCE must be given: see layline data list, or --resume RUN")
         wanted_config = resolved(configuration(tree))
         if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -131,6 +134,7 @@ def run(
             f"Stopped in epoch {stop.epoch} after {stop.step} steps; nothing is lost. Go on with\n"
             f"  layline train --resume {folder.path}",
             highlight=False,
+            markup=False,
             soft_wrap=True,
         )
         raise typer.Exit(INTERRUPTED) from None

@@ -12,8 +12,8 @@ from layline.data.natural import is_number, natural_key, natural_order
 
 def parse_names(argument: str, names: str | Sequence[Any]) -> tuple[str, ...]:
     """Read a list of different names, given as such or as ``"a,b,c"``."""
-    given = names.split(",") if isinstance(names, str) else list(names)
-    parsed = tuple(str(name).strip() for name in given)
+    given = names.split(",") if isinstance(names, str) else names
+    parsed = tuple(str(name).strip() for name in given) if isinstance(given, Sequence) else ("",)
     if "" in parsed or len(set(parsed)) < len(parsed):
         raise ValueError(f"{argument} must be different names, got {names!r}: write a,b,c")
     return parsed

@@ -42,12 +42,7 @@ class GivenImages:
         from layline.data.images.files import decode  # which needs Pillow
 
         item = self.items[index]
-        if isinstance(item, Path):
-            try:
-                return decode(item, at_least)
-            except (OSError, ValueError) as error:
-                raise ValueError(f"{item} must be an image, got: {error}") from error
-        return item
+        return decode(item, at_least) if isinstance(item, Path) else item
 
 
 def as_images(samples: Any) -> GivenImages:
@@ -77,13 +72,25 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
         names, columns = [f"row {row}" for row in sheet.rows], sheet.columns
     elif hasattr(samples, "keys"):
         columns = samples
-        names = [f"row {row}" for row in range(len(samples[next(iter(samples))]))]
+        names = [f"row {row}" for row in range(_length(samples))]
     else:
         raise ValueError(
             "samples must be a data frame or the path of a CSV file, got "
             f"{type(samples).__name__}: the model was trained on a table"
         )
     return Rows(encoding.apply(columns, names), names, encoding)
+
+
+def _length(columns: Any) -> int:
+    """Count the rows of a data frame or a dict of columns."""
+    lengths = []
+    for name in columns:
+        if isinstance(columns[name], str) or not hasattr(columns[name], "__len__"):
+            raise ValueError(f"a column must be a list, got {columns[name]!r} as {name!r}")
+        lengths.append(len(columns[name]))
+    if len(set(lengths)) > 1:
+        raise ValueError(f"columns must be of one length, got {' and '.join(map(str, lengths))}")
+    return lengths[0] if lengths else 0
 
 
 def _each(samples: Any) -> Sequence[Any]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.tables.encoding import TableEncoding
+from layline.features.weights import NAMES, check_weights
 from layline.model import ModelSpec, OrdinalModel
 from layline.registry import find
 from layline.training.config import Config
@@ -30,6 +32,9 @@ def resolved(config: Config) -> Config:
     name = config.features.name or source.features
     spec = features.find(name)
     weights = config.features.weights or spec.weights
+    check_weights(weights, name)
+    if weights not in NAMES:
+        weights = str(Path(weights).expanduser().resolve())
     if config.features.freeze and weights == "none":
         raise ValueError(
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
@@ -91,7 +96,9 @@ def _without_bad_files(
 def fingerprint(dataset: Dataset) -> str:
     """Tell data sets apart: the names of the samples, their ranks and parts."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update("\n".join([*dataset.classes, "", *dataset.inputs.names]).encode())
+    digest.update(
+        "\n".join([*dataset.classes, "", *dataset.inputs.names]).encode(errors="surrogateescape")
+    )
     for array in (dataset.ranks, *dataset.partition.parts().values()):
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
     return digest.hexdigest()

@@ -19,6 +19,7 @@ from layline.evaluation import measure, write_json, write_predictions
 from layline.features.weights import load_weights
 from layline.model import OrdinalModel
 from layline.training import assembly
+from layline.training.batches import EpochBatches
 from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config, Training
 from layline.training.display import Display
@@ -50,12 +51,14 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     model = assembly.build(config, dataset)
     for note in load_weights(model.features, str(config.features.weights)):
         say(note)
+    dataset = assembly.with_cache(config, dataset, model, say, accelerator)
+    tasks = assembly.tasks(config, dataset, model)
+    # refuses sizes that cannot be, while there is no folder yet that would be in the way
+    EpochBatches(len(tasks["train"].ranks), config.training, 0, accelerator.num_processes)
     if shown:
         _open(folder, config, dataset, accelerator)
     accelerator.wait_for_everyone()
 
-    dataset = assembly.with_cache(config, dataset, model, say, accelerator)
-    tasks = assembly.tasks(config, dataset, model)
     trained, said = model, list[str]()
     if config.features.freeze:
         tasks = _frozen_tasks(config, dataset, model, tasks, folder, say, accelerator)

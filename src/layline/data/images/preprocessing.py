@@ -13,7 +13,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from layline.arguments import check_integer
+from layline.arguments import check_boolean, check_integer
 from layline.data.base import Pixels
 from layline.registry import check_known
 from layline.torchvision_import import import_torchvision
@@ -25,6 +25,7 @@ AUGMENTATIONS = {
     "none": "as in testing",
 }
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+_MOST_RATIO = 16
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class ImagePreprocessing:
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, "an image has pixels")
         check_integer("resize", self.resize, self.size, "the middle is cut out of it")
+        check_boolean("keep_ratio", self.keep_ratio)
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
 
     @property
@@ -56,6 +58,8 @@ class ImagePreprocessing:
     def for_testing(self, pixels: Pixels) -> UInt8[Tensor, "3 size size"]:
         """Resize an image and take the middle of it."""
         functional = _transforms().functional
+        if self.keep_ratio:
+            pixels = _without_far_ends(pixels)
         image = functional.resize(
             _channels_first(pixels),
             [self.resize] if self.keep_ratio else [self.resize, self.resize],
@@ -73,6 +77,7 @@ class ImagePreprocessing:
             augmentation: One of ``AUGMENTATIONS``.
             seed: The same seed gives the same result; global generators are not touched.
         """
+        check_known("augmentation", augmentation, AUGMENTATIONS)
         if augmentation == "none":
             return self.for_testing(pixels)
         v2 = _transforms()
@@ -98,6 +103,14 @@ def _transforms() -> Any:
     from torchvision.transforms import v2
 
     return v2
+
+
+def _without_far_ends(pixels: Pixels) -> Pixels:
+    """Cut off what the middle will not show anyway: resized, a thin strip would fill the memory."""
+    height, width = pixels.shape[:2]
+    most = _MOST_RATIO * min(height, width)
+    top, left = max(height - most, 0) // 2, max(width - most, 0) // 2
+    return pixels[top : top + most, left : left + most]
 
 
 def _channels_first(pixels: Pixels) -> Tensor:

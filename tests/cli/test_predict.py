@@ -1,0 +1,185 @@
+"""``layline predict``: a model on new samples, as a stream."""
+
+import csv
+import io
+import json
+import shutil
+import weakref
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import layline as package
+from layline.data.images import decoding
+from layline.geometry.decoding import DECODINGS
+
+COLUMNS = ("p_low", "p_mid", "p_high")
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def probabilities(rows):
+    return np.array([[float(row[column]) for column in COLUMNS] for row in rows])
+
+
+@pytest.mark.parametrize("kind", ["run", "frozen_run"])
+def test_every_way_gives_the_same_probabilities(layline, photos, tmp_path, kind, request):
+    """The run's own list, evaluate, predict in both formats and on stdout, and layline.load."""
+    run = request.getfixturevalue(kind)
+    own = rows_of((run / "predictions.csv").read_text())
+    paths = [photos / row["path"] for row in own]
+    expected = package.load(run).predict_proba(paths)
+    np.testing.assert_allclose(probabilities(own), expected, atol=1e-6)
+    layline("evaluate", run, "--predictions", tmp_path / "e.csv")
+    again = rows_of((tmp_path / "e.csv").read_text())
+    np.testing.assert_allclose(probabilities(again), expected, atol=1e-6)
+    shown = layline("predict", run, *paths)
+    assert shown.code == 0
+    rows = rows_of(shown.out)
+    assert [row["path"] for row in rows] == [str(path) for path in paths]
+    assert [row["predicted"] for row in rows] == [row["predicted"] for row in own]
+    np.testing.assert_allclose(probabilities(rows), expected, atol=1e-6)
+    model = run / "best.safetensors"
+    for ending in ("csv", "jsonl"):
+        found = layline("predict", model, *paths, "--out", tmp_path / f"p.{ending}")
+        assert (found.code, found.out) == (0, "")
+    assert (tmp_path / "p.csv").read_text() == shown.out
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    shares = [[line["probabilities"][name] for name in ("low", "mid", "high")] for line in lines]
+    np.testing.assert_allclose(shares, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("decode", DECODINGS)
+def test_the_decoding_can_be_chosen(layline, run, photos, decode):
+    rows = rows_of(layline("predict", run, photos / "mid", "--decode", decode).out)
+    expected = package.load(run).predict(photos / "mid", decode)
+    assert [row["predicted"] for row in rows] == expected.tolist()
+
+
+def test_a_folder_is_its_images_in_natural_order(layline, run, photos):
+    rows = rows_of(layline("predict", run, photos / "low").out)
+    assert [row["path"] for row in rows] == [str(photos / "low" / f"{i}.png") for i in range(12)]
+
+
+@pytest.mark.parametrize("more", [("--batch-size", 1), ("--batch-size", 5), ("--workers", 2)])
+def test_batches_and_workers_change_nothing(layline, run, photos, more):
+    usual, other = layline("predict", run, photos), layline("predict", run, photos, *more)
+    np.testing.assert_allclose(
+        probabilities(rows_of(usual.out)), probabilities(rows_of(other.out)), atol=1e-6
+    )
+
+
+def test_rows_of_a_table_are_predicted(layline, table, table_run, tmp_path):
+    found = layline("predict", table_run, table)
+    assert found.code == 0
+    rows = rows_of(found.out)
+    assert [row["path"] for row in rows[:2]] == ["row 2", "row 3"]  # as a spreadsheet counts
+    named = package.load(table_run).predict(table)
+    assert [row["predicted"] for row in rows] == named.tolist()
+
+
+@pytest.fixture
+def mixed(photos, tmp_path):
+    """Three good images, and three that cannot be read between them."""
+    for i, name in enumerate(("a.png", "c.png", "e.png")):
+        shutil.copy(photos / "low" / f"{i}.png", tmp_path / name)
+    (tmp_path / "b.png").write_bytes(b"")
+    (tmp_path / "d.png").write_bytes(b"no image")
+    whole = (tmp_path / "e.png").read_bytes()
+    (tmp_path / "f.png").write_bytes(whole[: len(whole) // 2])
+    return tmp_path
+
+
+@pytest.mark.parametrize("more", [(), ("--batch-size", 1), ("--batch-size", 2, "--workers", 1)])
+@pytest.mark.parametrize(("skip", "code"), [((), 1), (("--skip-bad",), 0)])
+def test_files_that_cannot_be_read_are_listed_and_the_others_predicted(
+    layline, run, mixed, more, skip, code
+):
+    found = layline("predict", run, mixed, "--out", mixed / "p.csv", *skip, *more)
+    rows = rows_of((mixed / "p.csv").read_text())
+    assert [row["path"] for row in rows] == [str(mixed / f"{name}.png") for name in "ace"]
+    good = [mixed / f"{name}.png" for name in "ace"]
+    expected = package.load(run).predict_proba(good)
+    np.testing.assert_allclose(probabilities(rows), expected, atol=1e-6)
+    assert found.code == code
+    assert found.err.splitlines() == [
+        "layline: 3 images cannot be read:",
+        f"  {mixed / 'b.png'}: empty file",
+        f"  {mixed / 'd.png'}: not an image",
+        found.err.splitlines()[3],
+        "Mend or remove them, or leave them out with --skip-bad",
+    ]
+    assert "f.png: truncated or damaged" in found.err.splitlines()[3]
+
+
+def test_if_nothing_can_be_read_there_is_a_header_only(layline, run, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"")
+    found = layline("predict", run, tmp_path / "a.png")
+    assert (found.code, found.out) == (1, "path,predicted,p_low,p_mid,p_high\n")
+
+
+def test_more_images_take_no_more_memory(layline, run, photos, monkeypatch):
+    """Of the decoded images only a few are alive at any time."""
+    alive, most, count = set(), [0], [0]
+    decode = decoding.decode
+
+    def watched(*arguments):
+        pixels = decode(*arguments)
+        number = count[0] = count[0] + 1
+        alive.add(number)
+        weakref.finalize(pixels, alive.discard, number)
+        most[0] = max(most[0], len(alive))
+        return pixels
+
+    monkeypatch.setattr("layline.data.images.files.decode", watched)
+    paths = [
+        photos / name / f"{i}.png" for _ in range(5) for name in ("low", "mid") for i in range(12)
+    ]
+    found = layline("predict", run, *paths, "--batch-size", 4, "--workers", 0)
+    assert found.out.count("\n") == 1 + 120
+    assert count[0] == 120
+    assert most[0] <= 4
+
+
+def test_a_failure_leaves_the_old_predictions(layline, refused, run, photos, tmp_path, monkeypatch):
+    (tmp_path / "p.csv").write_text("old")
+
+    def fail(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("layline.model.OrdinalModel.stream", fail)
+    assert "No space left on device" in refused(
+        "predict", run, photos / "low", "--out", tmp_path / "p.csv"
+    )
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"p.csv": "old"}
+
+
+def test_a_mistake_is_one_sentence(refused, run, table_run, photos, tmp_path):
+    image = photos / "low" / "0.png"
+    for name in ("p.txt", "p", "p.CSV"):
+        found = refused("predict", run, image, "--out", tmp_path / name)
+        assert f"out must end in .csv or .jsonl, got {tmp_path / name}" in found
+    assert "samples must exist, got none.png" in refused("predict", run, "none.png")
+    assert "a folder without any" in refused("predict", run, tmp_path)
+    assert "did you mean mode?" in refused("predict", run, image, "--decode", "mod")
+    assert "got none: it is not there" in refused("predict", "none", image)
+    assert "must be a whole .safetensors file" in refused("predict", image, image)
+    assert "name the file" in refused("predict", table_run, tmp_path)
+    assert "trained on a table" in refused("predict", table_run, image, image)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_image_of_any_kind_is_prepared_as_in_training(layline, run, photos, tmp_path):
+    """Grey, turned by its EXIF, with alpha: the same pixels give the same answer."""
+    upright = Image.open(photos / "low" / "0.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    upright.convert("RGBA").save(tmp_path / "alpha.png")
+    upright.save(tmp_path / "tiff.tiff")
+    found = rows_of(layline("predict", run, photos / "low" / "0.png", tmp_path).out)
+    assert len(found) == 4
+    np.testing.assert_allclose(probabilities(found), probabilities(found[:1] * 4), atol=1e-6)

@@ -1,0 +1,229 @@
+"""How images become squares, against torchvision used directly and against plain arithmetic."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layline import features
+from layline.data.images.preprocessing import AUGMENTATIONS, INTERPOLATIONS, ImagePreprocessing
+from layline.features.timm_models import own_input
+from layline.torchvision_import import import_torchvision
+
+PAPER = ImagePreprocessing(224, 256)
+IMAGENET = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]
+
+
+def photograph(height=90, width=130, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def tensor(pixels):
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def columns(height, width):
+    """An image whose red says the column, and whose green says the row, in parts of 250."""
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[..., 0] = np.linspace(0, 250, width)
+    pixels[..., 1] = np.linspace(0, 250, height)[:, None]
+    return pixels
+
+
+@pytest.fixture(scope="module")
+def v2():
+    import_torchvision()
+    from torchvision.transforms import v2
+
+    return v2
+
+
+@pytest.mark.parametrize("shape", [(90, 130), (300, 200), (256, 256), (1, 500), (700, 3)])
+def test_a_test_image_is_resized_to_256_whatever_its_shape_and_the_middle_taken(v2, shape):
+    pixels = photograph(*shape)
+    expected = v2.functional.center_crop(
+        v2.functional.resize(tensor(pixels), [256, 256], antialias=True), [224, 224]
+    )
+    assert torch.equal(PAPER.for_testing(pixels), expected)
+    assert expected.shape == (3, 224, 224)
+
+
+@pytest.mark.parametrize("shape", [(90, 130), (300, 200), (256, 256)])
+def test_the_authors_code_resizes_the_shorter_side(v2, shape):
+    pixels = photograph(*shape)
+    expected = v2.functional.center_crop(
+        v2.functional.resize(tensor(pixels), [256], antialias=True), [224, 224]
+    )
+    found = ImagePreprocessing(224, 256, keep_ratio=True).for_testing(pixels)
+    assert torch.equal(found, expected)
+    assert torch.equal(found, PAPER.for_testing(pixels)) == (shape[0] == shape[1])
+
+
+@pytest.mark.parametrize("shape", [(2, 60000), (60000, 2)])
+def test_a_strip_does_not_grow_beyond_measure(shape):
+    pixels = np.zeros((*shape, 3), dtype=np.uint8)
+    pixels[shape[0] // 2 - 1 : shape[0] // 2 + 1, shape[1] // 2 - 1 : shape[1] // 2 + 1] = 255
+    image = ImagePreprocessing(224, 256, keep_ratio=True).for_testing(pixels)
+    assert image.shape == (3, 224, 224)
+    assert (image > 100).all()  # the two white pixels in the middle
+
+
+def test_the_middle_is_the_middle():
+    pixels = np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)
+    found = ImagePreprocessing(10, 16).for_testing(pixels)
+    assert torch.equal(found, tensor(pixels[3:13, 3:13]))
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+def test_every_interpolation_gives_bytes_of_the_size_asked_for(interpolation):
+    image = ImagePreprocessing(40, 48, interpolation=interpolation).for_testing(photograph())
+    assert (image.dtype, image.shape) == (torch.uint8, (3, 40, 40))
+
+
+def test_the_interpolations_differ():
+    found = [ImagePreprocessing(40, 48, interpolation=i) for i in INTERPOLATIONS]
+    images = [each.for_testing(photograph()) for each in found]
+    assert not torch.equal(images[0], images[1])
+    assert not torch.equal(images[1], images[2])
+
+
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+@given(seed=st.integers(0, 2**63 - 1), height=st.integers(1, 60), width=st.integers(1, 60))
+def test_the_same_seed_gives_the_same_image_and_leaves_the_global_generator_alone(
+    augmentation, seed, height, width
+):
+    preprocessing, pixels = ImagePreprocessing(24, 28), photograph(height, width)
+    before = torch.get_rng_state()
+    first = preprocessing.for_training(pixels, augmentation, seed)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(3)
+    assert torch.equal(preprocessing.for_training(pixels, augmentation, seed), first)
+    assert (first.dtype, first.shape) == (torch.uint8, (3, 24, 24))
+
+
+@pytest.mark.parametrize("augmentation", set(AUGMENTATIONS) - {"none"})
+def test_other_seeds_give_other_images(augmentation):
+    preprocessing = ImagePreprocessing(24, 28)
+    images = {
+        preprocessing.for_training(photograph(), augmentation, seed).numpy().tobytes()
+        for seed in range(20)
+    }
+    assert len(images) == 2 if augmentation == "flip" else len(images) > 15
+
+
+def test_a_training_image_is_torchvisions_random_resized_crop_and_flip(v2):
+    pixels = photograph()
+    how = v2.Compose(
+        [
+            v2.RandomResizedCrop(224, scale=(0.08, 1), ratio=(3 / 4, 4 / 3), antialias=True),
+            v2.RandomHorizontalFlip(0.5),
+        ]
+    )
+    for seed in range(10):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            expected = how(tensor(pixels))
+        assert torch.equal(PAPER.for_training(pixels, "crop", seed), expected)
+
+
+def test_a_crop_has_8_to_100_percent_of_the_area_a_ratio_of_3_4_to_4_3_and_half_are_flipped():
+    """The part that was taken is read off the colours, which say where a pixel was."""
+    preprocessing, pixels = ImagePreprocessing(64, 64), columns(400, 400)
+    areas, ratios, flips = [], [], []
+    for seed in range(400):
+        image = preprocessing.for_training(pixels, "crop", seed).float()
+        across, down = image[0].mean(dim=0), image[1].mean(dim=1)
+        # what lies between the middles of the outer pixels, and half a pixel on either side
+        wide = (across[-1] - across[0]).abs().item() / 250 * 64 / 63
+        high = (down[-1] - down[0]).item() / 250 * 64 / 63
+        areas.append(wide * high)
+        ratios.append(wide / high)
+        flips.append((across[-1] < across[0]).item())
+    assert 0.07 < min(areas) < 0.12
+    assert 0.9 < max(areas) <= 1.02
+    assert 0.45 < np.mean(areas) < 0.58  # uniform: 0.54, a little less as some do not fit
+    assert 0.74 < min(ratios) < 0.8
+    assert 1.25 < max(ratios) < 1.36
+    assert 0.43 < np.mean(flips) < 0.57
+
+
+def test_a_shift_moves_by_up_to_an_eighth_and_mirrors_the_edge():
+    preprocessing, pixels = ImagePreprocessing(32, 32), columns(32, 32)
+    padded = np.pad(pixels, ((4, 4), (4, 4), (0, 0)), mode="reflect")
+    places = {
+        window.tobytes(): (y, x, flip)
+        for y in range(9)
+        for x in range(9)
+        for flip in (False, True)
+        for window in [padded[y : y + 32, x : x + 32][:, :: -1 if flip else 1]]
+    }
+    seen = {
+        places[
+            preprocessing.for_training(pixels, "shift", seed)
+            .permute(1, 2, 0)
+            .contiguous()
+            .numpy()
+            .tobytes()
+        ]
+        for seed in range(600)
+    }
+    assert {y for y, _, _ in seen} == {x for _, x, _ in seen} == set(range(9))
+    assert {flip for _, _, flip in seen} == {True, False}
+
+
+def test_without_augmentation_training_images_are_test_images():
+    pixels = photograph()
+    assert torch.equal(PAPER.for_training(pixels, "none", 3), PAPER.for_testing(pixels))
+
+
+@pytest.mark.parametrize("keep_ratio", [True, False])
+def test_a_decoded_image_must_be_twice_as_large_as_it_is_resized_to(keep_ratio):
+    assert ImagePreprocessing(224, 256, keep_ratio).at_least == 512
+
+
+@pytest.mark.parametrize(
+    ("name", "statistics"),
+    [
+        ("resnet18", IMAGENET),
+        ("tf_efficientnet_lite0", [[0.5] * 3, [0.5] * 3]),
+        ("convnet", [[0.5] * 3, [0.5] * 3]),
+    ],
+)
+def test_the_backbones_own_mean_and_deviation_are_applied_inside_the_network(name, statistics):
+    network = features.create(name, dim=2)
+    first = next(m for m in network.modules() if isinstance(m, torch.nn.Conv2d))
+    seen = []
+    first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    pixels = np.full((40, 50, 3), (200, 100, 0), dtype=np.uint8)
+    image = ImagePreprocessing(64, 72).for_testing(pixels)
+    with torch.no_grad():
+        network.eval()(image[None])
+    mean, deviation = torch.tensor(statistics)
+    expected = (torch.tensor([200, 100, 0]) / 255 - mean) / deviation
+    middle = seen[0][0, :, 10:-10, 10:-10].flatten(1)  # some networks pad first
+    torch.testing.assert_close(middle, expected[:, None].expand_as(middle), rtol=0, atol=1e-5)
+
+
+def test_the_papers_network_has_the_mean_and_deviation_of_imagenet():
+    assert [list(own_input("vgg16").mean), list(own_input("vgg16").std)] == IMAGENET
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 0}, "size must be an integer, at least 1, got 0"),
+        ({"size": 2.5}, "size must be an integer, at least 1, got 2.5"),
+        ({"resize": 223}, "resize must be an integer, at least 224, got 223"),
+        ({"keep_ratio": "yes"}, "keep_ratio must be true or false, got 'yes'"),
+        ({"interpolation": "cubic"}, "did you mean bicubic"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ImagePreprocessing(**{"size": 224, "resize": 256} | arguments)
+
+
+def test_an_unknown_augmentation_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match=r"augmentation must be a known name, got 'crops'.*crop"):
+        PAPER.for_training(photograph(), "crops", 0)

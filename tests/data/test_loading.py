@@ -1,0 +1,128 @@
+"""From inputs to batches: the same whatever the number of workers and processes."""
+
+import signal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from layline.data.images.files import ImageArrays, ImageFiles
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import ImageBatches, RowBatches, in_order, loader, mixed_seed
+
+SQUARES = ImagePreprocessing(8, 10)
+PIXELS = np.random.default_rng(0).integers(0, 256, (7, 9, 12, 3), dtype=np.uint8)
+
+
+def fetched(samples, batches, workers=0):
+    return [(x.clone(), index.clone()) for x, index in loader(samples, batches, workers)]
+
+
+@pytest.fixture
+def files(tmp_path):
+    for i, image in enumerate(PIXELS):
+        Image.fromarray(image).save(tmp_path / f"{i}.png")
+    return ImageFiles(tmp_path, [f"{i}.png" for i in range(len(PIXELS))])
+
+
+def test_a_batch_is_its_images_prepared_for_testing():
+    x, index = ImageBatches(ImageArrays(PIXELS), SQUARES).__getitems__([(3, 0), (1, 5)])
+    assert index.tolist() == [3, 1]
+    for image, place in zip(x, (3, 1), strict=True):
+        assert torch.equal(image, SQUARES.for_testing(PIXELS[place]))
+
+
+def test_an_augmented_image_follows_from_the_seed_the_epoch_and_the_sample_alone():
+    one = ImageBatches(ImageArrays(PIXELS), SQUARES, "crop", seed=4)
+    x, _ = one.__getitems__([(2, 1), (3, 1), (2, 2), (2, 1)])
+    assert torch.equal(x[0], x[3])
+    assert not torch.equal(x[0], x[2])
+    alone, _ = one.__getitems__([(2, 1)])
+    assert torch.equal(alone[0], x[0])
+    other, _ = ImageBatches(ImageArrays(PIXELS), SQUARES, "crop", seed=5).__getitems__([(2, 1)])
+    assert not torch.equal(other[0], x[0])
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop"])
+def test_the_batches_are_the_same_with_workers_and_without(files, augmentation):
+    samples = ImageBatches(files, SQUARES, augmentation, seed=1)
+    batches = [[(0, 1), (4, 1)], [(6, 1)], [(1, 1), (2, 1), (3, 1)]]
+    alone, helped = fetched(samples, batches, 0), fetched(samples, batches, 2)
+    assert len(alone) == len(helped) == 3
+    for (x, index), (y, place) in zip(alone, helped, strict=True):
+        assert torch.equal(x, y)
+        assert torch.equal(index, place)
+
+
+def test_fetching_takes_no_number_from_the_global_generator(files):
+    before = torch.get_rng_state()
+    fetched(ImageBatches(files, SQUARES, "crop"), in_order(7, 3), workers=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_workers_are_for_what_has_to_be_decoded_or_is_large(files):
+    assert ImageBatches(files, SQUARES).workers_help
+    assert not ImageBatches(ImageArrays(PIXELS), SQUARES).workers_help
+    assert ImageBatches(ImageArrays(PIXELS), ImagePreprocessing(224, 256)).workers_help
+    assert loader(ImageBatches(files, SQUARES), [], None).num_workers >= 1
+    assert loader(RowBatches(np.zeros((3, 2))), [], 5).num_workers == 0
+
+
+def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
+    (files.root / "2.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"2\.png: not an image"):
+        ImageBatches(files, SQUARES).__getitems__([(1, 0), (2, 0)])
+    x, index = ImageBatches(files, SQUARES, keep_going=True).__getitems__([(1, 0), (2, 0), (0, 0)])
+    assert index.tolist() == [1, ~2, 0]
+    assert not x[1].any()
+    assert torch.equal(x[2], SQUARES.for_testing(PIXELS[0]))
+
+
+def test_rows_are_taken_as_they_are_also_from_a_mapped_file(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(5, 3))
+    np.save(tmp_path / "rows.npy", rows)
+    for source in (rows, np.load(tmp_path / "rows.npy", mmap_mode="r")):
+        x, index = RowBatches(source).__getitems__([(4, 0), (0, 3)])
+        assert index.tolist() == [4, 0]
+        np.testing.assert_array_equal(x.numpy(), rows[[4, 0]])
+
+
+@given(count=st.integers(0, 60), size=st.integers(1, 20), processes=st.integers(1, 5))
+def test_in_order_every_sample_is_in_one_batch_of_one_process(count, size, processes):
+    whole = in_order(count, size)
+    shared = [in_order(count, size, p, processes) for p in range(processes)]
+    assert [key for batch in whole for key in batch] == [(i, 0) for i in range(count)]
+    assert all(len(batch) == size for batch in whole[:-1])
+    together = sorted(batch for part in shared for batch in part)
+    assert together == sorted(whole)  # the very same batches, so that results do not differ
+
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=4))
+def test_a_mixed_seed_fits_a_generator_and_depends_on_every_number(numbers):
+    seed = mixed_seed(*numbers)
+    assert 0 <= seed < 2**63
+    assert mixed_seed(*numbers) == seed
+    for place in range(len(numbers)):
+        changed = [n + (i == place) for i, n in enumerate(numbers)]
+        assert mixed_seed(*changed) != seed
+
+
+class Signals:
+    """Says what a worker does about Ctrl-C and a polite kill."""
+
+    workers_help = True
+
+    def __len__(self):
+        return 1
+
+    def __getitems__(self, keys):
+        handlers = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+        return torch.tensor([int(handler) for handler in handlers]), torch.tensor([0])
+
+
+def test_a_worker_leaves_ctrl_c_to_the_main_process_and_ends_when_told():
+    ((found, _),) = fetched(Signals(), [[(0, 0)]], workers=1)
+    assert found.tolist() == [int(signal.SIG_IGN), int(signal.SIG_DFL)]

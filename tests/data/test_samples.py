@@ -1,0 +1,148 @@
+"""Samples as a user hands them over."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from layline.data.images.check import find_bad
+from layline.data.samples import as_images, as_rows
+from layline.data.tables.encoding import TableEncoding
+
+FRAME = {"size": ["1", "2", "3"], "colour": ["red", "blue", "red"]}
+ENCODING = TableEncoding.fit(FRAME, np.arange(3))
+
+
+def pixels(seed=0, height=6, width=5):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name in ("10.png", "9.png", "sub/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels(len(name))).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no image")
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_a_path_is_one_image_and_is_decoded_when_asked_for(files, kind):
+    found = as_images(kind(files / "9.png"))
+    assert (len(found), found.names, found.decoded) == (1, (str(files / "9.png"),), False)
+    np.testing.assert_array_equal(found.load(0), pixels(5))
+
+
+def test_a_folder_is_its_images_in_natural_order(files):
+    found = as_images(files)
+    assert found.names == tuple(str(files / name) for name in ("9.png", "10.png", "sub/1.png"))
+
+
+def test_paths_folders_arrays_and_pillow_images_may_stand_together(files):
+    found = as_images([files / "9.png", files / "sub", pixels(1), Image.fromarray(pixels(2))])
+    assert found.names == (str(files / "9.png"), str(files / "sub/1.png"), "2", "3")
+    for index, seed in enumerate((5, 9, 1, 2)):
+        np.testing.assert_array_equal(found.load(index), pixels(seed))
+
+
+def test_one_array_is_one_image_and_four_dimensions_are_many():
+    assert len(as_images(pixels())) == 1
+    batch = np.stack([pixels(0), pixels(1)])
+    found = as_images(batch)
+    assert (len(found), found.decoded) == (2, True)
+    np.testing.assert_array_equal(found.load(1), pixels(1))
+
+
+def test_a_torch_tensor_of_bytes_is_an_array():
+    np.testing.assert_array_equal(as_images(torch.from_numpy(pixels())).load(0), pixels())
+
+
+def test_grey_pixels_become_three_channels_and_every_mode_of_pillow_rgb():
+    grey = pixels()[..., 0]
+    np.testing.assert_array_equal(as_images(grey).load(0), grey[..., None].repeat(3, axis=2))
+    image = Image.fromarray(grey).convert("LA")
+    np.testing.assert_array_equal(as_images(image).load(0), grey[..., None].repeat(3, axis=2))
+
+
+def test_no_samples_are_no_images():
+    assert len(as_images([])) == 0
+
+
+def test_a_subset_keeps_the_order_given(files):
+    found = as_images([pixels(1), files / "9.png", pixels(2)]).subset(np.array([2, 1]))
+    assert found.names == ("2", str(files / "9.png"))
+    np.testing.assert_array_equal(found.load(0), pixels(2))
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (pixels().astype(float), r"got float64 of shape \(6, 5, 3\)"),
+        (pixels()[..., :2], r"got uint8 of shape \(6, 5, 2\) at place 0"),
+        ([pixels(), pixels().transpose(2, 0, 1)], r"got uint8 of shape \(3, 6, 5\) at place 1"),
+        (np.zeros((0, 5, 3), np.uint8), r"got uint8 of shape \(0, 5, 3\)"),
+        (np.zeros((2, 2, 4, 4, 3), np.uint8), r"got uint8 of shape \(2, 2, 4, 4, 3\)"),
+        (3, r"got int64 of shape \(\)"),
+        (None, r"got object of shape \(\)"),
+        (b"bytes", r"got int64 of shape \(\) at place 0"),
+        ([[1, 2], [3, 4]], r"got int64 of shape \(2,\) at place 0"),
+        (iter([pixels()]), r"got object of shape \(\)"),
+    ],
+)
+def test_what_is_no_image_is_refused_with_its_type_and_shape(samples, message):
+    with pytest.raises(ValueError, match="samples must be images of bytes.*" + message):
+        as_images(samples)
+
+
+def test_a_path_that_is_not_there_and_a_folder_without_images_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"samples must exist, got .*no\.png"):
+        as_images(tmp_path / "no.png")
+    with pytest.raises(ValueError, match="a folder without any"):
+        as_images(tmp_path)
+
+
+def test_why_a_file_is_bad_is_said_in_a_few_words(tmp_path):
+    (tmp_path / "empty.png").write_bytes(b"")
+    (tmp_path / "text.png").write_text("hello")
+    found = as_images([tmp_path / "empty.png", tmp_path / "text.png", pixels()])
+    with pytest.raises(ValueError, match=r"image must be readable, got .*empty\.png: empty file"):
+        found.load(0)
+    assert [bad.why for bad in find_bad(found)] == ["empty file", "not an image"]
+
+
+@pytest.mark.parametrize("make", [dict, pd.DataFrame])
+def test_columns_become_rows(make):
+    rows = as_rows(make({"colour": ["blue", "green"], "size": [5, 6], "more": [0, 0]}), ENCODING)
+    assert rows.names == ["row 0", "row 1"]
+    np.testing.assert_array_equal(rows.values, [[5, 1, 0], [6, 0, 0]])
+
+
+def test_a_csv_file_becomes_rows_called_by_their_place_in_it(tmp_path):
+    (tmp_path / "a.csv").write_text("colour;size\n\nred;7\n")
+    rows = as_rows(tmp_path / "a.csv", ENCODING)
+    assert rows.names == ["row 3"]
+    np.testing.assert_array_equal(rows.values, [[7, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ({"size": [1]}, "must have the column 'colour', got only size"),
+        ({"size": ["x"], "colour": ["red"]}, "size.*'x'"),
+        ([1, 2], "a data frame or the path of a CSV file, got list"),
+        (np.zeros((2, 2)), "a data frame or the path of a CSV file, got ndarray"),
+        (pd.DataFrame(), "must have the column 'size', got only"),
+        ({"size": 1, "colour": "red"}, "a column must be a list, got 1 as 'size'"),
+        ({"colour": "red", "size": [1]}, "a column must be a list, got 'red' as 'colour'"),
+        ({"size": [1, 2], "colour": ["red"]}, "columns must be of one length, got 2 and 1"),
+    ],
+)
+def test_what_is_no_table_of_the_model_is_refused(samples, message):
+    with pytest.raises(ValueError, match=message):
+        as_rows(samples, ENCODING)
+
+
+def test_a_table_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"must exist, got .*no\.csv"):
+        as_rows(tmp_path / "no.csv", ENCODING)

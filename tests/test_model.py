@@ -1,0 +1,237 @@
+"""A model as a user has it: from samples of any kind to labels."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+
+import layline
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.tables.encoding import TableEncoding
+from layline.geometry.decoding import DECODINGS
+from layline.model import ModelSpec
+
+CLASSES = ("low", "mid", "high", "top")
+FRAME = pd.DataFrame({"size": [1.5, 2.0, None], "colour": ["red", "blue", "red"]})
+
+
+def pixels(seed=0, height=20, width=26):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def trained(spec):
+    """A model with weights, statistics and proxies as no fresh one has them."""
+    model = spec.build()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor += 0.05 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
+    return model.eval()
+
+
+def convnet(method="soft-poisson", **options):
+    small = {"channels": 4, "depth": 1}
+    inputs = ImagePreprocessing(16, 18)
+    return trained(ModelSpec("convnet", method, 3, CLASSES, inputs, small, options))
+
+
+def table():
+    encoding = TableEncoding.fit(FRAME, np.arange(3))
+    options = {"in_features": len(encoding.columns), "hidden": [8]}
+    return trained(ModelSpec("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
+
+
+@pytest.fixture
+def files(tmp_path):
+    for seed in range(3):
+        Image.fromarray(pixels(seed)).save(tmp_path / f"{seed}.png")
+    return tmp_path
+
+
+def test_every_way_to_give_images_gives_the_same_probabilities(files):
+    model = convnet()
+    arrays = [pixels(seed) for seed in range(3)]
+    paths = [files / f"{seed}.png" for seed in range(3)]
+    expected = model.predict_proba(arrays)
+    assert expected.shape == (3, 4)
+    np.testing.assert_allclose(expected.sum(axis=1), 1, rtol=1e-12)
+    for samples in (
+        np.stack(arrays),
+        paths,
+        [str(path) for path in paths],
+        tuple(paths),
+        files,
+        str(files),
+        [Image.open(path) for path in paths],
+        [arrays[0], paths[1], Image.fromarray(arrays[2])],
+    ):
+        np.testing.assert_array_equal(model.predict_proba(samples), expected)
+    for samples in (arrays[0], paths[0], str(paths[0]), Image.fromarray(arrays[0])):
+        np.testing.assert_allclose(model.predict_proba(samples), expected[:1], atol=1e-6)
+
+
+def test_every_way_to_give_a_table_gives_the_same_probabilities(tmp_path):
+    model = table()
+    expected = model.predict_proba(FRAME)
+    FRAME.to_csv(tmp_path / "a.csv", index=False)
+    for samples in (FRAME.to_dict("list"), tmp_path / "a.csv", str(tmp_path / "a.csv")):
+        np.testing.assert_array_equal(model.predict_proba(samples), expected)
+    assert len(np.unique(expected, axis=0)) == 3
+
+
+@pytest.mark.parametrize("decode", DECODINGS)
+def test_predict_names_the_class_that_the_decoding_chooses(decode):
+    model = convnet()
+    images = [pixels(seed) for seed in range(20)]
+    ranks = DECODINGS[decode](torch.from_numpy(model.predict_proba(images)))
+    assert model.predict(images, decode).tolist() == [CLASSES[rank] for rank in ranks]
+
+
+def test_the_head_says_of_the_features_what_the_model_says_of_the_images():
+    model = convnet()
+    features = model.transform(np.stack([pixels(seed) for seed in range(3)]))
+    assert features.shape == (3, 3)
+    with torch.no_grad():
+        proba = model.head.predict_proba(torch.from_numpy(features))
+    images = [pixels(seed) for seed in range(3)]
+    np.testing.assert_allclose(model.predict_proba(images), proba, atol=1e-6)
+
+
+def test_no_samples_give_no_answers():
+    model = convnet()
+    assert model.predict([]).shape == (0,)
+    assert model.predict_proba([]).shape == (0, 4)
+    assert model.transform([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_the_size_of_batches_changes_nothing(size):
+    model = convnet()
+    _, samples = model.read([pixels(seed) for seed in range(7)])
+    parts = list(model.stream(samples, batch_size=size))
+    assert torch.cat([part.index for part in parts]).tolist() == list(range(7))
+    whole = model.predict_proba([pixels(seed) for seed in range(7)])
+    found = torch.cat([part.log_probs for part in parts]).double().softmax(-1)
+    np.testing.assert_allclose(found, whole, atol=1e-6)
+
+
+def test_predicting_leaves_the_mode_and_the_statistics_of_the_model_alone():
+    model = convnet().train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    first = model.predict_proba(pixels())
+    assert model.training
+    np.testing.assert_array_equal(model.predict_proba(pixels()), first)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+class Counting:
+    """Counts how many images were decoded, and how many were asked about at that time."""
+
+    decoded = False
+
+    def __init__(self, count):
+        self.names = [str(i) for i in range(count)]
+        self.loaded = 0
+
+    def __len__(self):
+        return len(self.names)
+
+    def load(self, index, at_least=None):
+        self.loaded += 1
+        return pixels(index)
+
+
+def test_images_are_decoded_when_their_batch_comes_and_not_before(monkeypatch):
+    model, images = convnet(), Counting(50)
+    monkeypatch.setattr("layline.model.as_images", lambda samples: images)
+    _, samples = model.read("anything")
+    assert images.loaded == 0
+    for number, _ in enumerate(model.stream(samples, batch_size=5), start=1):
+        assert images.loaded == 5 * number
+    assert number == 10
+
+
+def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
+    (files / "1.png").write_bytes(b"")
+    model = convnet()
+    with pytest.raises(ValueError, match=r"image must be readable, got .*1\.png: empty file"):
+        model.predict(files)
+    names, samples = model.read(files, keep_going=True)
+    (answer,) = model.stream(samples)
+    assert answer.index.tolist() == [0, ~1, 2]
+    assert len(names) == 3
+
+
+def test_a_wrong_kind_of_samples_is_refused():
+    with pytest.raises(ValueError, match=r"samples must be images of bytes.*got float64"):
+        convnet().predict(pixels() / 255)
+    with pytest.raises(ValueError, match="the model was trained on a table"):
+        table().predict([pixels()])
+    with pytest.raises(ValueError, match="must have the column 'colour'"):
+        table().predict(FRAME[["size"]])
+    with pytest.raises(ValueError, match="decode must be a known name, got 'modus'"):
+        convnet().predict(pixels(), decode="modus")
+
+
+def test_the_loss_of_a_batch_is_the_heads_and_has_a_gradient_everywhere():
+    model = convnet().train()
+    x = torch.from_numpy(np.stack([pixels(s, 16, 16) for s in range(5)])).permute(0, 3, 1, 2)
+    ranks, weight = torch.tensor([0, 1, 2, 3, 1]), torch.tensor([1.0, 2.0, 1.0, 0.5, 1.0])
+    loss = model(x, ranks, weight)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": "convnets"}, "did you mean convnet"),
+        ({"method": "hard-lines"}, "did you mean hard-linear"),
+        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
+        ({"classes": ("low",)}, "num_classes must be .*2.*got 1"),
+        ({"features_options": {"deep": 3}}, "option of convnet must be .*did you mean depth"),
+        ({"head_options": {"nrom": 3}}, "options must be those of .*nrom"),
+        (
+            {"method": "classification", "head_options": {"nrom": 3}},
+            "head.options must be those of classification, got .*nrom",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_made_says_why(change, message):
+    inputs = ImagePreprocessing(16, 18)
+    right = {"features": "convnet", "method": "hard-linear", "dim": 3, "classes": CLASSES}
+    with pytest.raises(ValueError, match=message):
+        ModelSpec(**right | {"inputs": inputs} | change).build()
+
+
+def test_one_file_holds_all_that_rebuilds_it(tmp_path):
+    model = convnet(alpha=0.5)
+    model.save(tmp_path / "model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        described = json.loads(file.metadata()["layline"])
+        assert set(file.keys()) == set(model.state_dict())
+    assert described == {
+        "format": 1,
+        "version": layline.__version__,
+        "features": "convnet",
+        "features_options": {"channels": 4, "depth": 1},
+        "method": "soft-poisson",
+        "head_options": {"alpha": 0.5},
+        "dim": 3,
+        "classes": list(CLASSES),
+        "kind": "images",
+        "inputs": {
+            "size": 16,
+            "resize": 18,
+            "keep_ratio": False,
+            "interpolation": "bilinear",
+        },
+    }

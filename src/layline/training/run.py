@@ -16,6 +16,7 @@ import layline
 from layline.data.base import Dataset
 from layline.data.loading import ImageBatches, RowBatches
 from layline.evaluation import measure, write_json, write_predictions
+from layline.features import find
 from layline.features.weights import load_weights
 from layline.model import OrdinalModel
 from layline.training import assembly
@@ -95,7 +96,7 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     accelerator = Accelerator(
         mixed_precision=options.precision,
         # without saying so, several processes would not find each other on a CPU
-        cpu=options.device == "cpu" or not torch.accelerator.is_available(),
+        cpu=_is_for_cpu(config),
         log_with=config.track,
         project_dir=folder.path,
     )
@@ -106,6 +107,14 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     if config.track:
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
     return accelerator
+
+
+def _is_for_cpu(config: Config) -> bool:
+    if config.training.device == "cpu" or not torch.accelerator.is_available():
+        return True
+    # which has no float64, and the columns of a table keep their digits in that
+    is_apple = torch.backends.mps.is_available()
+    return is_apple and find(str(config.features.name)).kind == "table"
 
 
 def _open(folder: RunFolder, config: Config, dataset: Dataset, accelerator: Accelerator) -> None:

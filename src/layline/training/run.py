@@ -91,8 +91,8 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
 
 def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     options = config.training
-    # a second run in one process may ask for another precision
-    AcceleratorState._reset_state()
+    # a second run in one process may ask for another precision, or another device
+    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(
         mixed_precision=options.precision,
         # without saying so, several processes would not find each other on a CPU

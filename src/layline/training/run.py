@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import layline
 from layline.data.base import Dataset
-from layline.data.loading import ImageBatches, RowBatches
+from layline.data.loading import RowBatches
 from layline.evaluation import measure, write_json, write_predictions
 from layline.features import find
 from layline.features.weights import load_weights
@@ -155,12 +155,12 @@ def _frozen_tasks(
     model.features.requires_grad_(False)
     model.features.last.requires_grad_(True)
     place = shared_folder(model.features, dataset.inputs, model.spec.inputs) or folder.frozen
-    images = ImageBatches(dataset.inputs, model.spec.inputs)  # type: ignore[arg-type]
-    share = -(-len(images) // accelerator.num_processes)
+    samples = assembly.samples(dataset.inputs, model.spec)
+    share = -(-len(samples) // accelerator.num_processes)
     with say.counted("Extracting frozen features", share) as count:
         rows = extract(
             model.features,
-            images,
+            samples,
             place,
             accelerator,
             batch_size=EVALUATION_FACTOR * config.training.batch_size,

@@ -83,7 +83,7 @@ def _without_bad_files(
     if bad and not skip:
         raise ValueError(describe(bad))
     if bad:
-        say(f"Left out {len(bad)} files that cannot be decoded")
+        say(f"Left out: {describe(bad, cure=False)}")
         dataset = dataset.without(each.index for each in bad)
     return dataset
 

@@ -54,6 +54,8 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     if shown:
         _open(folder, config, dataset, accelerator)
     accelerator.wait_for_everyone()
+    if config.track:  # now that nothing is wrong with the data: it writes into the folder
+        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
 
     dataset = assembly.with_cache(config, dataset, model, say, accelerator)
     tasks = assembly.tasks(config, dataset, model)
@@ -104,8 +106,6 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
         raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
-    if config.track:
-        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
     return accelerator
 
 

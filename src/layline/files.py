@@ -53,8 +53,14 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Wait until a file or the entries of a folder are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Wait until a file or the entries of a folder are on the disk.
+
+    Windows cannot open a folder, and wants a file to be writable for it.
+    """
+    is_windows = os.name == "nt"
+    if is_windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if is_windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -50,7 +50,7 @@ def predict(
         if bad:
             from layline.data.images.check import describe
 
-            sys.stderr.write(f"layline: {describe(bad)}\n")
+            sys.stderr.write(f"layline: {describe(bad, cure=not skip_bad)}\n")
             if not skip_bad:
                 raise typer.Exit(1)
 

@@ -116,7 +116,7 @@ def run(
             raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
         folder = RunFolder(resume)
         wanted = _changed(folder.read_config().model_dump(mode="json", exclude_none=True), tree)
-        wanted_config = configuration(wanted)
+        wanted_config = resolved(configuration(wanted))
     else:
         data = tree.get("data", {})
         if isinstance(data, dict) and "source" not in data:
@@ -143,15 +143,23 @@ def run(
 
 
 def _changed(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-    """Change what may change in a run that goes on."""
+    """Change what may change in a run that goes on; to repeat a setting changes nothing."""
     from layline.training.settings import combine
 
-    for section, values in tree.items():
-        keys = values if isinstance(values, dict) else {}
-        wrong = sorted(set(keys) - _CHANGEABLE.get(section, set()))
-        if not isinstance(values, dict) or wrong:
-            name = f"{section}.{wrong[0]}" if wrong else section
+    after = combine(before, tree)
+    free = _CHANGEABLE
+    if before["training"]["schedule"] == "cosine":  # its rates depend on the number of epochs
+        free = {**free, "training": free["training"] - {"epochs"}}
+    for section, values in after.items():
+        kept = before.get(section)
+        if isinstance(values, dict) and isinstance(kept, dict):
+            changed = {key for key in values if values[key] != kept.get(key)}
+            wrong = [f"{section}.{key}" for key in sorted(changed - free.get(section, set()))]
+        else:
+            wrong = [section] if values != kept else []
+        if wrong:
             raise ValueError(
-                f"{name} must stay as it was when a run goes on: start a new run for another value"
+                f"{wrong[0]} must stay as it was when a run goes on: start a new run for another "
+                "value"
             )
-    return combine(before, tree)
+    return after

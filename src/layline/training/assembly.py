@@ -45,12 +45,21 @@ def resolved(config: Config) -> Config:
             "data": config.data.model_copy(
                 update={
                     "root": config.data.root and config.data.root.expanduser().resolve(),
+                    "options": {
+                        key: _full(value) if key in source.places else value
+                        for key, value in config.data.options.items()
+                    },
                     "augmentation": config.data.augmentation or spec.augmentation,
                 }
             ),
             "features": config.features.model_copy(update={"name": name, "weights": weights}),
         }
     )
+
+
+def _full(path: Any) -> Any:
+    """Name a place so that the run can go on from another folder."""
+    return str(Path(path).expanduser().resolve()) if isinstance(path, str) else path
 
 
 def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:
@@ -88,7 +97,7 @@ def _without_bad_files(
     if bad and not skip:
         raise ValueError(describe(bad))
     if bad:
-        say(f"Left out {len(bad)} files that cannot be decoded")
+        say(f"Left out: {describe(bad, cure=False)}")
         dataset = dataset.without(each.index for each in bad)
     return dataset
 

@@ -10,10 +10,10 @@ import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import torch
 from accelerate import Accelerator
 
 from layline.files import explained, publish_folder
+from layline.training.sums import summed
 
 Record = dict[str, float]
 _PROGRESS = "progress.json"
@@ -57,8 +57,7 @@ class Checkpoints:
     def save(self, progress: Progress) -> None:
         """Save this moment, and remove the moments before it. All processes call it together."""
         accelerator = self._accelerator
-        sums = torch.tensor([progress.loss_sum, progress.weight_sum], dtype=torch.float64)
-        loss_sum, weight_sum = accelerator.reduce(sums.to(accelerator.device)).tolist()
+        loss_sum, weight_sum = summed([progress.loss_sum, progress.weight_sum], accelerator)
         place = self._folder / f"epoch-{progress.epoch:05}-step-{progress.step:07}"
         part = self._folder / ".saving"
         if accelerator.is_main_process:

@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+)
 from pydantic import NonNegativeFloat as NotNegative
 
 from layline.data.images.preprocessing import AUGMENTATIONS
@@ -17,6 +25,18 @@ def _known(names: Any) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def _without(**elsewhere: str) -> AfterValidator:
+    """Refuse options that are settings of their own."""
+
+    def check(options: dict[str, Any]) -> dict[str, Any]:
+        for name, cure in elsewhere.items():
+            if name in options:
+                raise ValueError(f"must not have {name}: {cure}")
+        return options
+
+    return AfterValidator(check)
 
 
 class Section(BaseModel):
@@ -44,7 +64,10 @@ class Data(Section):
     source: str
     root: Path | None = None
     partition: Annotated[int, Field(ge=0)] = 0
-    options: dict[str, Any] = {}
+    options: Annotated[
+        dict[str, Any],
+        _without(name="set data.source", root="set data.root", partition="set data.partition"),
+    ] = {}
     size: PositiveInt | None = None
     augmentation: Annotated[str, _known(AUGMENTATIONS)] | None = None
     keep_ratio: bool = False
@@ -66,7 +89,15 @@ class Features(Section):
     name: str | None = None
     weights: str | None = None
     freeze: bool = False
-    options: dict[str, Any] = {}
+    options: Annotated[
+        dict[str, Any],
+        _without(
+            name="set features.name",
+            model="set features.name",
+            dim="set head.dim",
+            in_features="the table has them",
+        ),
+    ] = {}
 
 
 class Head(Section):
@@ -80,7 +111,12 @@ class Head(Section):
 
     method: str = "hard-linear"
     dim: PositiveInt = 512
-    options: dict[str, Any] = {}
+    options: Annotated[
+        dict[str, Any],
+        _without(
+            name="set head.method", dim="set head.dim", num_classes="the data have the classes"
+        ),
+    ] = {}
 
 
 class Training(Section):

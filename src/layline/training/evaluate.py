@@ -1,5 +1,6 @@
 """A trained run, measured again from its model file."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,12 +60,14 @@ def evaluate_run(
     decode = decode or config.training.decode
     check_known("decode", decode, DECODINGS)
     model = load(folder.path)
-    dataset = assembly.read_data(config, Reporter(console))
+    say = Reporter(console)
+    dataset = assembly.read_data(config, say)
     if dataset.classes != model.classes:
         raise ValueError(
             f"the data must have the classes of the model, {', '.join(model.classes)}, got "
             f"{', '.join(dataset.classes)}"
         )
+    _check_same_data(folder, assembly.fingerprint(dataset), root, say)
     kept = dataset.partition.parts()[part]
     inputs, ranks = dataset.inputs.subset(kept), torch.from_numpy(dataset.ranks[kept])
     size = EVALUATION_FACTOR * config.training.batch_size
@@ -72,3 +75,18 @@ def evaluate_run(
     log_probs = torch.cat([each.log_probs for each in found])
     numbers = {"part": part, **measure(ranks, log_probs, decode)}
     return Evaluation(numbers, inputs.names, model.classes, ranks, log_probs)
+
+
+def _check_same_data(folder: RunFolder, now: str, root: Path | None, say: Reporter) -> None:
+    """Refuse data that changed since training: a random split then mixes the parts."""
+    if not folder.environment.exists():
+        return  # somebody took the model and its configuration only
+    if json.loads(folder.environment.read_text(encoding="utf-8"))["data"] == now:
+        return
+    what = "files were added, removed or renamed, so this part may hold what the model learned from"
+    if root is None:
+        raise ValueError(
+            f"the data must be those that {folder.path} was trained on, got others: {what}; "
+            "layline predict takes any images, and --root says that other data are meant"
+        )
+    say(f"These are not the data of training: {what}")

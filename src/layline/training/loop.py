@@ -26,6 +26,7 @@ from layline.training.interruption import Interrupted, Interruption
 from layline.training.optimisation import optimiser as make_optimiser
 from layline.training.optimisation import set_rates
 from layline.training.outcomes import Task, outcomes_of
+from layline.training.sums import summed
 
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 
@@ -127,8 +128,7 @@ class Loop:
     def _finish_epoch(self, progress: Progress) -> None:
         """Validate, remember the best epoch, and save."""
         accelerator = self._accelerator
-        sums = torch.tensor([progress.loss_sum, progress.weight_sum], dtype=torch.float64)
-        loss_sum, weight_sum = accelerator.reduce(sums.to(accelerator.device)).tolist()
+        loss_sum, weight_sum = summed([progress.loss_sum, progress.weight_sum], accelerator)
         record: Record = {"epoch": progress.epoch, "train_loss": loss_sum / weight_sum}
         record |= self._validate()
         self._check_finite(record["validation_loss"], progress.epoch, progress.step)

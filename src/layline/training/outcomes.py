@@ -11,6 +11,7 @@ from torch import Tensor
 
 from layline.data.loading import Batches, in_order, loader
 from layline.model import OrdinalModel
+from layline.training.sums import summed
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,13 @@ def outcomes_of(
     device = accelerator.device
     found = [torch.zeros(0, model.head.num_classes, device=device)]
     places = [torch.zeros(0, dtype=torch.int64, device=device)]
-    loss_sum = torch.zeros((), dtype=torch.float64)
+    loss_sum = 0.0
     for x, index in loader(task.samples, batches, workers):
         ranks, weight = task.ranks[index].to(device), task.weight[index].to(device)
         with nullcontext() if full_precision else accelerator.autocast():
             features = model.features(x.to(device))
         loss = model.head.loss(features, ranks, weight)
-        loss_sum += loss.double().cpu() * weight.sum().double().cpu()
+        loss_sum += loss.item() * weight.sum().item()
         found.append(model.head.log_probs(features))
         places.append(index.to(device))
     index, log_probs = torch.cat(places), torch.cat(found)
@@ -88,7 +89,7 @@ def outcomes_of(
         index = gather(pad_across_processes(index, pad_index=-1))
         log_probs = gather(pad_across_processes(log_probs))
         index, log_probs = index[index >= 0], log_probs[index >= 0]
-    total = accelerator.reduce(loss_sum.to(device))
+    (total,) = summed([loss_sum], accelerator)
     ordered = torch.empty_like(log_probs)
     ordered[index] = log_probs
-    return Outcomes(ordered.cpu(), (total.cpu() / task.weight.double().sum()).item())
+    return Outcomes(ordered.cpu(), total / task.weight.double().sum().item())

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 
 import layline
 from layline.data.base import Dataset
-from layline.data.loading import ImageBatches, RowBatches
+from layline.data.loading import RowBatches
 from layline.evaluation import measure, write_json, write_predictions
+from layline.features import find
 from layline.features.weights import load_weights
 from layline.model import OrdinalModel
 from layline.training import assembly
@@ -58,6 +59,8 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     if shown:
         _open(folder, config, dataset, accelerator)
     accelerator.wait_for_everyone()
+    if config.track:  # now that nothing is wrong with the data: it writes into the folder
+        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
 
     trained, said = model, list[str]()
     if config.features.freeze:
@@ -93,12 +96,12 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
 
 def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     options = config.training
-    # a second run in one process may ask for another precision
-    AcceleratorState._reset_state()
+    # a second run in one process may ask for another precision, or another device
+    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(
         mixed_precision=options.precision,
         # without saying so, several processes would not find each other on a CPU
-        cpu=options.device == "cpu" or not torch.accelerator.is_available(),
+        cpu=_is_for_cpu(config),
         log_with=config.track,
         project_dir=folder.path,
     )
@@ -106,9 +109,15 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
         raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
-    if config.track:
-        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
     return accelerator
+
+
+def _is_for_cpu(config: Config) -> bool:
+    if config.training.device == "cpu" or not torch.accelerator.is_available():
+        return True
+    # which has no float64, and the columns of a table keep their digits in that
+    is_apple = torch.backends.mps.is_available()
+    return is_apple and find(str(config.features.name)).kind == "table"
 
 
 def _open(folder: RunFolder, config: Config, dataset: Dataset, accelerator: Accelerator) -> None:
@@ -149,12 +158,12 @@ def _frozen_tasks(
     model.features.requires_grad_(False)
     model.features.last.requires_grad_(True)
     place = shared_folder(model.features, dataset.inputs, model.spec.inputs) or folder.frozen
-    images = ImageBatches(dataset.inputs, model.spec.inputs)  # type: ignore[arg-type]
-    share = -(-len(images) // accelerator.num_processes)
+    samples = assembly.samples(dataset.inputs, model.spec)
+    share = -(-len(samples) // accelerator.num_processes)
     with say.counted("Extracting frozen features", share) as count:
         rows = extract(
             model.features,
-            images,
+            samples,
             place,
             accelerator,
             batch_size=EVALUATION_FACTOR * config.training.batch_size,

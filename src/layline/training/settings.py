@@ -92,7 +92,8 @@ def _sentence(error: ValidationError) -> str:
     """Say the first thing that is wrong, and how many more there are."""
     first, *more = error.errors()
     name = ".".join(map(str, first["loc"]))
-    got = f", got {first['input']!r}" if first["type"] not in ("missing", "extra_forbidden") else ""
+    says_so = first["type"] in ("missing", "extra_forbidden", "value_error")  # the last: our own
+    got = "" if says_so else f", got {first['input']!r}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         message = f"is no setting; {_near(first['loc'])}"

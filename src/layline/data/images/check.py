@@ -59,12 +59,13 @@ def find_bad(
     return bad
 
 
-def describe(bad: Sequence[BadImage], limit: int = 20) -> str:
+def describe(bad: Sequence[BadImage], limit: int = 20, cure: bool = True) -> str:
     """Tell a user which images cannot be read, and how to go on.
 
     Args:
         bad: What :func:`find_bad` found.
         limit: How many to name.
+        cure: Whether to say what can be done about them.
     """
     if not bad:
         return "every image can be read"
@@ -72,5 +73,6 @@ def describe(bad: Sequence[BadImage], limit: int = 20) -> str:
     lines += [f"  {image.name}: {image.why}" for image in bad[:limit]]
     if len(bad) > limit:
         lines.append(f"  … and {len(bad) - limit} more")
-    lines.append("Mend or remove them, or leave them out with --skip-bad")
+    if cure:
+        lines.append("Mend or remove them, or leave them out with --skip-bad")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.tables.encoding import TableEncoding
+from layline.features.weights import NAMES
 from layline.model import ModelSpec, OrdinalModel
 from layline.registry import find
 from layline.training.config import Config
@@ -43,9 +45,17 @@ def resolved(config: Config) -> Config:
                     "augmentation": config.data.augmentation or spec.augmentation,
                 }
             ),
-            "features": config.features.model_copy(update={"name": name, "weights": weights}),
+            "features": config.features.model_copy(
+                update={"name": name, "weights": _absolute(weights)}
+            ),
         }
     )
+
+
+def _absolute(weights: str) -> str:
+    """Name a file so that the run can go on from another folder."""
+    path = Path(weights).expanduser()
+    return str(path.resolve()) if weights not in NAMES and path.exists() else weights
 
 
 def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.tracking import get_available_trackers
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -22,12 +23,18 @@ from layline.training import assembly
 from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config, Training
 from layline.training.display import Display
-from layline.training.frozen import extract, shared_folder
+from layline.training.frozen import extract, fingerprint, shared_folder
 from layline.training.health import worry
 from layline.training.loop import EVALUATION_FACTOR, Loop
 from layline.training.outcomes import Task, outcomes_of
 from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
+
+_CHANGED = {
+    "data": "the data must be those that {} was started with, got others: files were added, "
+    "removed or renamed",
+    "frozen": "weights must be those that {} was started with, got others: the file has changed",
+}
 
 
 def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
@@ -42,6 +49,20 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
         The numbers of ``test.json``; of several processes only the main one gets them.
     """
     accelerator = _accelerator(config, folder)
+    try:
+        numbers = _train(config, folder, console, accelerator)
+    except BaseException:
+        # what was tracked is kept; taking the process group down while others wait can hang
+        for tracker in accelerator.trackers:
+            tracker.finish()
+        raise
+    accelerator.end_training()
+    return numbers
+
+
+def _train(
+    config: Config, folder: RunFolder, console: Console, accelerator: Accelerator
+) -> dict[str, Any] | None:
     shown = accelerator.is_main_process
     say = Reporter(console, shown)
     if accelerator.num_processes > 1:
@@ -51,7 +72,7 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     for note in load_weights(model.features, str(config.features.weights)):
         say(note)
     if shown:
-        _open(folder, config, dataset, accelerator)
+        _open(folder, config, dataset, model, accelerator)
     accelerator.wait_for_everyone()
 
     dataset = assembly.with_cache(config, dataset, model, say, accelerator)
@@ -84,12 +105,15 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
 
     model.load_state_dict(load_file(folder.best))
     numbers = _test(config, dataset, trained, tasks["test"], folder, accelerator, progress)
-    accelerator.end_training()
     return numbers if shown else None
 
 
 def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     options = config.training
+    if config.track and config.track not in map(str, get_available_trackers()):
+        raise ImportError(
+            f"--track {config.track} needs {config.track}: pip install {config.track}"
+        )
     # a second run in one process may ask for another precision
     AcceleratorState._reset_state()
     accelerator = Accelerator(
@@ -108,18 +132,24 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     return accelerator
 
 
-def _open(folder: RunFolder, config: Config, dataset: Dataset, accelerator: Accelerator) -> None:
+def _open(
+    folder: RunFolder,
+    config: Config,
+    dataset: Dataset,
+    model: OrdinalModel,
+    accelerator: Accelerator,
+) -> None:
     """Start the folder, or see that it is the one of this run and these data."""
-    print_of_data = assembly.fingerprint(dataset)
+    prints = {"data": assembly.fingerprint(dataset)}
+    if config.features.freeze:
+        prints["frozen"] = fingerprint(model.features)
     if folder.environment.exists():
-        before = json.loads(folder.environment.read_text(encoding="utf-8"))["data"]
-        if before != print_of_data:
-            raise ValueError(
-                f"the data must be those that {folder.path} was started with, got others: "
-                "files were added, removed or renamed"
-            )
+        before = json.loads(folder.environment.read_text(encoding="utf-8"))
+        for what, now in prints.items():
+            if before.get(what) != now:
+                raise ValueError(_CHANGED[what].format(folder.path))
     environment = {
-        "data": print_of_data,
+        **prints,
         "command": sys.argv,
         "layline": layline.__version__,
         "torch": torch.__version__,

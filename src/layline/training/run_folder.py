@@ -40,6 +40,8 @@ class RunFolder:
 
     def create(self, config: Config) -> None:
         """Start a run, or go on with it."""
+        for half in [*self.path.glob(".*.part"), *self.frozen.glob(".*.part")]:
+            half.unlink()  # of a run that was killed while writing
         write_text(self.config, to_toml(config))
 
     def read_config(self) -> Config:

@@ -74,6 +74,8 @@ def _train(
     if shown:
         _open(folder, config, dataset, model, accelerator)
     accelerator.wait_for_everyone()
+    if config.track:
+        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
 
     dataset = assembly.with_cache(config, dataset, model, say, accelerator)
     tasks = assembly.tasks(config, dataset, model)
@@ -127,8 +129,6 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
         raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
-    if config.track:
-        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
     return accelerator
 
 

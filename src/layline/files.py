@@ -42,6 +42,7 @@ def publish_folder(part: Path, place: Path) -> None:
     """
     for file in part.iterdir():
         _flush(file)
+    _flush(part)
     part.rename(place)
     _flush(place.parent)
 

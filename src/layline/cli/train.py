@@ -104,7 +104,6 @@ def run(
 
     from layline.cli.results import show
     from layline.training.assembly import resolved
-    from layline.training.interruption import Interrupted
     from layline.training.run import train as train_run
     from layline.training.run_folder import RunFolder, new_folder
     from layline.training.settings import combine, configuration, parse_settings, read_toml
@@ -129,17 +128,28 @@ def run(
         folder.check_new()
     try:
         numbers = train_run(wanted_config, folder, console)
-    except Interrupted as stop:
-        console.print(
-            f"Stopped in epoch {stop.epoch} after {stop.step} steps; nothing is lost. Go on with\n"
-            f"  layline train --resume {folder.path}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+    except KeyboardInterrupt as stop:
+        if not folder.config.exists():
+            raise  # too early for anything to go on with
+        if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
+            console.print(
+                f"{_moment(stop)}. Go on with\n  layline train --resume {folder.path}",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
         raise typer.Exit(INTERRUPTED) from None
     if numbers is not None:
         show(numbers, Console(), folder.path)
+
+
+def _moment(stop: BaseException) -> str:
+    """Say where a run was stopped."""
+    from layline.training.interruption import Interrupted
+
+    if isinstance(stop, Interrupted):
+        return f"{str(stop).capitalize()}; nothing is lost"
+    return "Stopped at once; what was saved before is kept"
 
 
 def _changed(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:

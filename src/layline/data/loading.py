@@ -149,9 +149,12 @@ def mixed_seed(*numbers: int) -> int:
 
 
 def _leave_signals(worker: int) -> None:
-    """Leave Ctrl-C to the main process, which still wants batches, and end when it says so."""
+    """Leave signals to the main process, which still wants batches, and end when it says so.
+
+    A terminal, a launcher or a scheduler sends them to all processes of a run.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _as_it_is(batch: Any) -> Any:

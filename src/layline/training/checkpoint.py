@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from accelerate import Accelerator
+from safetensors import SafetensorError
 
 from layline.files import explained, publish_folder
 from layline.training.sums import summed
@@ -65,7 +66,7 @@ class Checkpoints:
             part.mkdir(parents=True)
         accelerator.wait_for_everyone()
         try:
-            accelerator.save_state(str(part))
+            self._write(part)
             accelerator.wait_for_everyone()
             if accelerator.is_main_process:
                 values = asdict(progress) | {"loss_sum": loss_sum, "weight_sum": weight_sum}
@@ -91,6 +92,16 @@ class Checkpoints:
         if not self._accelerator.is_main_process:  # the main process goes on with all sums
             progress.loss_sum = progress.weight_sum = 0.0
         return progress
+
+    def _write(self, part: Path) -> None:
+        try:
+            self._accelerator.save_state(str(part))
+        except (
+            SafetensorError,
+            RuntimeError,
+        ) as error:  # how the two libraries tell of a full disk
+            why = str(error).partition("\n")[0]
+            raise OSError(None, f"could not be written, the disk may be full ({why})") from error
 
     def _moments(self) -> list[Path]:
         return sorted(self._folder.glob("epoch-*-step-*"))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from jaxtyping import Float
-from numpy.lib.format import open_memmap
+from numpy.lib.format import write_array_header_1_0
 
 from layline.data.images.cached_images import CachedImages
 from layline.data.loading import Batches, in_order, loader
@@ -66,11 +66,18 @@ def shared_folder(features: Features, inputs: Any, preparation: Any) -> Path | N
     if not isinstance(inputs, CachedImages):
         return None
     about = [inputs.file.stem, repr(preparation), features.name, repr(features.options)]
+    about.append(fingerprint(features))
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
+    return inputs.file.parent / f"features-{digest.hexdigest()}"
+
+
+def fingerprint(features: Features) -> str:
+    """Tell bodies apart by their tensors."""
+    digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(features.state_dict().items()):
         if not name.startswith("last."):
             digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
-    return inputs.file.parent / f"features-{digest.hexdigest()}"
+    return digest.hexdigest()
 
 
 def _pieces(folder: Path, count: int) -> list[Path]:
@@ -111,11 +118,15 @@ def _extract_pieces(
 
 def _join(pieces: list[Path], whole: Path, count: int, width: int) -> None:
     """Put the pieces into one file, then remove them."""
-    with whole_file(whole) as part:
-        rows = open_memmap(part, mode="w+", dtype=np.float32, shape=(count, width))
-        for number, piece in enumerate(pieces):
-            found = np.load(piece)
-            rows[number * PIECE : number * PIECE + len(found)] = found
-        rows.flush()
+    header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+    try:
+        # written, not mapped: a disk that fills up under a mapped file kills the process
+        with whole_file(whole) as part, part.open("wb") as file:
+            write_array_header_1_0(file, header)
+            for piece in pieces:
+                file.write(np.load(piece).astype("<f4").tobytes())
+    except FileNotFoundError:
+        if not whole.exists():  # else another run on the same images was quicker
+            raise
     for piece in pieces:
-        piece.unlink()
+        piece.unlink(missing_ok=True)

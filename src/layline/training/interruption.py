@@ -5,11 +5,12 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-import torch
 from accelerate import Accelerator
 
+from layline.training.agreement import anywhere
 
-class Interrupted(Exception):  # noqa: N818 - nothing went wrong
+
+class Interrupted(KeyboardInterrupt):
     """A run was stopped from outside, and its state is saved.
 
     Args:
@@ -18,7 +19,11 @@ class Interrupted(Exception):  # noqa: N818 - nothing went wrong
     """
 
     def __init__(self, epoch: int, step: int) -> None:
-        super().__init__(f"stopped in epoch {epoch} after {step} steps")
+        super().__init__(
+            f"stopped in epoch {epoch} after {step} steps"
+            if step
+            else f"stopped after epoch {epoch - 1}"
+        )
         self.epoch, self.step = epoch, step
 
 
@@ -31,10 +36,7 @@ class Interruption:
 
     def wanted(self, accelerator: Accelerator) -> bool:
         """Tell whether to stop; all processes get the same answer."""
-        if accelerator.num_processes == 1:
-            return self._seen
-        seen = torch.tensor([float(self._seen)], device=accelerator.device)
-        return bool(accelerator.reduce(seen).item())
+        return anywhere(self._seen, accelerator)
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
         if self._seen and number == signal.SIGINT:

@@ -18,6 +18,7 @@ from layline import metrics
 from layline.data.loading import loader, mixed_seed
 from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
+from layline.training.agreement import anywhere
 from layline.training.batches import EpochBatches
 from layline.training.checkpoint import Checkpoints, Progress, Record
 from layline.training.config import Training
@@ -110,6 +111,7 @@ class Loop:
         epoch, step = progress.epoch, progress.step
         torch.manual_seed(mixed_seed(options.seed, epoch, step, accelerator.process_index))
         set_rates(self._optimiser, options, epoch - 1 + step / self._batches.steps)
+        loss_sum = 0.0
         for part in range(options.accumulation):
             x, index = next(parts)
             ranks, weight = self._train.ranks[index], self._train.weight[index]
@@ -119,9 +121,10 @@ class Loop:
                 # the head divides by the weight of its part, and processes are averaged
                 share = weight.sum().item() / (self._usual_weight * self._batches.sizes[step])
                 accelerator.backward(loss * (share * accelerator.num_processes))
-            self._check_finite(loss.item(), epoch, step + 1)
-            progress.loss_sum += loss.item() * weight.sum().item()
+            loss_sum += loss.item() * weight.sum().item()
             progress.weight_sum += weight.sum().item()
+        self._check_finite(loss_sum, epoch, step + 1)
+        progress.loss_sum += loss_sum
         self._optimiser.step()
         self._optimiser.zero_grad()
 
@@ -132,6 +135,7 @@ class Loop:
         record: Record = {"epoch": progress.epoch, "train_loss": loss_sum / weight_sum}
         record |= self._validate()
         self._check_finite(record["validation_loss"], progress.epoch, progress.step)
+        self._check_weights(progress)  # an infinite one need not show in the loss
         is_best = record["validation_mae"] < progress.best_mae
         if is_best:
             progress.best_epoch, progress.best_mae = progress.epoch, record["validation_mae"]
@@ -159,22 +163,23 @@ class Loop:
         """Tell whether to save within the epoch; the main process decides for all."""
         waited = time.monotonic() - self._saved
         due = waited >= 60 * self._options.checkpoint_minutes
-        if self._accelerator.num_processes == 1:
-            return due
-        mine = due and self._accelerator.is_main_process
-        flag = torch.tensor([float(mine)], device=self._accelerator.device)
-        return bool(self._accelerator.reduce(flag).item())
+        return anywhere(due and self._accelerator.is_main_process, self._accelerator)
 
     def _save(self, progress: Progress) -> None:
-        finite = all(weight.isfinite().all() for weight in self._model.parameters())
-        self._check_finite(0.0 if finite else math.nan, progress.epoch, progress.step)
+        self._check_weights(progress)
         self._checkpoints.save(progress)
         self._saved = time.monotonic()
 
-    def _check_finite(self, loss: float, epoch: int, step: int) -> None:
-        if not math.isfinite(loss):
+    def _check_weights(self, progress: Progress) -> None:
+        finite = all(weight.isfinite().all() for weight in self._model.parameters())
+        self._check_finite(0.0 if finite else math.inf, progress.epoch, progress.step)
+
+    def _check_finite(self, value: float, epoch: int, step: int) -> None:
+        """Stop all processes together if what one of them has is not finite."""
+        if anywhere(not math.isfinite(value), self._accelerator):
+            got = math.nan if math.isfinite(value) else value
             raise FloatingPointError(
-                f"training must stay finite, got {loss} at step {step} of epoch {epoch}: lower "
+                f"training must stay finite, got {got} at step {step} of epoch {epoch}: lower "
                 f"learning_rate ({self._options.learning_rate}) and head_learning_rate "
                 f"({self._options.head_learning_rate}); the last good state is kept"
             )

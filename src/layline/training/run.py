@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from accelerate.tracking import get_available_trackers
 from rich.console import Console
 from safetensors.torch import load_file
 
@@ -24,12 +25,18 @@ from layline.training.batches import EpochBatches
 from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config, Training
 from layline.training.display import Display
-from layline.training.frozen import extract, shared_folder
+from layline.training.frozen import extract, fingerprint, shared_folder
 from layline.training.health import worry
 from layline.training.loop import EVALUATION_FACTOR, Loop
 from layline.training.outcomes import Task, outcomes_of
 from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
+
+_CHANGED = {
+    "data": "the data must be those that {} was started with, got others: files were added, "
+    "removed or renamed",
+    "frozen": "weights must be those that {} was started with, got others: the file has changed",
+}
 
 
 def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
@@ -44,6 +51,20 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
         The numbers of ``test.json``; of several processes only the main one gets them.
     """
     accelerator = _accelerator(config, folder)
+    try:
+        numbers = _train(config, folder, console, accelerator)
+    except BaseException:
+        # what was tracked is kept; taking the process group down while others wait can hang
+        for tracker in accelerator.trackers:
+            tracker.finish()
+        raise
+    accelerator.end_training()
+    return numbers
+
+
+def _train(
+    config: Config, folder: RunFolder, console: Console, accelerator: Accelerator
+) -> dict[str, Any] | None:
     shown = accelerator.is_main_process
     say = Reporter(console, shown)
     if accelerator.num_processes > 1:
@@ -57,7 +78,7 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     # refuses sizes that cannot be, while there is no folder yet that would be in the way
     EpochBatches(len(tasks["train"].ranks), config.training, 0, accelerator.num_processes)
     if shown:
-        _open(folder, config, dataset, accelerator)
+        _open(folder, config, dataset, model, accelerator)
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
@@ -90,12 +111,15 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
 
     model.load_state_dict(load_file(folder.best))
     numbers = _test(config, dataset, trained, tasks["test"], folder, accelerator, progress)
-    accelerator.end_training()
     return numbers if shown else None
 
 
 def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     options = config.training
+    if config.track and config.track not in map(str, get_available_trackers()):
+        raise ImportError(
+            f"--track {config.track} needs {config.track}: pip install {config.track}"
+        )
     # a second run in one process may ask for another precision, or another device
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(
@@ -120,18 +144,24 @@ def _is_for_cpu(config: Config) -> bool:
     return is_apple and find(str(config.features.name)).kind == "table"
 
 
-def _open(folder: RunFolder, config: Config, dataset: Dataset, accelerator: Accelerator) -> None:
+def _open(
+    folder: RunFolder,
+    config: Config,
+    dataset: Dataset,
+    model: OrdinalModel,
+    accelerator: Accelerator,
+) -> None:
     """Start the folder, or see that it is the one of this run and these data."""
-    print_of_data = assembly.fingerprint(dataset)
+    prints = {"data": assembly.fingerprint(dataset)}
+    if config.features.freeze:
+        prints["frozen"] = fingerprint(model.features)
     if folder.environment.exists():
-        before = json.loads(folder.environment.read_text(encoding="utf-8"))["data"]
-        if before != print_of_data:
-            raise ValueError(
-                f"the data must be those that {folder.path} was started with, got others: "
-                "files were added, removed or renamed"
-            )
+        before = json.loads(folder.environment.read_text(encoding="utf-8"))
+        for what, now in prints.items():
+            if before.get(what) != now:
+                raise ValueError(_CHANGED[what].format(folder.path))
     environment = {
-        "data": print_of_data,
+        **prints,
         "command": sys.argv,
         "layline": layline.__version__,
         "torch": torch.__version__,

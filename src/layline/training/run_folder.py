@@ -9,6 +9,8 @@ from layline.training.checkpoint import Record
 from layline.training.config import Config
 from layline.training.settings import configuration, read_toml, to_toml
 
+_HALF = ".*.part"
+
 
 class RunFolder:
     """Paths of a run, and the files that are written on the way.
@@ -29,8 +31,10 @@ class RunFolder:
         self.predictions = path / "predictions.csv"
 
     def check_new(self) -> None:
-        """Refuse a folder with something in it."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        """Refuse a folder with something in it, but what was half-written when it was made."""
+        if self.path.exists() and (
+            not self.path.is_dir() or set(self.path.iterdir()) - set(self.path.glob(_HALF))
+        ):
             cure = (
                 f"go on with layline train --resume {self.path}"
                 if self.config.exists()
@@ -40,6 +44,8 @@ class RunFolder:
 
     def create(self, config: Config) -> None:
         """Start a run, or go on with it."""
+        for half in [*self.path.glob(_HALF), *self.frozen.glob(_HALF)]:
+            half.unlink()  # of a run that was killed while writing
         write_text(self.config, to_toml(config))
 
     def read_config(self) -> Config:

@@ -1,0 +1,108 @@
+"""Small runs: in this process, and in others that may come to harm."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from layline.cli import app
+from layline.data.sources.photo_quality import read_photo_quality
+
+OUTCOME = ("best.safetensors", "history.jsonl", "test.json", "predictions.csv")
+
+
+@pytest.fixture(scope="session")
+def command():
+    """Run the command in this process."""
+
+    def run(*arguments):
+        return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def attempt():
+    """Run the command in processes that may come to harm, see ``attempts.py``."""
+    script = Path(__file__).with_name("attempts.py")
+    with subprocess.Popen(
+        [sys.executable, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ) as process:
+
+        def run(*arguments, **wanted):
+            wanted["arguments"] = [*map(str, arguments)]
+            process.stdin.write(json.dumps(wanted) + "\n")
+            process.stdin.flush()
+            return SimpleNamespace(**json.loads(process.stdout.readline()))
+
+        yield run
+        process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def outcome():
+    """Read the bytes of what a run is for."""
+
+    def read(folder):
+        return {name: (Path(folder) / name).read_bytes() for name in OUTCOME}
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def history():
+    """Read the records of the epochs."""
+
+    def read(folder):
+        return [json.loads(line) for line in (Path(folder) / "history.jsonl").open()]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def crops():
+    """Options for a run on a few crops, every step of it saved."""
+    sizes = {"per_class": 8, "validation_per_class": 3, "test_per_class": 3}
+    options = [part for key in sizes for part in ("--set", f"data.options.{key}={sizes[key]}")]
+    saved = ("--set", "training.checkpoint_minutes=0")
+    return ("photo-quality", *options, *saved, "--dim", 4, "--epochs", 3, "--batch-size", 16)
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory):
+    """A folder with an image file for each of a few crops."""
+    root = tmp_path_factory.mktemp("photographs")
+    found = read_photo_quality(per_class=6, validation_per_class=2, test_per_class=2, size=40)
+    for part, indices in found.partition.parts().items():
+        for index in indices:
+            place = root / part / str(found.ranks[index])
+            place.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(found.inputs.load(index)).save(place / f"{index}.png")
+    return root
+
+
+@pytest.fixture(scope="session")
+def table(tmp_path_factory):
+    """A table of 150 training rows, 66 to validate and 54 to test, in four uneven classes."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(270, 3))
+    labels = np.digitize(x[:, 0] + 0.3 * x[:, 1] + 0.2 * rng.normal(size=270), [-1, 0.2, 0.9])
+    parts = np.repeat(["train", "val", "test"], [150, 66, 54])
+    lines = [
+        ",".join([*map(repr, row.tolist()), str(k), p])
+        for row, k, p in zip(x, labels, parts, strict=True)
+    ]
+    path = tmp_path_factory.mktemp("table") / "table.csv"
+    path.write_text("\n".join(["a,b,c,label,split", *lines]))
+    return path

@@ -1,0 +1,116 @@
+"""Runs that are killed, again and again, end as if nothing had happened."""
+
+import random
+
+import pytest
+from safetensors.torch import save_file
+
+from layline import features
+
+pytestmark = pytest.mark.slow
+
+LOOP = "layline.training.loop:Loop"
+SAVING = "layline.training.checkpoint"
+# in the order in which a run that is taken up again comes to them
+MOMENTS = [
+    {"target": f"{LOOP}._step", "number": 2},
+    {"target": f"{LOOP}._step", "number": 1, "when": "after"},
+    {"target": "accelerate.utils.other:safe_save_file", "when": "half"},
+    {"target": "torch:save", "when": "half"},
+    {"target": f"{SAVING}:publish_folder"},
+    {"target": f"{SAVING}:publish_folder", "when": "after"},
+    {"target": f"{LOOP}._validate"},
+    {"target": "layline.model_file:save_file", "when": "half"},
+    {"target": "layline.training.run_folder:RunFolder.write_best", "when": "after"},
+    {"target": "layline.training.run_folder:write_text", "number": 2},
+    {"target": "layline.training.run_folder:write_text", "number": 2, "when": "after"},
+    {"target": f"{SAVING}:publish_folder", "number": 2, "when": "after"},
+    {"target": "layline.training.run:write_predictions", "when": "after"},
+    {"target": "layline.training.run:write_json", "number": 2},
+]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(attempt, crops, outcome, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "undisturbed"
+    assert attempt("train", *crops, "--out", folder).codes == [0]
+    return outcome(folder)
+
+
+def start_or_resume(folder, options):
+    started = (folder / "config.toml").exists()
+    return ("train", "--resume", folder) if started else ("train", *options, "--out", folder)
+
+
+def test_killed_at_every_kind_of_moment(attempt, crops, outcome, undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    for harm in MOMENTS:
+        made = attempt(*start_or_resume(folder, crops), harm=[harm])
+        assert made.codes == [-9], (harm, made.stderr)
+    assert attempt("train", "--resume", folder).codes == [0]
+    assert outcome(folder) == undisturbed
+    assert not list(folder.rglob(".*"))  # what was half-written is gone
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_at_any_change_of_a_file(attempt, crops, outcome, undisturbed, tmp_path, seed):
+    folder, draw, killed = tmp_path / "run", random.Random(seed), 0
+    while (
+        made := attempt(
+            *start_or_resume(folder, crops), touches=draw.randint(1, 30), folder=str(folder)
+        )
+    ).codes != [0]:
+        assert made.codes == [-9], made.stderr
+        killed += 1
+    assert killed >= 3
+    assert outcome(folder) == undisturbed
+
+
+def test_killed_at_any_time(attempt, crops, outcome, undisturbed, tmp_path):
+    folder, draw = tmp_path / "run", random.Random(0)
+    for _ in range(6):
+        attempt(*start_or_resume(folder, crops), seconds=draw.uniform(0.2, 1))
+    assert attempt(*start_or_resume(folder, crops)).codes == [0]
+    assert outcome(folder) == undisturbed
+
+
+def test_killed_while_workers_decode(attempt, outcome, photographs, tmp_path):
+    options = ("folder", "--root", photographs, "--features", "convnet", "--workers", 2)
+    options += ("--dim", 4, "--epochs", 2, "--batch-size", 12)
+    options += ("--set", "training.checkpoint_minutes=0")
+    assert attempt("train", *options, "--out", tmp_path / "whole").codes == [0]
+    folder = tmp_path / "run"
+    for number in (2, 3):
+        harm = {"target": f"{LOOP}._step", "number": number}
+        made = attempt(*start_or_resume(folder, options), harm=[harm])
+        assert (made.codes, made.left) == ([-9], [])
+    assert attempt("train", "--resume", folder, "--workers", 0).codes == [0]
+    assert outcome(folder) == outcome(tmp_path / "whole")
+
+
+def test_killed_while_frozen_features_are_extracted(attempt, crops, outcome, tmp_path):
+    weights = tmp_path / "weights.safetensors"
+    save_file(features.create("convnet", 4).state_dict(), weights)
+    options = (*crops, "--weights", weights, "--freeze")
+    small = {"layline.training.frozen:PIECE": 20}  # 84 samples are five of them
+    assert attempt("train", *options, "--out", tmp_path / "whole", values=small).codes == [0]
+    folder = tmp_path / "run"
+
+    def pieces():
+        found = (folder / "frozen").glob("piece-*.npy")
+        return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in found}
+
+    before = {}
+    for target, number, count in (("numpy:save", 3, 2), ("numpy:save", 2, 3), (None, 1, 5)):
+        harm = {"target": target or "layline.training.frozen:_join", "number": number}
+        made = attempt(*start_or_resume(folder, options), harm=[harm], values=small)
+        assert made.codes == [-9], made.stderr
+        assert len(pieces()) == count
+        assert before.items() <= pieces().items()  # none was computed twice
+        before = pieces()
+    harm = {"target": f"{LOOP}._step", "number": 2}
+    assert attempt("train", "--resume", folder, harm=[harm], values=small).codes == [-9]
+    assert pieces() == {}
+    never = {"target": "layline.training.frozen:_extract_pieces"}
+    assert attempt("train", "--resume", folder, harm=[never], values=small).codes == [0]
+    assert outcome(folder) == outcome(tmp_path / "whole")

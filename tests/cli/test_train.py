@@ -409,7 +409,7 @@ def test_bad_files_are_left_out_if_that_is_wanted(layline, spoilt, small, tmp_pa
     out = tmp_path / "run"
     found = layline("train", "folder", "--root", spoilt, *small, "--skip-bad", "--out", out)
     assert found.code == 0, found.err
-    assert "Left out 25 files that cannot be decoded" in found.err
+    assert "Left out: 25 images cannot be read:" in found.err
     counts = re.search(r"Samples: (\d+) for train, (\d+) for val.*, (\d+) for test", found.err)
     assert sum(map(int, counts.groups())) == 60 - 25
     again = layline("evaluate", out, "--json")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
+from numpy.typing import NDArray
 
 from layline import data, features
 from layline.data.base import Dataset
@@ -19,6 +20,7 @@ from layline.data.tables.encoding import TableEncoding
 from layline.features.weights import NAMES, check_weights
 from layline.model import ModelSpec, OrdinalModel
 from layline.registry import find
+from layline.training.batches import EpochBatches
 from layline.training.config import Config
 from layline.training.outcomes import Task
 from layline.training.reporter import Reporter
@@ -159,6 +161,22 @@ def _preprocessing(config: Config, network: Any, dataset: Dataset) -> ImagePrepr
     )
 
 
+def check_fits(config: Config, dataset: Dataset, processes: int) -> None:
+    """Refuse settings that do not fit the data, before anything is written."""
+    _class_weights(config, dataset)
+    EpochBatches(len(dataset.partition.train), config.training, processes=processes)
+
+
+def _class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
+    weights: NDArray[np.float64] = weigh_classes(
+        config.training.class_weight,
+        np.array(dataset.classes),
+        dataset.ranks[dataset.partition.train],
+        np.ones(len(dataset.partition.train)),
+    )
+    return weights
+
+
 def with_cache(
     config: Config,
     dataset: Dataset,
@@ -183,12 +201,7 @@ def with_cache(
 
 def tasks(config: Config, dataset: Dataset, model: OrdinalModel) -> dict[str, Task]:
     """Give the three parts as tasks: augmented for training, as they are for the others."""
-    weights = weigh_classes(
-        config.training.class_weight,
-        np.array(dataset.classes),
-        dataset.ranks[dataset.partition.train],
-        np.ones(len(dataset.partition.train)),
-    )
+    weights = _class_weights(config, dataset)
     found = {}
     for name, part in dataset.partition.parts().items():
         augmentation = str(config.data.augmentation) if name == "train" else "none"

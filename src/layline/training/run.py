@@ -70,6 +70,7 @@ def _train(
     if accelerator.num_processes > 1:
         say(f"{accelerator.num_processes} processes")
     dataset = assembly.read_data(config, say, accelerator)
+    assembly.check_fits(config, dataset, accelerator.num_processes)
     model = assembly.build(config, dataset)
     for note in load_weights(model.features, str(config.features.weights)):
         say(note)

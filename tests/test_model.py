@@ -1,5 +1,6 @@
 """A model as a user has it: from samples of any kind to labels."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -234,4 +235,14 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
             "keep_ratio": False,
             "interpolation": "bilinear",
         },
+        "decode": "mode",
     }
+
+
+def test_the_decoding_of_training_is_the_models_own(tmp_path):
+    model = dataclasses.replace(convnet().spec, decode="median").build()
+    model.save(tmp_path / "model.safetensors")
+    loaded = layline.load(tmp_path / "model.safetensors")
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
+    ranks = DECODINGS["median"](torch.from_numpy(loaded.predict_proba(images)))
+    assert loaded.predict(images).tolist() == [CLASSES[rank] for rank in ranks]

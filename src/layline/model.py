@@ -33,6 +33,7 @@ class ModelSpec:
         inputs: How samples are prepared: images, or the columns of a table.
         features_options: The features' own options.
         head_options: The method's own options.
+        decode: How a distribution becomes a class if the caller does not say.
     """
 
     features: str
@@ -42,6 +43,7 @@ class ModelSpec:
     inputs: ImagePreprocessing | TableEncoding
     features_options: dict[str, Any] = field(default_factory=dict)
     head_options: dict[str, Any] = field(default_factory=dict)
+    decode: str = "mode"
 
     def build(self) -> "OrdinalModel":
         """Make the model, with weights as they are before training."""
@@ -98,15 +100,15 @@ class OrdinalModel(nn.Module):
         """Compute the loss of a batch of prepared samples."""
         return self.head.loss(self.features(x), ranks, weight)
 
-    def predict(self, samples: Any, decode: str = "mode") -> NDArray[np.str_]:
+    def predict(self, samples: Any, decode: str | None = None) -> NDArray[np.str_]:
         """Name the class of each sample.
 
         Args:
             samples: Images as paths, arrays (height, width, 3) or Pillow images, one or a list of
                 them, or a folder; for a table a data frame or the path of a CSV file.
-            decode: ``"mode"``, ``"median"`` or ``"mean"``.
+            decode: ``"mode"``, ``"median"`` or ``"mean"``; as in training if not given.
         """
-        choose = find("decode", decode, DECODINGS)
+        choose = find("decode", decode or self.spec.decode, DECODINGS)
         ranks = choose(torch.from_numpy(self.predict_proba(samples)))
         return np.array([self.classes[rank] for rank in ranks.tolist()], dtype=np.str_)
 

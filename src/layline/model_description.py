@@ -12,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 import layline
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.tables.encoding import TableEncoding
+from layline.geometry.decoding import DECODINGS
 from layline.model import ModelSpec
+from layline.registry import check_known
 
 FORMAT = 1
 _MOST_PIXELS = 8192  # at a side; a file that asks for more would only fill the memory
@@ -30,6 +32,7 @@ class _Description(BaseModel):
     classes: list[str]
     kind: Literal["images", "table"]
     inputs: dict[str, Any]
+    decode: str
 
 
 def describe(spec: ModelSpec) -> str:
@@ -46,6 +49,7 @@ def describe(spec: ModelSpec) -> str:
         classes=list(spec.classes),
         kind="table" if table else "images",
         inputs=spec.inputs.to_json() if table else asdict(spec.inputs),  # type: ignore[union-attr]
+        decode=spec.decode,
     )
     return description.model_dump_json()
 
@@ -55,6 +59,7 @@ def read(text: str) -> ModelSpec:
     description = _parsed(text)
     if len(set(description.classes)) < len(description.classes):
         raise ValueError(f"classes must have different names, got {description.classes}")
+    check_known("decode", description.decode, DECODINGS)
     return ModelSpec(
         features=description.features,
         method=description.method,
@@ -63,6 +68,7 @@ def read(text: str) -> ModelSpec:
         inputs=_inputs(description),
         features_options=description.features_options,
         head_options=description.head_options,
+        decode=description.decode,
     )
 
 

@@ -46,7 +46,7 @@ def predict(
     with explained():
         if out is not None and out.suffix not in FORMATS:
             raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
-        bad = _predict(model, paths, out, decode or "mode", batch_size, workers)
+        bad = _predict(model, paths, out, decode, batch_size, workers)
         if bad:
             from layline.data.images.check import describe
 
@@ -56,7 +56,12 @@ def predict(
 
 
 def _predict(
-    path: Path, paths: list[str], out: Path | None, decode: str, size: int, workers: int | None
+    path: Path,
+    paths: list[str],
+    out: Path | None,
+    decode: str | None,
+    size: int,
+    workers: int | None,
 ) -> list["BadImage"]:
     """Write the predictions, and give the files that could not be read."""
     import numpy as np
@@ -66,10 +71,12 @@ def _predict(
     from layline.evaluation import normalised
     from layline.geometry.decoding import DECODINGS
     from layline.model_file import load
-    from layline.registry import find
+    from layline.registry import check_known
 
-    choose = find("decode", decode, DECODINGS)
+    if decode is not None:
+        check_known("decode", decode, DECODINGS)
     model = load(path)
+    choose = DECODINGS[decode or model.spec.decode]
     names, samples = model.read(_single(paths), keep_going=True)
     images: Any = getattr(samples, "images", None)
     bad: list[int] = []

@@ -145,6 +145,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             inputs=inputs,
             features_options=options,
             head_options=config.head.options,
+            decode=config.training.decode,
         ).build()
     if is_table:
         model.features.fit_scale(torch.from_numpy(dataset.inputs.values[dataset.partition.train]))

@@ -5,6 +5,7 @@ line of JSON on stdin asks for one:
 
 - ``arguments``: of the command;
 - ``processes``: how many, each told its rank in the environment as ``torchrun`` does it;
+- ``environment``: variables;
 - ``values``: what to put elsewhere, such as ``{"layline.training.frozen:PIECE": 16}``;
 - ``harm``: a list of what befalls the processes, see :func:`befall`;
 - ``touches``: die when files in ``folder`` are changed for the so-manieth time;
@@ -114,6 +115,7 @@ def die_when_touched(folder, number):
 
 def attempt(wanted, rank, port):
     """Run the command in this process."""
+    os.environ |= wanted.get("environment", {})
     if (count := wanted.get("processes", 1)) > 1:
         world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
         world |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}

@@ -65,7 +65,9 @@ def history():
     """Read the records of the epochs."""
 
     def read(folder):
-        return [json.loads(line) for line in (Path(folder) / "history.jsonl").open()]
+        return [
+            json.loads(line) for line in (Path(folder) / "history.jsonl").read_text().splitlines()
+        ]
 
     return read
 

@@ -72,7 +72,9 @@ class Checkpoints:
                 values = asdict(progress) | {"loss_sum": loss_sum, "weight_sum": weight_sum}
                 (part / _PROGRESS).write_text(json.dumps(values), encoding="utf-8")
                 before = self._moments()
-                if place not in before:  # the same moment has the same state
+                if place in before:  # the same moment has the same state
+                    shutil.rmtree(part)
+                else:
                     publish_folder(part, place)
                 for old in before:
                     if old != place:

@@ -13,6 +13,8 @@ from layline.training.progress import clock
 
 _LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}"
 
+_WIDE = 110  # columns for all of it; where there are fewer, time left must not be what is cut
+
 
 class Display:
     """Show the epoch, the speed, the losses, the validation error and the time left.
@@ -42,7 +44,12 @@ class Display:
         """
         self._steps, self._images, self._start = steps, 0, time.monotonic()
         self._live.reset(
-            self._line, total=steps, completed=progress.step, epoch=self._number(progress.epoch)
+            self._line,
+            total=steps,
+            completed=progress.step,
+            epoch=self._number(progress.epoch),
+            now="",
+            last=self._last,
         )
 
     def show_step(self, progress: Progress, images: int) -> None:
@@ -68,7 +75,8 @@ class Display:
             f"accuracy {record['validation_accuracy']:.4f}  "
             f"best {progress.best_mae:.4f} at {progress.best_epoch}"
         )
-        self._last = f"[dim]{result}[/dim]"
+        short = f"MAE {record['validation_mae']:.3f}  acc {record['validation_accuracy']:.3f}"
+        self._last = f"[dim]{result if self._console.width >= _WIDE else short}[/dim]"
         if self._shown and not self._is_live:
             self._console.print(
                 f"epoch {self._number(progress.epoch)}  loss {record['train_loss']:.4f}  "

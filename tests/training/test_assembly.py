@@ -1,0 +1,143 @@
+"""From a configuration to the data, the model and the tasks of a run."""
+
+import io
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from layline import data
+from layline.data import Partition
+from layline.training.assembly import build, fingerprint, read_data, resolved, tasks
+from layline.training.reporter import Reporter
+from layline.training.settings import configuration
+
+QUIET = Reporter(Console(quiet=True))
+FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}
+
+
+def config(**sections):
+    sections.setdefault("data", {"source": "photo-quality", "options": FEW})
+    return resolved(configuration({"head": {"dim": 3}}, sections))
+
+
+@pytest.fixture(scope="module")
+def photographs_read():
+    return data.read("photo-quality", **FEW)
+
+
+def test_what_follows_from_the_source_is_filled_in():
+    made = config()
+    assert (made.features.name, made.features.weights) == ("convnet", "none")
+    assert made.data.augmentation == "shift"
+
+
+def test_what_was_chosen_stays():
+    made = config(
+        data={"source": "csv", "augmentation": "none", "root": "labels.csv"},
+        features={"name": "resnet18", "weights": "none"},
+    )
+    assert (made.features.name, made.features.weights) == ("resnet18", "none")
+    assert made.data.augmentation == "none"
+
+
+def test_paths_do_not_depend_on_where_the_run_was_started(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights.safetensors").touch()
+    made = config(
+        data={"source": "folder", "root": "photos"},
+        features={"name": "convnet", "weights": "weights.safetensors"},
+    )
+    assert made.data.root == tmp_path / "photos"
+    assert made.features.weights == str(tmp_path / "weights.safetensors")
+
+
+def test_random_weights_are_not_frozen():
+    with pytest.raises(ValueError, match="freeze must come with weights, got none for convnet"):
+        config(features={"freeze": True})
+
+
+def test_what_was_found_is_told():
+    console = Console(file=io.StringIO(), width=200)
+    read_data(config(), Reporter(console))
+    assert console.file.getvalue().splitlines() == [
+        "Classes, lowest first: very poor < poor < fair < good < very good < excellent",
+        "Samples: 24 for train, 12 for validation, 12 for test",
+    ]
+
+
+def test_bad_files_stop_a_run_unless_they_may_be_left_out(photographs, tmp_path):
+    root = shutil.copytree(photographs, tmp_path / "photographs")
+    (root / "train" / "0" / "bad.png").write_bytes(b"no image")
+    wanted = config(data={"source": "folder", "root": root}, features={"name": "convnet"})
+    with pytest.raises(ValueError, match=r"bad\.png"):
+        read_data(wanted, QUIET)
+    skipping = wanted.model_copy(update={"data": wanted.data.model_copy(update={"skip_bad": True})})
+    console = Console(file=io.StringIO())
+    found = read_data(skipping, Reporter(console))
+    assert len(found.inputs) == 60
+    assert "Left out 1 files that cannot be decoded" in console.file.getvalue()
+
+
+def test_the_weights_follow_from_the_seed(photographs_read):
+    one, same = (build(config(), photographs_read).state_dict() for _ in range(2))
+    other = build(config(training={"seed": 1}), photographs_read).state_dict()
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["features.last.weight"], other["features.last.weight"])
+
+
+def test_building_draws_nothing_from_others(photographs_read):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    build(config(), photographs_read)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_rows_and_images_have_their_own_features(photographs_read, table):
+    with pytest.raises(ValueError, match="must be for images, got mlp: photo-quality has images"):
+        build(config(features={"name": "mlp"}), photographs_read)
+    rows = data.read("table", table)
+    wanted = config(data={"source": "table", "root": table}, features={"name": "convnet"})
+    with pytest.raises(ValueError, match="must be for tables, got convnet: table has rows"):
+        build(wanted, rows)
+
+
+def test_columns_are_scaled_by_the_training_rows(table):
+    rows = data.read("table", table)
+    model = build(config(data={"source": "table", "root": table}), rows)
+    expected = rows.inputs.values[rows.partition.train].mean(axis=0)
+    np.testing.assert_allclose(model.features.mean, expected, atol=1e-6)
+
+
+def test_data_are_told_apart(photographs_read):
+    first = fingerprint(photographs_read)
+    assert fingerprint(data.read("photo-quality", **FEW)) == first
+    parts = photographs_read.partition
+    swapped = Partition(parts.train, parts.test, parts.validation)
+    others = [
+        replace(photographs_read, ranks=np.roll(photographs_read.ranks, 1)),
+        replace(photographs_read, classes=tuple("abcdef")),
+        replace(photographs_read, partition=swapped),
+        photographs_read.without([3]),
+    ]
+    assert len({first, *map(fingerprint, others)}) == 5
+
+
+def test_only_training_images_vary_and_only_the_test_is_unweighted(photographs_read):
+    wanted = config(training={"class_weight": {"poor": 3.0}})
+    found = tasks(wanted, photographs_read, build(wanted, photographs_read))
+    assert [len(task.ranks) for task in found.values()] == [24, 12, 12]
+    keys = [(0, 1)], [(0, 2)]
+    first, second = (found["train"].samples.__getitems__(key)[0] for key in keys)
+    assert not torch.equal(first, second)
+    first, second = (found["validation"].samples.__getitems__(key)[0] for key in keys)
+    assert torch.equal(first, second)
+    for name in ("train", "validation"):
+        weight = found[name].weight
+        assert weight.mean().item() == pytest.approx(1)
+        assert (weight[found[name].ranks == 1] / weight[found[name].ranks == 0]).unique() == 3
+    assert (found["test"].weight == 1).all()

@@ -1,0 +1,90 @@
+"""How a run looks while it goes."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from layline.training import display as module
+from layline.training.checkpoint import Progress
+from layline.training.display import Display
+
+RECORD = {
+    "epoch": 2,
+    "train_loss": 0.5,
+    "validation_loss": 0.75,
+    "validation_mae": 0.25,
+    "validation_accuracy": 0.875,
+}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only goes when it is told to."""
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def show(console, clock, shown=True):
+    """Show the second of ten epochs: four steps of 32 images, half a second each."""
+    progress = Progress(epoch=2, loss_sum=6.0, weight_sum=8.0, best_epoch=1, best_mae=0.125)
+    with Display(10, console, shown) as display:
+        display.start_epoch(progress, steps=4)
+        for _ in range(4):
+            clock[0] += 0.5
+            progress.step += 1
+            display.show_step(progress, images=32)
+        progress.history.append(RECORD)
+        display.show_epoch(progress)
+        display.start_epoch(Progress(epoch=3, history=[RECORD]), steps=4)
+        clock[0] += 0.5
+        display.show_step(Progress(3, 1, 1.0, 2.0, 1, 0.125), images=32)
+
+
+def test_a_log_gets_a_plain_line_per_epoch(clock):
+    file = io.StringIO()
+    show(Console(file=file, width=40), clock)
+    assert file.getvalue() == (
+        "epoch  2/10  loss 0.5000  val loss 0.7500  val MAE 0.2500  accuracy 0.8750  "
+        "best 0.1250 at 1  64 images/s  0:16 left\n"
+    )
+
+
+def test_a_terminal_gets_a_line_that_lives(clock):
+    file = io.StringIO()
+    show(Console(file=file, width=140, force_terminal=True, color_system=None), clock)
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", file.getvalue())
+    assert "epoch  3/10" in text
+    assert "64 images/s  loss 0.5000  0:16 left" in text
+    assert "val MAE 0.2500  accuracy 0.8750  best 0.1250 at 1" in text
+    assert "val loss" not in text  # that is in the log of those who have no terminal
+
+
+def test_a_usual_terminal_is_wide_enough(clock):
+    file = io.StringIO()
+    show(Console(file=file, width=80, force_terminal=True, color_system=None), clock)
+    *_, line = re.findall(r"epoch  3/10[^\r\n]*", file.getvalue())
+    rest = " ".join(line.split()[3:])
+    assert rest == "64 images/s loss 0.5000 0:16 left MAE 0.250 acc 0.875"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_only_one_of_several_processes_shows_anything(clock, terminal):
+    file = io.StringIO()
+    show(Console(file=file, force_terminal=terminal), clock, shown=False)
+    assert file.getvalue() == ""
+
+
+def test_what_was_done_before_does_not_make_it_look_fast(clock):
+    """A run that goes on in the middle of an epoch counts its own steps and images only."""
+    file, progress = io.StringIO(), Progress(epoch=1, step=3, loss_sum=1.0, weight_sum=1.0)
+    with Display(1, Console(file=file), True) as display:
+        display.start_epoch(progress, steps=4)
+        clock[0] += 2
+        progress.step = 4
+        display.show_step(progress, images=10)
+        progress.history.append(RECORD)
+        display.show_epoch(progress)
+    assert "5 images/s  0:00 left" in " ".join(file.getvalue().split("\n"))

@@ -1,0 +1,143 @@
+"""Ctrl-C and a polite kill."""
+
+import os
+import signal
+import threading
+
+import pytest
+from accelerate import Accelerator
+
+from layline.training.interruption import Interrupted, Interruption
+
+STEP = "layline.training.loop:Loop._step"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_noticed_and_nothing_else_happens(number):
+    before = signal.getsignal(number)
+    with Interruption() as interruption:
+        assert not interruption.wanted(Accelerator(cpu=True))
+        signal.raise_signal(number)
+        assert interruption.wanted(Accelerator(cpu=True))
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_one_from_the_keyboard_stops_at_once():
+    with Interruption():
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # a scheduler may repeat itself
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_other_threads_leave_signals_alone():
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def enter():
+        with Interruption():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_where_a_run_was_stopped_is_told():
+    assert str(Interrupted(3, 7)) == "stopped in epoch 3 after 7 steps"
+    assert str(Interrupted(3, 0)) == "stopped after epoch 2"
+
+
+def interrupt(monkeypatch, target, number, signals=(signal.SIGINT,)):
+    """Send signals to this process at a call."""
+    owner, name = target
+    function, calls = getattr(owner, name), []
+
+    def harmed(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == number:
+            for each in signals:
+                os.kill(os.getpid(), each)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, harmed)
+
+
+@pytest.fixture(scope="module")
+def options(table):
+    return ("table", "--root", table, "--dim", 4, "--epochs", 3)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, options, outcome, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert command("train", *options, "--out", folder).exit_code == 0
+    return outcome(folder)
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [(3, "in epoch 1 after 3 steps"), (10, "after epoch 2"), (15, "after epoch 3")],
+)
+def test_a_run_that_is_stopped_says_how_to_go_on_and_ends_the_same(
+    monkeypatch, command, options, undisturbed, outcome, tmp_path, step, said
+):
+    from layline.training.loop import Loop
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt(patch, (Loop, "_step"), step)
+        stopped = command("train", *options, "--out", folder)
+    assert stopped.exit_code == 130
+    assert f"Stopped {said}; nothing is lost. Go on with" in stopped.stderr
+    assert stopped.stderr.endswith(f"\n  layline train --resume {folder}\n")
+    assert not (folder / "test.json").exists()
+    assert command("train", "--resume", folder).exit_code == 0
+    assert outcome(folder) == undisturbed
+
+
+def test_a_run_that_is_stopped_at_once_goes_on_from_what_was_saved(
+    monkeypatch, command, options, undisturbed, outcome, tmp_path
+):
+    from layline.training.loop import Loop
+
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt(patch, (Loop, "_step"), 8, [signal.SIGINT, signal.SIGINT])
+        stopped = command("train", *options, "--out", folder)
+    assert stopped.exit_code == 130
+    assert "Stopped at once; what was saved before is kept. Go on with" in stopped.stderr
+    assert command("train", "--resume", folder).exit_code == 0
+    assert outcome(folder) == undisturbed
+
+
+def test_before_there_is_a_run_nothing_is_promised(monkeypatch, command, options, tmp_path):
+    from layline.training import assembly
+
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(assembly, "read_data", stop)
+    stopped = command("train", *options, "--out", tmp_path / "run")
+    assert (stopped.exit_code, stopped.stderr) == (130, "layline: stopped\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", ["interrupt", "terminate", "interrupt all", "terminate all"])
+def test_workers_end_with_the_run(attempt, photographs, outcome, tmp_path, deed):
+    """A terminal, a launcher or a scheduler may send a signal to every process of the run."""
+    options = ("folder", "--root", photographs, "--features", "convnet", "--workers", 2)
+    options += ("--dim", 4, "--epochs", 2, "--batch-size", 12)
+    folder = tmp_path / "run"
+    harm = {"target": STEP, "deed": deed, "number": 2}
+    stopped = attempt("train", *options, "--out", folder, harm=[harm])
+    assert (stopped.codes, stopped.left) == ([130], []), stopped.stderr
+    assert "Stopped in epoch 1 after 2 steps" in stopped.stderr
+    again = {"target": STEP, "deed": "interrupt", "number": 1}
+    saving = {"target": "accelerate:Accelerator.save_state", "deed": "interrupt"}
+    hasty = attempt("train", "--resume", folder, harm=[again, saving])
+    assert (hasty.codes, hasty.left) == ([130], [])
+    assert "Stopped at once" in hasty.stderr
+    assert attempt("train", "--resume", folder).codes == [0]
+    assert attempt("train", *options, "--out", tmp_path / "whole").codes == [0]
+    assert outcome(folder) == outcome(tmp_path / "whole")

@@ -1,0 +1,58 @@
+"""What a model says of many samples."""
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layline.data.loading import RowBatches
+from layline.data.tables.encoding import TableEncoding
+from layline.model import ModelSpec
+from layline.training.outcomes import Task, outcomes_of
+
+COUNT = 25
+ACCELERATOR = Accelerator(cpu=True)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    encoding = TableEncoding.fit({"a": ["1", "2"], "b": ["3", "5"]}, np.array([0, 1]))
+    options = {"in_features": 2, "hidden": [8]}
+    return ModelSpec("mlp", "hard-linear", 3, ("x", "y", "z"), encoding, options).build()
+
+
+@pytest.fixture(scope="module")
+def task():
+    rng = np.random.default_rng(0)
+    return Task(
+        RowBatches(rng.normal(size=(COUNT, 2)).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, 3, COUNT)),
+        torch.from_numpy(rng.uniform(0.5, 2, COUNT).astype(np.float32)),
+    )
+
+
+@given(batch_size=st.integers(1, COUNT + 5))
+def test_they_are_in_order_and_the_loss_is_a_weighted_mean(model, task, batch_size):
+    found = outcomes_of(model, task, ACCELERATOR, batch_size)
+    x, _ = task.samples.__getitems__([(index, 0) for index in range(COUNT)])
+    model.eval()
+    with torch.no_grad():
+        vectors = model.features(x)
+        losses = [model.head.loss(vectors[i : i + 1], task.ranks[i : i + 1]) for i in range(COUNT)]
+        log_probs = model.head.log_probs(vectors)
+    torch.testing.assert_close(found.log_probs, log_probs)
+    mean = (torch.stack(losses) @ task.weight / task.weight.sum()).item()
+    assert found.loss == pytest.approx(mean, rel=1e-5)
+
+
+def test_nothing_is_remembered_for_a_gradient(model, task):
+    assert not outcomes_of(model, task, ACCELERATOR, 8).log_probs.requires_grad
+
+
+def test_the_model_is_asked_as_in_testing(model, task):
+    model.train()
+    outcomes_of(model, task, ACCELERATOR, 8)
+    assert not model.training

@@ -1,0 +1,225 @@
+"""A run as a whole: repeatable, and clear about what is in its way."""
+
+import errno
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from layline import features, load
+
+
+@pytest.fixture(scope="module")
+def options(table):
+    return ("table", "--root", table, "--dim", 4, "--epochs", 2)
+
+
+@pytest.fixture(scope="module")
+def whole(command, options, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert command("train", *options, "--out", folder).exit_code == 0
+    return folder
+
+
+def test_the_same_run_twice_is_the_same(command, options, whole, outcome, tmp_path):
+    assert command("train", *options, "--out", tmp_path / "run").exit_code == 0
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+def test_another_seed_is_another_run(command, options, whole, outcome, tmp_path):
+    assert command("train", *options, "--seed", 1, "--out", tmp_path / "run").exit_code == 0
+    ours, others = outcome(tmp_path / "run"), outcome(whole)
+    assert all(ours[name] != others[name] for name in ours)
+
+
+def test_the_configuration_reproduces_the_run(command, whole, outcome, tmp_path):
+    arguments = ("--config", whole / "config.toml", "--out", tmp_path / "run")
+    assert command("train", *arguments).exit_code == 0
+    assert outcome(tmp_path / "run") == outcome(whole)
+    assert (tmp_path / "run" / "config.toml").read_text() == (whole / "config.toml").read_text()
+
+
+def test_what_was_random_before_does_not_matter(command, options, whole, outcome, tmp_path):
+    torch.manual_seed(99)
+    assert command("train", *options, "--out", tmp_path / "run").exit_code == 0
+    assert outcome(tmp_path / "run") == outcome(whole)
+
+
+def test_a_finished_run_is_tested_again_when_it_is_resumed(command, whole, outcome, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    for name in ("test.json", "predictions.csv"):
+        (folder / name).unlink()
+    result = command("train", "--resume", folder)
+    assert result.exit_code == 0
+    assert "54 samples" in result.stdout
+    assert outcome(folder) == outcome(whole)
+
+
+def test_the_folder_has_all_that_is_promised(whole):
+    names = {path.name for path in whole.iterdir()}
+    assert names == {
+        *("config.toml", "environment.json", "history.jsonl", "best.safetensors", "state"),
+        *("test.json", "predictions.csv"),
+    }
+    numbers = json.loads((whole / "test.json").read_text())
+    assert (numbers["samples"], numbers["decode"]) == (54, "mode")
+    header, first, *_ = (whole / "predictions.csv").read_text().splitlines()
+    assert header == "path,true,predicted,p_0,p_1,p_2,p_3"
+    assert first.startswith("row 218,")
+
+
+@pytest.fixture
+def photographs_of_my_own(photographs, tmp_path):
+    return shutil.copytree(photographs, tmp_path / "photographs")
+
+
+def test_data_that_changed_are_refused(command, photographs_of_my_own, tmp_path):
+    root, folder = photographs_of_my_own, tmp_path / "run"
+    small = ("--features", "convnet", "--dim", 4, "--epochs", 1, "--workers", 0)
+    assert command("train", "folder", "--root", root, *small, "--out", folder).exit_code == 0
+    shutil.copy(next((root / "train" / "0").iterdir()), root / "train" / "0" / "one-more.png")
+    result = command("train", "--resume", folder)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"layline: the data must be those that {folder} was started with, got others: "
+        "files were added, removed or renamed"
+    )
+
+
+def test_data_may_be_moved(command, table, whole, outcome, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    moved = shutil.copy(table, tmp_path / "moved.csv")
+    assert command("train", "--resume", folder, "--root", moved).exit_code == 0
+    assert outcome(folder) == outcome(whole)
+
+
+def no_room(*args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def once(function, name, failure):
+    """Fail when a file of this name is to be written."""
+
+    def fail(path, *args, **kwargs):
+        return failure() if name in str(path) else function(path, *args, **kwargs)
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    "name", ["best.safetensors", "history.jsonl", "test.json", "predictions.csv", "config.toml"]
+)
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_later(
+    monkeypatch, command, options, whole, outcome, tmp_path, name
+):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", once(Path.replace, name, no_room))
+        result = command("train", *options, "--out", folder)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"layline: {folder / name}: No space left on device; nothing was left half-written"
+    )
+    assert not (folder / name).exists()
+    assert not list(folder.rglob("*.part"))
+    again = ("--resume", folder) if name != "config.toml" else (*options, "--out", folder)
+    assert command("train", *again).exit_code == 0
+    assert outcome(folder) == outcome(whole)
+
+
+@pytest.mark.slow
+def test_files_that_may_not_grow(attempt, crops, outcome, tmp_path):
+    """The limit is met by the state of the optimiser, or by that of the model already."""
+    assert attempt("train", *crops, "--out", tmp_path / "whole").codes == [0]
+    folder, sizes = tmp_path / "run", (500_000, 300_000)
+    arguments = ("train", *crops, "--out", folder)
+    step = {"target": "layline.training.loop:Loop._step", "number": 2}
+    assert attempt(*arguments, harm=[step]).codes == [-9]
+    before = {path: path.read_bytes() for path in (folder / "state").glob("*/*")}
+    assert len(before) == 4
+    for size in sizes:
+        made = attempt("train", "--resume", folder, largest_file=size)
+        assert made.codes == [1]
+        *_, last = made.stderr.splitlines()
+        assert last.startswith(f"layline: {folder}/state/epoch-00001-step-0000002: could not be")
+        assert last.endswith("; nothing was left half-written")
+        assert {path: path.read_bytes() for path in before} == before
+        assert not list(folder.rglob(".*"))
+    assert attempt("train", "--resume", folder).codes == [0]
+    assert outcome(folder) == outcome(tmp_path / "whole")
+
+
+def test_tensorboard_gets_the_history(command, options, whole, outcome, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder = tmp_path / "run"
+    assert command("train", *options, "--track", "tensorboard", "--out", folder).exit_code == 0
+    assert outcome(folder) == outcome(whole)
+    events = EventAccumulator(str(folder / "layline")).Reload()
+    assert {"train_loss", "validation_mae", "validation_accuracy"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("validation_mae")] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb"])
+def test_a_tracker_that_is_not_installed_is_named(monkeypatch, command, options, tmp_path, name):
+    monkeypatch.setattr("layline.training.run.get_available_trackers", lambda: ["tensorboard"])
+    result = command("train", *options, "--track", name, "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert result.stderr == f"layline: --track {name} needs {name}: pip install {name}\n"
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def frozen(crops, tmp_path):
+    file = tmp_path / "weights.safetensors"
+    save_file(features.create("convnet", 4).state_dict(), file)
+    return (*crops, "--weights", file, "--freeze")
+
+
+def test_a_frozen_body_stays_as_it_was(command, frozen, tmp_path):
+    folder = tmp_path / "run"
+    assert command("train", *frozen, "--out", folder).exit_code == 0
+    before = load_file(tmp_path / "weights.safetensors")
+    after = load(folder).features.state_dict()
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {name for name in before if not name.startswith("last.")}
+    assert (folder / "frozen" / "rows.npy").exists()
+
+
+def test_weights_that_changed_are_refused_where_they_are_frozen(command, frozen, tmp_path):
+    folder, file = tmp_path / "run", tmp_path / "weights.safetensors"
+    assert command("train", *frozen, "--out", folder).exit_code == 0
+    tensors = load_file(file)
+    save_file(tensors | {"layers.0.weight": tensors["layers.0.weight"] + 1}, file)
+    result = command("train", "--resume", folder)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"layline: weights must be those that {folder} was started with, got others: "
+        "the file has changed"
+    )
+
+
+@pytest.mark.slow
+def test_neither_workers_nor_the_cache_change_anything(attempt, photographs, outcome, tmp_path):
+    options = ("folder", "--root", photographs, "--features", "convnet", "--dim", 4)
+    options += ("--epochs", 2, "--batch-size", 12)
+    ways = {
+        "plain": ("--workers", 0),
+        "again": ("--workers", 0),
+        "workers": ("--workers", 2),
+        "cache": ("--workers", 0, "--cache"),
+        "cached": ("--workers", 2, "--cache"),
+    }
+    for name, way in ways.items():
+        made = attempt(
+            *("train", *options, *way, "--out", tmp_path / name),
+            environment={"LAYLINE_CACHE": str(tmp_path / "pixels")},
+        )
+        assert (made.codes, made.left) == ([0], []), made.stderr
+        assert ("Decoding the images: 60 of 60" in made.stderr) == (name == "cache")
+        assert outcome(tmp_path / name) == outcome(tmp_path / "plain")

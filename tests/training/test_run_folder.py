@@ -1,0 +1,71 @@
+"""The folder of a run."""
+
+import json
+
+import pytest
+
+from layline.training.run_folder import RunFolder, new_folder
+from layline.training.settings import configuration
+
+CONFIG = configuration({"data": {"source": "photo-quality", "options": {"per_class": 3}}})
+
+
+def test_the_configuration_comes_back(tmp_path):
+    folder = RunFolder(tmp_path / "deep" / "run")
+    folder.create(CONFIG)
+    assert folder.read_config() == CONFIG
+
+
+def test_a_folder_without_a_configuration_is_none_of_a_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"run must be the folder of a run, got .*config"):
+        RunFolder(tmp_path).read_config()
+
+
+def test_a_new_run_takes_a_new_or_an_empty_folder(tmp_path):
+    RunFolder(tmp_path / "new").check_new()
+    RunFolder(tmp_path).check_new()
+
+
+def test_a_folder_with_something_in_it_is_not_touched(tmp_path):
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(ValueError, match=r"out must be new or empty, got .*: take another name"):
+        RunFolder(tmp_path).check_new()
+    with pytest.raises(ValueError, match="take another name"):
+        RunFolder(tmp_path / "holiday.jpg").check_new()
+
+
+def test_a_folder_with_a_run_can_be_gone_on_with(tmp_path):
+    RunFolder(tmp_path).create(CONFIG)
+    with pytest.raises(ValueError, match=f"go on with layline train --resume {tmp_path}"):
+        RunFolder(tmp_path).check_new()
+
+
+def test_what_was_half_written_is_cleared_away(tmp_path):
+    """Killed while it was written, before there was a run or later."""
+    (tmp_path / "frozen").mkdir()
+    halves = [tmp_path / ".config.toml.x1.part", tmp_path / "frozen" / ".rows.npy.x2.part"]
+    halves[0].touch()
+    folder = RunFolder(tmp_path)
+    halves[1].touch()
+    folder.create(CONFIG)
+    assert not any(half.exists() for half in halves)
+
+
+def test_half_a_configuration_does_not_fill_a_folder(tmp_path):
+    (tmp_path / ".config.toml.x1.part").touch()
+    RunFolder(tmp_path).check_new()
+
+
+def test_the_history_is_a_line_of_json_per_epoch(tmp_path):
+    records = [{"epoch": 1, "train_loss": 1 / 3}, {"epoch": 2, "train_loss": 0.25}]
+    folder = RunFolder(tmp_path)
+    folder.write_history(records)
+    lines = folder.history.read_text().splitlines()
+    assert [json.loads(line) for line in lines] == records
+
+
+def test_names_that_are_taken_get_a_number(tmp_path):
+    assert new_folder("a", tmp_path) == tmp_path / "a"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a-2").mkdir()
+    assert new_folder("a", tmp_path) == tmp_path / "a-3"

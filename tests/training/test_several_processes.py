@@ -1,0 +1,176 @@
+"""Several processes: the same numbers as one, whatever does not divide evenly."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from accelerate import Accelerator
+from rich.console import Console
+from safetensors.torch import load_file
+
+from layline import load, metrics
+from layline.training import assembly
+from layline.training.evaluate import evaluate_run
+from layline.training.outcomes import outcomes_of
+from layline.training.reporter import Reporter
+from layline.training.run_folder import RunFolder
+
+pytestmark = pytest.mark.slow
+
+QUIET = Reporter(Console(quiet=True))
+LAUNCHERS = {
+    "accelerate": [
+        *("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines"),
+        *("1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+    ],
+    "torchrun": ["torch.distributed.run", "--nproc_per_node", "2"],
+}
+
+
+@pytest.fixture(scope="module")
+def uneven(crops):
+    """66 crops to validate and 54 to test, in batches of 64 that two processes share."""
+    sizes = ("validation_per_class=11", "test_per_class=9")
+    return (*crops, *(part for size in sizes for part in ("--set", f"data.options.{size}")))
+
+
+@pytest.fixture(scope="module")
+def by_two(attempt, uneven, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "two"
+    made = attempt("train", *uneven, "--out", folder, processes=2)
+    assert made.codes == [0, 0], made.stderr
+    return folder, made
+
+
+def test_only_one_process_prints(by_two):
+    _, made = by_two
+    assert made.stderr.splitlines()[0] == "2 processes"
+    assert made.stderr.count("Classes, lowest first") == 1
+    assert [line[:9] for line in made.stderr.splitlines() if "val MAE" in line] == [
+        f"epoch {epoch}/3" for epoch in (1, 2, 3)
+    ]
+    assert made.stdout.count("54 samples") == 1
+
+
+def test_validation_is_exact(by_two, history):
+    """Each record is what a single process finds on the same weights."""
+    folder, _ = by_two
+    records, model, config = history(folder), load(folder), RunFolder(folder).read_config()
+    task = assembly.tasks(config, assembly.read_data(config, QUIET), model)["validation"]
+    best = json.loads((folder / "test.json").read_text())["epoch"]
+    (state,) = (folder / "state").iterdir()
+    files = {best: folder / "best.safetensors", 3: state / "model.safetensors"}
+    for epoch, file in files.items():
+        model.load_state_dict(load_file(file))
+        found = outcomes_of(model, task, Accelerator(cpu=True), 64)
+        assert found.log_probs.shape == (66, 6)
+        mode = found.log_probs.argmax(dim=-1)
+        assert records[epoch - 1]["validation_mae"] == metrics.mean_absolute_error(task.ranks, mode)
+        assert records[epoch - 1]["validation_accuracy"] == metrics.accuracy(task.ranks, mode)
+        assert records[epoch - 1]["validation_loss"] == pytest.approx(found.loss, abs=1e-6)
+
+
+def test_the_test_is_exact(by_two):
+    folder, _ = by_two
+    tested = json.loads((folder / "test.json").read_text())
+    alone = evaluate_run(RunFolder(folder), "test", None, None, Console(quiet=True)).numbers
+    assert tested["samples"] == alone["samples"] == 54
+    for exact in ("decode", "mae", "accuracy", "confusion", "by_decoding"):
+        assert tested[exact] == alone[exact]
+    assert tested["rps"] == pytest.approx(alone["rps"], abs=1e-6)
+    assert len((folder / "predictions.csv").read_text().splitlines()) == 55
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_of_two_that_is_killed_is_taken_up_again(
+    attempt, by_two, uneven, outcome, history, tmp_path, processes
+):
+    folder = tmp_path / "run"
+    step = {"target": "layline.training.loop:Loop._step", "number": 3, "rank": 1}
+    saving = {"target": "torch:save", "number": 2, "when": "half"}
+    harms = [step, saving] if processes == 2 else [step]
+    arguments = ("train", *uneven, "--out", folder)
+    for harm in harms:
+        assert attempt(*arguments, processes=2, harm=[harm]).codes == [-9, -9]
+        arguments = ("train", "--resume", folder)
+    made = attempt(*arguments, processes=processes)
+    assert made.codes == [0] * processes, made.stderr
+    if processes == 2:
+        assert outcome(folder) == outcome(by_two[0])
+    else:  # BatchNorm sees all of a batch now
+        assert len(history(folder)) == 3
+        load(folder)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_launchers(launcher, by_two, uneven, outcome, tmp_path):
+    folder = tmp_path / "run"
+    made = subprocess.run(
+        [
+            *(sys.executable, "-m", *LAUNCHERS[launcher], "-m", "layline", "train"),
+            *(*map(str, uneven), "--out", folder),
+        ],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    assert outcome(folder) == outcome(by_two[0])
+
+
+def test_rows_are_learned_from_as_by_one_process(attempt, table, history, tmp_path):
+    """Without BatchNorm a step does not depend on how its samples are shared."""
+    options = ("table", "--root", table, "--dim", 4, "--epochs", 3)
+    ways = {"one": (1, 1), "parts": (1, 3), "two": (2, 1), "two in parts": (2, 2)}
+    runs = {}
+    for name, (processes, parts) in ways.items():
+        folder = tmp_path / name
+        share = ("--set", f"training.accumulation={parts}")
+        made = attempt("train", *options, *share, "--out", folder, processes=processes)
+        assert made.codes == [0] * processes, made.stderr
+        runs[name] = load_file(folder / "best.safetensors"), history(folder)
+    weights, records = runs.pop("one")
+    for others, other_records in runs.values():
+        for name, tensor in weights.items():
+            assert (others[name] - tensor).abs().max() < 1e-5, name
+        for record, other in zip(records, other_records, strict=True):
+            assert other == pytest.approx(record, abs=1e-5)
+            assert other["validation_mae"] == record["validation_mae"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_stop_where_one_is_interrupted(attempt, uneven, tmp_path, rank):
+    harm = {"target": "layline.training.loop:Loop._step", "deed": "interrupt", "number": 2}
+    folder = tmp_path / "run"
+    made = attempt("train", *uneven, "--out", folder, processes=2, harm=[harm | {"rank": rank}])
+    assert (made.codes, made.left) == ([130, 130], [])
+    assert made.stderr.count(f"layline train --resume {folder}") == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_all_stop_where_one_is_no_longer_finite(attempt, uneven, tmp_path, rank):
+    harm = {"target": "layline.model:OrdinalModel.forward", "deed": "nan", "number": 5}
+    folder = tmp_path / "run"
+    made = attempt("train", *uneven, "--out", folder, processes=2, harm=[harm | {"rank": rank}])
+    assert made.codes == [1, 1]
+    assert "Traceback" not in made.stderr
+    assert "got nan at step 2 of epoch 2" in made.stderr
+    assert [state.name for state in (folder / "state").iterdir()] == ["epoch-00002-step-0000001"]
+
+
+def test_a_disk_without_room_stops_all(attempt, uneven, tmp_path):
+    harm = {"target": "layline.training.checkpoint:publish_folder", "deed": "no room"}
+    made = attempt("train", *uneven, "--out", tmp_path / "run", processes=2, harm=[harm])
+    assert made.codes[0] == 1
+    assert made.codes[1] != 0
+    assert made.left == []
+    assert "No space left on device; nothing was left half-written" in made.stderr
+
+
+def test_a_folder_must_be_named_for_several(attempt, uneven):
+    made = attempt("train", *uneven, processes=2)
+    assert made.codes[0] == 1
+    assert "--out must be given: several processes would each choose a name" in made.stderr

@@ -79,7 +79,7 @@ def test_bad_files_stop_a_run_unless_they_may_be_left_out(photographs, tmp_path)
     console = Console(file=io.StringIO())
     found = read_data(skipping, Reporter(console))
     assert len(found.inputs) == 60
-    assert "Left out 1 files that cannot be decoded" in console.file.getvalue()
+    assert "Left out: 1 image cannot be read" in console.file.getvalue()
 
 
 def test_the_weights_follow_from_the_seed(photographs_read):

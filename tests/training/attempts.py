@@ -157,13 +157,17 @@ def fork(wanted, rank, port, out, err):
 
 def wait_for(children):
     """Wait for the end of all, and end the others if one fails, as a launcher does it."""
-    codes = {}
+    codes, timers = {}, []
     while len(codes) < len(children):
         child, status = os.wait()
         codes[child] = os.waitstatus_to_exitcode(status)
-        if codes[child]:
-            for other in set(children) - codes.keys():
-                os.kill(other, signal.SIGKILL if codes[child] < 0 else signal.SIGTERM)
+        if codes[child]:  # those that end by themselves have the time to do so
+            patience = 10 if codes[child] > 0 else 0
+            others = set(children) - codes.keys()
+            timers.append(Timer(patience, lambda each: [os.kill(c, 9) for c in each], [others]))
+            timers[-1].start()
+    for timer in timers:
+        timer.cancel()
     return [codes[child] for child in children]
 
 

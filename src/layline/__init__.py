@@ -43,7 +43,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'layline' has no attribute {name!r}")
-    module = import_module(_LATER[name])
+    try:
+        module = import_module(_LATER[name])
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"layline.{name} needs {error.name}: pip install layline[images]"
+        ) from error
     return module if module.__name__ == f"layline.{name}" else getattr(module, name)
 
 

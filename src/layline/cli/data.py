@@ -74,7 +74,7 @@ def check(
         from layline.training.settings import parse_settings
 
         options = parse_settings(settings or [])
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         _stop(error, code=2)
     try:
         dataset = data.read(name, root, partition, **options)

@@ -1,5 +1,6 @@
 """``layline demo``: the method in five minutes, without any data of your own."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,8 @@ def demo(
 
         from layline.training.run_folder import RunFolder
 
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError("layline demo must run as one process, got several: it is small")
         console, results = Console(stderr=True), {}
         for method in METHODS:
             console.print(f"[bold]{method}[/bold]")
@@ -84,8 +87,7 @@ def _numbers(
             "with others"
         )
     numbers = train(config, folder, console)
-    if numbers is None:
-        raise ValueError("layline demo must run as one process: it is small")
+    assert numbers is not None  # which only other processes get
     return numbers
 
 

@@ -32,4 +32,6 @@ def _text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("layline"):
+        return f"this command needs {error.name}: pip install layline[images]"
     return str(error)

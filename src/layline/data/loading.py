@@ -4,7 +4,6 @@ What a sample looks like in an epoch depends on the seed, the epoch and the samp
 number of workers or processes, nor on how often a run was interrupted.
 """
 
-import os
 import signal
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from layline.data.base import Images
 from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.images.threads import processors
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
 Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which samples they are
@@ -120,7 +120,7 @@ def loader(
         workers: Processes; None for one per core, four at most. Samples in memory need none.
         pin_memory: For a quicker way to a GPU.
     """
-    count = min(_MOST_WORKERS, _cores()) if workers is None else workers
+    count = min(_MOST_WORKERS, processors()) if workers is None else workers
     count = count if samples.workers_help else 0
     return DataLoader(
         samples,  # type: ignore[arg-type]
@@ -159,7 +159,3 @@ def _leave_signals(worker: int) -> None:
 
 def _as_it_is(batch: Any) -> Any:
     return batch
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -12,9 +12,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from layline.arguments import check_above, check_integer
+from layline.data.images.preprocessing import INTERPOLATIONS
 from layline.registry import check_known
-
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 
 
 class Features(nn.Module, ABC):

@@ -1,23 +1,8 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from layline.data.images.listing import IMAGE_SUFFIXES, list_images, natural_key
-
-
-@given(st.lists(st.integers(0, 300), min_size=1))
-def test_numbers_in_names_count_as_numbers(numbers):
-    names = [f"a{number}.jpg" for number in numbers]
-    assert sorted(names, key=natural_key) == [f"a{number}.jpg" for number in sorted(numbers)]
-
-
-@given(st.lists(st.text(max_size=6), unique=True), st.randoms(use_true_random=False))
-def test_the_natural_order_is_one_order_whatever_the_names(names, random):
-    ordered = sorted(names, key=natural_key)
-    random.shuffle(names)
-    assert sorted(names, key=natural_key) == ordered
+from layline.data.images.listing import IMAGE_SUFFIXES, list_images
 
 
 def test_images_are_listed_in_natural_order_without_what_is_not_one(tmp_path):

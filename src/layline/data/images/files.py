@@ -13,7 +13,7 @@ import numpy as np
 
 from layline.data.base import Indices, Pixels
 from layline.data.images.decoding import check_size, decode
-from layline.data.images.listing import IMAGE_SUFFIXES, list_images, natural_key
+from layline.data.images.listing import IMAGE_SUFFIXES, list_images
 from layline.data.images.pillow import BadImageError
 
 
@@ -117,5 +117,4 @@ __all__ = [
     "ImageFiles",
     "decode",
     "list_images",
-    "natural_key",
 ]

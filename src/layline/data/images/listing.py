@@ -1,9 +1,10 @@
 """Which files of a folder are images, and in which order."""
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from layline.data.natural import natural_key
 
 # fmt: off
 IMAGE_SUFFIXES = frozenset({
@@ -12,13 +13,7 @@ IMAGE_SUFFIXES = frozenset({
 })
 # fmt: on
 # what archivers, editors and file servers put between the images, in lower case
-_CLUTTER = frozenset({"__macosx", "@eadir"})
-
-
-def natural_key(text: str) -> tuple[list[str | int], str]:
-    """Sort by it, and 9 comes before 10, whatever stands around them."""
-    pieces = re.split(r"([0-9]+)", text.casefold())  # words and numbers in turn, a word first
-    return [int(piece) if place % 2 else piece for place, piece in enumerate(pieces)], text
+CLUTTER = frozenset({"__macosx", "@eadir"})
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -30,7 +25,9 @@ def list_images(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise FileNotFoundError(f"folder must be a folder that exists, got {folder}")
     found = list(_walk(folder, frozenset()))
-    return sorted(found, key=lambda path: [natural_key(p) for p in path.relative_to(folder).parts])
+    return sorted(
+        found, key=lambda path: [(natural_key(p), p) for p in path.relative_to(folder).parts]
+    )
 
 
 def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
@@ -40,7 +37,7 @@ def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
         return
     with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(".") or entry.name.lower() in _CLUTTER:
+            if entry.name.startswith(".") or entry.name.lower() in CLUTTER:
                 continue
             path = folder / entry.name
             if entry.is_dir():

@@ -24,12 +24,12 @@ def in_order(
         count: How often.
         workers: How many threads; as many as there are processors if not given.
     """
-    workers = _processors() if workers is None else workers
+    workers = processors() if workers is None else workers
     check_integer("workers", workers, least=1)
     return _ahead(work, count, workers)
 
 
-def _processors() -> int:
+def processors() -> int:
     """Count the processors that this process may use, where the system tells."""
     try:
         return len(os.sched_getaffinity(0))

@@ -10,7 +10,6 @@ from layline.data.natural import natural_order
 from layline.data.splits import WORDS, part_named, split
 
 _TREE = "expected is root/<class>/<image>, or root/train/<class>/<image> with val and test beside"
-_JUNK = ("__MACOSX", "@eaDir")
 
 
 def read_folder(
@@ -66,8 +65,10 @@ def read_folder(
 
 def _folders(folder: Path) -> list[str]:
     """Name the folders inside a folder that a user made."""
+    from layline.data.images.listing import CLUTTER
+
     names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
-    return natural_order(sorted(name for name in names if name not in _JUNK))
+    return natural_order(sorted(name for name in names if name.lower() not in CLUTTER))
 
 
 def _tops(root: Path, classes: str | Sequence[Any] | None) -> list[str]:

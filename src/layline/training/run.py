@@ -21,7 +21,6 @@ from layline.features import find
 from layline.features.weights import load_weights
 from layline.model import OrdinalModel
 from layline.training import assembly
-from layline.training.batches import EpochBatches
 from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config, Training
 from layline.training.display import Display
@@ -76,8 +75,6 @@ def _train(
         say(note)
     dataset = assembly.with_cache(config, dataset, model, say, accelerator)
     tasks = assembly.tasks(config, dataset, model)
-    # refuses sizes that cannot be, while there is no folder yet that would be in the way
-    EpochBatches(len(tasks["train"].ranks), config.training, 0, accelerator.num_processes)
     if shown:
         _open(folder, config, dataset, model, accelerator)
     accelerator.wait_for_everyone()

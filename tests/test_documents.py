@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import typer
 
-from layline import geometry, heads, names
+from layline import data, geometry, heads, names
+from layline.cli import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,6 +39,33 @@ def test_the_readme_lists_every_method_with_its_summary(name):
 @pytest.mark.parametrize("name", names())
 def test_every_method_has_its_paragraph(name):
     assert f"**`{name}`**" in (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", data.names())
+def test_every_source_has_its_paragraph(name):
+    assert f"`{name}`" in (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+
+
+def commands() -> list[list[str]]:
+    """Every ``layline …`` that stands in the documents, in a block or in backquotes."""
+    texts = [README, *(path.read_text(encoding="utf-8") for path in ROOT.glob("docs/**/*.md"))]
+    found = set()
+    for text in texts:
+        text = text.replace("\\\n", " ")
+        found |= set(
+            re.findall(r"(?:^|-m |`)layline ((?:[a-z].*?)?)(?:`|\s#.*|$)", text, re.MULTILINE)
+        )
+    return sorted(command.split() for command in found if command)
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_in_the_documents_exists_with_its_options(words):
+    command = typer.main.get_command(app)
+    context = command.make_context("layline", ["methods"], resilient_parsing=True)
+    while isinstance(getattr(command, "commands", None), dict):
+        command = command.commands[words.pop(0)]
+    options = {option for parameter in command.get_params(context) for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= options
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])

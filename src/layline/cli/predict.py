@@ -35,6 +35,7 @@ def predict(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that decode images.")
     ] = None,
+    device: Annotated[str, typer.Option(help="auto takes a GPU if there is one, or cpu.")] = "auto",
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Unreadable files are no reason to fail.")
     ] = False,
@@ -46,7 +47,7 @@ def predict(
     with explained():
         if out is not None and out.suffix not in FORMATS:
             raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
-        bad = _predict(model, paths, out, decode, batch_size, workers)
+        bad = _predict(model, paths, out, decode, batch_size, workers, device)
         if bad:
             from layline.data.images.check import describe
 
@@ -62,12 +63,15 @@ def _predict(
     decode: str | None,
     size: int,
     workers: int | None,
+    device: str,
 ) -> list["BadImage"]:
     """Write the predictions, and give the files that could not be read."""
     import numpy as np
     import torch
 
     from layline.data.images.check import find_bad
+    from layline.data.tables.encoding import TableEncoding
+    from layline.devices import choose as choose_device
     from layline.evaluation import normalised
     from layline.geometry.decoding import DECODINGS
     from layline.model_file import load
@@ -77,6 +81,7 @@ def _predict(
         check_known("decode", decode, DECODINGS)
     model = load(path)
     choose = DECODINGS[decode or model.spec.decode]
+    model.to(choose_device(device, isinstance(model.spec.inputs, TableEncoding)))
     names, samples = model.read(_single(paths), keep_going=True)
     images: Any = getattr(samples, "images", None)
     bad: list[int] = []

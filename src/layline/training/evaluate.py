@@ -11,6 +11,8 @@ from jaxtyping import Float, Int
 from rich.console import Console
 from torch import Tensor
 
+from layline.data.tables.encoding import TableEncoding
+from layline.devices import choose
 from layline.evaluation import measure
 from layline.geometry.decoding import DECODINGS
 from layline.model_file import load
@@ -60,6 +62,7 @@ def evaluate_run(
     decode = decode or config.training.decode
     check_known("decode", decode, DECODINGS)
     model = load(folder.path)
+    model.to(choose(config.training.device, isinstance(model.spec.inputs, TableEncoding)))
     say = Reporter(console)
     dataset = assembly.read_data(config, say)
     if dataset.classes != model.classes:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 import layline
 from layline.data.base import Dataset
 from layline.data.loading import RowBatches
+from layline.devices import choose
 from layline.evaluation import measure, write_json, write_predictions
 from layline.features import find
 from layline.features.weights import load_weights
@@ -118,12 +119,13 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
         raise ImportError(
             f"--track {config.track} needs {config.track}: pip install {config.track}"
         )
+    is_table = find(str(config.features.name)).kind == "table"
     # a second run in one process may ask for another precision, or another device
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(
         mixed_precision=options.precision,
         # without saying so, several processes would not find each other on a CPU
-        cpu=_is_for_cpu(config),
+        cpu=choose(options.device, is_table).type == "cpu",
         log_with=config.track,
         project_dir=folder.path,
     )
@@ -132,14 +134,6 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
     return accelerator
-
-
-def _is_for_cpu(config: Config) -> bool:
-    if config.training.device == "cpu" or not torch.accelerator.is_available():
-        return True
-    # which has no float64, and the columns of a table keep their digits in that
-    is_apple = torch.backends.mps.is_available()
-    return is_apple and find(str(config.features.name)).kind == "table"
 
 
 def _open(

@@ -6,8 +6,7 @@ implementation, if and only if the operators do not load.
 """
 
 import sys
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder
-from importlib.util import find_spec
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, FileFinder, PathFinder
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -51,7 +50,7 @@ def import_timm(needed_by: str = "work on images") -> Any:
 
 def declare_missing() -> None:
     """Declare the operators that stop the import, if the compiled ones do not load."""
-    spec = find_spec("torchvision")
+    spec = PathFinder.find_spec("torchvision")  # asks no hook, which could ask us again
     if spec is None or not spec.submodule_search_locations or _operators_load(spec):
         return
     missing = [name for name in _SCHEMAS if not hasattr(_OPERATORS.torchvision, name)]

@@ -14,10 +14,12 @@ import numpy as np
 import typer
 
 from layline import data
+from layline.cli.options import ConfigFile, read_settings, settings
 from layline.registry import check_known
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
+    from layline.training.config import Data
 
 LIST_EXAMPLES = """
 Examples:
@@ -61,23 +63,28 @@ def list_sources(as_json: _Json = False) -> None:
 def check(
     name: Annotated[str, typer.Argument(help="A source, see layline data list.")],
     root: Annotated[Path | None, typer.Option(help="The folder or file with the data.")] = None,
-    partition: Annotated[int, typer.Option(help="Which official fold, or the seed.")] = 0,
-    settings: Annotated[
+    partition: Annotated[
+        int | None, typer.Option(help="Which official fold, or the seed.", show_default="0")
+    ] = None,
+    config: ConfigFile = None,
+    single: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="OPTION=VALUE", help="An option of the source."),
+        typer.Option(
+            "--set",
+            metavar="OPTION=VALUE",
+            help="An option of the source; data.options.OPTION is the same.",
+        ),
     ] = None,
     as_json: _Json = False,
 ) -> None:
     """Read the data, decode every image, and say whether training can run on them."""
     try:
         check_known("source", name, data.names())
-        from layline.training.settings import parse_settings
-
-        options = parse_settings(settings or [])
-    except (ValueError, ImportError) as error:
+        wanted = _settings(name, root, partition, config, single)
+    except (ValueError, OSError, ImportError) as error:
         _stop(error, code=2)
     try:
-        dataset = data.read(name, root, partition, **options)
+        dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
     except (ValueError, OSError, ImportError) as error:
         _stop(error, code=1)
     bad = find_bad(dataset.inputs) if hasattr(dataset.inputs, "load") else []
@@ -90,6 +97,24 @@ def check(
         _show(found, bad)
     if not found["can_run"]:
         raise typer.Exit(1)
+
+
+def _settings(
+    name: str,
+    root: Path | None,
+    partition: int | None,
+    config: Path | None,
+    single: list[str] | None,
+) -> "Data":
+    """Put together what is known of the data; an option's short name is that of the source."""
+    from layline.training.settings import configuration
+
+    given = read_settings(None, single)
+    section = {"data": given.pop("data")} if "data" in given else {}
+    own = settings(data__source=name, data__root=root, data__partition=partition)
+    return configuration(
+        read_settings(config, None), section, {"data": {"options": given}}, own
+    ).data
 
 
 def _stop(error: Exception, code: int) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layline.cli.errors import explained
+from layline.cli.options import ConfigFile, Set, read_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,6 +37,8 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder of the runs and pictures.")] = Path("demo"),
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 16,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    config: ConfigFile = None,
+    set_: Set = None,
 ) -> None:
     """Train four proxy methods and a classifier on photo quality, in two dimensions.
 
@@ -50,16 +53,18 @@ def demo(
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("layline demo must run as one process, got several: it is small")
         console, results = Console(stderr=True), {}
+        wanted = {"training": {"epochs": epochs, "seed": seed}}
+        changes = read_settings(config, set_)
         for method in METHODS:
             console.print(f"[bold]{method}[/bold]")
             folder = RunFolder(out / method)
-            results[method] = _numbers(folder, method, epochs, seed, console)
+            results[method] = _numbers(folder, method, [wanted, changes], console)
             _draw(folder, out / f"{method}.png", results[method])
         _show(results, out)
 
 
 def _numbers(
-    folder: "RunFolder", method: str, epochs: int, seed: int, console: "Console"
+    folder: "RunFolder", method: str, settings: list[dict[str, Any]], console: "Console"
 ) -> dict[str, Any]:
     """Train a method, or go on with it."""
     from layline.training.assembly import resolved
@@ -72,13 +77,9 @@ def _numbers(
                 "data": {"source": "photo-quality"},
                 "features": {"name": "convnet"},
                 "head": {"method": method, "dim": 2, "options": METHODS[method]},
-                "training": {
-                    "epochs": epochs,
-                    "seed": seed,
-                    "learning_rate": 0.003,
-                    "schedule": "cosine",
-                },
-            }
+                "training": {"learning_rate": 0.003, "schedule": "cosine"},
+            },
+            *settings,
         )
     )
     if folder.config.exists() and folder.read_config() != config:
@@ -102,7 +103,8 @@ def _draw(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
 
     model = load(folder.path)
     config = folder.read_config()
-    dataset = data.read(config.data.source, partition=config.data.partition)
+    options = config.data
+    dataset = data.read(options.source, options.root, options.partition, **options.options)
     test = dataset.partition.test
     found = model.stream(samples(dataset.inputs.subset(test), model.spec))
     points = torch.cat([each.features for each in found]).numpy()

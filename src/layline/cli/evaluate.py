@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from layline.cli.errors import explained
-from layline.cli.options import Decode, Root
+from layline.cli.options import ConfigFile, Decode, Root, Set, read_settings
 
 EXAMPLES = """
 Examples:
@@ -26,6 +26,8 @@ def evaluate(
     predictions: Annotated[
         Path | None, typer.Option(help="Write a line per sample to this CSV file.")
     ] = None,
+    config: ConfigFile = None,
+    set_: Set = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")] = False,
 ) -> None:
     """Measure the best model of a run on a part of its data."""
@@ -38,7 +40,8 @@ def evaluate(
         from layline.training.run_folder import RunFolder
 
         console = Console(stderr=True)
-        found = evaluate_run(RunFolder(run), part, decode, root, console)
+        changes = read_settings(config, set_)
+        found = evaluate_run(RunFolder(run), part, decode, root, console, changes)
         if predictions is not None:
             write_predictions(
                 predictions,

@@ -24,6 +24,13 @@ Decode = Annotated[
 ]
 
 
+def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]:
+    """Read the file of settings, and lay the single ones over it."""
+    from layline.training.settings import combine, parse_settings, read_toml
+
+    return combine(read_toml(config) if config else {}, parse_settings(set_ or []))
+
+
 def settings(**values: Any) -> dict[str, Any]:
     """Put the options that were given into a tree, ``data__root`` at ``data.root``."""
     tree: dict[str, Any] = {}

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from layline.cli.errors import INTERRUPTED, explained
-from layline.cli.options import ConfigFile, Root, Set, settings
+from layline.cli.options import ConfigFile, Root, Set, read_settings, settings
 
 EXAMPLES = """
 Examples:
@@ -89,13 +89,12 @@ def train(
         track=track,
     )
     with explained():
-        run(given, config, set_ or [], out, resume)
+        run(given, read_settings(config, set_), out, resume)
 
 
 def run(
     given: dict[str, Any],
-    config: Path | None,
-    set_: list[str],
+    set_: dict[str, Any],
     out: Path | None,
     resume: Path | None,
 ) -> None:
@@ -106,10 +105,10 @@ def run(
     from layline.training.assembly import resolved
     from layline.training.run import train as train_run
     from layline.training.run_folder import RunFolder, new_folder
-    from layline.training.settings import combine, configuration, parse_settings, read_toml
+    from layline.training.settings import combine, configuration
 
     console = Console(stderr=True)
-    tree = combine(read_toml(config) if config else {}, parse_settings(set_), given)
+    tree = combine(set_, given)
     if resume is not None:
         if out is not None:
             raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")

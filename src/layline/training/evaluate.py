@@ -1,7 +1,7 @@
 """A trained run, measured again from its model file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from layline.geometry.decoding import DECODINGS
 from layline.model_file import load
 from layline.registry import check_known
 from layline.training import assembly
+from layline.training.config import Config
 from layline.training.loop import EVALUATION_FACTOR
 from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
+from layline.training.settings import configuration
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ class Evaluation:
 
 
 def evaluate_run(
-    folder: RunFolder, part: str, decode: str | None, root: Path | None, console: Console
+    folder: RunFolder,
+    part: str,
+    decode: str | None,
+    root: Path | None,
+    console: Console,
+    changes: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Measure the best model of a run on a part of its data.
 
@@ -53,8 +60,9 @@ def evaluate_run(
         decode: How a rank is chosen; None as in the run.
         root: Where the data are now, if they were moved.
         console: Where to say what happens.
+        changes: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
     """
-    config = folder.read_config()
+    config = _config(folder, changes or {})
     if root is not None:
         moved = config.data.model_copy(update={"root": root.expanduser().resolve()})
         config = config.model_copy(update={"data": moved})
@@ -78,6 +86,16 @@ def evaluate_run(
     log_probs = torch.cat([each.log_probs for each in found])
     numbers = {"part": part, **measure(ranks, log_probs, decode)}
     return Evaluation(numbers, inputs.names, model.classes, ranks, log_probs)
+
+
+def _config(folder: RunFolder, changes: Mapping[str, Any]) -> Config:
+    """Read the settings of the run and change some; those of the model are in its file."""
+    before = folder.read_config()
+    after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
+    for section in ("recipe", "features", "head"):
+        if getattr(after, section) != getattr(before, section):
+            raise ValueError(f"{section} must stay as it was: the model was trained with it")
+    return after
 
 
 def _check_same_data(folder: RunFolder, now: str, root: Path | None, say: Reporter) -> None:

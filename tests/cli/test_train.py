@@ -192,7 +192,7 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
     for name in ("train", "evaluate", "predict", "methods", "demo", "data"):
         assert name in found.out + found.err
     assert refused("train") == (
-        "layline: SOURCE must be given: see layline data list, or --resume RUN"
+        "layline: SOURCE must be given: photo-quality needs no data, layline data list has all"
     )
 
 

@@ -118,7 +118,9 @@ def run(
     else:
         data = tree.get("data", {})
         if isinstance(data, dict) and "source" not in data:
-            raise ValueError("SOURCE must be given: see layline data list, or --resume RUN")
+            raise ValueError(
+                "SOURCE must be given: photo-quality needs no data, layline data list has all"
+            )
         wanted_config = resolved(configuration(tree))
         if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("--out must be given: several processes would each choose a name")

@@ -6,6 +6,7 @@ Normalising is left to the network, which has its own mean and deviation: until 
 bytes.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +53,12 @@ class ImagePreprocessing:
 
     @property
     def at_least(self) -> int:
-        """How many pixels a decoded image needs at its shorter side: enough to crop from."""
-        return 2 * self.resize
+        """How many pixels a decoded image needs at its shorter side.
+
+        So many that the smallest part that "crop" may take, 8 % of the area and 3/4 as high as
+        wide, still has ``size`` pixels.
+        """
+        return max(self.resize, math.ceil(self.size / math.sqrt(0.08 * 3 / 4)))
 
     def for_testing(self, pixels: Pixels) -> UInt8[Tensor, "3 size size"]:
         """Resize an image and take the middle of it."""

@@ -35,7 +35,7 @@ _SHOWN = {"accuracy": "accuracy", "mae": "MAE", "within_one": "within one", "qwk
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder of the runs and pictures.")] = Path("demo"),
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 16,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training images.")] = 12,
     seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
     config: ConfigFile = None,
     set_: Set = None,
@@ -74,7 +74,7 @@ def _numbers(
     config = resolved(
         configuration(
             {
-                "data": {"source": "photo-quality"},
+                "data": {"source": "photo-quality", "augmentation": "flip"},
                 "features": {"name": "convnet"},
                 "head": {"method": method, "dim": 2, "options": METHODS[method]},
                 "training": {"learning_rate": 0.003, "schedule": "cosine"},

@@ -77,7 +77,12 @@ def _numbers(
                 "data": {"source": "photo-quality", "augmentation": "flip"},
                 "features": {"name": "convnet"},
                 "head": {"method": method, "dim": 2, "options": METHODS[method]},
-                "training": {"learning_rate": 0.003, "schedule": "cosine"},
+                # in so few steps free proxies find their order at a high rate only
+                "training": {
+                    "learning_rate": 0.003,
+                    "head_learning_rate": 0.1,
+                    "schedule": "cosine",
+                },
             },
             *settings,
         )

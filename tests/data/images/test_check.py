@@ -215,11 +215,19 @@ def test_ctrl_c_gets_through_while_images_are_read():
         find_bad(Slow(), progress=lambda done: print(done, flush=True))
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a shell starts what runs in its background deaf to Ctrl-C, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert process.stdout.readline() == b"1\n"
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=120)  # against waiting for ever, not for speed
+    with process:
+        assert process.stdout.readline() == b"1\n"
+        process.send_signal(signal.SIGINT)
+        try:
+            _, message = process.communicate(timeout=120)  # against waiting for ever
+        finally:
+            process.kill()
     assert message.rstrip().endswith(b"KeyboardInterrupt")
 
 

@@ -26,10 +26,8 @@ from layline.training.display import Display
 from layline.training.interruption import Interrupted, Interruption
 from layline.training.optimisation import optimiser as make_optimiser
 from layline.training.optimisation import set_rates
-from layline.training.outcomes import Task, outcomes_of
+from layline.training.outcomes import EVALUATION_FACTOR, Task, outcomes_of
 from layline.training.sums import summed
-
-EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 
 
 class Loop:

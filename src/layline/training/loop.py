@@ -107,7 +107,10 @@ class Loop:
         """Make one step of the optimiser, over all processes and accumulated parts."""
         accelerator, options = self._accelerator, self._options
         epoch, step = progress.epoch, progress.step
-        torch.manual_seed(mixed_seed(options.seed, epoch, step, accelerator.process_index))
+        # torch.manual_seed also formats a stack trace for a GPU that is not in use
+        on_cpu = accelerator.device.type == "cpu"
+        seed_with = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed_with(mixed_seed(options.seed, epoch, step, accelerator.process_index))
         set_rates(self._optimiser, options, epoch - 1 + step / self._batches.steps)
         loss_sum = 0.0
         for part in range(options.accumulation):

@@ -24,6 +24,7 @@ from layline.training.settings import (
 )
 
 ALL = "all"
+Tries = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class DataSet(Section):
@@ -35,6 +36,7 @@ class DataSet(Section):
         root: Its folder or file.
         options: The source's own options.
         settings: Settings of the runs on it, as in a run's ``config.toml``.
+        tune: What is tuned on it, if not what the grid says.
     """
 
     name: str
@@ -42,6 +44,7 @@ class DataSet(Section):
     root: Path | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
+    tune: Tries | None = None
 
 
 class Grid(Section):
@@ -67,7 +70,7 @@ class Grid(Section):
     features: list[str] = Field(default_factory=list)
     decodings: list[str] = Field(default=["mode"], min_length=1)
     settings: dict[str, Any] = Field(default_factory=dict)
-    tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    tune: Tries = Field(default_factory=dict)
     threads: PositiveInt = 1
     reference: str = "hard-linear"
 
@@ -80,28 +83,18 @@ class Grid(Section):
         names = [each.name for each in self.data]
         if len(set(names)) < len(names):
             raise ValueError(f"data must have different names, got {', '.join(names)}")
-        features: list[str | None] = [*self.features] or [None]
-        combinations = product(
-            self.data, self.chosen_methods(), features, self._tries(), self.seeds
-        )
-        return [self._cell(*combination) for combination in combinations]
+        given: list[str | None] = [*self.features]
+        return [
+            self._cell(one, method, features, tried, seed)
+            for one in self.data
+            for tried in _tries(self.tune if one.tune is None else one.tune)
+            for seed, method in product(self.seeds, self.chosen_methods())
+            for features in given or [None]
+        ]
 
     def chosen_methods(self) -> Sequence[str]:
         """List the methods by name."""
         return heads.names() if self.methods == [ALL] else self.methods
-
-    def _tries(self) -> Iterator[tuple[str, Tree]]:
-        """Give each combination of the settings to tune: how it is called, and as a tree."""
-        keys = list(self.tune)
-        for values in product(*self.tune.values()):
-            tree: Tree = {}
-            for key, value in zip(keys, values, strict=True):
-                branch: Any = value
-                for name in reversed(key.split(".")):
-                    branch = {name: branch}
-                tree = combine(tree, branch)
-            named = (f"{key}={value}" for key, value in zip(keys, values, strict=True))
-            yield ", ".join(named), tree
 
     def _cell(
         self, one: DataSet, method: str, features: str | None, tried: tuple[str, Tree], seed: int
@@ -115,6 +108,7 @@ class Grid(Section):
             },
             "head": {"method": method},
             "training": {"seed": seed, "decode": self.decodings[0]},
+            "report": {"enabled": False},
         }
         if one.root is not None:
             own["data"]["root"] = str(one.root)
@@ -137,6 +131,20 @@ class Grid(Section):
             "seed": str(seed),
         }
         return Cell(config, labels, self.threads)
+
+
+def _tries(tune: Tries) -> Iterator[tuple[str, Tree]]:
+    """Give each combination of the settings to tune: how it is called, and as a tree."""
+    keys = list(tune)
+    for values in product(*tune.values()):
+        tree: Tree = {}
+        for key, value in zip(keys, values, strict=True):
+            branch: Any = value
+            for name in reversed(key.split(".")):
+                branch = {name: branch}
+            tree = combine(tree, branch)
+        named = (f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        yield ", ".join(named), tree
 
 
 def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:

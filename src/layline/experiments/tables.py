@@ -126,8 +126,9 @@ def signed(value: float, digits: int) -> str:
 def ranked(table: Table) -> Table:
     """Mark the best and the second best number of each column, as they are written.
 
-    Numbers that are written alike are marked alike. A column where no number is better than
-    another, or with a single number, has no mark.
+    Numbers that are written alike are marked alike. A number from which failed runs are missing is
+    no match for the others and has no mark, nor has anything in a column with a single number or
+    where no number is better than another.
     """
     columns = [
         _marked(column, [line[place] for line in table.entries])
@@ -138,7 +139,9 @@ def ranked(table: Table) -> Table:
 
 def _marked(column: Column, entries: Sequence[Entry]) -> list[Entry]:
     """Mark the leaders among the entries of one column."""
-    shown = [None if e.mean is None else float(fixed(e.mean, column.digits)) for e in entries]
+    shown = [
+        None if e.mean is None or e.failed else float(fixed(e.mean, column.digits)) for e in entries
+    ]
     values = [value for value in shown if value is not None]
     if column.lower_is_better is None or len(values) < 2:
         return [replace(entry, is_best=False, is_second=False) for entry in entries]

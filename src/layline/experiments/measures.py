@@ -23,6 +23,10 @@ class Measure:
     digits: int = 3
     scale: float = 1.0
 
+    def shown(self, value: float) -> float:
+        """Give a metric in the unit of the title, rounded as it is written."""
+        return float(f"{value * self.scale:.{self.digits}f}")
+
 
 MEASURES = {
     "mae": Measure("MAE", lower_is_better=True, decoded=True),

@@ -47,8 +47,12 @@ def remark(entry: Entry, column: Column, reference: str) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """Write a table in Markdown: the best in bold, the second best underlined."""
-    heads = [f"{c.group} · {c.title}" if c.group else c.title for c in table.columns]
+    """Write a table in Markdown: the best in bold, the second best underlined.
+
+    Markdown has one line of heads: a group is written into them where there is more than one.
+    """
+    several = len({column.group for column in table.columns if column.group}) > 1
+    heads = [f"{c.group} · {c.title}" if c.group and several else c.title for c in table.columns]
     lines = [[table.corner, *heads]]
     for label, entries in zip(table.rows, table.entries, strict=True):
         fields = [

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from layline.experiments.measures import Measure, measure_of
-from layline.experiments.summaries import POOLED, intervals
+from layline.experiments.summaries import intervals
 from layline.reports.canvas import blank, save
 
 _ACROSS = 4  # panels side by side
@@ -42,7 +42,7 @@ def save_intervals(
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
     for axis, name in zip(axes, data, strict=False):
         draw_intervals(axis, found.xs(name, level="data"), methods, measure)
-        if name != POOLED or len(data) > 1:
+        if not pooled:
             axis.set_title(name, fontsize=10, parse_math=False)
     for axis in axes[len(data) :]:
         axis.set_visible(False)

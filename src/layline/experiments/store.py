@@ -1,6 +1,7 @@
 """The results of a grid on disk: a folder per cell, named by its key."""
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -58,7 +59,7 @@ class Store:
         if failed is not None and failed.error:
             shutil.rmtree(place)
         place.mkdir(parents=True, exist_ok=True)
-        (place / _STARTED).touch()
+        (place / _STARTED).write_text(str(os.getpid()))
 
     def was_started(self, cell: Cell) -> bool:
         """Tell whether a cell was begun and has no outcome."""

@@ -1,6 +1,8 @@
 """What every test shares: one thread each (they run side by side), and a seed."""
 
 import os
+import runpy
+from pathlib import Path
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips one of its checks
 
@@ -16,6 +18,12 @@ hypothesis.settings.load_profile("layline")
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def write_run():
+    """Write the folder of a run that was never trained, see ``synthetic_runs.py``."""
+    return runpy.run_path(str(Path(__file__).with_name("synthetic_runs.py")))["write_run"]
 
 
 @pytest.fixture

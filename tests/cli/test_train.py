@@ -30,6 +30,7 @@ FILES = {
     "proxies.npz",
     "mistakes",
     "mistakes.json",
+    "report.html",
 }
 
 

@@ -82,7 +82,7 @@ def crops():
     """Options for a run on a few crops, every step of it saved."""
     sizes = {"per_class": 8, "validation_per_class": 3, "test_per_class": 3}
     options = [part for key in sizes for part in ("--set", f"data.options.{key}={sizes[key]}")]
-    saved = ("--set", "training.checkpoint_minutes=0")
+    saved = ("--set", "training.checkpoint_minutes=0", "--set", "report.mistakes=2")
     return ("photo-quality", *options, *saved, "--dim", 4, "--epochs", 3, "--batch-size", 16)
 
 

@@ -59,7 +59,7 @@ def test_killed_at_any_change_of_a_file(attempt, crops, outcome, undisturbed, tm
     folder, draw, killed = tmp_path / "run", random.Random(seed), 0
     while (
         made := attempt(
-            *start_or_resume(folder, crops), touches=draw.randint(1, 30), folder=str(folder)
+            *start_or_resume(folder, crops), touches=draw.randint(1, 60), folder=str(folder)
         )
     ).codes != [0]:
         assert made.codes == [-9], made.stderr

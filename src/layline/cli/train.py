@@ -106,6 +106,7 @@ def run(
     """Start a run or go on with one, and show what came out."""
     from rich.console import Console
 
+    from layline.cli.report import write_after_training
     from layline.cli.results import show
     from layline.training.assembly import resolved
     from layline.training.run import train as train_run
@@ -146,6 +147,8 @@ def run(
             )
         raise typer.Exit(INTERRUPTED) from None
     if numbers is not None:
+        if wanted_config.report.enabled:
+            write_after_training(folder, console)
         show(numbers, Console(), folder.path)
 
 

@@ -1,0 +1,59 @@
+"""``layline report``: one HTML page of what a run did."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layline.cli.errors import explained
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from layline.training.run_folder import RunFolder
+
+EXAMPLES = """
+Examples:
+
+  layline report runs/folder-hard-linear
+
+  layline report runs/folder-hard-linear --out page.html --open
+"""
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file; report.html in the folder if not given.")
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
+) -> None:
+    """Write the report of a run: one HTML file that needs neither other files nor a network."""
+    with explained():
+        place = out or run / "report.html"
+        write(run, place)
+        typer.echo(place)
+        if open_:
+            import webbrowser
+
+            webbrowser.open(place.resolve().as_uri())
+
+
+def write(folder: Path, out: Path) -> None:
+    """Write the report of whatever the folder holds.
+
+    Args:
+        folder: Of a run.
+        out: The HTML file.
+    """
+    from layline.reports.page import write_report
+
+    write_report(folder, out)
+
+
+def write_after_training(folder: "RunFolder", console: "Console") -> None:
+    """Write the report of a run that has just ended, or say what is missing for it."""
+    try:
+        write(folder.path, folder.report)
+    except ImportError as error:
+        console.print(f"No report.html: {error}", highlight=False, markup=False, soft_wrap=True)

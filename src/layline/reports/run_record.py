@@ -1,0 +1,144 @@
+"""What a run left in its folder, read for a report: nothing is trained anew."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from layline.reports.text import readable
+from layline.training.config import Config
+from layline.training.run_folder import RunFolder
+from layline.training.settings import to_toml
+from layline.training.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A test sample that is far off.
+
+    Attributes:
+        name: What it is called.
+        true: Its class.
+        predicted: What it is taken for.
+        probabilities: Of the classes.
+        image: Its thumbnail as JPEG, if it is an image.
+    """
+
+    name: str
+    true: int
+    predicted: int
+    probabilities: list[float]
+    image: bytes | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run.
+
+    Attributes:
+        name: Of its folder.
+        config: What it was asked for.
+        environment: Versions, the command, samples per class.
+        history: A record per epoch.
+        numbers: Of the test.
+        classes: Names of the classes, lowest first.
+        names: What the test samples are called.
+        ranks: Their classes.
+        proba: Probabilities that the model gives them.
+        layouts: The validation part by epoch, as far as it was recorded.
+        test_layout: The test part at the best epoch, if it was recorded.
+        similarities: Proxies, Q and U, as far as the head has them.
+        mistakes: The worst ones, if they were recorded.
+    """
+
+    name: str
+    config: Config
+    environment: dict[str, Any]
+    history: list[dict[str, Any]]
+    numbers: dict[str, Any]
+    classes: list[str]
+    names: list[str]
+    ranks: Int[np.ndarray, " n"]
+    proba: Float[np.ndarray, "n K"]
+    layouts: dict[int, Snapshot]
+    test_layout: Snapshot | None
+    similarities: dict[str, Any]
+    mistakes: list[Mistake] | None
+
+    @property
+    def settings(self) -> str:
+        """Give the configuration as TOML."""
+        return readable(to_toml(self.config))
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read the folder of a finished run."""
+    folder = RunFolder(path)
+    config = folder.read_config()
+    if not folder.test.is_file() or not folder.predictions.is_file():
+        raise ValueError(
+            f"run must be finished, got {path}: it was not tested yet, go on with "
+            f"layline train --resume {path}"
+        )
+    classes, names, ranks, proba = _predictions(folder.predictions)
+    test = folder.layout("test")
+    return RunRecord(
+        name=readable(path.resolve().name),
+        config=config,
+        environment=_json(folder.environment) if folder.environment.is_file() else {},
+        history=[json.loads(line) for line in folder.history.read_text("utf-8").splitlines()],
+        numbers=_json(folder.test),
+        classes=[readable(name) for name in classes],
+        names=[readable(name) for name in names],
+        ranks=ranks,
+        proba=proba,
+        layouts={
+            int(file.stem.removeprefix("epoch-")): Snapshot.load(file)
+            for file in sorted(folder.layouts.glob("epoch-*.npz"))
+        },
+        test_layout=Snapshot.load(test) if test.is_file() else None,
+        similarities=_arrays(folder.proxies) if folder.proxies.is_file() else {},
+        mistakes=_mistakes(folder, classes) if folder.mistakes.is_file() else None,
+    )
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _arrays(path: Path) -> dict[str, Any]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def _predictions(
+    path: Path,
+) -> tuple[list[str], list[str], Int[np.ndarray, " n"], Float[np.ndarray, "n K"]]:
+    """Read the classes, and the name, the rank and the probabilities of each sample."""
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        header, *lines = csv.reader(file)
+    classes = [title.removeprefix("p_") for title in header[3:]]
+    place = {name: rank for rank, name in enumerate(classes)}
+    ranks = np.array([place[line[1]] for line in lines])
+    proba = np.array([line[3:] for line in lines], dtype=np.float64)
+    return classes, [line[0] for line in lines], ranks, proba
+
+
+def _mistakes(folder: RunFolder, classes: list[str]) -> list[Mistake]:
+    found = []
+    for record in _json(folder.mistakes):
+        image = folder.thumbnails / record["image"] if "image" in record else None
+        found.append(
+            Mistake(
+                name=readable(record["name"]),
+                true=classes.index(record["true"]),
+                predicted=classes.index(record["predicted"]),
+                probabilities=record["probabilities"],
+                image=image.read_bytes() if image is not None and image.is_file() else None,
+            )
+        )
+    return found

@@ -1,0 +1,28 @@
+"""Names from outside."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layline.reports.text import in_plot, readable, shortened
+
+
+@given(st.text(max_size=60), st.integers(1, 40))
+def test_a_shortened_text_fits_and_a_short_one_stays(text, most):
+    found = shortened(text, most)
+    assert len(found) <= most
+    if len(text) <= most:
+        assert found == text
+    elif most > 3:
+        assert found[0] == text[0]
+        assert found[-1] == text[-1]
+
+
+def test_what_is_no_unicode_becomes_a_question_mark():
+    assert readable("a\udcffb 😀") == "a?b 😀"
+
+
+@pytest.mark.parametrize("name", ["<b>x</b>", "a & b", "</script>", '<a href="x">'])
+def test_plotly_sees_no_tags(name):
+    assert "<" not in in_plot(name, 100)
+    assert ">" not in in_plot(name, 100)

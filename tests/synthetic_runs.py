@@ -1,0 +1,111 @@
+"""Folders of runs that were never trained: what a report reads, with contents of any size."""
+
+import json
+
+import numpy as np
+import torch
+
+from layline import heads
+from layline.data.base import Dataset, Partition
+from layline.data.images.files import ImageArrays
+from layline.evaluation import measure, write_json, write_predictions
+from layline.training.mistakes import write_mistakes
+from layline.training.run_folder import RunFolder
+from layline.training.settings import configuration
+from layline.training.similarities_file import write_proxies
+from layline.training.snapshot import chosen_samples, take_snapshot
+
+
+class Unloaded:
+    """Samples with names and nothing to show, as rows of a table."""
+
+    def __init__(self, names):
+        self.names = names
+
+    def __len__(self):
+        return len(self.names)
+
+    def subset(self, keep):
+        return Unloaded([self.names[index] for index in keep])
+
+
+def write_run(
+    path,
+    *,
+    method="soft-poisson",
+    classes=("low", "mid", "high"),
+    samples=60,
+    epochs=3,
+    dim=6,
+    points=2000,
+    images=True,
+    names=None,
+    recorded=True,
+):
+    """Write the folder of a run whose features spread out from epoch to epoch."""
+    rng, count = np.random.default_rng(0), len(classes)
+    torch.manual_seed(0)
+    head = heads.create(method, count, dim).eval()
+    ranks = rng.integers(0, count, samples)
+    names = list(names or (f"photos/{index:05}.jpg" for index in range(samples)))
+    path.mkdir(parents=True)
+    folder = RunFolder(path)
+    config = {
+        "data": {"source": "folder"},
+        "features": {"name": "convnet", "weights": "none"},
+        "head": {"method": method, "dim": dim},
+        "training": {"epochs": epochs},
+        "report": {"points": points},
+    }
+    folder.create(configuration(config))
+    directions = rng.normal(size=(2, dim))
+
+    def features(epoch):
+        along = (ranks - (count - 1) / 2)[:, None] * directions[0]
+        across = np.cos(ranks)[:, None] * directions[1]
+        noise = rng.normal(size=(samples, dim))
+        return torch.tensor(epoch * (along + across) / count + noise, dtype=torch.float32)
+
+    best = max(1, epochs - 1)
+    keep = chosen_samples(samples, points, 0)
+    with torch.no_grad():
+        for epoch in range(1, epochs + 1):
+            found = features(epoch)[keep]
+            drawn = take_snapshot(found, torch.tensor(ranks)[keep], head.predict(found), head)
+            if recorded:
+                drawn.save(folder.layout(epoch))
+        tested = features(best)
+        log_probs = head.log_probs(tested)
+    truth = torch.tensor(ranks)
+    numbers = {"part": "test", "epoch": best, **measure(truth, log_probs, "mode")}
+    write_json(folder.test, numbers)
+    write_predictions(folder.predictions, names, classes, log_probs, "mode", truth)
+    folder.write_history(
+        [
+            {
+                "epoch": epoch,
+                "train_loss": 2 / epoch,
+                "validation_loss": 2.2 / epoch,
+                "validation_mae": 1.5 / epoch if epoch <= best else 2.0,
+                "validation_accuracy": 1 - 1 / (epoch + 1),
+            }
+            for epoch in range(1, epochs + 1)
+        ]
+    )
+    if not recorded:
+        return path
+    counts = np.bincount(ranks, minlength=count).tolist()
+    environment = {"command": ["layline", "train"], "layline": "0", "torch": "2", "python": "3"}
+    environment["counts"] = dict.fromkeys(("train", "validation", "test"), counts)
+    folder.environment.write_text(json.dumps(environment))
+    predicted = log_probs.argmax(dim=-1)
+    drawn = take_snapshot(tested[keep], truth[keep], predicted[keep], head, keep)
+    drawn.save(folder.layout("test"))
+    write_proxies(folder.proxies, head)
+    none, all_ = np.arange(0), np.arange(samples)
+    pixels = rng.integers(0, 256, (samples, 24, 32), dtype=np.uint8)
+    inputs = ImageArrays(pixels, names) if images else Unloaded(names)
+    dataset = Dataset(inputs, ranks, tuple(classes), Partition(none, none, all_))
+    proba = log_probs.exp().numpy()
+    write_mistakes(folder.mistakes, folder.thumbnails, dataset, predicted.numpy(), proba, 24, None)
+    return path

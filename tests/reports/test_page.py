@@ -8,7 +8,7 @@ import pytest
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.reports.page import embedded
+from layline.reports.html import embedded
 from layline.reports.run_record import read_run
 from layline.reports.summary import baselines, tiles
 

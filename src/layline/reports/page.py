@@ -1,14 +1,12 @@
 """The report of a run: one HTML file that needs nothing else, neither files nor a network."""
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from layline.files import write_text
-from layline.optional import require
 from layline.reports import summary
 from layline.reports.figures.confusion import confusion_figure
 from layline.reports.figures.errors import class_errors_figure, error_sizes_figure
@@ -17,11 +15,10 @@ from layline.reports.figures.learning import curves
 from layline.reports.figures.modes import count_modes, modes_figure
 from layline.reports.figures.reliability import binned, reliability_figure
 from layline.reports.figures.similarities import similarity_figures
+from layline.reports.html import render_page
 from layline.reports.run_record import RunRecord, read_run
-from layline.reports.text import HOVER, in_plot, shortened
+from layline.reports.text import HOVER, in_plot
 
-TEMPLATES = Path(__file__).parent / "templates"
-_NEEDED_BY = "a report"
 _EXAMPLES = 3
 
 
@@ -37,42 +34,19 @@ def write_report(run: Path, out: Path) -> None:
 
 def render(run: RunRecord) -> str:
     """Make the page."""
-    jinja2 = require("jinja2", extra="report", needed_by=_NEEDED_BY)
-    plotly = require("plotly.offline", extra="report", needed_by=_NEEDED_BY)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["shortened"] = shortened
     modes = count_modes(run.proba)
     figures = _figures(run, modes)
-    page: str = environment.get_template("run.html").render(
+    return render_page(
+        "run.html",
+        ["layout.js"],
+        {"figures": figures, "layout": _layout(run)},
         run=run,
         summary=summary,
         figures=figures,
         samples=len(run.ranks),
         examples=_many_peaked(run, modes),
         thumbnails=[_data_uri(mistake.image) for mistake in run.mistakes or []],
-        data=embedded({"figures": figures, "layout": _layout(run)}),
-        styles=_own("report.css"),
-        scripts=[plotly.get_plotlyjs(), _own("theme.js"), _own("plots.js"), _own("layout.js")],
     )
-    return page
-
-
-def embedded(values: Any) -> str:
-    """Write JSON that may stand inside a script element, whatever its strings hold."""
-    text = json.dumps(values, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _own(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _figures(run: RunRecord, modes: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -145,6 +145,13 @@ def test_latex_as_a_paper_prints_it():
         assert text.count(rule) == 1
 
 
+def test_latex_rules_lie_under_their_groups():
+    groups = ["", "A", "A", "B", "", "A"]
+    columns = tuple(Column(f"c{i}", group=group) for i, group in enumerate(groups))
+    text = to_latex(Table("c", ("a",), columns, ((Entry(),) * 6,)))
+    assert re.findall(r"\\cmidrule\(lr\)\{(.+?)\}", text) == ["3-4", "5-5", "7-7"]
+
+
 def test_latex_writes_a_minus_and_keeps_a_hyphen():
     column = Column("Mean difference", digits=1, form="signed")
     text = to_latex(Table("a-1", ("soft-2 b",), (column,), ((Entry(-1.5),),)))

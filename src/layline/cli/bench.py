@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from layline.cli.errors import INTERRUPTED, explained
+from layline.cli.errors import explained
 from layline.cli.options import ConfigFile, Root, Set, read_settings
 
 SOME_FAILED = 3
@@ -136,9 +136,10 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from layline.cli.grids import run_cells
+    from layline.cli.grids import run_cells, show
+    from layline.experiments.comparisons import leaderboard
     from layline.experiments.results import write_results
-    from layline.reports.grid import show_leaderboard, write_grid_report
+    from layline.reports.grid import write_grid_figures, write_grid_report
 
     console = Console(stderr=True)
     cells = grid.cells()
@@ -151,10 +152,9 @@ def _run(
         cells, out, place, console, any_version=any_version, keep_models=keep_models
     )
     frame = write_results(grid, cells, store)
-    write_grid_report(out)
-    show_leaderboard(frame, grid, Console())
+    write_grid_figures(out)
+    write_grid_report(out, out / "report.html")
+    show(leaderboard(frame, grid.decodings[0]), Console())
+    console.print(f"Tables, figures and report.html are in {out}", highlight=False, soft_wrap=True)
     if failed:
         raise typer.Exit(SOME_FAILED)
-
-
-__all__ = ["EXAMPLES", "INTERRUPTED", "bench"]

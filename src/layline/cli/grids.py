@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from layline.experiments.cells import Cell
     from layline.experiments.runner import Place
     from layline.experiments.store import Store
+    from layline.experiments.tables import Table
 
 
 def run_cells(
@@ -56,6 +57,37 @@ def run_cells(
         name = " ".join(value for value in cell.labels.values() if value)
         _say(console, f"  {name}: {outcome.error if outcome else 'not run'}")
     return store, failed
+
+
+def show(table: "Table", console: "Console") -> None:
+    """Print a table; the last columns are left out where the terminal is too narrow for them."""
+    from rich import box
+    from rich.table import Table as Shown
+
+    from layline.experiments.rendering import content
+
+    texts = [
+        [content(e, c) for e, c in zip(entries, table.columns, strict=True)]
+        for entries in table.entries
+    ]
+    left = console.width - max(map(len, [table.corner, *table.rows]))
+    shown = Shown(box=box.SIMPLE_HEAD, title=table.caption, title_justify="left", pad_edge=False)
+    shown.add_column(table.corner, no_wrap=True)
+    fits = 0
+    for column, *fields in zip(table.columns, *texts, strict=True):
+        width = max(map(len, [*fields, *column.title.split()]))
+        left -= width + 2
+        if left < 0:
+            break
+        shown.add_column(column.title, justify="right", min_width=width)
+        fits += 1
+    for label, fields, entries in zip(table.rows, texts, table.entries, strict=True):
+        marked = [
+            f"[bold]{text}[/bold]" if entry.is_best else text
+            for text, entry in zip(fields, entries, strict=True)
+        ]
+        shown.add_row(label, *marked[:fits])
+    console.print(shown)
 
 
 def _say(console: "Console", text: str) -> None:

@@ -1,4 +1,4 @@
-"""``layline report``: one HTML page of what a run did."""
+"""``layline report``: one HTML page of what a run, or a grid of runs, did."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,17 +18,19 @@ Examples:
   layline report runs/folder-hard-linear
 
   layline report runs/folder-hard-linear --out page.html --open
+
+  layline report bench
 """
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run, or of a grid of runs.")],
     out: Annotated[
         Path | None, typer.Option(help="The HTML file; report.html in the folder if not given.")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
-    """Write the report of a run: one HTML file that needs neither other files nor a network."""
+    """Write the report of a run or a grid: one HTML file that needs nothing else, no network."""
     with explained():
         place = out or run / "report.html"
         write(run, place)
@@ -43,12 +45,17 @@ def write(folder: Path, out: Path) -> None:
     """Write the report of whatever the folder holds.
 
     Args:
-        folder: Of a run.
+        folder: Of a run, or of a grid of runs.
         out: The HTML file.
     """
-    from layline.reports.page import write_report
+    if (folder / "results.csv").exists():
+        from layline.reports.grid import write_grid_report
 
-    write_report(folder, out)
+        write_grid_report(folder, out)
+    else:
+        from layline.reports.page import write_report
+
+        write_report(folder, out)
 
 
 def write_after_training(folder: "RunFolder", console: "Console") -> None:

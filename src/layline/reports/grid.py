@@ -1,0 +1,155 @@
+"""The report of a grid: tables, ranks and intervals of many runs, on one page and as pictures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layline.experiments.comparisons import comparison, leaderboard, pairwise
+from layline.experiments.grid import Grid, read_grid
+from layline.experiments.measures import MEASURES, measure_of
+from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
+from layline.experiments.rendering import content
+from layline.experiments.results import GRID, judged, read_results
+from layline.experiments.summaries import intervals, means
+from layline.files import write_text
+from layline.reports.critical_difference import save_critical_difference
+from layline.reports.figures.comparison import intervals_figure, ranks_figure
+from layline.reports.html import render_page
+from layline.reports.intervals import save_intervals
+
+_ALL = "all data sets"
+
+
+def write_grid_report(folder: Path, out: Path) -> None:
+    """Write the page of a grid.
+
+    Args:
+        folder: Of the grid.
+        out: The HTML file.
+    """
+    write_text(out, _render(folder))
+
+
+def write_grid_figures(folder: Path) -> None:
+    """Write the critical-difference diagram and the intervals as PNG and PDF, where there are any.
+
+    Args:
+        folder: Of the grid; the pictures come into ``figures``.
+    """
+    grid, frame = read_grid(folder / GRID, None, {}, {}, {}), judged(read_results(folder))
+    decode = grid.decodings[0]
+    ranking = _ranking(frame, decode)
+    for ending in ("png", "pdf"):
+        if _can_rank(ranking):
+            place = folder / "figures" / f"critical-difference-{decode}.{ending}"
+            save_critical_difference(place, ranking.ranks, ranking.data, title=f"MAE, {decode}")
+        save_intervals(folder / "figures" / f"mae-{decode}.{ending}", frame, "mae", decode)
+
+
+def _render(folder: Path) -> str:
+    grid, everything = read_grid(folder / GRID, None, {}, {}, {}), read_results(folder)
+    frame = judged(everything)
+    first = grid.decodings[0]
+    ranking = _ranking(frame, first)
+    figures: dict[str, Any] = {"ranks": ranks_figure(ranking)} if _can_rank(ranking) else {}
+    panels = _panels(frame, first)
+    figures["interval"] = next(iter(panels.values()))
+    several = frame["method"].nunique() > 1 and grid.reference in set(frame["method"])
+    return render_page(
+        "grid.html",
+        ["grid.js"],
+        {"figures": figures, "panels": list(panels.values())},
+        title=folder.resolve().name,
+        grid=grid,
+        facts=_facts(grid, everything, ranking),
+        boards={decode: leaderboard(frame, decode) for decode in grid.decodings},
+        comparisons=_comparisons(frame, grid),
+        metrics=[(key.replace("_", "-"), measure.title) for key, measure in MEASURES.items()],
+        panels=list(panels),
+        against=[pairwise(frame, grid.reference, metric, first) for metric in ("mae", "accuracy")]
+        if several
+        else [],
+        failures=_failures(everything),
+        about=_about(folder),
+        description=(folder / GRID).read_text(encoding="utf-8"),
+        figures=figures,
+        content=content,
+    )
+
+
+def _ranking(frame: pd.DataFrame, decode: str) -> Ranking:
+    return mean_ranks(means(frame, "mae", decode), lower_is_better=True)
+
+
+def _can_rank(ranking: Ranking) -> bool:
+    return len(ranking.ranks) > 1 and ranking.data > 1
+
+
+def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
+    """Give the intervals of the mean over data sets, then of each of them."""
+    measure = measure_of("mae")
+    panels = {}
+    if frame["data"].nunique() > 1:
+        pooled = intervals(frame, "mae", decode, pooled=True).droplevel("data")
+        panels[_ALL] = intervals_figure(pooled, measure)
+    found = intervals(frame, "mae", decode)
+    for name in frame["data"].unique():
+        panels[str(name)] = intervals_figure(found.loc[name], measure)
+    return panels
+
+
+def _comparisons(frame: pd.DataFrame, grid: Grid) -> dict[str, Any]:
+    found = {}
+    for metric, measure in MEASURES.items():
+        for decode in grid.decodings if measure.decoded else grid.decodings[:1]:
+            name = f"{metric}-{decode}" if measure.decoded else metric
+            found[name.replace("_", "-")] = comparison(frame, metric, decode)
+    return found
+
+
+def _facts(grid: Grid, frame: pd.DataFrame, ranking: Ranking) -> dict[str, Any]:
+    once = frame[frame["decode"] == grid.decodings[0]]
+    tries = max(once.groupby(["data", "method", "features", "seed"]).size())
+    tuning = "Nothing was tuned: every method has the same settings."
+    if tries > 1:
+        tuning = (
+            f"Every method was tried with up to {tries} settings on each data set and seed, and "
+            "is judged by the one with the lowest validation MAE."
+        )
+    difference = ""
+    if _can_rank(ranking):
+        value = critical_difference(len(ranking.ranks), ranking.data)
+        difference = (
+            f"Ranks that differ by less than {value:.2f}, the shaded band behind the best, may "
+            f"differ by chance (Nemenyi, 5 %). {' '.join(ranking.sentences)}"
+        )
+    return {
+        "runs": len(once),
+        "failed": int((once["error"] != "").sum()),
+        "methods": once["method"].nunique(),
+        "data": once["data"].nunique(),
+        "seeds": once["seed"].nunique(),
+        "tuning": tuning,
+        "difference": difference,
+    }
+
+
+def _failures(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    wrong = frame[frame["error"] != ""].drop_duplicates(
+        ["data", "method", "features", "setting", "seed"]
+    )
+    labels = ("data", "method", "features", "setting", "seed")
+    return [
+        (" · ".join(str(row[label]) for label in labels if row[label]), row["error"])
+        for row in wrong.to_dict("records")
+    ]
+
+
+def _about(folder: Path) -> list[tuple[str, str]]:
+    about = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    return [
+        (name, " ".join(value) if isinstance(value, list) else str(value))
+        for name, value in about.items()
+    ]

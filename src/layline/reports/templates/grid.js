@@ -1,0 +1,22 @@
+"use strict";
+// The table and the panel that the reader chooses.
+const metric = document.getElementById("metric");
+const decode = document.getElementById("decode");
+const panel = document.getElementById("panel");
+
+function chooseTable() {
+  const names = [`${metric.value}-${decode.value}`, metric.value]; // some depend on no decoding
+  const tables = [...document.querySelectorAll("#tables [data-table]")];
+  const chosen = tables.find((each) => names.includes(each.dataset.table));
+  tables.forEach((each) => { each.hidden = each !== chosen; });
+  decode.disabled = chosen.dataset.table === metric.value;
+}
+
+function choosePanel() {
+  report.figures.interval = report.panels[Number(panel.value)];
+  drawAll();
+}
+
+metric.addEventListener("change", chooseTable);
+decode.addEventListener("change", chooseTable);
+panel.addEventListener("change", choosePanel);

@@ -15,7 +15,7 @@ from layline.experiments.comparisons import comparison, leaderboard, pairwise
 from layline.experiments.grid import Grid, to_toml
 from layline.experiments.measures import MEASURES
 from layline.experiments.rendering import FORMATS
-from layline.experiments.store import Store
+from layline.experiments.store import METRICS, Store
 from layline.experiments.tables import Table
 from layline.experiments.tuning import tuned
 from layline.files import whole_file, write_text
@@ -47,9 +47,11 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` as it was written."""
-    texts = dict.fromkeys(("data", "method", "features", "setting", "seed", "decode"), str)
-    frame = pd.read_csv(folder / RESULTS, dtype=texts, keep_default_na=False, na_values=[""])
-    return frame.fillna({"error": "", "setting": ""})
+    texts = ("data", "method", "features", "setting", "seed", "decode", "version", "error")
+    numbers = {name: [""] for name in (*METRICS, "validation_mae")}
+    return pd.read_csv(
+        folder / RESULTS, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=numbers
+    )
 
 
 def judged(frame: pd.DataFrame) -> pd.DataFrame:

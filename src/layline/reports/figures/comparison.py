@@ -32,7 +32,11 @@ def ranks_figure(ranking: Ranking) -> dict[str, Any]:
         ],
         "layout": {
             **_rows(len(ranks)),
-            "xaxis": {"title": {"text": "mean rank by MAE, lower is better"}, "side": "top"},
+            "xaxis": {
+                "title": {"text": "mean rank by MAE, lower is better"},
+                "side": "top",
+                "range": [0.5, len(ranks) + 0.5],
+            },
             "shapes": [
                 {
                     **{"type": "rect", "x0": best, "x1": best + within, "y0": 0, "y1": 1},

@@ -1,0 +1,155 @@
+"""``layline bench``, as a user meets it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from layline.cli.app import app
+from layline.experiments.results import judged, read_results
+
+
+@pytest.fixture
+def ratings(tmp_path):
+    path = tmp_path / "ratings.csv"
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    grade = np.digitize(x.sum(axis=1), [-0.7, 0.7])
+    pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "grade": grade}).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def call(*arguments):
+        return CliRunner().invoke(app, ["bench", *map(str, arguments)])
+
+    return call
+
+
+def small(ratings, *more) -> list[str]:
+    settings = ["data.options.label=grade", "head.dim=4", "training.epochs=2"]
+    sets = [part for setting in settings for part in ("--set", setting)]
+    return ["table", "--root", str(ratings), *sets, "--jobs", "1", *more]
+
+
+def test_a_comparison_from_the_command_line(bench, ratings, tmp_path):
+    methods = ["--methods", "hard-linear,classification", "--decode", "mode,median"]
+    result = bench(*small(ratings, *methods, "--seeds", "2", "--out", "out"))
+    assert result.exit_code == 0, result.output
+    out = tmp_path / "out"
+    frame = read_results(out)
+    assert len(frame) == 2 * 2 * 2
+    assert set(frame["data"]) == {"ratings"}
+    assert (frame["error"] == "").all()
+    found = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
+    means = frame[frame["decode"] == "mode"].groupby("method")["mae"].mean()
+    for method, mean in means.items():
+        assert f"{mean:.3f}" in found[method]
+    for name in ("grid.toml", "environment.json", "report.html", "figures/mae-mode.png"):
+        assert (out / name).stat().st_size > 0
+    table = pd.read_csv(out / "tables" / "mae-median.csv").set_index(["row", "column"])["mean"]
+    medians = frame[frame["decode"] == "median"].groupby("method")["mae"].mean()
+    for method, mean in medians.items():
+        assert table[method, "ratings"] == pytest.approx(mean)
+
+
+def test_the_folder_alone_goes_on_with_the_grid(bench, ratings):
+    methods = ["--methods", "classification", "--seeds", "0,3", "--out", "out"]
+    assert bench(*small(ratings, *methods)).exit_code == 0
+    again = bench("--out", "out")
+    assert again.exit_code == 0, again.output
+    assert "2 runs, 2 of them finished before" in again.output
+
+
+def test_tuning_takes_what_validation_prefers(bench, ratings, tmp_path):
+    tune = ["--tune", "training.head_learning_rate=[0.01, 0.3]", "--methods", "classification"]
+    result = bench(*small(ratings, *tune, "--seeds", "3", "--out", "out"))
+    assert result.exit_code == 0, result.output
+    frame = read_results(tmp_path / "out")
+    assert len(frame) == 6
+    chosen = judged(frame)
+    assert len(chosen) == 3
+    for seed, tries in frame.groupby("seed"):
+        (kept,) = chosen[chosen["seed"] == seed].to_dict("records")
+        assert kept["validation_mae"] == tries["validation_mae"].min()
+        best = tries.loc[tries["validation_mae"].idxmin()]
+        assert (kept["setting"], kept["mae"]) == (best["setting"], best["mae"])
+
+
+def test_a_failed_run_shows_in_the_table_and_the_exit_code(bench, ratings, tmp_path):
+    tune = ["--methods", "classification,hard-linear", "--set", "head.options.norm=2.0"]
+    result = bench(*small(ratings, *tune, "--out", "out"))
+    assert result.exit_code == 3
+    assert "1 runs failed; the same command tries them again:" in result.output
+    assert "ratings classification mlp 0: " in result.output
+    text = (tmp_path / "out" / "tables" / "mae-mode.md").read_text()
+    (line,) = [line for line in text.splitlines() if line.startswith("| classification")]
+    assert "failed: " in line
+    assert "Runs that failed" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_dry_run_lists_and_runs_nothing(bench, ratings, tmp_path):
+    result = bench(*small(ratings, "--methods", "all", "--seeds", "5", "--dry-run", "--out", "o"))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "170 runs"
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "SOURCES must be given"),
+        (["photo-quality", "--seeds", "many"], "--seeds must be a number of seeds or a list"),
+        (["photo-quality", "--methods", "hard-liner"], "did you mean hard-linear"),
+        (["photo-quality", "--decode", "middle"], "decodings must be a known name"),
+        (["photo-qualty"], "did you mean photo-quality"),
+        (["photo-quality", "--tune", "head.dim=3"], "--tune must be a setting with a list"),
+        (["photo-quality", "--engine", "dusk", "--set", "training.epochs=1"], "did you mean dask"),
+        (["photo-quality", "--address", "tcp://x:1"], "address must be left out"),
+        (["--grid", "nowhere.toml"], "nowhere.toml"),
+        (["photo-quality", "--set", "training.epoch=1"], "training.epoch: is no setting"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(bench, arguments, message):
+    result = bench(*arguments)
+    assert result.exit_code == 1
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
+    command = [sys.executable, "-m", "layline", "bench"]
+    command += small(ratings, "--methods", "classification", "--out", "out")
+    command += ["--set", "training.epochs=100000"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        end = time.monotonic() + 120
+        while not list(tmp_path.glob("out/cells/*/state/*")):
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Stopped; 0 of 1 runs are done. The same command goes on." in said
+    assert "Traceback" not in said

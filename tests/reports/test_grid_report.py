@@ -1,0 +1,136 @@
+"""The page of a grid shows the numbers of its results, and nothing breaks it."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from layline.experiments.grid import Grid, to_toml
+from layline.experiments.measures import measure_of
+from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
+from layline.experiments.results import judged, read_results, tables, write_tables
+from layline.experiments.summaries import intervals, means
+from layline.reports.figures.comparison import intervals_figure, ranks_figure
+from layline.reports.grid import write_grid_figures, write_grid_report
+
+
+@pytest.fixture
+def results(long_frame, tmp_path):
+    """A folder as a grid leaves it, with runs that were made up, and its frame."""
+    frame = long_frame()
+    for column, value in {"features": "mlp", "setting": "", "version": "1", "error": ""}.items():
+        if column not in frame:
+            frame[column] = value
+    for column in ("seconds", "epoch", "samples"):
+        if column not in frame:
+            frame[column] = 1
+    frame["seed"] = frame["seed"].astype(str)
+    decodings = list(frame["decode"].unique())
+    grid = Grid.model_validate(
+        {
+            "data": [{"name": name, "source": "table"} for name in frame["data"].unique()],
+            "methods": list(frame["method"].unique()),
+            "decodings": decodings,
+            "reference": str(frame["method"].iloc[0]),
+        }
+    )
+    frame.to_csv(tmp_path / "results.csv", index=False)
+    (tmp_path / "grid.toml").write_text(to_toml(grid))
+    about = {"command": ["layline", "bench"], "layline": ["1"], "runs": len(frame)}
+    (tmp_path / "environment.json").write_text(json.dumps(about))
+    return tmp_path, frame, grid
+
+
+def test_results_survive_their_file(results):
+    folder, frame, _ = results
+    again = read_results(folder)
+    assert list(again["seed"]) == list(frame["seed"])
+    assert list(again["error"]) == list(frame["error"].fillna(""))
+    np.testing.assert_allclose(again["mae"], frame["mae"])
+
+
+def test_the_page_has_every_method_data_set_and_number(results):
+    folder, frame, grid = results
+    write_grid_report(folder, folder / "report.html")
+    page = (folder / "report.html").read_text()
+    body = page[: page.index('<script type="application/json"')]
+    for name in {*frame["method"], *frame["data"]}:
+        assert name in body
+    finished = frame[(frame["decode"] == grid.decodings[0]) & (frame["error"] == "")]
+    for (_, _), group in finished.groupby(["data", "method"]):
+        assert f"{group['mae'].mean():.3f} ± {group['mae'].std(ddof=0):.3f}" in body
+    assert "http://" not in body
+    assert "https://" not in body
+    assert len(page) < 8e6
+
+
+def test_names_cannot_break_the_page(results):
+    folder, frame, _ = results
+    odd = "</script><b>'\"&"
+    first = frame["data"].iloc[0]
+    frame.assign(data=frame["data"].replace(first, odd)).to_csv(folder / "results.csv", index=False)
+    write_grid_report(folder, folder / "report.html")
+    page = (folder / "report.html").read_text()
+    assert odd not in page
+    assert "&lt;/script&gt;" in page
+    found = re.search(r'id="report-data">(.*?)</script>', page, flags=re.DOTALL)
+    assert json.loads(found.group(1))["panels"]
+
+
+def test_failures_are_listed(results):
+    folder, frame, _ = results
+    wrong = frame["seed"] == frame["seed"].iloc[0]
+    frame.loc[wrong, "error"] = "FloatingPointError: <nan>"
+    frame.loc[wrong, "mae"] = np.nan
+    frame.to_csv(folder / "results.csv", index=False)
+    write_grid_report(folder, folder / "report.html")
+    page = (folder / "report.html").read_text()
+    assert "Runs that failed" in page
+    assert "FloatingPointError: &lt;nan&gt;" in page
+
+
+def test_pictures_are_written(results):
+    folder, _, grid = results
+    write_grid_figures(folder)
+    names = {path.name for path in (folder / "figures").iterdir()}
+    decode = grid.decodings[0]
+    assert names == {
+        f"{kind}-{decode}.{ending}"
+        for kind in ("critical-difference", "mae")
+        for ending in ("png", "pdf")
+    }
+
+
+def test_every_table_is_written_in_every_format(results):
+    folder, frame, grid = results
+    made = dict(tables(judged(frame), grid.decodings, grid.reference))
+    write_tables(folder / "tables", made)
+    assert {path.name for path in (folder / "tables").iterdir()} == {
+        f"{name}.{ending}" for name in made for ending in ("md", "tex", "csv")
+    }
+    assert f"mae-{grid.decodings[0]}-against-{grid.reference}" in made
+
+
+def test_ranks_are_drawn_as_they_are(long_frame):
+    ranking: Ranking = mean_ranks(means(long_frame(), "mae", "mode"), lower_is_better=True)
+    figure = ranks_figure(ranking)
+    (dots,) = figure["data"]
+    assert dict(zip(dots["y"], dots["x"], strict=True)) == dict(ranking.ranks)
+    (band,) = figure["layout"]["shapes"]
+    width = critical_difference(len(ranking.ranks), ranking.data)
+    assert band["x1"] - band["x0"] == pytest.approx(width)
+
+
+def test_intervals_are_drawn_in_the_unit_of_the_title(long_frame):
+    frame = long_frame()
+    name = frame["data"].iloc[0]
+    found = intervals(frame, "accuracy", "mode").loc[name]
+    (dots,) = intervals_figure(found, measure_of("accuracy"))["data"]
+    assert dots["x"] == sorted(dots["x"], reverse=True)
+    for method, x, up, down in zip(
+        dots["y"], dots["x"], dots["error_x"]["array"], dots["error_x"]["arrayminus"], strict=True
+    ):
+        assert x == pytest.approx(100 * found.loc[method, "mean"])
+        assert x + up == pytest.approx(100 * found.loc[method, "high"])
+        assert x - down == pytest.approx(100 * found.loc[method, "low"])

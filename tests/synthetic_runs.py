@@ -10,9 +10,9 @@ from layline.data.base import Dataset, Partition
 from layline.data.images.files import ImageArrays
 from layline.evaluation import measure, write_json, write_predictions
 from layline.training.mistakes import write_mistakes
+from layline.training.proxies_file import write_proxies
 from layline.training.run_folder import RunFolder
 from layline.training.settings import configuration
-from layline.training.similarities_file import write_proxies
 from layline.training.snapshot import chosen_samples, take_snapshot
 
 

@@ -32,10 +32,13 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
+import jinja2  # noqa: F401 - imported once, so that attempts need not
+import plotly.offline  # noqa: F401
 import torch
-import torchvision.transforms.v2  # noqa: F401 - imported once, so that attempts need not
+import torchvision.transforms.v2  # noqa: F401
 from sklearn.datasets import load_sample_images
 
+import layline.reports.page
 import layline.training.run  # noqa: F401
 from layline.cli import main
 

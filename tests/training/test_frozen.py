@@ -9,6 +9,7 @@ from accelerate import Accelerator
 
 from layline import features
 from layline.data.images.cached_images import CachedImages
+from layline.data.images.files import ImageArrays
 from layline.data.loading import RowBatches
 from layline.training import frozen
 from layline.training.frozen import extract, fingerprint, shared_folder
@@ -138,3 +139,15 @@ def test_runs_share_features_of_cached_images_only(body, tmp_path):
     assert place == shared_folder(body, images, "as they are")
     assert place != shared_folder(body, images, "smaller")
     assert shared_folder(body, [], "as they are") is None
+
+
+def test_images_in_memory_share_their_features_where_a_cache_is_wanted(body, tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path))
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+    images, same = ImageArrays(pixels), ImageArrays(pixels.copy(), names="abcd")
+    place = shared_folder(body, images, "as they are", cache=True)
+    assert place.parent == tmp_path
+    assert place == shared_folder(body, same, "as they are", cache=True)
+    others = images.subset(np.array([0, 2, 1, 3]))
+    assert place != shared_folder(body, others, "as they are", cache=True)
+    assert shared_folder(body, images, "as they are") is None

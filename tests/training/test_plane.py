@@ -84,6 +84,15 @@ def test_without_proxies_it_is_that_of_the_principal_components():
     assert share_shown(features, axes) == pytest.approx(known.explained_variance_ratio_.sum())
 
 
+@pytest.mark.parametrize("count", [20, 400])
+def test_in_many_dimensions_it_shows_almost_as_much_as_the_principal_components(count):
+    features, ranks, _ = sample(700, count=count)
+    axes = plane_of(features, ranks, None)
+    known = PCA(2, svd_solver="full").fit(features).explained_variance_ratio_.sum()
+    assert share_shown(features, axes) == pytest.approx(known, rel=1e-3)
+    np.testing.assert_array_equal(axes, plane_of(features, ranks, None))
+
+
 @pytest.mark.parametrize("with_proxies", [True, False])
 def test_turning_everything_turns_only_the_plane(with_proxies):
     features, ranks, proxies = sample(7)
@@ -96,11 +105,12 @@ def test_turning_everything_turns_only_the_plane(with_proxies):
     np.testing.assert_allclose(after[:, 1] * signs, before[:, 1], atol=1e-9)
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("dim", [5, 600])
+@pytest.mark.parametrize("count", [0, 1, 2, 50])
 @pytest.mark.parametrize("with_proxies", [True, False])
-def test_few_features_that_vary_nowhere_still_have_a_plane(count, with_proxies):
-    features, ranks = np.ones((count, 5), dtype=np.float32), np.zeros(count, dtype=int)
-    proxies = np.zeros((3, 5)) if with_proxies else None
+def test_few_features_that_vary_nowhere_still_have_a_plane(count, with_proxies, dim):
+    features, ranks = np.ones((count, dim), dtype=np.float32), np.zeros(count, dtype=int)
+    proxies = np.zeros((3, dim)) if with_proxies else None
     axes = plane_of(features, ranks, proxies)
     np.testing.assert_allclose(axes @ axes.T, np.eye(2), atol=1e-12)
     assert share_shown(features, axes) == 1

@@ -6,7 +6,7 @@ import torch
 from scipy.special import softmax
 
 from layline import heads
-from layline.training.similarities_file import write_proxies
+from layline.training.proxies_file import write_proxies
 from layline.training.snapshot import Snapshot, chosen_samples, take_snapshot
 
 

@@ -110,7 +110,9 @@ def facts(run: RunRecord) -> list[tuple[str, str]]:
     ]
     versions = [f"{name} {environment[name]}" for name in _VERSIONS if name in environment]
     if versions:
-        found.append(("Versions", " · ".join([*versions, environment.get("device", "")])))
+        found.append(("Versions", " · ".join(versions)))
+    if "device" in environment:
+        found.append(("Device", f"{environment['device']} · {environment.get('platform', '')}"))
     if environment.get("command"):
         _, *arguments = environment["command"]
         found.append(("Command", readable(shlex.join(["layline", *arguments]))))

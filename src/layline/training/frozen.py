@@ -11,7 +11,9 @@ from accelerate import Accelerator
 from jaxtyping import Float
 from numpy.lib.format import write_array_header_1_0
 
+from layline.data.images.cache import default_folder
 from layline.data.images.cached_images import CachedImages
+from layline.data.images.files import ImageArrays
 from layline.data.loading import Batches, in_order, loader
 from layline.features.base import Features
 from layline.files import whole_file
@@ -55,20 +57,27 @@ def extract(
     return rows
 
 
-def shared_folder(features: Features, inputs: Any, preparation: Any) -> Path | None:
+def shared_folder(
+    features: Features, inputs: Any, preparation: Any, cache: bool = False
+) -> Path | None:
     """Name the folder that runs on the same images and body share, if the images are cached.
 
     Args:
         features: Whose body gives the rows.
-        inputs: The images; a cache knows them by their content.
+        inputs: The images; they are known by their content.
         preparation: How they are prepared.
+        cache: Whether a cache is wanted for images that are in memory and need none themselves.
     """
-    if not isinstance(inputs, CachedImages):
+    if isinstance(inputs, CachedImages):
+        images, parent = inputs.file.stem, inputs.file.parent
+    elif cache and isinstance(inputs, ImageArrays):
+        images, parent = inputs.digest(), default_folder()
+    else:
         return None
-    about = [inputs.file.stem, repr(preparation), features.name, repr(features.options)]
+    about = [images, repr(preparation), features.name, repr(features.options)]
     about.append(fingerprint(features))
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
-    return inputs.file.parent / f"features-{digest.hexdigest()}"
+    return parent / f"features-{digest.hexdigest()}"
 
 
 def fingerprint(features: Features) -> str:

@@ -9,8 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from sklearn.utils.extmath import randomized_svd
 
 Floats = NDArray[np.float64]
+_EXACT = 512  # dimensions
+_FEW = 32  # rows
+_PASSES = 8  # over the features
 _NOTHING = 1e-6  # of the largest spread: below it there is no direction, only rounding
 
 
@@ -71,10 +75,20 @@ def _through(proxies: Floats, features: Floats) -> Floats:
 
 
 def _widest(centred: Floats, count: int) -> Floats:
-    """Find the directions in which rows vary most, the widest first."""
-    dim = centred.shape[1]
-    _, vectors = eigh(centred.T @ centred, subset_by_index=[dim - count, dim - 1])
-    found: Floats = vectors.T[::-1].copy()
+    """Find the directions in which rows vary most, the widest first.
+
+    In many dimensions they are approximated, at a cost that does not hold up training.
+    """
+    rows, dim = centred.shape
+    found: Floats
+    if dim <= _EXACT:
+        _, vectors = eigh(centred.T @ centred, subset_by_index=[dim - count, dim - 1])
+        found = vectors.T[::-1].copy()
+    elif rows > _FEW:
+        _, _, found = randomized_svd(centred, count, n_iter=_PASSES, random_state=0)
+    else:  # rows of zeros, so that there are enough directions
+        enough = np.concatenate([centred, np.zeros((count, dim))])
+        found = np.linalg.svd(enough, full_matrices=False)[2][:count]
     return found
 
 

@@ -34,7 +34,7 @@ def prepare(config: Config, console: Console) -> None:
     model = assembly.build(config, dataset)
     load_weights(model.features, str(config.features.weights))
     dataset = assembly.with_cache(config, dataset, model, say, accelerator)
-    place = shared_folder(model.features, dataset.inputs, model.spec.inputs)
+    place = shared_folder(model.features, dataset.inputs, model.spec.inputs, config.data.cache)
     if config.features.freeze and place is not None:
         frozen_rows(config, dataset, model, place, say, accelerator)
 

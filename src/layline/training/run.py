@@ -152,7 +152,8 @@ def _frozen_tasks(
     """Put the features of the frozen body in the place of the images."""
     model.features.requires_grad_(False)
     model.features.last.requires_grad_(True)
-    place = shared_folder(model.features, dataset.inputs, model.spec.inputs) or folder.frozen
+    shared = shared_folder(model.features, dataset.inputs, model.spec.inputs, config.data.cache)
+    place = shared or folder.frozen
     rows = frozen_rows(config, dataset, model, place, say, accelerator)
     parts = dataset.partition.parts()
     return {

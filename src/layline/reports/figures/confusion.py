@@ -57,7 +57,12 @@ def confusion_figure(confusion: Int[np.ndarray, "K K"], classes: Sequence[str]) 
     return {
         "data": [heat],
         "layout": {
-            "xaxis": {**axis, "title": {"text": "predicted"}, "showgrid": False},
+            "xaxis": {
+                **axis,
+                "title": {"text": "predicted"},
+                "showgrid": False,
+                "constrain": "domain",
+            },
             "yaxis": {
                 **axis,
                 "title": {"text": "true"},

@@ -12,7 +12,7 @@ from layline.training.snapshot import Snapshot
 
 MOST_FRAMES = 60
 _LEVELS = 32767  # of a coordinate, in 16 bits
-_GROWTH = 2.5  # beyond so many times the kept epoch's size, each frame gets a view of its own
+_GROWTH = 1.6  # beyond so many times the kept epoch's size, each frame gets a view of its own
 Turn = Float[np.ndarray, "2 2"]
 
 
@@ -119,7 +119,7 @@ def _view(
     points: Float[np.ndarray, "m 2"], proxies: Float[np.ndarray, "K 2"] | None
 ) -> list[list[float]]:
     """Give the range of each axis that holds the proxies and all but the outermost points."""
-    edges = [np.quantile(points, share, axis=0) for share in (0.005, 0.995) if len(points)]
+    edges = [np.quantile(points, share, axis=0) for share in (0.02, 0.98) if len(points)]
     marks = np.array([*edges, *([] if proxies is None else proxies)]).reshape(-1, 2)
     low, high = (marks.min(axis=0), marks.max(axis=0)) if len(marks) else (-np.ones(2), np.ones(2))
     pad = np.maximum(0.07 * (high - low).max(), 1e-6)

@@ -43,6 +43,7 @@ def curves(
             "title": {"text": title},
             "hovermode": "x unified",
             "showlegend": len(data) > 1,
+            "legend": {"x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "bgcolor": "@paper"},
             "xaxis": {"title": {"text": "epoch"}, "rangemode": "normal", "tickformat": "d"},
             "yaxis": {"rangemode": "tozero"},
             "shapes": [

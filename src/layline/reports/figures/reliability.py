@@ -90,8 +90,8 @@ def reliability_figure(bins: Bins) -> dict[str, Any]:
                 "title": {"text": "probability of the likeliest class"},
             },
             "yaxis": {
-                **{"range": [0, 1.02], "tickformat": ".0%", "domain": [0.32, 1]},
-                "title": {"text": "right"},
+                **{"range": [-0.03, 1.03], "tickformat": ".0%", "domain": [0.32, 1]},
+                "title": {"text": "share right"},
             },
             "yaxis2": {"domain": [0, 0.22], "title": {"text": "samples"}, "nticks": 3},
         },

@@ -58,7 +58,7 @@ def _heat(
         "data": [heat],
         "layout": {
             "title": {"text": title},
-            "xaxis": {**axis, "showgrid": False},
+            "xaxis": {**axis, "showgrid": False, "constrain": "domain"},
             "yaxis": {
                 **axis,
                 "showgrid": False,

@@ -51,7 +51,10 @@
       group.custom.push([classes[rank], classes[said], frame.names?.[i] ?? ""]);
     }
     const scale = { cmin: 0, cmax: classes.length - 1, colorscale: theme.colour("sequential") };
+    const narrow = place.clientWidth < 560;
     const named = classes.length <= 12;
+    const bar = narrow ? { orientation: "h", y: 0, yanchor: "top", len: 0.95 }
+      : { x: 1.01, xpad: 4, len: 0.9 };
     const hover = "true %{customdata[0]}<br>predicted %{customdata[1]}" +
       (frame.names?.length ? "<br>%{customdata[2]}" : "") + "<extra></extra>";
     const cloud = (group, more) => ({
@@ -60,17 +63,17 @@
     });
     const found = [
       cloud(groups[0], { name: "correct", visible: isShown("show-correct"),
-        marker: { size: 6, opacity: 0.75, symbol: "circle" } }),
+        marker: { size: narrow ? 4 : 6, opacity: 0.75, symbol: "circle" } }),
       cloud(groups[1], { name: "misclassified", visible: isShown("show-wrong"),
-        marker: { size: 7, opacity: 0.85, symbol: "x-thin",
+        marker: { size: narrow ? 5 : 7, opacity: 0.85, symbol: "x-thin",
           line: { ...scale, color: groups[1].colour, width: 1.8 } } }),
       { // carries the scale of the colours, whatever is switched off
         type: "scatter", mode: "markers", x: [null], y: [null], hoverinfo: "skip",
         marker: { ...scale, color: [0], showscale: true, colorbar: {
-          thickness: 10, outlinewidth: 0, len: 0.9, x: 1.01, xpad: 4,
+          thickness: 10, outlinewidth: 0, ...bar,
           tickvals: named ? classes.map((_, k) => k) : undefined,
-          ticktext: named ? ticks.map((name, k) => name === String(k) ? name : `${k} ${name}`)
-            : undefined,
+          ticktext: named ? ticks.map((name, k) => (narrow || name === String(k) ? String(k)
+            : `${k} ${name}`)) : undefined,
           tickfont: { size: 11 } } },
       },
     ];
@@ -81,10 +84,10 @@
         visible: isShown("show-proxies"),
         x: frame.proxies.map((at) => at[0]), y: frame.proxies.map((at) => at[1]),
         text: frame.proxies.map((_, k) => String(k)),
-        textfont: { size: 11, color: theme.colour("ink"), weight: 700 },
+        textfont: { size: narrow ? 9 : 11, color: theme.colour("ink"), weight: 700 },
         customdata: classes, hovertemplate: "proxy %{text}: %{customdata}<extra></extra>",
         line: { color: theme.colour("ink"), width: 1.2 },
-        marker: { size: few ? 21 : 8, color: theme.colour("card"),
+        marker: { size: few ? (narrow ? 16 : 21) : 8, color: theme.colour("card"),
           line: { width: 2.4, ...scale, color: frame.proxies.map((_, k) => k) } },
       });
     }

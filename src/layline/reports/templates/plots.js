@@ -15,7 +15,7 @@ function painted(value, key = "") {
 function framed(layout) {
   const axis = {
     gridcolor: theme.colour("grid"), linecolor: theme.colour("grid"), zeroline: false,
-    automargin: true, fixedrange: true, tickfont: { size: 11 }, title: { standoff: 8 },
+    automargin: true, fixedrange: true, ticklabeloverflow: "allow", tickfont: { size: 11 }, title: { standoff: 8 },
   };
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,

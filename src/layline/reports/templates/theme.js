@@ -16,8 +16,8 @@ const theme = (() => {
   function colour(name) {
     const dark = isDark();
     if (name === "sequential") return scale(dark ? VIRIDIS.slice(3) : VIRIDIS.slice(0, 9));
-    if (name === "heat") return scale(dark ? ["#191f26", "#1f4a78", "#3f86cf", "#a9d0fa"]
-      : ["#ffffff", "#c3d8ee", "#5c97d1", "#123f75"]);
+    if (name === "heat") return scale(dark ? ["#191f26", "#1c3f66", "#2f6fb3", "#a9d0fa"]
+      : ["#ffffff", "#d5e4f4", "#8fbbe6", "#123f75"]);
     if (name === "diverging") return scale(dark ? ["#f0a35e", "#191f26", "#7db4f0"]
       : ["#b35806", "#ffffff", "#1f5fa8"]);
     return variable(name);

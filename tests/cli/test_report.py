@@ -1,0 +1,58 @@
+"""``layline report``, and the report at the end of training."""
+
+import re
+import sys
+
+import pytest
+
+
+def test_a_run_gets_its_report_by_training(run):
+    text = (run / "report.html").read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "hard-linear" in text
+
+
+def test_the_report_can_be_written_anew_and_is_the_same(layline, run, tmp_path):
+    out = tmp_path / "deep" / "page.html"
+    found = layline("report", run, "--out", out)
+    assert (found.code, found.out) == (0, f"{out}\n")
+    assert out.read_bytes() == (run / "report.html").read_bytes()
+
+
+def test_a_table_and_frozen_features_have_reports(table_run, frozen_run):
+    for folder in (table_run, frozen_run):
+        assert (folder / "report.html").stat().st_size > 1_000_000
+
+
+def test_it_is_shown_where_that_is_wanted(layline, run, monkeypatch):
+    shown = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    assert layline("report", run, "--open").code == 0
+    assert shown == [(run / "report.html").resolve().as_uri()]
+
+
+@pytest.mark.parametrize("library", ["plotly", "jinja2"])
+def test_training_without_the_libraries_says_how_to_get_them(
+    layline, photos, small, tmp_path, monkeypatch, library
+):
+    for name in [name for name in sys.modules if name.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    out = tmp_path / "run"
+    found = layline("train", "folder", "--root", photos, *small, "--out", out)
+    assert found.code == 0
+    (line,) = [line for line in found.err.splitlines() if "report" in line]
+    assert line == (f"No report.html: a report needs {library}: pip install layline[report]")
+    assert not (out / "report.html").exists()
+    assert (out / "layouts").exists()
+
+
+def test_a_folder_without_a_run_is_refused(refused, tmp_path):
+    assert re.search(
+        r"run must be the folder of a run, got .*: it has no config", refused("report", tmp_path)
+    )
+
+
+def test_a_run_that_is_not_finished_is_refused(refused, run, tmp_path):
+    (tmp_path / "config.toml").write_bytes((run / "config.toml").read_bytes())
+    assert f"go on with layline train --resume {tmp_path}" in refused("report", tmp_path)

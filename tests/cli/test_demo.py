@@ -45,6 +45,7 @@ def test_the_demo_trains_five_methods_draws_them_and_does_not_train_them_again(
         numbers = json.loads((out / name / "test.json").read_text())
         shown = [numbers["by_decoding"]["mode"][key] for key in ("accuracy", "mae")]
         assert line.split()[:3] == [name, *(f"{value:.3f}" for value in shown)]
+        assert name in (out / name / "report.html").read_text(encoding="utf-8")
         with Image.open(out / f"{name}.png") as picture:
             assert picture.format == "PNG"
             pixels = np.asarray(picture.convert("RGB"))

@@ -48,6 +48,7 @@ def demo(
     with explained():
         from rich.console import Console
 
+        from layline.cli.report import write_after_training
         from layline.training.run_folder import RunFolder
 
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -60,6 +61,7 @@ def demo(
             folder = RunFolder(out / method)
             results[method] = _numbers(folder, method, [wanted, changes], console)
             _draw(folder, out / f"{method}.png", results[method])
+            write_after_training(folder, console)
         _show(results, out)
 
 
@@ -92,31 +94,19 @@ def _numbers(
             f"out must be new, or made with the same options, got {folder.path}: it has a run "
             "with others"
         )
-    numbers = train(config, folder, console)
-    assert numbers is not None  # which only other processes get
-    return numbers
+    return train(config, folder, console) or {}  # only other processes get none
 
 
 def _draw(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
-    import numpy as np
-    import torch
-
-    from layline import data
-    from layline.model_file import load
     from layline.reports.layouts import save_layout
-    from layline.training.assembly import samples
+    from layline.reports.run_record import read_run
 
-    model = load(folder.path)
-    config = folder.read_config()
-    options = config.data
-    dataset = data.read(options.source, options.root, options.partition, **options.options)
-    test = dataset.partition.test
-    found = model.stream(samples(dataset.inputs.subset(test), model.spec))
-    points = torch.cat([each.features for each in found]).numpy()
-    has_proxies: Any = getattr(model.head, "proxies", None)
-    proxies = None if has_proxies is None else np.asarray(has_proxies().detach())
-    title = f"{config.head.method}: {len(test)} test images, MAE {numbers['mae']:.2f}"
-    save_layout(path, title, points, dataset.ranks[test], proxies, model.classes)
+    run = read_run(folder.path)
+    layout = run.test_layout
+    if layout is not None:  # which --set report.enabled=false leaves out
+        title = f"{run.config.head.method}: {numbers['samples']} test images"
+        title = f"{title}, MAE {numbers['mae']:.2f}"
+        save_layout(path, title, layout.points, layout.ranks, layout.proxies, tuple(run.classes))
 
 
 def _show(results: dict[str, dict[str, Any]], out: Path) -> None:
@@ -126,4 +116,4 @@ def _show(results: dict[str, dict[str, Any]], out: Path) -> None:
     for method, numbers in results.items():
         row = "".join(f"{numbers['by_decoding']['mode'][key]:12.3f}" for key in _SHOWN)
         typer.echo(f"{method:20}{row}")
-    typer.echo(f"\nPictures of the layouts: {out}/*.png")
+    typer.echo(f"\nPictures of the layouts: {out}/*.png, reports: {out}/*/report.html")

@@ -137,13 +137,16 @@
     const token = (moving += 1);
     tell();
     drawn = goal;
+    delete place.dataset.moving;
     if (!glide || still.matches || !from || cost > SLOW) return draw(goal);
+    place.dataset.moving = "true";
     const began = performance.now();
     const step = (now) => {
       if (token !== moving) return;
       const t = Math.min(1, (now - began) / 350);
       draw(between(from, goal, t * t * (3 - 2 * t)));
       if (t < 1) requestAnimationFrame(step);
+      else delete place.dataset.moving;
     };
     requestAnimationFrame(step);
     return undefined;

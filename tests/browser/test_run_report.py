@@ -34,7 +34,7 @@ def settled(page, text):
     page.wait_for_function(
         "(t) => document.getElementById('moment').textContent.includes(t)", arg=text
     )
-    page.wait_for_timeout(900)
+    page.wait_for_function("!document.getElementById('layout-plot').dataset.moving")
 
 
 def colours(page):

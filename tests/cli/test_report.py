@@ -1,5 +1,6 @@
 """``layline report``, and the report at the end of training."""
 
+import json
 import re
 import sys
 
@@ -22,6 +23,20 @@ def test_the_report_can_be_written_anew_and_is_the_same(layline, run, tmp_path):
 def test_a_table_and_frozen_features_have_reports(table_run, frozen_run):
     for folder in (table_run, frozen_run):
         assert (folder / "report.html").stat().st_size > 1_000_000
+
+
+def test_the_mistakes_of_a_table_have_the_cells_of_their_rows(layline, table, tmp_path):
+    arguments = ("--root", table, "--dim", 4, "--epochs", 1, "--method", "classification")
+    found = layline("train", "table", *arguments, "--seed", 3, "--out", tmp_path / "run")
+    assert found.code == 0, found.err
+    records = json.loads((tmp_path / "run" / "mistakes.json").read_text())
+    assert records
+    lines = table.read_text().splitlines()
+    for record in records:
+        size, colour, label = lines[int(record["name"].removeprefix("row ")) - 1].split(",")
+        assert record["values"] == {"size": float(size), "colour": colour}
+        assert record["true"] == label
+    assert "<dt>colour</dt>" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_it_is_shown_where_that_is_wanted(layline, run, monkeypatch):

@@ -8,7 +8,9 @@ from PIL import Image
 
 from layline.data.base import Dataset, Partition
 from layline.data.images.files import ImageArrays
-from layline.training.mistakes import LONGER_SIDE, worst, write_mistakes
+from layline.data.tables.encoding import TableEncoding
+from layline.data.tables.rows import Rows
+from layline.training.mistakes import LONGER_SIDE, cells_of, worst, write_mistakes
 
 RANKS = np.array([0, 2, 1, 0, 2, 1])
 PREDICTED = np.array([0, 0, 2, 2, 2, 0])
@@ -73,3 +75,14 @@ def test_a_model_without_mistakes_has_an_empty_list(dataset, tmp_path):
     records, pictures = written(dataset, tmp_path, predicted=RANKS)
     assert records == []
     assert not pictures.exists()
+
+
+def test_the_cells_of_a_row_are_given_as_they_stood():
+    frame = {"size": ["1.5", "", "2"], "colour": ["red", "blue", "green"], "n": ["1", "2", "3"]}
+    encoding = TableEncoding.fit(frame, np.array([0, 1]))
+    rows = Rows(encoding.apply(frame), ["a", "b", "c"], encoding)
+    assert [cells_of(rows, index) for index in range(3)] == [
+        {"size": 1.5, "colour": "red", "n": 1.0},
+        {"size": None, "colour": "blue", "n": 2.0},
+        {"size": 2.0, "colour": None, "n": 3.0},
+    ]

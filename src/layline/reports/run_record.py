@@ -26,6 +26,7 @@ class Mistake:
         predicted: What it is taken for.
         probabilities: Of the classes.
         image: Its thumbnail as JPEG, if it is an image.
+        values: Its cells by column, if it is a row of a table.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Mistake:
     predicted: int
     probabilities: list[float]
     image: bytes | None
+    values: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,10 @@ def _mistakes(folder: RunFolder, classes: list[str]) -> list[Mistake]:
                 predicted=classes.index(record["predicted"]),
                 probabilities=record["probabilities"],
                 image=image.read_bytes() if image is not None and image.is_file() else None,
+                values={
+                    readable(column): "–" if cell is None else readable(str(cell))
+                    for column, cell in record.get("values", {}).items()
+                },
             )
         )
     return found

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from layline.data.base import Dataset
+from layline.data.tables.rows import Rows
 from layline.files import whole_file, write_text
 
 LONGER_SIDE = 96  # pixels
@@ -47,7 +48,8 @@ def write_mistakes(
     """Write the worst mistakes on the test part, and thumbnails of those that are images.
 
     Args:
-        file: A JSON list: name, true and predicted class, probabilities, file of the thumbnail.
+        file: A JSON list: name, true and predicted class, probabilities, and the file of the
+            thumbnail or the cells of a row.
         pictures: Folder of the thumbnails.
         dataset: The data.
         predicted: What the test samples are taken for.
@@ -68,6 +70,8 @@ def write_mistakes(
         if hasattr(inputs, "load"):
             record["image"] = f"{number:03}.jpg"
             _write_thumbnail(pictures / record["image"], inputs.load(int(index), at_least))
+        elif isinstance(inputs, Rows):
+            record["values"] = cells_of(inputs, int(index))
         records.append(record)
     # a name may be a path that is not UTF-8, which only an escape can hold
     write_text(file, json.dumps(records, indent=1) + "\n")
@@ -75,6 +79,20 @@ def write_mistakes(
     for old in pictures.glob("*.jpg"):  # of a test before this one
         if old.name not in kept:
             old.unlink()
+
+
+def cells_of(rows: Rows, index: int) -> dict[str, float | str | None]:
+    """Give the cells of a row as they stood in the table; None for a missing or unknown one."""
+    encoded = iter(rows.values[index].tolist())
+    found: dict[str, float | str | None] = {}
+    for number in rows.encoding.numeric:
+        value = next(encoded)
+        missing = number.indicator and next(encoded)
+        found[number.name] = None if missing else float(f"{value:.6g}")
+    for column in rows.encoding.categorical:
+        flags = [next(encoded) for _ in column.categories]
+        found[column.name] = column.categories[flags.index(1)] if 1 in flags else None
+    return found
 
 
 def _write_thumbnail(path: Path, pixels: Any) -> None:

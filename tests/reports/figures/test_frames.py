@@ -73,6 +73,16 @@ def test_what_only_turned_between_epochs_stands_still(proxies):
     assert np.abs(steps[:, 1]).max() < 0.2
 
 
+def test_the_same_proxies_stay_where_they_are_whatever_the_samples():
+    """The test part of the kept epoch has other samples and the same proxies."""
+    moment, rng = layout(angle=1.0), np.random.default_rng(2)
+    tested = replace(moment, points=moment.points + rng.normal(1, 1, moment.points.shape))
+    found = layout_frames({1: moment}, tested, 1, CLASSES)
+    (frame,) = found["validation"]
+    np.testing.assert_allclose(found["test"]["proxies"], frame["proxies"], atol=0.05)
+    assert frame["proxies"][-1] == pytest.approx([CLASSES - 1, 0], abs=1e-4)
+
+
 def test_points_lose_little_when_they_are_packed():
     moment = layout(scale=3.0)
     (frame,) = layout_frames({1: moment}, None, 1, CLASSES)["validation"]

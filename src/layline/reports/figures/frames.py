@@ -13,6 +13,7 @@ from layline.training.snapshot import Snapshot
 MOST_FRAMES = 60
 _LEVELS = 32767  # of a coordinate, in 16 bits
 _GROWTH = 1.6  # beyond so many times the kept epoch's size, each frame gets a view of its own
+_LITTLE = 0.01
 Turn = Float[np.ndarray, "2 2"]
 
 
@@ -30,13 +31,22 @@ def shown_epochs(epochs: list[int], best: int, most: int = MOST_FRAMES) -> list[
 
 
 def landmarks(layout: Snapshot, num_classes: int) -> Float[np.ndarray, "marks 2"]:
-    """Give what two layouts are compared by: the centre of each class, and the proxies."""
+    """Give what two layouts are compared by: the centre of each class, and the proxies.
+
+    Where there are proxies they decide; the centres count little, but enough to tell on which side
+    of a straight line the features lie.
+    """
     points, ranks = layout.points.astype(np.float64), layout.ranks.astype(np.int64)
     counts = np.bincount(ranks, minlength=num_classes)
     sums = [np.bincount(ranks, weights=column, minlength=num_classes) for column in points.T]
     with np.errstate(invalid="ignore"):
         centres = np.stack(sums, axis=1) / counts[:, None]  # NaN for an absent class
-    return centres if layout.proxies is None else np.concatenate([centres, layout.proxies])
+    if layout.proxies is None:
+        return centres
+    sizes = [np.sqrt(np.nansum(marks**2)) for marks in (centres, layout.proxies)]
+    if min(sizes) > 0:
+        centres *= _LITTLE * sizes[1] / sizes[0]
+    return np.concatenate([centres, layout.proxies])
 
 
 def turn_onto(moved: Float[np.ndarray, "marks 2"], fixed: Float[np.ndarray, "marks 2"]) -> Turn:

@@ -7,6 +7,7 @@
   const slider = document.getElementById("epoch");
   const play = document.getElementById("play");
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
+  const SLOW = 80; // beyond it gliding would stutter, so points jump
   const byId = (id) => document.getElementById(id);
   const isShown = (id) => byId(id)?.checked ?? false;
 
@@ -94,7 +95,9 @@
     return found;
   }
 
+  let cost = 0; // milliseconds that the last drawing took
   function draw(frame) {
+    const began = performance.now();
     const free = { showticklabels: false, ticks: "", showgrid: true, fixedrange: false };
     const coarse = window.matchMedia("(pointer: coarse)").matches;
     const layout = framed({
@@ -107,6 +110,7 @@
       responsive: true, displaylogo: false, displayModeBar: coarse ? false : "hover",
       modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
     });
+    cost = performance.now() - began;
   }
 
   function tell() {
@@ -133,13 +137,16 @@
     const token = (moving += 1);
     tell();
     drawn = goal;
-    if (!glide || still.matches || !from) return draw(goal);
+    delete place.dataset.moving;
+    if (!glide || still.matches || !from || cost > SLOW) return draw(goal);
+    place.dataset.moving = "true";
     const began = performance.now();
     const step = (now) => {
       if (token !== moving) return;
       const t = Math.min(1, (now - began) / 350);
       draw(between(from, goal, t * t * (3 - 2 * t)));
       if (t < 1) requestAnimationFrame(step);
+      else delete place.dataset.moving;
     };
     requestAnimationFrame(step);
     return undefined;

@@ -153,7 +153,7 @@ def test_levels_can_be_told_apart_though_not_perfectly_and_errors_are_mostly_by_
         ({"levels": 1}, "levels must be an integer, at least 2, got 1"),
         (
             {"distortion": "blurr"},
-            "distortion must be a known name, got 'blurr': did you mean blur",
+            "distortion must be a known name, got 'blurr'",
         ),
         ({"root": "here"}, "root must be left out for photo-quality, got here"),
     ],

@@ -85,9 +85,7 @@ def _number(text: str) -> Number | None:
     if text == "--":
         return None
     mean, _, deviation = text.partition(" ± ")
-    return Number(
-        float(mean), float(deviation) if deviation else None, len(mean.partition(".")[2])
-    )
+    return Number(float(mean), float(deviation) if deviation else None, len(mean.partition(".")[2]))
 
 
 def _table(caption: str, columns: tuple[Column, ...], text: str) -> PaperTable:

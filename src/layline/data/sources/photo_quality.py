@@ -155,11 +155,11 @@ def _make(
 ) -> Pixels:
     strength = 1 - (crop.rank + rng.random()) / levels
     if distortion == "all":
-        strengths = (3 * strength * rng.dirichlet([_EVENNESS] * 3)).tolist()
+        blur, noise, compression = (3 * strength * rng.dirichlet([_EVENNESS] * 3)).tolist()
     else:
-        strengths = [strength * (name == distortion) for name in _DISTORTIONS]
+        blur, noise, compression = (strength * (name == distortion) for name in _DISTORTIONS)
     cut = photograph[crop.top : crop.top + size, crop.left : crop.left + size]
-    return degrade(_varied(cut, rng), *strengths, rng=rng)
+    return degrade(_varied(cut, rng), blur, noise, compression, rng)
 
 
 def _varied(cut: Pixels, rng: np.random.Generator) -> Pixels:

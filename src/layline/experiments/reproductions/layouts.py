@@ -1,0 +1,121 @@
+"""The paper's picture of layouts: features and proxies in two dimensions, while they learn."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from layline.experiments.cells import Cell
+from layline.experiments.measures import measure_of
+from layline.experiments.presets import Preset
+from layline.experiments.reproductions.base import METRICS, Reproduction, chosen, entries
+from layline.experiments.tables import Column, Entry, Table, ranked
+from layline.training.run_folder import RunFolder
+
+# After these epochs of 48 the paper draws the validation part.
+_EPOCHS, _MIDDLE = 48, 13
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Where features and proxies lie at one moment.
+
+    Attributes:
+        title: Which moment.
+        points: One point per sample.
+        proxies: One point per class.
+        ranks: The class of each sample.
+        predicted: What it was taken for.
+    """
+
+    title: str
+    points: Float[np.ndarray, "n 2"]
+    proxies: Float[np.ndarray, "K 2"]
+    ranks: Int[np.ndarray, " n"]
+    predicted: Int[np.ndarray, " n"]
+
+    def correct(self) -> "Plane":
+        """Leave out what was taken for another class."""
+        kept = self.ranks == self.predicted
+        return Plane(
+            self.title, self.points[kept], self.proxies, self.ranks[kept], self.predicted[kept]
+        )
+
+
+@dataclass(frozen=True)
+class LayoutGrid(Reproduction):
+    """The layouts of several methods in two dimensions.
+
+    Attributes:
+        title: What it shows, in one line.
+        data: The data sets that it needs: one, of which the first partition is used.
+        methods: Names of the heads, by what the paper calls them.
+    """
+
+    title: str
+    data: tuple[str, ...]
+    methods: Mapping[str, str]
+
+    def cells(self, preset: Preset) -> list[Cell]:
+        """Give one cell per method: the first partition, two dimensions."""
+        (name,) = self.data
+        return [
+            preset.cell(name, 0, method, {"head": {"dim": 2}}, {"row": row})
+            for row, method in self.methods.items()
+        ]
+
+    def table(self, frame: pd.DataFrame, preset: Preset) -> Table:
+        """Put the numbers that belong to the pictures into a table."""
+        found = {metric: entries(chosen(frame), metric, ("row",)) for metric in METRICS}
+        measures = [measure_of(metric) for metric in METRICS]
+        return ranked(
+            Table(
+                caption=self.title,
+                rows=tuple(self.methods),
+                columns=tuple(
+                    Column(m.title, digits=m.digits, lower_is_better=m.lower_is_better)
+                    for m in measures
+                ),
+                entries=tuple(
+                    tuple(found[metric].get((row,), Entry()) for metric in METRICS)
+                    for row in self.methods
+                ),
+                notes=self.remarks(preset),
+            )
+        )
+
+
+def planes(folder: RunFolder) -> list[Plane]:
+    """Read what a run recorded: the test part, and validation after three epochs.
+
+    They are those of the paper: the first, the thirteenth of 48, the last; in a shorter run the
+    one that is as far through.
+    """
+    place = folder.path / "layouts"
+    files = {
+        int(found[1]): path
+        for path in place.glob("epoch-*.npz")
+        if (found := re.fullmatch(r"epoch-(\d+)\.npz", path.name))
+    }
+    if not files:
+        raise FileNotFoundError(
+            f"run must have recorded its layouts, got none in {place}: set report.enabled=true"
+        )
+    wanted = milestones(max(files))
+    shown = {f"validation, epoch {epoch}": files[epoch] for epoch in wanted}
+    paths = {"test": place / "test.npz", **shown}
+    found_planes = []
+    for title, path in paths.items():
+        with np.load(path, allow_pickle=False) as arrays:
+            parts = (arrays[name] for name in ("points", "proxies", "ranks", "predicted"))
+            found_planes.append(Plane(title, *parts))
+    return found_planes
+
+
+def milestones(epochs: int) -> tuple[int, ...]:
+    """Choose the epochs to draw: first, 13 of 48 on the way, last; each once."""
+    middle = max(1, round(epochs * _MIDDLE / _EPOCHS))
+    return tuple(dict.fromkeys((1, middle, epochs)))

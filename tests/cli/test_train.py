@@ -7,6 +7,7 @@ import shutil
 import struct
 import tomllib
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,10 @@ FILES = {
     "state",
     "test.json",
     "predictions.csv",
+    "layouts",
+    "proxies.npz",
+    "mistakes",
+    "mistakes.json",
 }
 
 
@@ -105,8 +110,11 @@ def test_the_configuration_of_a_run_makes_the_same_run_to_the_byte(
     run = request.getfixturevalue(kind)
     found = layline("train", "--config", run / "config.toml", "--out", tmp_path / "again")
     assert found.code == 0, found.err
-    for name in FILES - {"state", "environment.json"}:
-        assert (tmp_path / "again" / name).read_bytes() == (run / name).read_bytes(), name
+    files = {path.relative_to(run) for path in run.rglob("*") if path.is_file()}
+    assert len(files) >= len(FILES)
+    for name in files - {Path("environment.json"), Path("report.html")}:  # they name the command
+        if name.parts[0] != "state":
+            assert (tmp_path / "again" / name).read_bytes() == (run / name).read_bytes(), name
 
 
 def test_another_seed_makes_another_run(train, run):
@@ -428,3 +436,37 @@ def test_a_traceback_is_there_for_those_who_ask(layline, monkeypatch):
     monkeypatch.setenv("LAYLINE_DEBUG", "1")
     with pytest.raises(ValueError, match="SOURCE must be given"):
         layline("train")
+
+
+def test_without_a_report_nothing_is_recorded_for_it(train):
+    found, out = train("--no-report")
+    assert found.code == 0, found.err
+    recorded = {"layouts", "proxies.npz", "mistakes", "mistakes.json", "report.html"}
+    assert {path.name for path in out.iterdir()} == FILES - recorded
+
+
+def test_a_run_that_goes_on_may_get_a_report(layline, train):
+    _, out = train("--no-report")
+    assert layline("train", "--resume", out, "--report", "--epochs", 3).code == 0
+    assert {path.name for path in (out / "layouts").iterdir()} == {"epoch-0003.npz", "test.npz"}
+
+
+def test_only_so_many_samples_are_drawn(train):
+    found, out = train("--set", "report.points=3", "--set", "report.mistakes=1")
+    assert found.code == 0, found.err
+    for name in ("epoch-0002", "test"):
+        with np.load(out / "layouts" / f"{name}.npz", allow_pickle=False) as arrays:
+            assert arrays["points"].shape == (3, 2)
+            assert arrays["points"].dtype == np.float32
+    assert len(list((out / "mistakes").iterdir())) <= 1
+    assert len(json.loads((out / "mistakes.json").read_text())) <= 1
+
+
+def test_a_configuration_of_before_there_were_reports_still_loads(layline, run, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    text = (folder / "config.toml").read_text()
+    old = re.sub(r"\[report\]\n(?:\w.*\n)*", "", text)
+    assert old != text
+    (folder / "config.toml").write_text(old)
+    assert layline("train", "--resume", folder).code == 0

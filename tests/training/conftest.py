@@ -15,7 +15,10 @@ from typer.testing import CliRunner
 from layline.cli import app
 from layline.data.sources.photo_quality import read_photo_quality
 
-OUTCOME = ("best.safetensors", "history.jsonl", "test.json", "predictions.csv")
+OUTCOME = (
+    *("best.safetensors", "history.jsonl", "test.json", "predictions.csv", "layouts/*.npz"),
+    *("proxies.npz", "mistakes.json"),
+)
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +58,9 @@ def outcome():
     """Read the bytes of what a run is for."""
 
     def read(folder):
-        return {name: (Path(folder) / name).read_bytes() for name in OUTCOME}
+        found = {name: sorted(Path(folder).glob(name)) for name in OUTCOME}
+        assert all(found.values())
+        return {name: [path.read_bytes() for path in paths] for name, paths in found.items()}
 
     return read
 

@@ -22,11 +22,13 @@ MOMENTS = [
     {"target": f"{LOOP}._validate"},
     {"target": "layline.model_file:save_file", "when": "half"},
     {"target": "layline.training.run_folder:RunFolder.write_best", "when": "after"},
+    {"target": "numpy:savez"},
     {"target": "layline.training.run_folder:write_text", "number": 2},
     {"target": "layline.training.run_folder:write_text", "number": 2, "when": "after"},
     {"target": f"{SAVING}:publish_folder", "number": 2, "when": "after"},
-    {"target": "layline.training.run:write_predictions", "when": "after"},
-    {"target": "layline.training.run:write_json", "number": 2},
+    {"target": "layline.training.mistakes:whole_file"},
+    {"target": "layline.training.testing:write_predictions", "when": "after"},
+    {"target": "layline.training.testing:write_json"},
 ]
 
 

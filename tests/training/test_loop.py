@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -123,8 +124,8 @@ def test_weights_that_are_infinite_are_never_saved(
 
 
 def test_a_validation_loss_that_is_no_number_stops_the_run(monkeypatch, train):
-    def change(record, loop):
-        return record | {"validation_loss": math.nan}
+    def change(found, loop):
+        return replace(found, loss=math.nan)
 
     after(monkeypatch, Loop, "_validate", 2, change)
     folder, result = train()

@@ -56,3 +56,16 @@ def test_the_model_is_asked_as_in_testing(model, task):
     model.train()
     outcomes_of(model, task, ACCELERATOR, 8)
     assert not model.training
+
+
+@given(batch_size=st.integers(1, COUNT + 5), keep=st.sets(st.integers(0, COUNT - 1)))
+def test_features_are_kept_of_those_that_are_asked_for(model, task, batch_size, keep):
+    wanted = torch.tensor(sorted(keep), dtype=torch.int64)
+    found = outcomes_of(model, task, ACCELERATOR, batch_size, keep=wanted)
+    x, _ = task.samples.__getitems__([(index, 0) for index in range(COUNT)])
+    with torch.no_grad():
+        torch.testing.assert_close(found.features, model.features(x)[wanted])
+
+
+def test_without_asking_no_features_are_kept(model, task):
+    assert outcomes_of(model, task, ACCELERATOR, 8).features.shape == (0, 3)

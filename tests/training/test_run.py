@@ -63,7 +63,7 @@ def test_the_folder_has_all_that_is_promised(whole):
     names = {path.name for path in whole.iterdir()}
     assert names == {
         *("config.toml", "environment.json", "history.jsonl", "best.safetensors", "state"),
-        *("test.json", "predictions.csv"),
+        *("test.json", "predictions.csv", "layouts", "proxies.npz", "mistakes.json"),
     }
     numbers = json.loads((whole / "test.json").read_text())
     assert (numbers["samples"], numbers["decode"]) == (54, "mode")

@@ -26,6 +26,7 @@ Examples:
 _CHANGEABLE = {
     "training": {"epochs", "patience", "checkpoint_minutes"},
     "data": {"workers", "root"},
+    "report": {"enabled", "mistakes"},
 }
 
 
@@ -63,6 +64,9 @@ def train(
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
     track: Annotated[str | None, typer.Option(help="tensorboard, mlflow or wandb.")] = None,
+    report: Annotated[
+        bool | None, typer.Option("--report/--no-report", help="Write report.html at the end.")
+    ] = None,
     config: ConfigFile = None,
     set_: Set = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run, a new one.")] = None,
@@ -85,6 +89,7 @@ def train(
         training__epochs=epochs,
         training__batch_size=batch_size,
         training__seed=seed,
+        report__enabled=report,
         recipe=recipe,
         track=track,
     )

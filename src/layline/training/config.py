@@ -169,6 +169,25 @@ class Training(Section):
     device: Literal["auto", "cpu"] = "auto"
 
 
+class Report(Section):
+    """What a run records for its report.
+
+    Attributes:
+        enabled: Record it, and write the report at the end.
+        points: Samples of each part that are drawn in the layout.
+        mistakes: Worst mistakes that are shown.
+    """
+
+    enabled: bool = True
+    points: Annotated[int, Field(ge=0)] = 2000
+    mistakes: Annotated[int, Field(ge=0)] = 24
+
+    @property
+    def drawn(self) -> int:
+        """How many samples are drawn, which is none without a report."""
+        return self.points if self.enabled else 0
+
+
 class Config(Section):
     """All of a run.
 
@@ -182,6 +201,7 @@ class Config(Section):
     features: Features = Features()
     head: Head = Head()
     training: Training = Training()
+    report: Report = Report()
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
 
 

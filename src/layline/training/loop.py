@@ -12,6 +12,7 @@ from contextlib import nullcontext
 
 import torch
 from accelerate import Accelerator
+from jaxtyping import Int
 from torch import Tensor
 
 from layline import metrics
@@ -26,7 +27,7 @@ from layline.training.display import Display
 from layline.training.interruption import Interrupted, Interruption
 from layline.training.optimisation import optimiser as make_optimiser
 from layline.training.optimisation import set_rates
-from layline.training.outcomes import Task, outcomes_of
+from layline.training.outcomes import Outcomes, Task, outcomes_of
 from layline.training.sums import summed
 
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
@@ -42,10 +43,11 @@ class Loop:
         options: The user's choices.
         accelerator: One process or many.
         checkpoints: Where to save the state.
-        on_epoch: Called after each epoch on the main process with the progress, and whether this
-            epoch is the best so far; it writes the history and the best model.
+        on_epoch: Called after each epoch on the main process with the progress, whether this
+            epoch is the best so far, and what came out of validation; it writes all of that.
         display: Shows how it goes.
         workers: Processes that fetch batches.
+        keep: The validation samples whose features ``on_epoch`` wants.
     """
 
     def __init__(
@@ -57,12 +59,14 @@ class Loop:
         accelerator: Accelerator,
         *,
         checkpoints: Checkpoints,
-        on_epoch: Callable[[Progress, bool], None],
+        on_epoch: Callable[[Progress, bool, Outcomes], None],
         display: Display,
         workers: int | None = None,
+        keep: Int[Tensor, " m"] | None = None,
     ) -> None:
         self._model, self._train, self._validation = model, train, validation
-        self._options, self._accelerator, self._workers = options, accelerator, workers
+        self._options, self._accelerator = options, accelerator
+        self._workers, self._keep = workers, keep
         self._checkpoints, self._on_epoch, self._display = checkpoints, on_epoch, display
         self._usual_weight = train.weight.double().mean().item()
         self._batches = EpochBatches(
@@ -133,7 +137,8 @@ class Loop:
         accelerator = self._accelerator
         loss_sum, weight_sum = summed([progress.loss_sum, progress.weight_sum], accelerator)
         record: Record = {"epoch": progress.epoch, "train_loss": loss_sum / weight_sum}
-        record |= self._validate()
+        found = self._validate()
+        record |= self._measured(found)
         self._check_finite(record["validation_loss"], progress.epoch, progress.step)
         self._check_weights(progress)  # an infinite one need not show in the loss
         is_best = record["validation_mae"] < progress.best_mae
@@ -143,16 +148,19 @@ class Loop:
         self._display.show_epoch(progress)
         accelerator.log(record, step=progress.epoch)
         if accelerator.is_main_process:
-            self._on_epoch(progress, is_best)
+            self._on_epoch(progress, is_best, found)
         progress.epoch, progress.step = progress.epoch + 1, 0
         progress.loss_sum = progress.weight_sum = 0.0
         self._save(progress)
 
-    def _validate(self) -> Record:
-        options, task = self._options, self._validation
-        size = EVALUATION_FACTOR * options.batch_size
-        found = outcomes_of(self._model, task, self._accelerator, size, self._workers)
-        outcome = task.ranks, DECODINGS[options.decode](found.log_probs.exp())
+    def _validate(self) -> Outcomes:
+        size = EVALUATION_FACTOR * self._options.batch_size
+        task, accelerator = self._validation, self._accelerator
+        return outcomes_of(self._model, task, accelerator, size, self._workers, keep=self._keep)
+
+    def _measured(self, found: Outcomes) -> Record:
+        task = self._validation
+        outcome = task.ranks, DECODINGS[self._options.decode](found.log_probs.exp())
         return {
             "validation_loss": found.loss,
             "validation_mae": metrics.mean_absolute_error(*outcome, sample_weight=task.weight),

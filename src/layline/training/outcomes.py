@@ -36,10 +36,12 @@ class Outcomes:
     Attributes:
         log_probs: Logarithms of the probabilities of the classes.
         loss: The weighted mean of the loss.
+        features: The vectors of those samples that were to be kept.
     """
 
     log_probs: Float[Tensor, "n K"]
     loss: float
+    features: Float[Tensor, "m d"]
 
 
 @torch.no_grad()
@@ -51,6 +53,7 @@ def outcomes_of(
     workers: int | None = None,
     *,
     full_precision: bool = False,
+    keep: Int[Tensor, " m"] | None = None,
 ) -> Outcomes:
     """Go over all samples once. All processes call it together and get the same.
 
@@ -64,6 +67,7 @@ def outcomes_of(
         batch_size: Samples at a time.
         workers: Processes that fetch batches.
         full_precision: Whatever the precision of training.
+        keep: The samples whose features are wanted, in ascending order; none if not given.
     """
     model.eval()
     if accelerator.num_processes > 1:
@@ -73,8 +77,10 @@ def outcomes_of(
         len(task.ranks), batch_size, accelerator.process_index, accelerator.num_processes
     )
     device = accelerator.device
-    found = [torch.zeros(0, model.head.num_classes, device=device)]
-    places = [torch.zeros(0, dtype=torch.int64, device=device)]
+    wanted = torch.zeros(len(task.ranks), dtype=torch.bool)
+    wanted[[] if keep is None else keep] = True
+    found = _Parts(model.head.num_classes, accelerator)
+    kept = _Parts(model.head.dim, accelerator)
     loss_sum = 0.0
     for x, index in loader(task.samples, batches, workers):
         ranks, weight = task.ranks[index].to(device), task.weight[index].to(device)
@@ -82,14 +88,37 @@ def outcomes_of(
             features = model.features(x.to(device))
         loss = model.head.loss(features, ranks, weight)
         loss_sum += loss.item() * weight.sum().item()
-        found.append(model.head.log_probs(features))
-        places.append(index.to(device))
-    index, log_probs = torch.cat(places), torch.cat(found)
-    if accelerator.num_processes > 1:
-        index = gather(pad_across_processes(index, pad_index=-1))
-        log_probs = gather(pad_across_processes(log_probs))
-        index, log_probs = index[index >= 0], log_probs[index >= 0]
+        found.add(index, model.head.log_probs(features))
+        here = wanted[index]
+        kept.add(index[here], features[here.to(device)].float())
     (total,) = summed([loss_sum], accelerator)
-    ordered = torch.empty_like(log_probs)
-    ordered[index] = log_probs
-    return Outcomes(ordered.cpu(), total / task.weight.double().sum().item())
+    mean = total / task.weight.double().sum().item()
+    return Outcomes(found.in_order(), mean, kept.in_order())
+
+
+class _Parts:
+    """Rows that come batch by batch, on one process or several, and are put in order at the end.
+
+    Args:
+        width: Of a row.
+        accelerator: One process or many.
+    """
+
+    def __init__(self, width: int, accelerator: Accelerator) -> None:
+        self._accelerator = accelerator
+        self._rows = [torch.zeros(0, width, device=accelerator.device)]
+        self._places = [torch.zeros(0, dtype=torch.int64, device=accelerator.device)]
+
+    def add(self, index: Int[Tensor, " n"], rows: Float[Tensor, "n width"]) -> None:
+        """Take the rows of these samples."""
+        self._places.append(index.to(rows.device))
+        self._rows.append(rows)
+
+    def in_order(self) -> Float[Tensor, "n width"]:
+        """Give the rows of all processes in the order of the samples, on the CPU."""
+        index, rows = torch.cat(self._places), torch.cat(self._rows)
+        if self._accelerator.num_processes > 1:
+            index = gather(pad_across_processes(index, pad_index=-1))
+            rows = gather(pad_across_processes(rows))
+            index, rows = index[index >= 0], rows[index >= 0]
+        return rows[index.argsort()].cpu()

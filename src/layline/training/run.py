@@ -1,8 +1,5 @@
 """A run, from its configuration to its test numbers."""
 
-import json
-import platform
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,30 +10,26 @@ from accelerate.tracking import get_available_trackers
 from rich.console import Console
 from safetensors.torch import load_file
 
-import layline
 from layline.data.base import Dataset
 from layline.data.loading import RowBatches
 from layline.devices import choose
-from layline.evaluation import measure, write_json, write_predictions
 from layline.features import find
 from layline.features.weights import load_weights
+from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
 from layline.training import assembly
 from layline.training.checkpoint import Checkpoints, Progress
-from layline.training.config import Config, Training
+from layline.training.config import Config
 from layline.training.display import Display
-from layline.training.frozen import extract, fingerprint, shared_folder
+from layline.training.frozen import extract, shared_folder
 from layline.training.health import worry
 from layline.training.loop import EVALUATION_FACTOR, Loop
-from layline.training.outcomes import Task, outcomes_of
+from layline.training.opening import open_folder
+from layline.training.outcomes import Outcomes, Task
 from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
-
-_CHANGED = {
-    "data": "the data must be those that {} was started with, got others: files were added, "
-    "removed or renamed",
-    "frozen": "weights must be those that {} was started with, got others: the file has changed",
-}
+from layline.training.snapshot import chosen_samples, take_snapshot
+from layline.training.testing import measure_best
 
 
 def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
@@ -77,7 +70,7 @@ def _train(
     dataset = assembly.with_cache(config, dataset, model, say, accelerator)
     tasks = assembly.tasks(config, dataset, model)
     if shown:
-        _open(folder, config, dataset, model, accelerator)
+        open_folder(folder, config, dataset, model, accelerator)
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
@@ -87,13 +80,20 @@ def _train(
         tasks = _frozen_tasks(config, dataset, model, tasks, folder, say, accelerator)
         trained = OrdinalModel(model.spec, model.features.last, model.head)
 
-    def finish_epoch(progress: Progress, is_best: bool) -> None:
+    shown_ranks = tasks["validation"].ranks
+    keep = chosen_samples(len(shown_ranks), config.report.drawn, config.training.seed)
+
+    def finish_epoch(progress: Progress, is_best: bool, found: Outcomes) -> None:
         warning = worry(model.head)
         if warning and warning not in said:
             said.append(warning)
             say(warning)
         if is_best:
             folder.write_best(model)
+        if config.report.enabled:
+            predicted = DECODINGS[config.training.decode](found.log_probs[keep].exp())
+            layout = take_snapshot(found.features, shown_ranks[keep], predicted, model.head)
+            layout.save(folder.layout(progress.epoch))
         folder.write_history(progress.history)
 
     progress = Loop(
@@ -106,10 +106,13 @@ def _train(
         on_epoch=finish_epoch,
         display=Display(config.training.epochs, console, shown),
         workers=config.data.workers,
+        keep=keep,
     ).run()
 
     model.load_state_dict(load_file(folder.best))
-    numbers = _test(config, dataset, trained, tasks["test"], folder, accelerator, progress)
+    numbers = measure_best(
+        config, dataset, trained, tasks["test"], folder, accelerator, progress.best_epoch
+    )
     return numbers if shown else None
 
 
@@ -134,37 +137,6 @@ def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
     return accelerator
-
-
-def _open(
-    folder: RunFolder,
-    config: Config,
-    dataset: Dataset,
-    model: OrdinalModel,
-    accelerator: Accelerator,
-) -> None:
-    """Start the folder, or see that it is the one of this run and these data."""
-    prints = {"data": assembly.fingerprint(dataset)}
-    if config.features.freeze:
-        prints["frozen"] = fingerprint(model.features)
-    if folder.environment.exists():
-        before = json.loads(folder.environment.read_text(encoding="utf-8"))
-        for what, now in prints.items():
-            if before.get(what) != now:
-                raise ValueError(_CHANGED[what].format(folder.path))
-    environment = {
-        **prints,
-        "command": sys.argv,
-        "layline": layline.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "processes": accelerator.num_processes,
-        "device": str(accelerator.device),
-        "threads": torch.get_num_threads(),
-    }
-    folder.create(config)
-    write_json(folder.environment, environment)
 
 
 def _frozen_tasks(
@@ -196,39 +168,6 @@ def _frozen_tasks(
     return {
         name: replace(task, samples=RowBatches(rows[parts[name]])) for name, task in tasks.items()
     }
-
-
-def _test(
-    config: Config,
-    dataset: Dataset,
-    model: OrdinalModel,
-    task: Task,
-    folder: RunFolder,
-    accelerator: Accelerator,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Measure the best epoch once on the test part, in full precision."""
-    options: Training = config.training
-    found = outcomes_of(
-        model,
-        task,
-        accelerator,
-        EVALUATION_FACTOR * options.batch_size,
-        config.data.workers,
-        full_precision=True,
-    )
-    numbers = {
-        "part": "test",
-        "epoch": progress.best_epoch,
-        **measure(task.ranks, found.log_probs, options.decode),
-    }
-    if accelerator.is_main_process:
-        names = dataset.inputs.subset(dataset.partition.test).names
-        write_predictions(
-            folder.predictions, names, dataset.classes, found.log_probs, options.decode, task.ranks
-        )
-        write_json(folder.test, numbers)
-    return numbers
 
 
 def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Literal
 
 from layline.files import write_text
 from layline.model import OrdinalModel
@@ -29,6 +30,16 @@ class RunFolder:
         self.environment = path / "environment.json"
         self.test = path / "test.json"
         self.predictions = path / "predictions.csv"
+        self.layouts = path / "layouts"
+        self.proxies = path / "proxies.npz"
+        self.mistakes = path / "mistakes.json"
+        self.thumbnails = path / "mistakes"
+        self.report = path / "report.html"
+
+    def layout(self, moment: int | Literal["test"]) -> Path:
+        """Give the file of a layout: after an epoch, or at the test."""
+        name = "test" if moment == "test" else f"epoch-{moment:04}"
+        return self.layouts / f"{name}.npz"
 
     def check_new(self) -> None:
         """Refuse a folder with something in it, but what was half-written when it was made."""
@@ -44,8 +55,9 @@ class RunFolder:
 
     def create(self, config: Config) -> None:
         """Start a run, or go on with it."""
-        for half in [*self.path.glob(_HALF), *self.frozen.glob(_HALF)]:
-            half.unlink()  # of a run that was killed while writing
+        for place in (self.path, self.frozen, self.layouts, self.thumbnails):
+            for half in place.glob(_HALF):
+                half.unlink()  # of a run that was killed while writing
         write_text(self.config, to_toml(config))
 
     def read_config(self) -> Config:

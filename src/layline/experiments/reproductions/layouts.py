@@ -1,12 +1,9 @@
 """The paper's picture of layouts: features and proxies in two dimensions, while they learn."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
 
 from layline.experiments.cells import Cell
 from layline.experiments.measures import measure_of
@@ -14,35 +11,10 @@ from layline.experiments.presets import Preset
 from layline.experiments.reproductions.base import METRICS, Reproduction, chosen, entries
 from layline.experiments.tables import Column, Entry, Table, ranked
 from layline.training.run_folder import RunFolder
+from layline.training.snapshot import Snapshot
 
 # After these epochs of 48 the paper draws the validation part.
 _EPOCHS, _MIDDLE = 48, 13
-
-
-@dataclass(frozen=True)
-class Plane:
-    """Where features and proxies lie at one moment.
-
-    Attributes:
-        title: Which moment.
-        points: One point per sample.
-        proxies: One point per class.
-        ranks: The class of each sample.
-        predicted: What it was taken for.
-    """
-
-    title: str
-    points: Float[np.ndarray, "n 2"]
-    proxies: Float[np.ndarray, "K 2"]
-    ranks: Int[np.ndarray, " n"]
-    predicted: Int[np.ndarray, " n"]
-
-    def correct(self) -> "Plane":
-        """Leave out what was taken for another class."""
-        kept = self.ranks == self.predicted
-        return Plane(
-            self.title, self.points[kept], self.proxies, self.ranks[kept], self.predicted[kept]
-        )
 
 
 @dataclass(frozen=True)
@@ -88,31 +60,22 @@ class LayoutGrid(Reproduction):
         )
 
 
-def planes(folder: RunFolder) -> list[Plane]:
+def moments(folder: RunFolder) -> dict[str, Snapshot]:
     """Read what a run recorded: the test part, and validation after three epochs.
 
     They are those of the paper: the first, the thirteenth of 48, the last; in a shorter run the
     one that is as far through.
     """
-    place = folder.path / "layouts"
-    files = {
-        int(found[1]): path
-        for path in place.glob("epoch-*.npz")
-        if (found := re.fullmatch(r"epoch-(\d+)\.npz", path.name))
-    }
-    if not files:
+    epochs = len(list(folder.layouts.glob("epoch-*.npz")))
+    if not epochs:
         raise FileNotFoundError(
-            f"run must have recorded its layouts, got none in {place}: set report.enabled=true"
+            f"layouts must be recorded, got none in {folder.layouts}: leave report.enabled true"
         )
-    wanted = milestones(max(files))
-    shown = {f"validation, epoch {epoch}": files[epoch] for epoch in wanted}
-    paths = {"test": place / "test.npz", **shown}
-    found_planes = []
-    for title, path in paths.items():
-        with np.load(path, allow_pickle=False) as arrays:
-            parts = (arrays[name] for name in ("points", "proxies", "ranks", "predicted"))
-            found_planes.append(Plane(title, *parts))
-    return found_planes
+    shown = {f"validation, epoch {epoch}": epoch for epoch in milestones(epochs)}
+    return {
+        "test": Snapshot.load(folder.layout("test")),
+        **{title: Snapshot.load(folder.layout(epoch)) for title, epoch in shown.items()},
+    }
 
 
 def milestones(epochs: int) -> tuple[int, ...]:

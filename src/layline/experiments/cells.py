@@ -1,10 +1,10 @@
-"""A cell of a grid: one training run, known by what it is asked for and by the code that runs it."""
+"""A cell of a grid: one training run, known by what is asked for and the code that runs it."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import layline
@@ -31,7 +31,7 @@ class Cell:
     labels: Mapping[str, str] = field(compare=False)
     threads: int = 1
 
-    @property
+    @cached_property
     def wanted(self) -> str:
         """A hash of what is asked for."""
         tree = self.config.model_dump(mode="json")
@@ -41,7 +41,7 @@ class Cell:
         del tree["track"]
         return _digest(json.dumps([tree, self.threads], sort_keys=True))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """A hash of what is asked for and of the code that answers it."""
         return _digest(self.wanted + code_version())

@@ -19,7 +19,7 @@ from layline.model_file import load
 from layline.registry import check_known
 from layline.training import assembly
 from layline.training.config import Config
-from layline.training.loop import EVALUATION_FACTOR
+from layline.training.outcomes import EVALUATION_FACTOR
 from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
 from layline.training.settings import configuration

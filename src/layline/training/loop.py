@@ -27,10 +27,8 @@ from layline.training.display import Display
 from layline.training.interruption import Interrupted, Interruption
 from layline.training.optimisation import optimiser as make_optimiser
 from layline.training.optimisation import set_rates
-from layline.training.outcomes import Outcomes, Task, outcomes_of
+from layline.training.outcomes import EVALUATION_FACTOR, Outcomes, Task, outcomes_of
 from layline.training.sums import summed
-
-EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 
 
 class Loop:
@@ -113,7 +111,10 @@ class Loop:
         """Make one step of the optimiser, over all processes and accumulated parts."""
         accelerator, options = self._accelerator, self._options
         epoch, step = progress.epoch, progress.step
-        torch.manual_seed(mixed_seed(options.seed, epoch, step, accelerator.process_index))
+        # torch.manual_seed also formats a stack trace for a GPU that is not in use
+        on_cpu = accelerator.device.type == "cpu"
+        seed_with = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed_with(mixed_seed(options.seed, epoch, step, accelerator.process_index))
         set_rates(self._optimiser, options, epoch - 1 + step / self._batches.steps)
         loss_sum = 0.0
         for part in range(options.accumulation):

@@ -13,6 +13,8 @@ from layline.data.loading import Batches, in_order, loader
 from layline.model import OrdinalModel
 from layline.training.sums import summed
 
+EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
+
 
 @dataclass(frozen=True)
 class Task:

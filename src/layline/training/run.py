@@ -21,11 +21,12 @@ from layline.training import assembly
 from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config
 from layline.training.display import Display
-from layline.training.frozen import extract, shared_folder
+from layline.training.frozen import shared_folder
 from layline.training.health import worry
-from layline.training.loop import EVALUATION_FACTOR, Loop
+from layline.training.loop import Loop
 from layline.training.opening import open_folder
 from layline.training.outcomes import Outcomes, Task
+from layline.training.preparation import frozen_rows
 from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
 from layline.training.snapshot import chosen_samples, take_snapshot
@@ -152,18 +153,7 @@ def _frozen_tasks(
     model.features.requires_grad_(False)
     model.features.last.requires_grad_(True)
     place = shared_folder(model.features, dataset.inputs, model.spec.inputs) or folder.frozen
-    samples = assembly.samples(dataset.inputs, model.spec)
-    share = -(-len(samples) // accelerator.num_processes)
-    with say.counted("Extracting frozen features", share) as count:
-        rows = extract(
-            model.features,
-            samples,
-            place,
-            accelerator,
-            batch_size=EVALUATION_FACTOR * config.training.batch_size,
-            workers=config.data.workers,
-            progress=count,
-        )
+    rows = frozen_rows(config, dataset, model, place, say, accelerator)
     parts = dataset.partition.parts()
     return {
         name: replace(task, samples=RowBatches(rows[parts[name]])) for name, task in tasks.items()

@@ -72,6 +72,10 @@ class RunFolder:
         """Write one line of JSON per epoch."""
         write_text(self.history, "".join(json.dumps(record) + "\n" for record in history))
 
+    def read_history(self) -> list[Record]:
+        """Read the records of the epochs."""
+        return [json.loads(line) for line in self.history.read_text(encoding="utf-8").splitlines()]
+
     def write_best(self, model: OrdinalModel) -> None:
         """Write the best model so far."""
         model.save(self.best)

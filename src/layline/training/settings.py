@@ -3,16 +3,17 @@
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
 
 import tomli_w
 from pydantic import ValidationError
 
 from layline import heads
 from layline.registry import check_known, find
-from layline.training.config import RECIPES, Config
+from layline.training.config import RECIPES, Config, Section
 
 Tree = dict[str, Any]
+S = TypeVar("S", bound=Section)
 
 
 def combine(*trees: Mapping[str, Any]) -> Tree:
@@ -39,12 +40,17 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     method = head.get("method", "hard-linear") if isinstance(head, Mapping) else None
     if name == "released" and method in heads.HEADS:
         recipe = combine(recipe, {"head": {"options": dict(heads.HEADS[method].released)}})
-    try:
-        config = Config.model_validate(combine(recipe, wanted))
-    except ValidationError as error:
-        raise ValueError(_sentence(error)) from None
+    config = validated(Config, combine(recipe, wanted))
     check_known("head.method", config.head.method, heads.HEADS)
     return config
+
+
+def validated(kind: type[S], tree: Mapping[str, Any]) -> S:
+    """Make a section from a tree; what is wrong with it is said in a sentence."""
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        raise ValueError(_sentence(error, kind)) from None
 
 
 def read_toml(path: Path) -> Tree:
@@ -88,7 +94,7 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def _sentence(error: ValidationError) -> str:
+def _sentence(error: ValidationError, kind: type[Section]) -> str:
     """Say the first thing that is wrong, and how many more there are."""
     first, *more = error.errors()
     name = ".".join(map(str, first["loc"]))
@@ -96,13 +102,16 @@ def _sentence(error: ValidationError) -> str:
     got = "" if says_so else f", got {first['input']!r}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = f"is no setting; {_near(first['loc'])}"
+        message = f"is no setting; {_near(first['loc'], kind)}"
     rest = f" (and {len(more)} more)" if more else ""
     return f"{name}: {message}{got}{rest}"
 
 
-def _near(location: tuple[int | str, ...]) -> str:
-    section: Any = Config
+def _near(location: tuple[int | str, ...], kind: type[Section]) -> str:
+    section: Any = kind
     for name in location[:-1]:
-        section = section.model_fields[name].annotation
+        if isinstance(name, str):
+            section = section.model_fields[name].annotation
+        else:  # one of a list
+            (section,) = get_args(section)
     return "known are " + ", ".join(section.model_fields)

@@ -12,9 +12,8 @@ from layline.evaluation import measure, normalised, write_json, write_prediction
 from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
 from layline.training.config import Config
-from layline.training.loop import EVALUATION_FACTOR
 from layline.training.mistakes import write_mistakes
-from layline.training.outcomes import Outcomes, Task, outcomes_of
+from layline.training.outcomes import EVALUATION_FACTOR, Outcomes, Task, outcomes_of
 from layline.training.run_folder import RunFolder
 from layline.training.similarities_file import write_proxies
 from layline.training.snapshot import chosen_samples, take_snapshot

@@ -1,0 +1,199 @@
+"""A grid: data sets × methods × features × settings × seeds, each combination one run."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+from pydantic import Field, PositiveInt
+
+from layline import data, heads
+from layline.experiments.cells import Cell
+from layline.geometry.decoding import DECODINGS
+from layline.registry import check_known, find
+from layline.training.assembly import resolved
+from layline.training.config import Section
+from layline.training.settings import (
+    Tree,
+    combine,
+    configuration,
+    parse_settings,
+    read_toml,
+    validated,
+)
+
+ALL = "all"
+Tries = dict[str, Annotated[list[Any], Field(min_length=1)]]
+
+
+class DataSet(Section):
+    """A data set of a grid.
+
+    Attributes:
+        name: What tables call it.
+        source: Where it comes from, see ``layline data list``.
+        root: Its folder or file.
+        options: The source's own options.
+        settings: Settings of the runs on it, as in a run's ``config.toml``.
+        tune: What is tuned on it, if not what the grid says.
+    """
+
+    name: str
+    source: str
+    root: Path | None = None
+    options: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    tune: Tries | None = None
+
+
+class Grid(Section):
+    """What to compare on what.
+
+    Attributes:
+        data: The data sets.
+        methods: Names of methods, or ``["all"]``.
+        seeds: Each is the seed of a run and, where the source splits at random, of the partition.
+            A source with a fixed number of partitions takes the seed modulo that number.
+        features: Names of features; if none, what each data set's settings or source choose.
+        decodings: How the distributions of a run are read; the first also chooses its epoch.
+        settings: Settings of every run.
+        tune: Settings to try for every method alike, each with its values. On each data set and
+            seed a method is judged by the values with the lowest validation error.
+        threads: Threads of each run.
+        reference: The method that the others are compared with.
+    """
+
+    data: Annotated[list[DataSet], Field(min_length=1)]
+    methods: list[str] = Field(default=[ALL], min_length=1)
+    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
+    features: list[str] = Field(default_factory=list)
+    decodings: list[str] = Field(default=["mode"], min_length=1)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    tune: Tries = Field(default_factory=dict)
+    threads: PositiveInt = 1
+    reference: str = "hard-linear"
+
+    def cells(self) -> list[Cell]:
+        """List the runs; what is wrong with their settings is said now, before any of them."""
+        for method in self.chosen_methods():
+            check_known("methods", method, heads.HEADS)
+        for decoding in self.decodings:
+            check_known("decodings", decoding, DECODINGS)
+        names = [each.name for each in self.data]
+        if len(set(names)) < len(names):
+            raise ValueError(f"data must have different names, got {', '.join(names)}")
+        given: list[str | None] = [*self.features]
+        return [
+            self._cell(one, method, features, tried, seed)
+            for one in self.data
+            for tried in _tries(self.tune if one.tune is None else one.tune)
+            for seed, method in product(self.seeds, self.chosen_methods())
+            for features in given or [None]
+        ]
+
+    def chosen_methods(self) -> Sequence[str]:
+        """List the methods by name."""
+        return heads.names() if self.methods == [ALL] else self.methods
+
+    def _cell(
+        self, one: DataSet, method: str, features: str | None, tried: tuple[str, Tree], seed: int
+    ) -> Cell:
+        partitions = find(f"source of {one.name}", one.source, data.SOURCES).partitions
+        own: Tree = {
+            "data": {
+                "source": one.source,
+                "partition": seed if partitions is None else seed % partitions,
+                "options": one.options,
+            },
+            "head": {"method": method},
+            "training": {"seed": seed, "decode": self.decodings[0]},
+            "report": {"enabled": False},
+        }
+        if one.root is not None:
+            own["data"]["root"] = str(one.root)
+        if features is not None:
+            own["features"] = {"name": features}
+        setting, tree = tried
+        try:
+            config = resolved(configuration(self.settings, one.settings, tree, own))
+        except ValueError as error:
+            raise ValueError(f"{one.name}, {method}: {error}") from None
+        if config.features.freeze:  # so that the features are extracted once, for all cells
+            config = config.model_copy(
+                update={"data": config.data.model_copy(update={"cache": True})}
+            )
+        labels = {
+            "data": one.name,
+            "method": method,
+            "features": str(config.features.name),
+            "setting": setting,
+            "seed": str(seed),
+        }
+        return Cell(config, labels, self.threads)
+
+
+def _tries(tune: Tries) -> Iterator[tuple[str, Tree]]:
+    """Give each combination of the settings to tune: how it is called, and as a tree."""
+    keys = list(tune)
+    for values in product(*tune.values()):
+        tree: Tree = {}
+        for key, value in zip(keys, values, strict=True):
+            branch: Any = value
+            for name in reversed(key.split(".")):
+                branch = {name: branch}
+            tree = combine(tree, branch)
+        named = (f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        yield ", ".join(named), tree
+
+
+def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Read what to tune, such as ``training.head_learning_rate=[0.01, 0.001]``."""
+    tune = {}
+    for text in texts:
+        key = text.partition("=")[0].strip()
+        value: Any = parse_settings([text])
+        for name in key.split("."):
+            value = value[name]
+        if not isinstance(value, list):
+            raise ValueError(
+                f"--tune must be a setting with a list of values, got {text!r}: "
+                f"write {key}=[{value}, …]"
+            )
+        tune[key] = value
+    return tune
+
+
+def read_grid(
+    file: Path | None,
+    data_folder: Path | None,
+    given: Tree,
+    settings: Tree,
+    tune: dict[str, list[Any]],
+) -> Grid:
+    """Put a grid together.
+
+    Args:
+        file: TOML file with the grid, if there is one.
+        data_folder: Where the relative roots of that file are, if not in the current folder.
+        given: Parts of the grid that decide over those of the file.
+        settings: Settings of every run, laid over those of the file.
+        tune: What to tune, laid over that of the file.
+    """
+    tree = read_toml(file) if file is not None else {}
+    if data_folder is not None:
+        for entry in tree.get("data", []):
+            if "root" in entry:
+                entry["root"] = str(data_folder / entry["root"])
+    tree = {**tree, **given}
+    for key, more in (("settings", settings), ("tune", tune)):
+        if more:
+            tree[key] = combine(tree.get(key, {}), more)
+    if not tree.get("data"):
+        raise ValueError("SOURCES must be given: photo-quality needs no data, or take a --grid")
+    return validated(Grid, tree)
+
+
+def to_toml(grid: Grid) -> str:
+    """Write a grid out in full; what is None is left out."""
+    return tomli_w.dumps(grid.model_dump(mode="json", exclude_none=True))

@@ -1,0 +1,121 @@
+"""The results of a grid on disk: a folder per cell, named by its key."""
+
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layline.evaluation import DECODED, write_json
+from layline.experiments.cells import Cell, code_version
+from layline.experiments.outcomes import ON_DISTRIBUTIONS, Outcome
+from layline.training.run_folder import RunFolder
+
+METRICS = (*DECODED, *ON_DISTRIBUTIONS)
+_OUTCOME = "outcome.json"
+_STARTED = "started"
+
+
+class Store:
+    """Find, keep and list the outcomes of cells.
+
+    Args:
+        folder: Where they are.
+        any_version: Also take outcomes of other versions of the code, where this one has none.
+    """
+
+    def __init__(self, folder: Path, any_version: bool = False) -> None:
+        self.folder, self._any_version = folder, any_version
+
+    def place(self, cell: Cell) -> Path:
+        """Name the folder of a cell."""
+        return self.folder / "cells" / cell.key
+
+    def run_folder(self, cell: Cell) -> RunFolder:
+        """Give the folder of the run of a cell, of whatever version its outcome is."""
+        own = self.place(cell)
+        if not (own / _OUTCOME).exists() and self._any_version and cell.wanted in self._others:
+            own = self._others[cell.wanted]
+        return RunFolder(own)
+
+    def find(self, cell: Cell) -> Outcome | None:
+        """Give the outcome of a cell, if it has one; it may be a failure."""
+        return _read(self.run_folder(cell).path / _OUTCOME)
+
+    def is_done(self, cell: Cell) -> bool:
+        """Tell whether a cell need not be run; one that failed is to be tried again."""
+        outcome = self.find(cell)
+        return outcome is not None and not outcome.error
+
+    def start(self, cell: Cell) -> None:
+        """Note that a cell is being run; what is left of a failure is removed."""
+        place = self.place(cell)
+        failed = _read(place / _OUTCOME)
+        if failed is not None and failed.error:
+            shutil.rmtree(place)
+        place.mkdir(parents=True, exist_ok=True)
+        (place / _STARTED).touch()
+
+    def was_started(self, cell: Cell) -> bool:
+        """Tell whether a cell was begun and has no outcome."""
+        place = self.place(cell)
+        return (place / _STARTED).exists() and not (place / _OUTCOME).exists()
+
+    def finish(self, cell: Cell, outcome: Outcome) -> None:
+        """Keep the outcome of a cell."""
+        place = self.place(cell)
+        write_json(place / _OUTCOME, outcome.as_json())
+        (place / _STARTED).unlink(missing_ok=True)
+
+    def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
+        """List the outcomes, one row per cell and decoding; cells without one are left out.
+
+        Columns: the labels of the cells, ``decode``, the metrics, ``validation_mae``, ``epoch``,
+        ``samples``, ``seconds``, ``version`` and ``error``. The metrics of a failure are NaN.
+        """
+        rows = []
+        for cell in cells:
+            outcome = self.find(cell)
+            if outcome is not None:
+                rows += [_row(cell, outcome, decoding) for decoding in decodings]
+        return pd.DataFrame(rows)
+
+    @cached_property
+    def _others(self) -> dict[str, Path]:
+        """Finished cells of other versions, by what was asked for."""
+        found = {}
+        for path in sorted((self.folder / "cells").glob(f"*/{_OUTCOME}")):
+            outcome = _read(path)
+            if outcome is not None and not outcome.error and outcome.version != code_version():
+                found[outcome.wanted] = path.parent
+        return found
+
+
+def _read(path: Path) -> Outcome | None:
+    try:
+        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+
+
+def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:
+    numbers = outcome.numbers.get(decoding, {})
+    return {
+        **cell.labels,
+        "decode": decoding,
+        **{name: _float(numbers.get(name)) for name in METRICS},
+        "validation_mae": outcome.validation_mae,
+        "epoch": outcome.epoch,
+        "samples": outcome.samples,
+        "seconds": outcome.seconds,
+        "version": outcome.version,
+        "error": outcome.error,
+    }
+
+
+def _float(value: float | None) -> float:
+    return np.nan if value is None else float(value)

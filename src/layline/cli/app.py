@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from layline import __version__
-from layline.cli import data, demo, evaluate, methods, predict, train
+from layline.cli import data, demo, evaluate, methods, predict, reproduce, train
 
 app = typer.Typer(
     help="Deep ordinal classification by controlling where the classes lie.",
@@ -18,6 +18,7 @@ app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=methods.EXAMPLES)(methods.methods)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
+app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.add_typer(data.app, name="data")
 
 

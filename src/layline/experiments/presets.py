@@ -61,6 +61,7 @@ class Preset:
         tree = combine(
             {"data": {"source": stand.source, "options": stand.options}},
             {} if stand.root is None else {"data": {"root": str(stand.root)}},
+            {"report": {"enabled": False}},
             self.settings_for(stand.source),
             {"data": {"partition": partition}, "training": {"seed": partition}},
             {"head": {"method": method}},

@@ -1,7 +1,7 @@
 """What a reproduction leaves in its folder: tables in three formats, figures, and the runs."""
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ _PAGE = """<!doctype html>
 def write_reproduction(
     reproduction: Reproduction,
     preset: Preset,
+    cells: Sequence[Cell],
     frame: pd.DataFrame,
     run_folder: Callable[[Cell], RunFolder],
     folder: Path,
@@ -46,6 +47,7 @@ def write_reproduction(
     Args:
         reproduction: What was repeated.
         preset: What its cells were made from.
+        cells: Those that were run.
         frame: One row per cell and decoding, with the labels of the cells as columns.
         run_folder: Finds the folder of a cell's run.
         folder: Where the files go.
@@ -57,9 +59,8 @@ def write_reproduction(
     files = [folder / f"table.{ending}" for ending in FORMATS]
     for path, render in zip(files, FORMATS.values(), strict=True):
         write_text(path, render(table))
-    cells = folder / "cells.csv"
-    write_text(cells, frame.to_csv(index=False, lineterminator="\n"))
-    files.append(cells)
+    files.append(folder / "cells.csv")
+    write_text(files[-1], frame.to_csv(index=False, lineterminator="\n"))
     page: Any = None
     if isinstance(reproduction, Sweep):
         curves = reproduction.curves(frame)
@@ -70,7 +71,7 @@ def write_reproduction(
         failed = set(frame.loc[frame["error"].fillna("") != "", "row"])
         recorded = {
             cell.labels["row"]: moments(run_folder(cell))
-            for cell in reproduction.cells(preset)
+            for cell in cells
             if cell.labels["row"] not in failed
         }
         if not recorded:

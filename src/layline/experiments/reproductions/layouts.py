@@ -34,8 +34,9 @@ class LayoutGrid(Reproduction):
     def cells(self, preset: Preset) -> list[Cell]:
         """Give one cell per method: the first partition, two dimensions."""
         (name,) = self.data
+        wanted = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
         return [
-            preset.cell(name, 0, method, {"head": {"dim": 2}}, {"row": row})
+            preset.cell(name, 0, method, wanted, {"row": row})
             for row, method in self.methods.items()
         ]
 
@@ -69,7 +70,7 @@ def moments(folder: RunFolder) -> dict[str, Snapshot]:
     epochs = len(list(folder.layouts.glob("epoch-*.npz")))
     if not epochs:
         raise FileNotFoundError(
-            f"layouts must be recorded, got none in {folder.layouts}: leave report.enabled true"
+            f"layouts must be recorded, got none in {folder.layouts}: run it with report.enabled"
         )
     shown = {f"validation, epoch {epoch}": epoch for epoch in milestones(epochs)}
     return {

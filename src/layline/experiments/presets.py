@@ -31,11 +31,13 @@ class Preset:
         summary: What it is, in one line.
         stands: What stands for each data set of ``PAPER_DATA``.
         settings: By section, as for :func:`layline.training.settings.configuration`.
+        options: What a source is asked for whatever it stands for.
     """
 
     summary: str
     stands: Mapping[str, Stand]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def cell(
         self,
@@ -59,7 +61,8 @@ class Preset:
         """
         stand = self.stands[name]
         tree = combine(
-            {"data": {"source": stand.source, "options": stand.options}},
+            {"data": {"source": stand.source, "options": self.options.get(stand.source, {})}},
+            {"data": {"options": stand.options}},
             {} if stand.root is None else {"data": {"root": str(stand.root)}},
             {"report": {"enabled": False}},
             self.settings_for(stand.source),
@@ -67,11 +70,9 @@ class Preset:
             {"head": {"method": method}},
             settings,
         )
-        config = resolved(configuration(tree))
-        read = replace(stand, options=config.data.options)  # as the settings left them
-        own = {"data": name, "source": str(read), "method": method}
+        own = {"data": name, "source": str(stand), "method": method}
         numbers = {"partition": str(partition), "seed": str(partition)}
-        return Cell(config, {**own, **labels, **numbers})
+        return Cell(resolved(configuration(tree)), {**own, **labels, **numbers})
 
     def settings_for(self, source: str) -> dict[str, Any]:
         """Give the settings that fit a source: a table has no use for what reads images."""
@@ -158,12 +159,8 @@ def _paper_stand(source: str, options: Mapping[str, Any]) -> Stand:
     return Stand(source, partitions, options)
 
 
-_CROPS = {"size": 32, "per_class": 60, "validation_per_class": 20, "test_per_class": 40}
-
-
 def _small_stand(levels: int, distortion: str) -> Stand:
-    options = {"levels": levels, "distortion": distortion, **_CROPS}
-    return Stand("photo-quality", 2, options)
+    return Stand("photo-quality", 2, {"levels": levels, "distortion": distortion})
 
 
 PRESETS: dict[str, Preset] = {
@@ -189,6 +186,14 @@ PRESETS: dict[str, Preset] = {
                 "schedule": "cosine",
                 "device": "cpu",
             },
+        },
+        {
+            "photo-quality": {
+                "size": 32,
+                "per_class": 60,
+                "validation_per_class": 20,
+                "test_per_class": 40,
+            }
         },
     ),
     "paper": Preset(

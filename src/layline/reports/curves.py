@@ -17,6 +17,7 @@ _MARKERS = ("o", "s", "^", "D")
 _SYMBOLS = ("circle", "square", "triangle-up", "diamond")
 _LINES = {"mae": "-", "accuracy": "--"}
 _DASHES = {"mae": "solid", "accuracy": "dash"}
+_FAINT = "66"  # how much an error bar covers, of ff
 _WIDE = 16  # more than this between first and last: steps are factors
 
 
@@ -45,8 +46,9 @@ def draw_curves(curves: Sequence[Curve], symbol: str, title: str, metrics: Seque
                 markerfacecolor=_COLOURS[place] if metric == "mae" else "white",
                 linestyle=_LINES[metric],
                 linewidth=1.4,
-                elinewidth=0.8,
-                capsize=2.5,
+                ecolor=_COLOURS[place] + _FAINT,
+                elinewidth=1.0,
+                capsize=3,
             )
         axis.set_ylabel(measure_of(metric).title)
     ticks = sorted({x for curve in curves for x in curve.x})
@@ -74,7 +76,10 @@ def interactive_curves(
             figure.add_scatter(
                 x=list(curve.x),
                 y=[entry.mean for entry in entries],
-                error_y={"array": [entry.sd or 0.0 for entry in entries], "thickness": 1},
+                error_y={
+                    "array": [entry.sd or 0.0 for entry in entries],
+                    "color": _COLOURS[place] + _FAINT,
+                },
                 customdata=[entry.n for entry in entries],
                 hovertemplate=f"{symbol} = %{{x}}: %{{y:.3f}} over %{{customdata}} partitions",
                 name=f"{curve.name}, {_name(metric)}",

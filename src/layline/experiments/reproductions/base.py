@@ -95,7 +95,7 @@ def entries(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> dict[tuple[s
         return None if pd.isna(value) else float(value) * measure.scale
 
     return {
-        labels: Entry(
+        labels if isinstance(labels, tuple) else (labels,): Entry(
             mean=number(line["mean"]),
             sd=number(line["sd"]),
             n=int(line["n"]),

@@ -13,7 +13,7 @@ from layline.cli.options import ConfigFile, Set, read_settings, settings
 
 if TYPE_CHECKING:
     from layline.experiments.cells import Cell
-    from layline.experiments.presets import Preset
+    from layline.experiments.preset import Preset
     from layline.experiments.runner import Place
 
 ALL = "all"

@@ -32,7 +32,7 @@ def draw_curves(curves: Sequence[Curve], symbol: str, title: str, metrics: Seque
     """
     figure = new_figure(6.4, 4.4)
     left = figure.add_subplot()
-    axes = [left, left.twinx()][: len(metrics)]
+    axes = [left, *(left.twinx() for _ in metrics[1:])]
     for metric, axis in zip(metrics, axes, strict=True):
         for place, curve in enumerate(curves):
             entries = curve.metrics[metric]

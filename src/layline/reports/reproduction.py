@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from layline.experiments.cells import Cell
-from layline.experiments.presets import Preset
+from layline.experiments.preset import Preset
 from layline.experiments.rendering import FORMATS
 from layline.experiments.reproductions import Reproduction
 from layline.experiments.reproductions.curves import Sweep

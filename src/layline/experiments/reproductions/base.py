@@ -9,7 +9,7 @@ import pandas as pd
 
 from layline.experiments.cells import Cell
 from layline.experiments.measures import measure_of
-from layline.experiments.presets import Preset
+from layline.experiments.preset import Preset
 from layline.experiments.stands import PAPER_DATA, TITLES
 from layline.experiments.summaries import summary
 from layline.experiments.tables import Entry, Table
@@ -97,7 +97,7 @@ def entries(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> dict[tuple[s
     return {
         labels if isinstance(labels, tuple) else (labels,): Entry(
             mean=number(line["mean"]),
-            sd=number(line["sd"]),
+            sd=number(line["sd"]) if line["n"] > 1 else None,  # one run has no spread
             n=int(line["n"]),
             failed=int(line["failed"]),
             error=line["error"],

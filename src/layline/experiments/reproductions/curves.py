@@ -9,7 +9,7 @@ import pandas as pd
 from layline import heads
 from layline.experiments.cells import Cell
 from layline.experiments.measures import measure_of
-from layline.experiments.presets import Preset
+from layline.experiments.preset import Preset
 from layline.experiments.reproductions.base import (
     METRICS,
     Impossible,
@@ -120,11 +120,11 @@ class Sweep(Reproduction):
         """Set the number, unless it is the usual one: that run is shared with the tables."""
         if self.key == "dim":
             return {"head": {"dim": int(x)}}
-        return {} if x == usual(method, self.key) else {"head": {"options": {self.key: x}}}
+        return {} if x == usual(method, self.key) else {"head": {"options": {self.key: float(x)}}}
 
     def _why_not(self, method: str, x: float) -> str:
         dim = int(x) if self.key == "dim" else 2
-        options = {} if self.key == "dim" else {self.key: x}
+        options = {} if self.key == "dim" else {self.key: float(x)}
         try:
             heads.create(method, 3, dim, **options)
         except ValueError as error:

@@ -7,10 +7,11 @@ import pandas as pd
 
 from layline.experiments.cells import Cell
 from layline.experiments.measures import measure_of
-from layline.experiments.presets import Preset
+from layline.experiments.preset import Preset
 from layline.experiments.reproductions.base import METRICS, Reproduction, chosen, entries
 from layline.experiments.tables import Column, Entry, Table, ranked
 from layline.training.run_folder import RunFolder
+from layline.training.settings import combine
 from layline.training.snapshot import Snapshot
 
 # After these epochs of 48 the paper draws the validation part.
@@ -34,7 +35,8 @@ class LayoutGrid(Reproduction):
     def cells(self, preset: Preset) -> list[Cell]:
         """Give one cell per method: the first partition, two dimensions."""
         (name,) = self.data
-        wanted = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
+        own = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
+        wanted = combine(preset.layouts, own)
         return [
             preset.cell(name, 0, method, wanted, {"row": row})
             for row, method in self.methods.items()

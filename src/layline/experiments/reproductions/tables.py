@@ -9,7 +9,7 @@ import pandas as pd
 from layline.experiments.cells import Cell
 from layline.experiments.measures import measure_of
 from layline.experiments.paper import CATEGORIES, OVERALL, PaperTable
-from layline.experiments.presets import Preset
+from layline.experiments.preset import Preset
 from layline.experiments.reproductions.base import METRICS, Reproduction, chosen, entries
 from layline.experiments.tables import Column, Entry, Table, ranked
 

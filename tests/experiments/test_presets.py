@@ -6,6 +6,7 @@ import pytest
 
 from layline import data
 from layline.experiments.presets import PRESETS
+from layline.experiments.reproductions import REPRODUCTIONS
 from layline.experiments.stands import PAPER_DATA
 
 PAPER, SMALL = PRESETS["paper"], PRESETS["small"]
@@ -72,7 +73,8 @@ def test_settings_of_the_user_lie_over_the_preset_and_under_the_cell():
     config = cell(preset, settings={"head": {"dim": 9}}).config
     assert (config.training.epochs, config.head.dim) == (2, 9)
     assert config.training.batch_size == cell(SMALL).config.training.batch_size
-    assert preset.layouts["training"]["epochs"] == 2
+    for cells in (REPRODUCTIONS[name].cells(preset) for name in ("figure-layouts", "table-norm")):
+        assert {cell.config.training.epochs for cell in cells} == {2}
 
 
 @pytest.mark.parametrize(

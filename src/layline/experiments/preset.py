@@ -32,14 +32,14 @@ class Preset:
         stands: What stands for each data set of ``PAPER_DATA``.
         settings: By section, as for :func:`layline.training.settings.configuration`.
         options: What a source is asked for whatever it stands for.
-        layouts: Settings of the figure of layouts, whose few runs may be longer than others.
+        layouts: Settings by method for the figure of layouts, whose few runs may be longer.
     """
 
     summary: str
     stands: Mapping[str, Stand]
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    layouts: Mapping[str, Any] = field(default_factory=dict)
+    layouts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def cell(
         self,
@@ -91,7 +91,9 @@ class Preset:
             if key in tree.get(section, {}):
                 raise ValueError(f"{name} must not be set: {cure}")
         return replace(
-            self, settings=combine(self.settings, tree), layouts=combine(self.layouts, tree)
+            self,
+            settings=combine(self.settings, tree),
+            layouts={method: combine(own, tree) for method, own in self.layouts.items()},
         )
 
     def with_roots(self, roots: Mapping[str, Path]) -> "Preset":

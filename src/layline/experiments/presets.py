@@ -50,7 +50,17 @@ PRESETS: dict[str, Preset] = {
                 "test_per_class": 40,
             }
         },
-        {"training": {"epochs": 48, "head_learning_rate": 0.1}},
+        # in two dimensions free proxies find their order at a high rate only, and a line shrinks
+        # at it: see docs/decisions/lines-from-scratch.md
+        {
+            method: {"training": {"epochs": 48, "head_learning_rate": rate}}
+            for method, rate in {
+                "hard-linear": 0.01,
+                "hard-semicircular": 0.1,
+                "soft-poisson": 0.1,
+                "soft-binomial": 0.1,
+            }.items()
+        },
     ),
     "paper": Preset(
         "the paper's data and recipe: VGG-16 from ImageNet, 48 epochs; wants a GPU",

@@ -36,9 +36,8 @@ class LayoutGrid(Reproduction):
         """Give one cell per method: the first partition, two dimensions."""
         (name,) = self.data
         own = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
-        wanted = combine(preset.layouts, own)
         return [
-            preset.cell(name, 0, method, wanted, {"row": row})
+            preset.cell(name, 0, method, combine(preset.layouts.get(method, {}), own), {"row": row})
             for row, method in self.methods.items()
         ]
 

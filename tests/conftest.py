@@ -26,3 +26,29 @@ def gradients():
         return torch.autograd.grad(scalar, tensors, allow_unused=True, materialize_grads=True)
 
     return of
+
+
+@pytest.fixture
+def long_frame():
+    """Results of made-up runs: one row per run and decoding; failed ones have no numbers."""
+
+    def made(data=("lev", "era", "swd"), methods=("line", "arc", "sord"), seeds=4, failed=()):
+        import numpy as np
+        import pandas as pd
+
+        generator = np.random.default_rng(7)
+        metrics = ["accuracy", "mae", "macro_mae", "qwk", "rps", "within_one", "ece"]
+        rows = []
+        for place in ((d, m, str(s)) for d in data for m in methods for s in range(seeds)):
+            numbers = dict(zip(metrics, generator.random(len(metrics)), strict=True))
+            numbers |= {"unimodality_rate": generator.random(), "validation_mae": 0.5, "epoch": 3.0}
+            error = "FloatingPointError: the loss is nan" if place in failed else ""
+            for decode, shift in (("mode", 0.0), ("median", 0.25)):
+                shown = numbers | {"mae": numbers["mae"] + shift}
+                if error:
+                    shown = dict.fromkeys(numbers, np.nan)
+                labels = dict(zip(("data", "method", "seed"), place, strict=True))
+                rows.append({**labels, "decode": decode, **shown, "error": error})
+        return pd.DataFrame(rows)
+
+    return made

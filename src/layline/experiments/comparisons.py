@@ -66,7 +66,7 @@ def leaderboard(frame: pd.DataFrame, decode: str, rank_by: str = "mae") -> Table
     """
     ranking = _ranking(frame, rank_by, decode)
     metrics = [metric for metric in MEASURES if metric in frame]
-    tables = {metric: means(frame, metric, decode) for metric in metrics}
+    tables = {metric: means(frame, metric, decode).dropna(how="all") for metric in metrics}
     methods = (*map(str, ranking.ranks.index), *ranking.left_out)
     entries = tuple(
         (_rank(ranking, m), *(_average(tables[k][m], MEASURES[k]) for k in metrics))
@@ -154,7 +154,7 @@ def _entry(line: Mapping[str, Any] | None, measure: Measure, note: str) -> Entry
 
 
 def _average(values: Any, measure: Measure) -> Entry:
-    """Average over data sets; those without a number count as failed."""
+    """Average over data sets; those where only others have a number count as failed."""
     found = values.dropna()
     if found.empty:
         return Entry()

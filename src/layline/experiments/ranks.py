@@ -58,14 +58,13 @@ def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> Ranking:
         lower_is_better: Whether the smallest number has rank 1.
     """
     table = table.dropna(how="all")
-    complete = table.dropna(axis="columns").round(SAME)
+    ranked = [name for name in table.columns if len(table) and table[name].notna().all()]
+    complete = table[ranked].round(SAME)
     places = complete.rank(axis="columns", ascending=lower_is_better)
     statistic, p = _friedman(complete)
     return Ranking(
         ranks=places.mean().sort_values(kind="stable").rename("mean rank"),
-        left_out=tuple(
-            str(name) for name in table.columns.difference(complete.columns, sort=False)
-        ),
+        left_out=tuple(str(name) for name in table.columns if name not in ranked),
         data=len(table),
         statistic=statistic,
         p=p,

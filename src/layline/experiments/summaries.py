@@ -15,6 +15,8 @@ from layline.registry import check_known
 
 UNDEFINED = "undefined"  # the kind of error of a run that finished without this number
 
+POOLED = "all"  # what stands in the place of a data set for the mean over them
+
 
 class Interval(NamedTuple):
     """Both ends of an interval."""
@@ -115,6 +117,48 @@ def bootstrap_interval(
         random_state=np.random.default_rng(seed),
     ).confidence_interval
     return Interval(float(found.low), float(found.high))
+
+
+def intervals(
+    frame: pd.DataFrame,
+    metric: str,
+    decode: str,
+    confidence: float = 0.95,
+    *,
+    pooled: bool = False,
+) -> pd.DataFrame:
+    """Bound the mean over seeds of every method by the bootstrap.
+
+    Args:
+        frame: One row per run and decoding.
+        metric: What is averaged, in its own unit.
+        decode: How distributions became ranks.
+        confidence: Of the intervals.
+        pooled: Whether the runs are averaged over data sets first, seed by seed, where a seed
+            finished on every data set of the frame.
+
+    Returns:
+        One row per data set and method: ``mean``, ``low``, ``high``, ``n``. Pooled, the data set is
+        called ``all``.
+    """
+    runs = of_decoding(frame, decode)
+    values = runs[["data", "method", "seed"]].assign(
+        value=runs[metric].where(runs["error"].fillna("") == "")
+    )
+    if pooled:
+        by_data = values.pivot_table(
+            index=["method", "seed"], columns="data", values="value", sort=False, dropna=False
+        ).reindex(columns=frame["data"].unique())
+        values = by_data.mean(axis="columns", skipna=False).rename("value").reset_index()
+        values = values.assign(data=POOLED)
+    lines = []
+    for (data, method), group in values.groupby(["data", "method"], sort=False):
+        found = group["value"].dropna().to_numpy(dtype=np.float64)
+        mean = found.mean() if len(found) else float("nan")
+        low, high = bootstrap_interval(found, confidence)
+        lines.append((data, method, mean, low, high, len(found)))
+    columns = ["data", "method", "mean", "low", "high", "n"]
+    return pd.DataFrame(lines, columns=columns).set_index(["data", "method"])
 
 
 def _kinds(errors: Any, values: Any) -> Any:

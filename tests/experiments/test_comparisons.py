@@ -1,0 +1,175 @@
+"""The tables that compare methods, recomputed by pandas from the runs."""
+
+import numpy as np
+import pytest
+
+from layline.experiments.comparisons import comparison, leaderboard, pairwise
+from layline.experiments.measures import MEASURES
+from layline.experiments.rendering import FORMATS, to_markdown
+from layline.experiments.statistics import against
+
+SEEDS = range(4)
+
+
+def entries_of(table):
+    """Entries by the labels of their row and column."""
+    return {
+        (row, column.title): entry
+        for row, line in zip(table.rows, table.entries, strict=True)
+        for column, entry in zip(table.columns, line, strict=True)
+    }
+
+
+@pytest.mark.parametrize("metric", ["mae", "accuracy", "rps"])
+def test_comparison_has_mean_and_deviation_of_every_method_and_data_set(long_frame, metric):
+    frame = long_frame()
+    table = comparison(frame, metric, "median")
+    found, scale = entries_of(table), MEASURES[metric].scale
+    assert table.rows == ("line", "arc", "sord")
+    assert [column.title for column in table.columns] == ["lev", "era", "swd", "Mean rank"]
+    groups = frame[frame.decode == "median"].groupby(["method", "data"])[metric]
+    for (method, data), values in groups:
+        entry = found[method, data]
+        assert entry.mean == pytest.approx(scale * values.mean())
+        assert entry.sd == pytest.approx(scale * np.std(values.to_numpy()))
+        assert (entry.n, entry.failed) == (4, 0)
+    means = groups.mean().unstack("data")
+    ranks = means.rank(ascending=MEASURES[metric].lower_is_better).mean(axis=1)
+    for method in table.rows:
+        assert found[method, "Mean rank"].mean == pytest.approx(ranks[method])
+    best = means.idxmin() if MEASURES[metric].lower_is_better else means.idxmax()
+    for data in ("lev", "era", "swd"):
+        assert [m for m in table.rows if found[m, data].is_best] == [best[data]]
+
+
+def test_the_caption_says_the_metric_its_better_end_and_the_decoding(long_frame):
+    frame = long_frame()
+    assert comparison(frame, "mae", "mode").caption.startswith(
+        "MAE, lower is better, decoding by the mode"
+    )
+    assert "decoding" not in comparison(frame, "rps", "mode").caption
+
+
+def test_failed_missing_and_impossible_entries_are_told_apart(long_frame):
+    failed = {("lev", "arc", "1"), *(("era", "sord", str(seed)) for seed in SEEDS)}
+    frame = long_frame(failed=failed)
+    frame = frame[(frame.data != "swd") | (frame.method != "arc")]
+    notes = {("swd", "flat"): "needs d ≥ 2", ("lev", "line"): "not shown: it ran"}
+    table = comparison(frame, "mae", "mode", notes=notes)
+    found = entries_of(table)
+    assert (found["arc", "lev"].n, found["arc", "lev"].failed) == (3, 1)
+    assert found["sord", "era"].mean is None
+    assert found["sord", "era"].error == "FloatingPointError"
+    assert found["flat", "swd"].note == "needs d ≥ 2"
+    assert found["line", "lev"].mean is not None
+    text = to_markdown(table)
+    for part in ("(3 of 4)", "failed: FloatingPointError", "needs d ≥ 2", "–"):
+        assert part in text
+    assert "without a rank: arc, sord." in text
+    assert "not shown" not in text
+
+
+def test_a_single_run_has_a_deviation_of_zero_or_none(long_frame):
+    frame = long_frame(seeds=1)
+    assert comparison(frame, "mae", "mode").entries[0][0].sd == 0
+    assert comparison(frame, "mae", "mode", ddof=1).entries[0][0].sd is None
+
+
+def test_the_order_of_the_runs_changes_nothing_but_the_order_of_the_table(long_frame):
+    frame = long_frame(failed={("lev", "arc", "1")})
+    shuffled = frame.sample(frac=1, random_state=1)
+    one, other = (entries_of(comparison(f, "mae", "mode")) for f in (frame, shuffled))
+    assert one.keys() == other.keys()
+    for place, entry in one.items():
+        assert other[place].mean == pytest.approx(entry.mean)
+        assert (other[place].is_best, other[place].n) == (entry.is_best, entry.n)
+
+
+def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame):
+    frame = long_frame(failed={("era", "arc", str(seed)) for seed in SEEDS})
+    table = leaderboard(frame, "mode")
+    found = entries_of(table)
+    runs = frame[(frame.decode == "mode") & (frame.error == "")]
+    for metric, measure in MEASURES.items():
+        means = runs.groupby(["method", "data"])[metric].mean().groupby("method").mean()
+        for method in table.rows:
+            assert found[method, measure.title].mean == pytest.approx(means[method] * measure.scale)
+    assert (found["arc", "MAE"].n, found["arc", "MAE"].failed) == (2, 1)
+    assert not any(entry.is_best for entry in table.entries[-1])
+    assert table.rows[-1] == "arc"
+    ranks = [found[method, "Mean rank"].mean for method in table.rows[:-1]]
+    assert ranks == sorted(ranks)
+    assert found["arc", "Mean rank"].mean is None
+
+
+def test_a_data_set_where_no_method_finished_takes_nobody_out_of_the_leaderboard(long_frame):
+    failed = {("era", m, str(seed)) for m in ("line", "arc", "sord") for seed in SEEDS}
+    table = leaderboard(long_frame(failed=failed), "mode")
+    assert {(entry.n, entry.failed) for line in table.entries for entry in line} == {(2, 0)}
+
+
+def test_leaderboard_is_ranked_by_the_metric_that_is_wanted(long_frame):
+    frame = long_frame()
+    by_accuracy = leaderboard(frame, "mode", rank_by="accuracy")
+    means = frame[frame.decode == "mode"].pivot_table("accuracy", "data", "method")
+    ranks = means.rank(axis=1, ascending=False).mean()
+    found = entries_of(by_accuracy)
+    assert {m: found[m, "Mean rank"].mean for m in by_accuracy.rows} == pytest.approx(
+        ranks.to_dict()
+    )
+    assert "Mean ranks are those of Accuracy (%)." in by_accuracy.notes
+    few = leaderboard(frame.drop(columns=["ece", "qwk"]), "mode")
+    assert not {"ECE", "QWK"} & {column.title for column in few.columns}
+
+
+@pytest.mark.parametrize("pairs", ["data", "runs"])
+def test_pairwise_shows_what_the_statistics_say_in_the_unit_of_the_title(long_frame, pairs):
+    frame = long_frame(data=[f"d{i}" for i in range(7)])
+    table = pairwise(frame, "line", "accuracy", "mode", pairs=pairs)
+    known = against(frame, "line", "accuracy", "mode", pairs=pairs)
+    found = entries_of(table)
+    assert table.rows == ("arc", "sord")
+    for method, line in known.iterrows():
+        assert found[method, "Mean difference"].mean == pytest.approx(100 * line["difference"])
+        assert found[method, "p (Holm)"].mean == pytest.approx(line["p_holm"])
+        counts = [found[method, title].mean for title in ("Wins", "Ties", "Losses")]
+        assert counts == [line["wins"], line["ties"], line["losses"]]
+        assert sum(counts) == 7
+    assert ("runs of the same" in table.notes[0]) == (pairs == "runs")
+
+
+def test_pairwise_without_a_common_data_set_has_a_dash(long_frame):
+    frame = long_frame(data=("lev", "era"), methods=("line", "arc"))
+    apart = (frame.data == "lev") == (frame.method == "line")
+    text = to_markdown(pairwise(frame[apart], "line", "mae", "mode"))
+    assert "–" in text
+
+
+@pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
+def test_one_method_one_data_set_one_seed_is_a_table_too(long_frame, write):
+    frame = long_frame(data=("lev",), methods=("line",), seeds=1)
+    for table in (
+        comparison(frame, "mae", "mode"),
+        leaderboard(frame, "mode"),
+        pairwise(frame, "line", "mae", "mode"),
+    ):
+        assert write(table)
+
+
+def test_nothing_finished_is_a_table_of_failures(long_frame):
+    frame = long_frame(seeds=1, failed={(d, m, "0") for d in ("lev",) for m in ("line", "arc")})
+    frame = frame[(frame.data == "lev") & (frame.method != "sord")]
+    assert to_markdown(comparison(frame, "mae", "mode")).count("failed: FloatingPointError") == 2
+    assert {entry.mean for entry in leaderboard(frame, "mode").entries[0]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mea", "mode"), "metric must be a known name, got 'mea': did you mean"),
+        (("mae", "best"), "decode must be a known name, got 'best': known are mode, median"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(long_frame, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        comparison(long_frame(), *arguments)

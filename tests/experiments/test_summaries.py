@@ -1,0 +1,155 @@
+"""Means, spreads and intervals over runs, recomputed by pandas, numpy and scipy."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layline.experiments.summaries import (
+    UNDEFINED,
+    bootstrap_interval,
+    intervals,
+    means,
+    of_decoding,
+    summary,
+)
+
+numbers = st.floats(-100, 100, allow_nan=False)
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_summary_is_what_numpy_says_of_each_group(long_frame, ddof):
+    frame = long_frame()
+    found = summary(frame, "mae", ddof=ddof)
+    assert len(found) == 3 * 3 * 2
+    for (data, method, decode), line in found.iterrows():
+        chosen = (frame.data == data) & (frame.method == method) & (frame.decode == decode)
+        values = frame[chosen].mae.to_numpy()
+        assert line["mean"] == pytest.approx(values.mean())
+        assert line["sd"] == pytest.approx(values.std(ddof=ddof))
+        assert (line["n"], line["failed"], line["error"]) == (4, 0, "")
+
+
+def test_failed_runs_are_counted_and_named_and_never_averaged(long_frame):
+    failed = {("lev", "arc", "1"), *(("era", "arc", str(seed)) for seed in range(4))}
+    frame = long_frame(failed=failed)
+    found = summary(frame, "mae").xs("mode", level="decode")
+    kept = frame[(frame.data == "lev") & (frame.method == "arc") & (frame.decode == "mode")]
+    one, all_of_them = found.loc[("lev", "arc")], found.loc[("era", "arc")]
+    assert (one["n"], one["failed"], one["error"]) == (3, 1, "FloatingPointError")
+    assert one["mean"] == pytest.approx(np.nanmean(kept.mae))
+    assert (all_of_them["n"], all_of_them["failed"]) == (0, 4)
+    assert math.isnan(all_of_them["mean"])
+
+
+def test_a_number_beside_an_error_is_not_used(long_frame):
+    frame = long_frame(failed={("lev", "arc", "1")})
+    frame.loc[frame.error != "", "mae"] = 1e6
+    assert summary(frame, "mae")["mean"].max() < 2
+
+
+def test_a_finished_run_without_this_number_is_undefined(long_frame):
+    frame = long_frame(seeds=2)
+    frame.loc[frame.method == "arc", "qwk"] = np.nan
+    found = summary(frame, "qwk").loc[("lev", "arc", "mode")]
+    assert (found["n"], found["failed"], found["error"]) == (0, 2, UNDEFINED)
+
+
+def test_the_commonest_error_is_named(long_frame):
+    frame = long_frame(data=("lev",), methods=("arc",), seeds=3)
+    frame["mae"] = np.nan
+    frame["error"] = ["B: x", "B: x", "A", "A", "B", "B"]
+    assert summary(frame, "mae", by=("method",)).loc["arc", "error"] == "B"
+
+
+def test_a_run_that_failed_before_it_was_decoded_counts_for_every_decoding(long_frame):
+    frame = long_frame(seeds=2, failed={("lev", "arc", "0")})
+    lost = frame.error != ""
+    frame = pd.concat([frame[~lost], frame[lost].head(1).assign(decode="")], ignore_index=True)
+    for decode in ("mode", "median"):
+        found = summary(of_decoding(frame, decode), "mae", by=("data", "method"))
+        assert tuple(found.loc[("lev", "arc"), ["n", "failed"]]) == (1, 1)
+
+
+def test_an_unknown_decoding_is_answered_with_the_known_ones(long_frame):
+    with pytest.raises(ValueError, match="decode must be a known name, got 'modus': did you mean"):
+        of_decoding(long_frame(), "modus")
+
+
+def test_means_are_a_pivot_in_the_order_of_the_frame(long_frame):
+    frame = long_frame(failed={("era", "arc", str(seed)) for seed in range(4)})
+    found = means(frame, "mae", "median")
+    oracle = frame[frame.decode == "median"].pivot_table("mae", "data", "method", dropna=False)
+    assert list(found.index) == ["lev", "era", "swd"]
+    assert list(found.columns) == ["line", "arc", "sord"]
+    pd.testing.assert_frame_equal(found.sort_index().sort_index(axis=1), oracle)
+    assert math.isnan(found.loc["era", "arc"])
+
+
+@settings(max_examples=25)
+@given(st.lists(numbers, min_size=2, max_size=12))
+def test_bootstrap_interval_is_within_the_values_and_around_their_mean(values):
+    low, high = bootstrap_interval(np.array(values), resamples=999)
+    slack = 1e-9 * (1 + max(map(abs, values)))
+    assert min(values) - slack <= low <= high <= max(values) + slack
+    assert low - slack <= np.mean(values) <= high + slack
+
+
+def test_bootstrap_interval_is_that_of_draws_made_by_hand():
+    values = np.random.default_rng(3).normal(size=20)
+    draws = np.random.default_rng(4).choice(values, size=(40_000, 20)).mean(axis=1)
+    low, high = bootstrap_interval(values, confidence=0.9)
+    assert (low, high) == pytest.approx(tuple(np.quantile(draws, [0.05, 0.95])), abs=0.02)
+    oracle = scipy.stats.norm.interval(0.9, values.mean(), values.std() / math.sqrt(20))
+    assert (low, high) == pytest.approx(oracle, abs=0.05)
+
+
+def test_the_seed_decides_the_draws_and_more_confidence_is_wider():
+    values = np.random.default_rng(0).normal(size=8)
+    assert bootstrap_interval(values) == bootstrap_interval(values)
+    assert bootstrap_interval(values, seed=1) != bootstrap_interval(values)
+    narrow, wide = bootstrap_interval(values, 0.5), bootstrap_interval(values, 0.99)
+    assert wide.low < narrow.low < narrow.high < wide.high
+
+
+@pytest.mark.parametrize("values", [[0.3], [0.1, 0.1, 0.1]])
+def test_one_seed_or_equal_ones_give_a_point(values):
+    assert bootstrap_interval(np.array(values)) == (values[0], values[0])
+
+
+def test_no_values_give_no_interval():
+    assert all(math.isnan(end) for end in bootstrap_interval(np.array([])))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"values": [1.0, math.nan]}, r"values must be finite, got \[1.0, nan\]"),
+        ({"values": [1.0, 2.0], "confidence": 95}, "confidence must be between 0 and 1, got 95"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        bootstrap_interval(**arguments)
+
+
+def test_intervals_hold_their_means_and_leave_out_failed_runs(long_frame):
+    frame = long_frame(failed={("lev", "arc", "1")})
+    found = intervals(frame, "mae", "mode")
+    oracle = frame[frame.decode == "mode"].groupby(["data", "method"])["mae"].agg(["mean", "count"])
+    assert ((found["low"] <= found["mean"]) & (found["mean"] <= found["high"])).all()
+    np.testing.assert_allclose(found["mean"], oracle.loc[found.index, "mean"])
+    assert found["n"].to_dict() == oracle["count"].to_dict()
+
+
+def test_pooled_intervals_average_each_seed_over_all_data_sets(long_frame):
+    frame = long_frame(failed={("lev", "arc", "1")})
+    found = intervals(frame, "mae", "mode", pooled=True).loc["all"]
+    runs = frame[(frame.decode == "mode") & (frame.method == "arc") & (frame.seed != "1")]
+    assert found.loc["arc", "n"] == 3
+    assert found.loc["arc", "mean"] == pytest.approx(runs.groupby("seed")["mae"].mean().mean())
+    assert found.loc["line", "n"] == 4

@@ -5,7 +5,17 @@ from typing import Annotated
 import typer
 
 from layline import __version__
-from layline.cli import bench, data, demo, evaluate, methods, predict, report, train
+from layline.cli import (
+    bench,
+    data,
+    demo,
+    evaluate,
+    methods,
+    predict,
+    report,
+    reproduce,
+    train,
+)
 
 app = typer.Typer(
     help="Deep ordinal classification by controlling where the classes lie.",
@@ -18,6 +28,7 @@ app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command(epilog=methods.EXAMPLES)(methods.methods)
 app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.add_typer(data.app, name="data")

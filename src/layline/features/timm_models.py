@@ -23,6 +23,8 @@ def check_model(name: str, beside: Collection[str] = ()) -> None:
             "give the architecture's name, and weights from a file"
         )
     timm = import_timm(name)
+    if "." not in name and timm.is_model(name):
+        return  # the lists below take long, and a grid asks often
     tagged = timm.list_models(include_tags=True)
     known = [*beside, *timm.list_models()]
     if name not in known and name not in tagged:

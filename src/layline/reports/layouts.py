@@ -18,6 +18,7 @@ def draw_plane(
     ranks: Int[np.ndarray, " n"],
     proxies: Float[np.ndarray, "K 2"] | None,
     num_classes: int,
+    marker: str = "o",
 ) -> None:
     """Draw features of two dimensions, coloured by class, with the proxies on top.
 
@@ -30,10 +31,12 @@ def draw_plane(
         ranks: The class of each sample.
         proxies: One point per class, for a head that has them.
         num_classes: K.
+        marker: Of the features.
     """
     palette = require("matplotlib", extra="report", needed_by="a picture").colormaps["viridis"]
     colours = palette(np.linspace(0, 1, num_classes))
-    axis.scatter(*features.T, c=colours[ranks], s=9, linewidths=0)
+    lines = {"linewidths": 0} if marker == "o" else {"linewidths": 0.8, "zorder": 1.5}
+    axis.scatter(*features.T, c=colours[ranks], s=9, marker=marker, **lines)
     if proxies is not None:
         axis.plot(*proxies.T, color="0.3", linewidth=0.8, zorder=2)
         axis.scatter(*proxies.T, c=colours, s=170, edgecolors="black", zorder=3)

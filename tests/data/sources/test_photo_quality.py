@@ -1,6 +1,8 @@
+from hashlib import blake2b
 from itertools import combinations
 
 import numpy as np
+import PIL
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 
@@ -41,6 +43,44 @@ def test_names_are_different_and_tell_the_photograph_the_part_and_the_level():
             photograph, its_part, level, _ = dataset.inputs.names[i].split("/")
             assert photograph in ("china", "flower")
             assert (its_part, level) == (part, dataset.classes[dataset.ranks[i]])
+
+
+@pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="another Pillow compresses differently")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, "588cccff4012b9f3d3febc99c44eedba"),
+        ({"partition": 3, "size": 24, **SMALL}, "e021cbd1af0d5fcabd2618530af80691"),
+    ],
+)
+def test_the_defaults_give_the_pixels_that_they_gave_before_there_were_options(options, expected):
+    dataset = read_photo_quality(**options)
+    digest = blake2b(pixels_of(dataset).tobytes(), digest_size=16)
+    digest.update("|".join(dataset.inputs.names).encode() + dataset.ranks.tobytes())
+    assert digest.hexdigest() == expected
+
+
+@pytest.mark.parametrize("levels", [2, 5, 8])
+def test_any_number_of_levels_has_names_of_its_own(levels):
+    dataset = read_photo_quality(levels=levels, **SMALL)
+    assert dataset.classes == tuple(f"level {n}" for n in range(1, levels + 1))
+    assert np.bincount(dataset.ranks).tolist() == [12] * levels
+    dataset.check_complete()
+
+
+def test_each_distortion_alone_makes_other_images_and_better_ones_at_the_top():
+    def roughness(images):  # blur lowers it, noise raises it
+        return np.abs(np.diff(images.astype(float), axis=2)).mean(axis=(1, 2, 3))
+
+    seen = {}
+    for distortion in ("all", "blur", "noise", "compression"):
+        dataset = read_photo_quality(distortion=distortion, size=32, levels=4, per_class=40)
+        train = dataset.partition.train
+        rough, ranks = roughness(pixels_of(dataset)[train]), dataset.ranks[train]
+        seen[distortion] = [rough[ranks == rank].mean() for rank in range(4)]
+    assert seen["blur"] == sorted(seen["blur"])
+    assert seen["noise"] == sorted(seen["noise"], reverse=True)
+    assert len({tuple(values) for values in seen.values()}) == 4
 
 
 @pytest.mark.parametrize("size", [8, 48, 98])
@@ -110,6 +150,11 @@ def test_levels_can_be_told_apart_though_not_perfectly_and_errors_are_mostly_by_
         ({"per_class": 0}, "per_class must be an integer, at least 1, got 0"),
         ({"test_per_class": "few"}, "test_per_class must be an integer, at least 1, got 'few'"),
         ({"partition": -1}, "partition must be an integer, at least 0, got -1"),
+        ({"levels": 1}, "levels must be an integer, at least 2, got 1"),
+        (
+            {"distortion": "blurr"},
+            "distortion must be a known name, got 'blurr'",
+        ),
         ({"root": "here"}, "root must be left out for photo-quality, got here"),
     ],
 )

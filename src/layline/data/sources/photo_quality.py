@@ -1,15 +1,17 @@
-"""Photo quality: crops of two photographs, degraded to six ordered levels; nothing to download.
+"""Photo quality: crops of two photographs, degraded to ordered levels; nothing to download.
 
 The photographs are those that scikit-learn ships. Each is cut into a grid of cells, and a cell is
 for training, for validation or for test: a crop lies in one cell, so no pixel is in two parts. It
 is turned, mirrored, and its colours and light are changed, so that what a crop shows says little.
 Then a crop of strength s in (0, 1) is blurred, made noisy and compressed, in this order, as in a
-camera. How s is shared among the three is drawn, their mean is s. It is uniform within the
-sixth of (0, 1) that belongs to the level, so neighbouring levels touch and do not overlap.
+camera. How s is shared among the three is drawn, their mean is s; or one of them alone has all of
+it. It is uniform within the share of (0, 1) that belongs to the level, so neighbouring levels touch
+and do not overlap.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +19,10 @@ import numpy as np
 from layline.arguments import check_integer
 from layline.data.base import Dataset, Partition, Pixels
 from layline.data.sources.degradation import degrade
+from layline.registry import check_known
 
-_LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
+_SIX = ("very poor", "poor", "fair", "good", "very good", "excellent")
+_DISTORTIONS = ("blur", "noise", "compression")
 _ROWS, _COLUMNS = 4, 6  # cells of 106 × 106 pixels
 _GAP = 4  # pixels that stay unused around a cell
 _CELLS = {"train": 12, "validation": 4, "test": 8}  # of each photograph
@@ -52,6 +56,8 @@ def read_photo_quality(
     per_class: int = 200,
     validation_per_class: int = 50,
     test_per_class: int = 100,
+    levels: int = len(_SIX),
+    distortion: str = "all",
 ) -> Dataset:
     """Make the crops.
 
@@ -61,6 +67,8 @@ def read_photo_quality(
         per_class: Training crops of each level.
         validation_per_class: Validation crops of each level.
         test_per_class: Test crops of each level.
+        levels: How many levels; six have names, others are numbered.
+        distortion: ``blur``, ``noise`` or ``compression`` alone, or ``all`` together.
     """
     from sklearn.datasets import load_sample_images
 
@@ -72,29 +80,37 @@ def read_photo_quality(
         ("per_class", "validation_per_class", "test_per_class"), counts.values(), strict=True
     ):
         check_integer(argument, count, 1)
+    check_integer("levels", levels, 2)
+    check_known("distortion", distortion, ("all", *_DISTORTIONS))
     rng = np.random.default_rng(partition)
     sample = load_sample_images()
     _check_size(size, sample.images[0])
-    crops = list(plan(sample.images[0].shape[:2], counts, size, rng))
-    pixels = np.stack([_make(sample.images[crop.photograph], crop, size, rng) for crop in crops])
+    crops = list(plan(sample.images[0].shape[:2], counts, size, rng, levels))
+    make = partial(_make, size=size, levels=levels, distortion=distortion, rng=rng)
+    pixels = np.stack([make(sample.images[crop.photograph], crop) for crop in crops])
+    classes = _SIX if levels == len(_SIX) else tuple(f"level {n + 1}" for n in range(levels))
     titles = [Path(file).stem for file in sample.filenames]
     parts = np.array([crop.part for crop in crops])
     return Dataset(
         inputs=ImageArrays(
             pixels,
             [
-                f"{titles[crop.photograph]}/{crop.part}/{_LEVELS[crop.rank]}/{index:04}"
+                f"{titles[crop.photograph]}/{crop.part}/{classes[crop.rank]}/{index:04}"
                 for index, crop in enumerate(crops)
             ],
         ),
         ranks=np.array([crop.rank for crop in crops], dtype=np.int64),
-        classes=_LEVELS,
+        classes=classes,
         partition=Partition(*(np.flatnonzero(parts == part) for part in counts)),
     )
 
 
 def plan(
-    shape: tuple[int, int], counts: dict[str, int], size: int, rng: np.random.Generator
+    shape: tuple[int, int],
+    counts: dict[str, int],
+    size: int,
+    rng: np.random.Generator,
+    levels: int = len(_SIX),
 ) -> Iterator[Crop]:
     """Draw where the crops are cut.
 
@@ -103,12 +119,13 @@ def plan(
         counts: Crops of each level, for each part.
         size: Side of a crop.
         rng: Draws.
+        levels: How many levels.
     """
     height, width = shape[0] // _ROWS, shape[1] // _COLUMNS
     owners = np.repeat(list(_CELLS), list(_CELLS.values()))
     owner = [rng.permutation(owners) for _ in range(2)]
     for part, count in counts.items():
-        for rank in range(len(_LEVELS)):
+        for rank in range(levels):
             for index in range(count):
                 photograph = index % 2
                 cell = int(rng.choice(np.flatnonzero(owner[photograph] == part)))
@@ -127,9 +144,20 @@ def _check_size(size: int, photograph: Pixels) -> None:
         )
 
 
-def _make(photograph: Pixels, crop: Crop, size: int, rng: np.random.Generator) -> Pixels:
-    strength = 1 - (crop.rank + rng.random()) / len(_LEVELS)
-    blur, noise, compression = (3 * strength * rng.dirichlet([_EVENNESS] * 3)).tolist()
+def _make(
+    photograph: Pixels,
+    crop: Crop,
+    *,
+    size: int,
+    levels: int,
+    distortion: str,
+    rng: np.random.Generator,
+) -> Pixels:
+    strength = 1 - (crop.rank + rng.random()) / levels
+    if distortion == "all":
+        blur, noise, compression = (3 * strength * rng.dirichlet([_EVENNESS] * 3)).tolist()
+    else:
+        blur, noise, compression = (strength * (name == distortion) for name in _DISTORTIONS)
     cut = photograph[crop.top : crop.top + size, crop.left : crop.left + size]
     return degrade(_varied(cut, rng), blur, noise, compression, rng)
 

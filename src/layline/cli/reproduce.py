@@ -1,0 +1,190 @@
+"""``layline reproduce``: the paper's tables and figures, run again."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layline.cli.bench import SOME_FAILED, Address, AnyVersion, Engine, Jobs
+from layline.cli.errors import explained
+from layline.cli.options import ConfigFile, Set, read_settings, settings
+
+if TYPE_CHECKING:
+    from layline.experiments.cells import Cell
+    from layline.experiments.preset import Preset
+    from layline.experiments.runner import Place
+
+ALL = "all"
+EXAMPLES = """
+Examples:
+
+  layline reproduce --list
+
+  layline reproduce all                                     small stand-ins for the data
+
+  layline reproduce table-norm figure-layouts --epochs 20
+
+  layline reproduce table-historical-adience --preset paper --root historical-color=DIR \
+--root adience=DIR
+
+  layline reproduce figure-alpha --source folder --root photos --partitions 3
+"""
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Tables and figures, or all; see --list.")
+    ] = None,
+    preset: Annotated[
+        str, typer.Option(help="small: minutes, stand-ins; paper: its data and recipe.")
+    ] = "small",
+    root: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SOURCE=PATH", help="Where the paper's data are; or, of --source."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(help="One data set instead of all of the paper's.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Partitions of each data set.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training samples.")] = None,
+    config: ConfigFile = None,
+    set_: Set = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results, new or to go on with.")] = Path(
+        "reproduction"
+    ),
+    jobs: Jobs = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each run.")] = 1,
+    engine: Engine = "local",
+    address: Address = None,
+    any_version: AnyVersion = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,
+) -> None:
+    """Repeat tables and figures of the paper: each in a folder of its own, its numbers beside."""
+    with explained():
+        _require_libraries()
+        if list_ or not names:
+            _list()
+            return
+        from layline.experiments.runner import Place
+
+        tree = read_settings(config, set_)
+        given = settings(training__epochs=epochs)
+        wanted = _preset(preset, source, root or [], partitions, [tree, given])
+        place = Place(engine, jobs, address)
+        _run(_chosen(names), wanted, out, place, threads, any_version, dry_run)
+
+
+def _require_libraries() -> None:
+    from layline.optional import require
+
+    for library in ("pandas", "matplotlib", "plotly"):
+        require(library, extra="report", needed_by="layline reproduce")
+
+
+def _list() -> None:
+    from layline.experiments.presets import PRESETS
+    from layline.experiments.reproductions import REPRODUCTIONS
+
+    for name, reproduction in REPRODUCTIONS.items():
+        typer.echo(f"{name:26}{reproduction.title}")
+    typer.echo("")
+    for name, preset in PRESETS.items():
+        typer.echo(f"--preset {name:17}{preset.summary}")
+
+
+def _chosen(names: Sequence[str]) -> list[str]:
+    from layline.experiments.reproductions import REPRODUCTIONS
+    from layline.registry import check_known
+
+    for name in names:
+        check_known("NAME", name, (*REPRODUCTIONS, ALL))
+    return list(REPRODUCTIONS) if ALL in names else list(dict.fromkeys(names))
+
+
+def _preset(
+    name: str,
+    source: str | None,
+    roots: Sequence[str],
+    partitions: int | None,
+    trees: Sequence[dict[str, Any]],
+) -> "Preset":
+    """Put the preset and what the user wants otherwise together."""
+    from layline.experiments.presets import PRESETS
+    from layline.registry import find
+
+    preset = find("--preset", name, PRESETS)
+    if source is not None:
+        if len(roots) > 1:
+            raise ValueError(
+                f"--root must be given once with --source, got {len(roots)}: one data set stands "
+                "for all"
+            )
+        preset = preset.with_source(source, Path(roots[0]) if roots else None)
+    else:
+        preset = preset.with_roots(dict(map(_root, roots)))
+    for tree in trees:
+        preset = preset.with_settings(tree)
+    return preset if partitions is None else preset.with_partitions(partitions)
+
+
+def _root(text: str) -> tuple[str, Path]:
+    source, equals, path = text.partition("=")
+    if not equals or not path:
+        raise ValueError(
+            f"--root must be SOURCE=PATH, got {text!r}: write adience=PATH, or add --source folder"
+        )
+    return source, Path(path)
+
+
+def _run(
+    names: Sequence[str],
+    preset: "Preset",
+    out: Path,
+    place: "Place",
+    threads: int,
+    any_version: bool,
+    dry_run: bool,
+) -> None:
+    from rich.console import Console
+
+    from layline.cli.grids import run_cells
+    from layline.experiments.reproductions import REPRODUCTIONS
+    from layline.reports.reproduction import write_reproduction
+
+    wanted = {name: REPRODUCTIONS[name] for name in names}
+    cells: dict[str, list[Cell]] = {
+        name: [replace(cell, threads=threads) for cell in each.cells(preset)]
+        for name, each in wanted.items()
+    }
+    together = [cell for some in cells.values() for cell in some]
+    if dry_run:
+        _list_cells(cells)
+        return
+    missing = preset.missing(name for each in wanted.values() for name in each.data)
+    if missing:
+        raise ValueError(missing)
+    store, failed = run_cells(together, out, place, Console(stderr=True), any_version=any_version)
+    for name, each in wanted.items():
+        frame = store.frame(cells[name])
+        write_reproduction(each, preset, cells[name], frame, store.run_folder, out / name)
+        typer.echo((out / name / "table.md").read_text(encoding="utf-8"))
+        typer.echo(f"{out / name}/\n")
+    if failed:
+        raise typer.Exit(SOME_FAILED)
+
+
+def _list_cells(cells: "dict[str, list[Cell]]") -> None:
+    from layline.experiments.reproductions import REPRODUCTIONS
+
+    for name, some in cells.items():
+        for cell in some:
+            typer.echo("  ".join([cell.key, name, *cell.labels.values()]))
+        for each in REPRODUCTIONS[name].impossible():
+            typer.echo("  ".join(["impossible", name, *each.labels.values(), each.reason]))
+    keys = [cell.key for some in cells.values() for cell in some]
+    typer.echo(f"{len(keys)} runs, {len(set(keys))} of them different")

@@ -1,0 +1,106 @@
+"""The paper's tables and figures by name. To add one: a line in ``REPRODUCTIONS``."""
+
+from layline.experiments import paper
+from layline.experiments.paper import DAGGER
+from layline.experiments.reproductions.base import Impossible, Reproduction
+from layline.experiments.reproductions.curves import Sweep
+from layline.experiments.reproductions.layouts import LayoutGrid
+from layline.experiments.reproductions.tables import Method, PaperGrid
+
+_MAIN = {
+    "Classification": Method("classification", {}),
+    "Regression": Method("regression", {}),
+    "Ranking": Method("ranking", {}),
+    "CNNPOR": Method("cnnpor", {}),
+    "GP-DNNOR": Method("gp-dnnor", {}),
+    "SORD": Method("sord", {}),
+    "POEs": Method("poe", {}),
+    "UPL, Euclidean Distance": Method("unconstrained", {}),
+    "UPL, Cosine Similarity": Method("unconstrained-cosine", {}),
+    "CPL, Hard-Linear, Euclidean Distance": Method("hard-linear", {}),
+    "CPL, Hard-Semicircular, Cosine Similarity": Method("hard-semicircular", {}),
+    "CPL, Soft-Poisson, Euclidean Distance": Method("soft-poisson", {}),
+    "CPL, Soft-Poisson, Cosine Similarity": Method("soft-poisson-cosine", {}),
+    "CPL, Soft-Binomial, Euclidean Distance": Method("soft-binomial", {}),
+    "CPL, Soft-Binomial, Cosine Similarity": Method("soft-binomial-cosine", {}),
+}
+_SHORT = {
+    "H-L": "hard-linear",
+    "H-S": "hard-semicircular",
+    "S-P": "soft-poisson",
+    "S-B": "soft-binomial",
+}
+_SOFT = {name: _SHORT[name] for name in ("S-P", "S-B")}
+_SHAPES = {"P": "poisson", "B": "binomial", "E": "exponential", "T": "triangular"}
+_NEGATIVE = {"similarity": "negative-euclidean"}
+_FACES = ("adience",)
+
+REPRODUCTIONS: dict[str, Reproduction] = {
+    "table-historical-adience": PaperGrid(
+        "All methods on Historical Color and Adience Face", paper.HISTORICAL_ADIENCE, _MAIN
+    ),
+    "table-aesthetics": PaperGrid(
+        "All methods on the four categories of Image Aesthetics",
+        paper.AESTHETICS,
+        {row: _MAIN[row] for row in paper.AESTHETICS.rows},
+    ),
+    "figure-scale": Sweep(
+        "The scale s of the cosine, Hard-Semicircular",
+        _FACES,
+        "s",
+        "scale",
+        range(2, 11, 2),
+        {"H-S": _SHORT["H-S"]},
+    ),
+    "figure-tau": Sweep(
+        "The temperature τ of the unimodal distributions, Soft-CPL",
+        _FACES,
+        "τ",
+        "tau",
+        (0.07, 0.09, 0.11, 0.13, 0.15, 0.17),
+        _SOFT,
+    ),
+    "figure-alpha": Sweep(
+        "The weight α of the unimodal loss, Soft-CPL", _FACES, "α", "alpha", range(0, 13, 2), _SOFT
+    ),
+    "figure-dimension": Sweep(
+        "The dimension d of features and proxies",
+        _FACES,
+        "d",
+        "dim",
+        tuple(2**power for power in range(12)),
+        _SHORT,
+        drawn=("mae",),
+    ),
+    "figure-layouts": LayoutGrid(
+        "Features and proxies in two dimensions, and how they got there", _FACES, _SHORT
+    ),
+    "table-unimodal": PaperGrid(
+        "Four unimodal distributions for Soft-CPL",
+        paper.UNIMODAL,
+        {
+            f"{similarity} ({letter})": Method(f"soft-{shape}{ending}", {})
+            for similarity, ending in {"Euc": "", "Cos": "-cosine"}.items()
+            for letter, shape in _SHAPES.items()
+        },
+    ),
+    "table-negative-euclidean": PaperGrid(
+        "Student-t similarity and negative Euclidean distance",
+        paper.NEGATIVE_EUCLIDEAN,
+        {
+            row: Method(_SHORT[row.split()[0]], _NEGATIVE if row.endswith(DAGGER) else {})
+            for row in paper.NEGATIVE_EUCLIDEAN.rows
+        },
+    ),
+    "table-norm": PaperGrid(
+        "Hard-Linear with a learned and with a fixed length of v0",
+        paper.NORM,
+        {
+            row: Method("hard-linear", {} if norm == "v0" else {"norm": float(norm)})
+            for row in paper.NORM.rows
+            for norm in [row.split()[-1]]
+        },
+    ),
+}
+
+__all__ = ["REPRODUCTIONS", "Impossible", "Reproduction"]

@@ -1,0 +1,135 @@
+"""Presets: the paper's recipe, small stand-ins, and what a user lays over them."""
+
+from pathlib import Path
+
+import pytest
+
+from layline import data
+from layline.experiments.presets import PRESETS
+from layline.experiments.reproductions import REPRODUCTIONS
+from layline.experiments.stands import PAPER_DATA
+
+PAPER, SMALL = PRESETS["paper"], PRESETS["small"]
+
+
+def cell(preset, name="adience", partition=0, method="hard-linear", settings=None):
+    return preset.cell(name, partition, method, settings or {}, {"row": "a row"})
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "options", "partitions"),
+    [
+        ("historical-color", "historical-color", {}, 10),
+        ("adience", "adience", {}, 5),
+        ("nature", "image-aesthetics", {"category": "nature"}, 5),
+        ("animals", "image-aesthetics", {"category": "animals"}, 5),
+        ("urban", "image-aesthetics", {"category": "urban"}, 5),
+        ("people", "image-aesthetics", {"category": "people"}, 5),
+    ],
+)
+def test_the_paper_preset_has_the_papers_data_and_partitions(name, source, options, partitions):
+    config = cell(PAPER, name, partition=3).config
+    assert (config.data.source, config.data.options) == (source, options)
+    assert (config.data.partition, config.training.seed) == (3, 3)
+    assert PAPER.stands[name].partitions == partitions
+
+
+def test_the_paper_preset_has_the_papers_recipe():
+    config = cell(PAPER).config
+    assert (config.features.name, config.features.weights) == ("vgg16", "imagenet")
+    images = config.data
+    assert (images.size, images.augmentation, images.keep_ratio) == (224, "crop", False)
+    training = config.training
+    assert (training.epochs, training.batch_size, training.optimiser) == (48, 32, "adamw")
+    assert (training.learning_rate, training.head_learning_rate) == (1e-3, 1e-2)
+    assert (training.schedule, training.decode, config.head.dim) == ("none", "mode", 512)
+
+
+def test_the_small_preset_needs_no_files_and_has_another_data_set_for_each_of_the_papers():
+    assert SMALL.missing(PAPER_DATA) == ""
+    seen = set()
+    for name in PAPER_DATA:
+        config = cell(SMALL, name).config
+        options = {**config.data.options, "per_class": 2, "test_per_class": 2}
+        dataset = data.read(config.data.source, config.data.root, 0, **options)
+        seen.add(dataset.inputs.load(0).tobytes())
+    assert len(seen) == len(PAPER_DATA)
+
+
+def test_a_cell_is_labelled_with_what_it_stands_for_and_what_it_is():
+    labels = cell(SMALL, "historical-color", partition=1, method="coral").labels
+    assert labels == {
+        "data": "historical-color",
+        "source": "photo-quality (levels 5, distortion all)",
+        "method": "coral",
+        "row": "a row",
+        "partition": "1",
+        "seed": "1",
+    }
+
+
+def test_settings_of_the_user_lie_over_the_preset_and_under_the_cell():
+    preset = SMALL.with_settings({"training": {"epochs": 2}, "head": {"dim": 7}})
+    config = cell(preset, settings={"head": {"dim": 9}}).config
+    assert (config.training.epochs, config.head.dim) == (2, 9)
+    assert config.training.batch_size == cell(SMALL).config.training.batch_size
+    for cells in (REPRODUCTIONS[name].cells(preset) for name in ("figure-layouts", "table-norm")):
+        assert {cell.config.training.epochs for cell in cells} == {2}
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"data": {"source": "folder"}},
+        {"data": {"root": "here"}},
+        {"data": {"partition": 1}},
+        {"training": {"seed": 3}},
+        {"head": {"method": "coral"}},
+    ],
+)
+def test_what_the_grid_decides_cannot_be_set(tree):
+    ((section, values),) = tree.items()
+    with pytest.raises(ValueError, match=rf"{section}\.{next(iter(values))} must not be set"):
+        SMALL.with_settings(tree)
+
+
+def test_roots_bring_the_papers_data_with_any_preset():
+    roots = {"image-aesthetics": Path("beauty"), "historical-color": Path("decades")}
+    preset = SMALL.with_roots(roots)
+    config = cell(preset, "urban").config
+    assert (config.data.source, config.data.options) == ("image-aesthetics", {"category": "urban"})
+    assert config.data.root == Path("beauty").resolve()
+    assert config.features.name == "convnet"
+    assert preset.stands["adience"] == SMALL.stands["adience"]
+    with pytest.raises(ValueError, match="--root must be a known name, got 'adiance': did you"):
+        SMALL.with_roots({"adiance": Path("faces")})
+
+
+def test_missing_data_are_named_with_their_origin_and_the_cure():
+    everything = PAPER.missing(PAPER_DATA)
+    for source in ("historical-color", "adience", "image-aesthetics"):
+        assert everything.count(f"--root {source}=PATH must be given") == 1
+        assert data.SOURCES[source].origin in everything
+    assert "adience" not in PAPER.missing(["nature", "urban"])
+    assert PAPER.with_roots({"adience": Path("faces")}).missing(["adience"]) == ""
+
+
+def test_one_data_set_can_stand_for_all():
+    preset = SMALL.with_source("folder", Path("photos"))
+    keys = {cell(preset, name).key for name in PAPER_DATA}
+    assert len(keys) == 1  # so that it is run once
+    assert "folder reads data of your own" in SMALL.with_source("folder", None).missing(PAPER_DATA)
+
+
+def test_a_table_of_numbers_takes_features_of_its_own():
+    config = cell(SMALL.with_source("table", Path("ratings.csv"))).config
+    assert (config.features.name, config.features.options) == ("mlp", {})
+
+
+def test_no_more_partitions_than_the_protocol_has():
+    assert PAPER.with_partitions(2).stands["nature"].partitions == 2
+    with pytest.raises(ValueError, match="at most 5 for Adience Face, got 7"):
+        PAPER.with_partitions(7)
+    many = SMALL.with_partitions(7)
+    assert many.stands["nature"].partitions == 7
+    assert many.with_roots({"adience": Path("x")}).stands["adience"].partitions == 5

@@ -8,7 +8,8 @@ import pytest
 from layline import heads
 from layline.experiments import cells as cells_module
 from layline.experiments.cells import Cell, code_version
-from layline.experiments.grid import Grid, parse_tune, read_grid, to_toml
+from layline.experiments.grid import Grid
+from layline.experiments.grid_file import parse_tune, read_grid, to_toml
 
 
 def changed(cell: Cell, **sections: dict) -> Cell:
@@ -33,6 +34,20 @@ def test_a_grid_is_the_product_of_its_parts(tree):
 def test_all_methods_are_those_of_the_registry(tree):
     tree["methods"] = ["all"]
     assert {c.labels["method"] for c in Grid.model_validate(tree).cells()} == set(heads.names())
+
+
+def test_a_method_may_be_there_in_variants(tree):
+    fixed = {"name": "fixed", "method": "hard-linear", "options": {"norm": 3.0}}
+    cells = Grid.model_validate({**tree, "methods": ["hard-linear", fixed]}).cells()
+    options = {cell.labels["method"]: cell.config.head.options for cell in cells}
+    assert options == {"hard-linear": {}, "fixed": {"norm": 3.0}}
+    assert len({cell.key for cell in cells}) == 4
+
+
+def test_variants_have_different_names(tree):
+    twice = {"name": "hard-linear", "method": "hard-linear", "options": {"norm": 3.0}}
+    with pytest.raises(ValueError, match="methods must have different names"):
+        Grid.model_validate({**tree, "methods": ["hard-linear", twice]}).cells()
 
 
 def test_a_seed_is_that_of_the_run_and_of_the_partition(grid):
@@ -115,7 +130,7 @@ def test_another_process_gives_the_same_key(grid, tmp_path):
     file = tmp_path / "grid.toml"
     file.write_text(to_toml(grid))
     program = (
-        "import sys; from pathlib import Path; from layline.experiments.grid import read_grid;"
+        "import sys; from pathlib import Path; from layline.experiments.grid_file import read_grid;"
         "print(*(c.key for c in read_grid(Path(sys.argv[1]), None, {}, {}, {}).cells()))"
     )
     said = subprocess.run(

@@ -21,7 +21,8 @@ from layline.experiments import cells as cells_module
 from layline.experiments import runner
 from layline.experiments.cells import Cell
 from layline.experiments.engines import engine
-from layline.experiments.grid import Grid, to_toml
+from layline.experiments.grid import Grid
+from layline.experiments.grid_file import to_toml
 from layline.experiments.outcomes import Outcome
 from layline.experiments.progress import GridProgress
 from layline.experiments.runner import Place, run
@@ -186,7 +187,7 @@ KILLED = """
 import io, sys
 from pathlib import Path
 from rich.console import Console
-from layline.experiments.grid import read_grid
+from layline.experiments.grid_file import read_grid
 from layline.experiments.progress import GridProgress
 from layline.experiments.runner import Place, run
 from layline.experiments.store import Store

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from layline.experiments.grid import Grid, to_toml
+from layline.experiments.grid import Grid
+from layline.experiments.grid_file import to_toml
 from layline.experiments.measures import measure_of
 from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
 from layline.experiments.results import judged, read_results, tables, write_tables

@@ -123,7 +123,7 @@ def _grid(
     out: Path,
 ) -> Any:
     """Put the file of the grid and the options of the command together."""
-    from layline.experiments.grid import parse_tune, read_grid
+    from layline.experiments.grid_file import parse_tune, read_grid
 
     before = out / "grid.toml"
     if file is None and "data" not in given and before.exists():

@@ -5,7 +5,6 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-import tomli_w
 from pydantic import Field, PositiveInt
 
 from layline import data, heads
@@ -14,14 +13,7 @@ from layline.geometry.decoding import DECODINGS
 from layline.registry import check_known, find
 from layline.training.assembly import resolved
 from layline.training.config import Section
-from layline.training.settings import (
-    Tree,
-    combine,
-    configuration,
-    parse_settings,
-    read_toml,
-    validated,
-)
+from layline.training.settings import Tree, combine, configuration
 
 ALL = "all"
 Tries = dict[str, Annotated[list[Any], Field(min_length=1)]]
@@ -47,12 +39,27 @@ class DataSet(Section):
     tune: Tries | None = None
 
 
+class Variant(Section):
+    """A method with options of its own.
+
+    Attributes:
+        name: What tables call it.
+        method: The method, see ``layline methods``.
+        options: Its options, such as ``{"norm": 3.0}``.
+    """
+
+    name: str
+    method: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+
 class Grid(Section):
     """What to compare on what.
 
     Attributes:
         data: The data sets.
-        methods: Names of methods, or ``["all"]``.
+        methods: Names of methods, or ``["all"]``; among them may be variants with a name, a method
+            and options.
         seeds: Each is the seed of a run and, where the source splits at random, of the partition.
             A source with a fixed number of partitions takes the seed modulo that number.
         features: Names of features; if none, what each data set's settings or source choose.
@@ -65,7 +72,7 @@ class Grid(Section):
     """
 
     data: Annotated[list[DataSet], Field(min_length=1)]
-    methods: list[str] = Field(default=[ALL], min_length=1)
+    methods: list[str | Variant] = Field(default=[ALL], min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
     features: list[str] = Field(default_factory=list)
     decodings: list[str] = Field(default=["mode"], min_length=1)
@@ -76,28 +83,36 @@ class Grid(Section):
 
     def cells(self) -> list[Cell]:
         """List the runs; what is wrong with their settings is said now, before any of them."""
-        for method in self.chosen_methods():
-            check_known("methods", method, heads.HEADS)
+        variants = self.variants()
+        for variant in variants:
+            check_known("methods", variant.method, heads.HEADS)
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
-        names = [each.name for each in self.data]
-        if len(set(names)) < len(names):
-            raise ValueError(f"data must have different names, got {', '.join(names)}")
+        _check_different("data", [each.name for each in self.data])
+        _check_different("methods", [each.name for each in variants])
         given: list[str | None] = [*self.features]
         return [
-            self._cell(one, method, features, tried, seed)
+            self._cell(one, variant, features, tried, seed)
             for one in self.data
             for tried in _tries(self.tune if one.tune is None else one.tune)
-            for seed, method in product(self.seeds, self.chosen_methods())
+            for seed, variant in product(self.seeds, variants)
             for features in given or [None]
         ]
 
-    def chosen_methods(self) -> Sequence[str]:
-        """List the methods by name."""
-        return heads.names() if self.methods == [ALL] else self.methods
+    def variants(self) -> list[Variant]:
+        """List the methods, each with its options."""
+        named = heads.names() if self.methods == [ALL] else self.methods
+        return [
+            Variant(name=each, method=each) if isinstance(each, str) else each for each in named
+        ]
 
     def _cell(
-        self, one: DataSet, method: str, features: str | None, tried: tuple[str, Tree], seed: int
+        self,
+        one: DataSet,
+        variant: Variant,
+        features: str | None,
+        tried: tuple[str, Tree],
+        seed: int,
     ) -> Cell:
         partitions = find(f"source of {one.name}", one.source, data.SOURCES).partitions
         own: Tree = {
@@ -106,7 +121,7 @@ class Grid(Section):
                 "partition": seed if partitions is None else seed % partitions,
                 "options": one.options,
             },
-            "head": {"method": method},
+            "head": {"method": variant.method, "options": variant.options},
             "training": {"seed": seed, "decode": self.decodings[0]},
             "report": {"enabled": False},
         }
@@ -118,19 +133,24 @@ class Grid(Section):
         try:
             config = resolved(configuration(self.settings, one.settings, tree, own))
         except ValueError as error:
-            raise ValueError(f"{one.name}, {method}: {error}") from None
+            raise ValueError(f"{one.name}, {variant.name}: {error}") from None
         if config.features.freeze:  # so that the features are extracted once, for all cells
             config = config.model_copy(
                 update={"data": config.data.model_copy(update={"cache": True})}
             )
         labels = {
             "data": one.name,
-            "method": method,
+            "method": variant.name,
             "features": str(config.features.name),
             "setting": setting,
             "seed": str(seed),
         }
         return Cell(config, labels, self.threads)
+
+
+def _check_different(argument: str, names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ValueError(f"{argument} must have different names, got {', '.join(names)}")
 
 
 def _tries(tune: Tries) -> Iterator[tuple[str, Tree]]:
@@ -145,55 +165,3 @@ def _tries(tune: Tries) -> Iterator[tuple[str, Tree]]:
             tree = combine(tree, branch)
         named = (f"{key}={value}" for key, value in zip(keys, values, strict=True))
         yield ", ".join(named), tree
-
-
-def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Read what to tune, such as ``training.head_learning_rate=[0.01, 0.001]``."""
-    tune = {}
-    for text in texts:
-        key = text.partition("=")[0].strip()
-        value: Any = parse_settings([text])
-        for name in key.split("."):
-            value = value[name]
-        if not isinstance(value, list):
-            raise ValueError(
-                f"--tune must be a setting with a list of values, got {text!r}: "
-                f"write {key}=[{value}, …]"
-            )
-        tune[key] = value
-    return tune
-
-
-def read_grid(
-    file: Path | None,
-    data_folder: Path | None,
-    given: Tree,
-    settings: Tree,
-    tune: dict[str, list[Any]],
-) -> Grid:
-    """Put a grid together.
-
-    Args:
-        file: TOML file with the grid, if there is one.
-        data_folder: Where the relative roots of that file are, if not in the current folder.
-        given: Parts of the grid that decide over those of the file.
-        settings: Settings of every run, laid over those of the file.
-        tune: What to tune, laid over that of the file.
-    """
-    tree = read_toml(file) if file is not None else {}
-    if data_folder is not None:
-        for entry in tree.get("data", []):
-            if "root" in entry:
-                entry["root"] = str(data_folder / entry["root"])
-    tree = {**tree, **given}
-    for key, more in (("settings", settings), ("tune", tune)):
-        if more:
-            tree[key] = combine(tree.get(key, {}), more)
-    if not tree.get("data"):
-        raise ValueError("SOURCES must be given: photo-quality needs no data, or take a --grid")
-    return validated(Grid, tree)
-
-
-def to_toml(grid: Grid) -> str:
-    """Write a grid out in full; what is None is left out."""
-    return tomli_w.dumps(grid.model_dump(mode="json", exclude_none=True))

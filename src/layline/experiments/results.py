@@ -12,7 +12,8 @@ import torch
 from layline.evaluation import write_json
 from layline.experiments.cells import Cell
 from layline.experiments.comparisons import comparison, leaderboard, pairwise
-from layline.experiments.grid import Grid, to_toml
+from layline.experiments.grid import Grid
+from layline.experiments.grid_file import to_toml
 from layline.experiments.measures import MEASURES
 from layline.experiments.rendering import FORMATS
 from layline.experiments.store import METRICS, Store

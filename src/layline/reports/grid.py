@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from layline.experiments.comparisons import comparison, leaderboard, pairwise
-from layline.experiments.grid import Grid, read_grid
+from layline.experiments.grid import Grid
+from layline.experiments.grid_file import read_grid
 from layline.experiments.measures import MEASURES, measure_of
 from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
 from layline.experiments.rendering import content

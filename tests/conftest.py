@@ -36,7 +36,7 @@ def gradients():
     return of
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def long_frame():
     """Results of made-up runs: one row per run and decoding; failed ones have no numbers."""
 
@@ -60,3 +60,32 @@ def long_frame():
         return pd.DataFrame(rows)
 
     return made
+
+
+@pytest.fixture(scope="session")
+def write_grid():
+    """Write the folder of a grid whose runs were made up, and give what it asks for."""
+
+    def write(folder, frame):
+        import json
+
+        from layline.experiments.grid import Grid
+        from layline.experiments.grid_file import to_toml
+
+        labels = {"features": "mlp", "setting": "", "version": "1"}
+        frame = frame.assign(**labels, seconds=1.0, samples=10)
+        grid = Grid.model_validate(
+            {
+                "data": [{"name": name, "source": "table"} for name in frame["data"].unique()],
+                "methods": list(frame["method"].unique()),
+                "decodings": list(frame["decode"].unique()),
+                "reference": str(frame["method"].iloc[0]),
+            }
+        )
+        frame.to_csv(folder / "results.csv", index=False)
+        (folder / "grid.toml").write_text(to_toml(grid))
+        about = {"command": ["layline", "bench"], "layline": ["1"], "runs": len(frame)}
+        (folder / "environment.json").write_text(json.dumps(about))
+        return grid
+
+    return write

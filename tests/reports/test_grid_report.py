@@ -6,8 +6,6 @@ import re
 import numpy as np
 import pytest
 
-from layline.experiments.grid import Grid
-from layline.experiments.grid_file import to_toml
 from layline.experiments.measures import measure_of
 from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
 from layline.experiments.results import judged, read_results, tables, write_tables
@@ -17,29 +15,10 @@ from layline.reports.grid import write_grid_figures, write_grid_report
 
 
 @pytest.fixture
-def results(long_frame, tmp_path):
+def results(long_frame, write_grid, tmp_path):
     """A folder as a grid leaves it, with runs that were made up, and its frame."""
     frame = long_frame()
-    for column, value in {"features": "mlp", "setting": "", "version": "1", "error": ""}.items():
-        if column not in frame:
-            frame[column] = value
-    for column in ("seconds", "epoch", "samples"):
-        if column not in frame:
-            frame[column] = 1
-    frame["seed"] = frame["seed"].astype(str)
-    decodings = list(frame["decode"].unique())
-    grid = Grid.model_validate(
-        {
-            "data": [{"name": name, "source": "table"} for name in frame["data"].unique()],
-            "methods": list(frame["method"].unique()),
-            "decodings": decodings,
-            "reference": str(frame["method"].iloc[0]),
-        }
-    )
-    frame.to_csv(tmp_path / "results.csv", index=False)
-    (tmp_path / "grid.toml").write_text(to_toml(grid))
-    about = {"command": ["layline", "bench"], "layline": ["1"], "runs": len(frame)}
-    (tmp_path / "environment.json").write_text(json.dumps(about))
+    grid = write_grid(tmp_path, frame)
     return tmp_path, frame, grid
 
 
@@ -66,11 +45,11 @@ def test_the_page_has_every_method_data_set_and_number(results):
     assert len(page) < 8e6
 
 
-def test_names_cannot_break_the_page(results):
+def test_names_cannot_break_the_page(results, write_grid):
     folder, frame, _ = results
     odd = "</script><b>'\"&"
     first = frame["data"].iloc[0]
-    frame.assign(data=frame["data"].replace(first, odd)).to_csv(folder / "results.csv", index=False)
+    write_grid(folder, frame.assign(data=frame["data"].replace(first, odd)))
     write_grid_report(folder, folder / "report.html")
     page = (folder / "report.html").read_text()
     assert odd not in page
@@ -79,12 +58,12 @@ def test_names_cannot_break_the_page(results):
     assert json.loads(found.group(1))["panels"]
 
 
-def test_failures_are_listed(results):
+def test_failures_are_listed(results, write_grid):
     folder, frame, _ = results
     wrong = frame["seed"] == frame["seed"].iloc[0]
     frame.loc[wrong, "error"] = "FloatingPointError: <nan>"
     frame.loc[wrong, "mae"] = np.nan
-    frame.to_csv(folder / "results.csv", index=False)
+    write_grid(folder, frame)
     write_grid_report(folder, folder / "report.html")
     page = (folder / "report.html").read_text()
     assert "Runs that failed" in page
@@ -104,8 +83,8 @@ def test_pictures_are_written(results):
 
 
 def test_every_table_is_written_in_every_format(results):
-    folder, frame, grid = results
-    made = dict(tables(judged(frame), grid.decodings, grid.reference))
+    folder, _, grid = results
+    made = dict(tables(judged(read_results(folder)), grid.decodings, grid.reference))
     write_tables(folder / "tables", made)
     assert {path.name for path in (folder / "tables").iterdir()} == {
         f"{name}.{ending}" for name in made for ending in ("md", "tex", "csv")

@@ -115,7 +115,8 @@ def test_what_is_impossible_says_so_in_its_field():
         for column, entry in zip(table.columns, line, strict=True)
         if entry.note
     ]
-    assert noted == [("1", "H-S", each.impossible()[0].reason)] * 2
+    assert noted == [("1", "H-S", "impossible")] * 2
+    assert table.notes[-1] == f"H-S with d = 1 is impossible: {each.impossible()[0].reason}."
 
 
 def test_a_run_that_failed_leaves_a_gap_and_its_kind_of_error():

@@ -25,9 +25,9 @@ PRESETS: dict[str, Preset] = {
             "historical-color": _small_stand(5, "all"),
             "adience": _small_stand(8, "all"),
             "nature": _small_stand(6, "all"),
-            "animals": _small_stand(5, "blur"),
+            "animals": _small_stand(4, "all"),
             "urban": _small_stand(5, "noise"),
-            "people": _small_stand(5, "compression"),
+            "people": _small_stand(7, "noise"),
         },
         {
             "data": {"augmentation": "flip", "workers": 0},

@@ -95,6 +95,7 @@ def interactive_curves(
     figure.update_layout(
         title=title,
         template="simple_white",
+        height=560,
         xaxis={
             "title": symbol,
             "type": "log" if _is_wide(ticks) else "linear",

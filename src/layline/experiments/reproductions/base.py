@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -15,6 +15,7 @@ from layline.experiments.summaries import summary
 from layline.experiments.tables import Entry, Table
 
 DECODE = "mode"  # the most probable class, equation (4)
+_SPREAD = "± is the standard deviation over the partitions, in the population form."
 METRICS = ("accuracy", "mae")
 
 
@@ -37,10 +38,12 @@ class Reproduction(ABC):
     Attributes:
         title: What it shows, in one line.
         data: The data sets of ``PAPER_DATA`` that it needs.
+        spread: What is said about the runs behind a number.
     """
 
     title: str
     data: tuple[str, ...]
+    spread: ClassVar[str] = _SPREAD
 
     @abstractmethod
     def cells(self, preset: Preset) -> list[Cell]:
@@ -61,10 +64,7 @@ class Reproduction(ABC):
 
     def remarks(self, preset: Preset) -> tuple[str, ...]:
         """Say under a table what its numbers are, and what stands for the paper's data."""
-        notes = [
-            f"Decoding: {DECODE}, the most probable class. ± is the standard deviation over the "
-            "partitions, in the population form."
-        ]
+        notes = [f"Decoding: {DECODE}, the most probable class. {self.spread}"]
         stands = {name: preset.stands[name] for name in self.data}
         others = [
             f"{TITLES[name]} is {stand}"

@@ -96,7 +96,7 @@ class Sweep(Reproduction):
     def table(self, frame: pd.DataFrame, preset: Preset) -> Table:
         """Put the curves into a table, a row for each value."""
         found = {metric: entries(chosen(frame), metric, ("row", "x")) for metric in METRICS}
-        notes = {tuple(each.labels.values()): each.reason for each in self.impossible()}
+        notes = {tuple(each.labels.values()): "impossible" for each in self.impossible()}
         keys = [(row, metric) for row in self.methods for metric in METRICS]
         return Table(
             caption=self.title,
@@ -110,8 +110,12 @@ class Sweep(Reproduction):
                 for x in self.values
             ),
             corner=self.symbol,
-            notes=self.remarks(preset),
+            notes=(*self.remarks(preset), *map(self._said, self.impossible())),
         )
+
+    def _said(self, impossible: Impossible) -> str:
+        row, x = impossible.labels["row"], impossible.labels["x"]
+        return f"{row} with {self.symbol} = {x} is impossible: {impossible.reason}."
 
     def _labels(self, row: str, x: float) -> dict[str, str]:
         return {"row": row, "x": f"{x:g}"}

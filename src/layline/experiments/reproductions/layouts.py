@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pandas as pd
 
@@ -31,6 +32,7 @@ class LayoutGrid(Reproduction):
     title: str
     data: tuple[str, ...]
     methods: Mapping[str, str]
+    spread: ClassVar[str] = "One run of each method, on the first partition."
 
     def cells(self, preset: Preset) -> list[Cell]:
         """Give one cell per method: the first partition, two dimensions."""

@@ -198,8 +198,9 @@ run(grid.cells(), Store(Path(sys.argv[2])), GridProgress(console), Place(jobs=in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_killed_grid_goes_on_to_the_same_table(tree, tmp_path, undisturbed, jobs):
+@pytest.mark.parametrize(("jobs", "whole"), [(1, True), (2, True), (2, False)])
+def test_a_killed_grid_goes_on_to_the_same_table(tree, tmp_path, undisturbed, jobs, whole):
+    """Also where its workers outlive it, and are still at their cells when it starts again."""
     tree["settings"]["training"] |= {"epochs": 12, "checkpoint_minutes": 0.0}
     grid = Grid.model_validate(tree)
     file, out = tmp_path / "grid.toml", tmp_path / "out"
@@ -212,12 +213,12 @@ def test_a_killed_grid_goes_on_to_the_same_table(tree, tmp_path, undisturbed, jo
         )
         wait_for(partial(in_the_midst, out, 0 if early else 2))
         time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGKILL)  # its workers too
+        (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
     assert done(out) < 4
     failed, said = go(grid, out)
     assert failed == []
-    assert "of them finished before" in said
+    assert "of them finished before" in said or not whole
     pd.testing.assert_frame_equal(results(grid, out), undisturbed(grid))
 
 
@@ -314,3 +315,21 @@ def test_runs_at_once_fit_the_processors(threads, jobs):
     found = Place(jobs=jobs).jobs_of(threads)
     cores = runner.cpu_count()
     assert found == (jobs or max(1, cores // threads))
+
+
+def test_a_cell_that_another_process_finishes_is_waited_for(grid, tmp_path):
+    cell, store = grid.cells()[0], Store(tmp_path)
+    found = []
+    with store.lock(cell):
+        thread = threading.Thread(
+            target=lambda: found.append(
+                runner.execute(cell, tmp_path, runner.code_version(), False)
+            )
+        )
+        thread.start()
+        time.sleep(0.3)
+        assert not found
+        outcome = Outcome(cell.wanted, runner.code_version(), validation_mae=0.5)
+        store.finish(cell, outcome)
+    thread.join(timeout=60)
+    assert found == [(cell, outcome)]

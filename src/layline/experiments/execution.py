@@ -33,7 +33,11 @@ def execute(cell: Cell, folder: Path, version: str, keep_models: bool) -> tuple[
         keep_models: Keep the weights and the state of training.
     """
     store = Store(folder)
-    with _ALONE:
+    # when a grid is killed its workers may still finish their cells, while it is started again
+    with _ALONE, store.lock(cell):
+        found = store.find(cell)
+        if found is not None and not found.error:
+            return cell, found
         store.start(cell)
         begin = time.monotonic()
         about: dict[str, Any] = {"wanted": cell.wanted, "version": code_version()}

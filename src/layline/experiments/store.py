@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock
 
 from layline.evaluation import DECODED, write_json
 from layline.experiments.cells import Cell, code_version
@@ -51,6 +52,12 @@ class Store:
         """Tell whether a cell need not be run; one that failed is to be tried again."""
         outcome = self.find(cell)
         return outcome is not None and not outcome.error
+
+    def lock(self, cell: Cell) -> FileLock:
+        """Give what keeps all other processes from this cell; it ends with its process."""
+        place = self.folder / "cells" / ".locks"
+        place.mkdir(parents=True, exist_ok=True)
+        return FileLock(place / cell.key)
 
     def start(self, cell: Cell) -> None:
         """Note that a cell is being run; what is left of a failure is removed."""

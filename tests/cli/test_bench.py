@@ -148,6 +148,17 @@ def test_what_is_wrong_is_said_in_a_sentence(bench, arguments, message):
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("library", ["pandas", "matplotlib", "plotly", "jinja2"])
+def test_a_missing_library_is_said_before_the_first_run(
+    bench, ratings, tmp_path, monkeypatch, library
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    result = bench(*small(ratings, "--methods", "classification", "--out", "out"))
+    assert result.exit_code == 1
+    assert f"layline bench needs {library}: pip install layline[report]" in result.output
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
     command = [sys.executable, "-m", "layline", "bench"]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from layline.cli.errors import explained
+from layline.cli.grids import require_libraries
 from layline.cli.options import ConfigFile, Root, Set, read_settings
 
 SOME_FAILED = 3
@@ -77,6 +78,7 @@ def bench(
 ) -> None:
     """Compare methods: train every combination, once each, and say what the results say."""
     with explained():
+        require_libraries("layline bench")
         from layline.experiments.runner import Place
 
         given: dict[str, Any] = {

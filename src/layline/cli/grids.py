@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from layline.cli.errors import INTERRUPTED
+from layline.optional import require
 
 _EDGES, _BETWEEN = 3, 3  # characters around a table, and around each of its columns
 
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from layline.experiments.runner import Place
     from layline.experiments.store import Store
     from layline.experiments.tables import Table
+
+
+def require_libraries(command: str) -> None:
+    """Say before the first run, not after the last, what tables and figures need."""
+    for library in ("pandas", "matplotlib", "plotly", "jinja2"):
+        require(library, extra="report", needed_by=command)
 
 
 def run_cells(

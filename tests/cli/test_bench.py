@@ -71,6 +71,24 @@ def test_the_folder_alone_goes_on_with_the_grid(bench, ratings):
     assert "2 runs, 2 of them finished before" in again.output
 
 
+def test_a_grid_that_was_killed_at_once_goes_on_from_its_folder(bench, ratings, monkeypatch):
+    def killed(*arguments, **options):
+        raise SystemExit(137)
+
+    with monkeypatch.context() as context:
+        context.setattr("layline.experiments.runner.run", killed)
+        command = small(ratings, "--methods", "classification", "--seeds", "0,3", "--out", "out")
+        assert bench(*command).exit_code == 137
+    again = bench("--out", "out", "--dry-run")
+    assert again.exit_code == 0, again.output
+    assert again.stdout.splitlines()[-1] == "2 runs"
+
+
+def test_the_current_folder_has_a_name_too(bench, ratings, tmp_path):
+    result = bench("folder", "--root", ".", "--methods", "sord", "--dry-run")
+    assert tmp_path.name in result.stdout
+
+
 def test_tuning_takes_what_validation_prefers(bench, ratings, tmp_path):
     tune = ["--tune", "training.head_learning_rate=[0.01, 0.3]", "--methods", "classification"]
     result = bench(*small(ratings, *tune, "--seeds", "3", "--out", "out"))
@@ -110,6 +128,9 @@ def test_a_dry_run_lists_and_runs_nothing(bench, ratings, tmp_path):
     [
         ([], "SOURCES must be given"),
         (["photo-quality", "--seeds", "many"], "--seeds must be a number of seeds or a list"),
+        (["photo-quality", "--seeds", "0"], "--seeds must be at least one seed, got 0"),
+        (["photo-quality", "--seeds", "-2"], "--seeds must be at least one seed, got -2"),
+        (["photo-quality", "--seeds", "1,1"], "seeds must be different, got 1, 1"),
         (["photo-quality", "--methods", "hard-liner"], "did you mean hard-linear"),
         (["photo-quality", "--decode", "middle"], "decodings must be a known name"),
         (["photo-qualty"], "did you mean photo-quality"),
@@ -125,6 +146,17 @@ def test_what_is_wrong_is_said_in_a_sentence(bench, arguments, message):
     assert result.exit_code == 1
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("library", ["pandas", "matplotlib", "plotly", "jinja2"])
+def test_a_missing_library_is_said_before_the_first_run(
+    bench, ratings, tmp_path, monkeypatch, library
+):
+    monkeypatch.setitem(sys.modules, library, None)
+    result = bench(*small(ratings, "--methods", "classification", "--out", "out"))
+    assert result.exit_code == 1
+    assert f"layline bench needs {library}: pip install layline[report]" in result.output
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
@@ -153,3 +185,6 @@ def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
     assert process.returncode == 130
     assert "Stopped; 0 of 1 runs are done. The same command goes on." in said
     assert "Traceback" not in said
+    command = [sys.executable, "-m", "layline", "bench", "--out", "out", "--dry-run"]
+    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert listed.stdout.splitlines()[-1] == "1 runs"

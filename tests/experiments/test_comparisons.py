@@ -69,10 +69,10 @@ def test_failed_missing_and_impossible_entries_are_told_apart(long_frame):
     assert "not shown" not in text
 
 
-def test_a_single_run_has_a_deviation_of_zero_or_none(long_frame):
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_a_single_run_has_no_deviation(long_frame, ddof):
     frame = long_frame(seeds=1)
-    assert comparison(frame, "mae", "mode").entries[0][0].sd == 0
-    assert comparison(frame, "mae", "mode", ddof=1).entries[0][0].sd is None
+    assert comparison(frame, "mae", "mode", ddof=ddof).entries[0][0].sd is None
 
 
 def test_the_order_of_the_runs_changes_nothing_but_the_order_of_the_table(long_frame):
@@ -94,7 +94,7 @@ def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame)
         means = runs.groupby(["method", "data"])[metric].mean().groupby("method").mean()
         for method in table.rows:
             assert found[method, measure.title].mean == pytest.approx(means[method] * measure.scale)
-    assert (found["arc", "MAE"].n, found["arc", "MAE"].failed) == (2, 1)
+    assert (found["arc", "MAE"].n, found["arc", "MAE"].failed) == (8, 4)
     assert not any(entry.is_best for entry in table.entries[-1])
     assert table.rows[-1] == "arc"
     ranks = [found[method, "Mean rank"].mean for method in table.rows[:-1]]
@@ -105,7 +105,24 @@ def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame)
 def test_a_data_set_where_no_method_finished_takes_nobody_out_of_the_leaderboard(long_frame):
     failed = {("era", m, str(seed)) for m in ("line", "arc", "sord") for seed in SEEDS}
     table = leaderboard(long_frame(failed=failed), "mode")
-    assert {(entry.n, entry.failed) for line in table.entries for entry in line} == {(2, 0)}
+    numbers = [entry for line in table.entries for entry in line[1:]]
+    assert {(entry.n, entry.failed) for entry in numbers} == {(8, 0)}
+
+
+def test_a_single_failed_run_shows_in_the_leaderboard_and_is_no_match_for_the_others(long_frame):
+    whole = leaderboard(long_frame(), "mode")
+    (winner,) = [row for row, e in zip(whole.rows, whole.entries, strict=True) if e[1].is_best]
+    table = leaderboard(long_frame(failed={("era", winner, "1")}), "mode")
+    entry = entries_of(table)[winner, "MAE"]
+    assert (entry.n, entry.failed, entry.is_best) == (11, 1, False)
+    assert "(11 of 12)" in to_markdown(table)
+
+
+def test_a_data_set_that_a_method_was_not_run_on_shows_in_the_leaderboard(long_frame):
+    frame = long_frame()
+    table = leaderboard(frame[(frame.data != "swd") | (frame.method != "arc")], "mode")
+    entry = entries_of(table)["arc", "MAE"]
+    assert (entry.n, entry.failed, entry.is_best) == (8, 1, False)
 
 
 def test_leaderboard_is_ranked_by_the_metric_that_is_wanted(long_frame):

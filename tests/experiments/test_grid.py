@@ -46,7 +46,7 @@ def test_a_method_may_be_there_in_variants(tree):
 
 def test_variants_have_different_names(tree):
     twice = {"name": "hard-linear", "method": "hard-linear", "options": {"norm": 3.0}}
-    with pytest.raises(ValueError, match="methods must have different names"):
+    with pytest.raises(ValueError, match="methods must be different"):
         Grid.model_validate({**tree, "methods": ["hard-linear", twice]}).cells()
 
 
@@ -176,6 +176,15 @@ def test_options_of_the_command_decide_over_the_file(grid, tmp_path):
         ({"settings": {"training": {"epoch": 3}}}, "training.epoch: is no setting"),
         ({"settings": {"training": {"epochs": 0}}}, "ratings, hard-linear: training.epochs"),
         ({"tune": {"head.sise": [3]}}, "head.sise: is no setting"),
+        ({"seeds": [0, 1, 0]}, "seeds must be different, got 0, 1, 0"),
+        ({"features": ["mlp", "mlp"]}, "features must be different"),
+        ({"decodings": ["mode", "mode"]}, "decodings must be different"),
+        (
+            {"settings": {"training": {"decode": "mean"}}},
+            "training.decode must not be set, got 'mean'",
+        ),
+        ({"settings": {"data": {"partition": 3}}}, "got 3: it follows from seeds"),
+        ({"tune": {"training.seed": [5, 6]}}, "training.seed must not be set, got 5"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(tree, change, message):
@@ -185,7 +194,7 @@ def test_what_is_wrong_is_said_before_anything_runs(tree, change, message):
 
 def test_data_sets_have_different_names(tree):
     tree["data"] *= 2
-    with pytest.raises(ValueError, match="data must have different names, got ratings, ratings"):
+    with pytest.raises(ValueError, match="data must be different, got ratings, ratings"):
         Grid.model_validate(tree).cells()
 
 

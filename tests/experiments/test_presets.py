@@ -84,6 +84,7 @@ def test_settings_of_the_user_lie_over_the_preset_and_under_the_cell():
         {"data": {"root": "here"}},
         {"data": {"partition": 1}},
         {"training": {"seed": 3}},
+        {"training": {"decode": "median"}},
         {"head": {"method": "coral"}},
     ],
 )

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from filelock import FileLock
 from rich.console import Console
 from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
@@ -288,6 +290,32 @@ def test_where_a_process_dies_the_cells_are_tried_one_by_one(grid, tmp_path):
     assert {key for key, outcome in found.items() if outcome.error} == {deadly}
     assert set(found) == {cell.key for cell in cells}
     assert [deadly] in calls
+
+
+def test_a_death_while_features_are_extracted_is_left_to_the_cells(grid):
+    class TerminatedWorkerError(Exception):
+        pass
+
+    def dies(function, arguments):
+        raise TerminatedWorkerError
+        yield
+
+    def breaks(function, arguments):
+        raise ConnectionError("no scheduler")
+        yield
+
+    runner._prepare(grid.cells(), dies)
+    with pytest.raises(ConnectionError):
+        runner._prepare(grid.cells(), breaks)
+
+
+def test_what_cells_share_is_made_with_their_threads(grid, monkeypatch):
+    seen = []
+    execution = sys.modules["layline.experiments.execution"]
+    monkeypatch.setattr(execution, "_prepare", lambda *_: seen.append(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    execution.prepare(replace(grid.cells()[0], threads=before + 1))
+    assert (seen, torch.get_num_threads()) == ([before + 1], before)
 
 
 def test_an_error_of_the_engine_itself_is_not_hidden(grid, tmp_path):

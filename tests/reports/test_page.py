@@ -2,13 +2,16 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
+from layline.reports.figures.modes import count_modes
 from layline.reports.html import embedded
+from layline.reports.page import _many_peaked
 from layline.reports.run_record import read_run
 from layline.reports.summary import baselines, tiles
 
@@ -163,3 +166,12 @@ def test_a_run_that_is_not_finished_is_refused(write_run, tmp_path):
     (folder / "test.json").unlink()
     with pytest.raises(ValueError, match=r"run must be finished, got .*run: .*--resume"):
         read_run(folder)
+
+
+@pytest.mark.parametrize(("decode", "filled"), [("mode", 2), ("median", 1)])
+def test_the_distributions_with_many_peaks_are_read_as_the_run_reads_them(usual, decode, filled):
+    proba = np.array([[0.4, 0.15, 0.45]])
+    run = read_run(usual)
+    run = replace(run, proba=proba, ranks=np.array([0]), numbers={**run.numbers, "decode": decode})
+    (shown,) = _many_peaked(run, count_modes(proba))
+    assert (shown["peaks"], shown["predicted"]) == (2, filled)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from layline.cli.errors import explained
+from layline.cli.grids import require_libraries
 from layline.cli.options import ConfigFile, Root, Set, read_settings
 
 SOME_FAILED = 3
@@ -16,7 +17,7 @@ Examples:
 
   layline bench table --root ratings.csv --set data.options.label=rank --decode mode,median
 
-  layline bench --grid grid.toml --out results         a grid from a file, see docs/benchmark.md
+  layline bench --grid grid.toml --out results         a grid from a file, see docs/bench.md
 
   layline bench --out results                          go on with a grid that was stopped
 """
@@ -77,6 +78,7 @@ def bench(
 ) -> None:
     """Compare methods: train every combination, once each, and say what the results say."""
     with explained():
+        require_libraries("layline bench")
         from layline.experiments.runner import Place
 
         given: dict[str, Any] = {
@@ -95,7 +97,7 @@ def bench(
 
 def _data_set(source: str, root: Path | None) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": source, "source": source}
-    return entry if root is None else {**entry, "name": root.stem, "root": root}
+    return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 
 def _split(text: str | None) -> list[str]:
@@ -111,7 +113,11 @@ def _seeds(text: str | None) -> list[int] | None:
         raise ValueError(
             f"--seeds must be a number of seeds or a list of them, got {text!r}: write 5 or 0,1,7"
         ) from None
-    return list(range(numbers[0])) if "," not in text else numbers
+    if "," in text:
+        return numbers
+    if numbers[0] < 1:
+        raise ValueError(f"--seeds must be at least one seed, got {text}: the seed 0 alone is 1")
+    return list(range(numbers[0]))
 
 
 def _grid(
@@ -138,7 +144,7 @@ def _run(
 
     from layline.cli.grids import run_cells, show
     from layline.experiments.comparisons import leaderboard
-    from layline.experiments.results import write_results
+    from layline.experiments.results import write_grid, write_results
     from layline.reports.grid import write_grid_figures, write_grid_report
 
     console = Console(stderr=True)
@@ -148,6 +154,7 @@ def _run(
             typer.echo("  ".join([cell.key, *cell.labels.values()]))
         typer.echo(f"{len({cell.key for cell in cells})} runs")
         return
+    write_grid(grid, out)  # now: a grid that is killed goes on from it
     store, failed = run_cells(
         cells, out, place, console, any_version=any_version, keep_models=keep_models
     )

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from layline.cli.errors import INTERRUPTED
+from layline.optional import require
+
+_EDGES, _BETWEEN = 3, 3  # characters around a table, and around each of its columns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +18,12 @@ if TYPE_CHECKING:
     from layline.experiments.runner import Place
     from layline.experiments.store import Store
     from layline.experiments.tables import Table
+
+
+def require_libraries(command: str) -> None:
+    """Say before the first run, not after the last, what tables and figures need."""
+    for library in ("pandas", "matplotlib", "plotly", "jinja2"):
+        require(library, extra="report", needed_by=command)
 
 
 def run_cells(
@@ -63,30 +72,34 @@ def show(table: "Table", console: "Console") -> None:
     """Print a table; the last columns are left out where the terminal is too narrow for them."""
     from rich import box
     from rich.table import Table as Shown
+    from rich.text import Text
 
-    from layline.experiments.rendering import content
+    from layline.experiments.rendering import content, remark
 
     texts = [
-        [content(e, c) for e, c in zip(entries, table.columns, strict=True)]
+        [
+            f"{content(e, c)} {remark(e, c, table.reference)}".rstrip()
+            for e, c in zip(entries, table.columns, strict=True)
+        ]
         for entries in table.entries
     ]
-    left = console.width - max(map(len, [table.corner, *table.rows]))
+    left = console.width - max(map(len, [table.corner, *table.rows])) - _EDGES
     shown = Shown(box=box.SIMPLE_HEAD, title=table.caption, title_justify="left", pad_edge=False)
     shown.add_column(table.corner, no_wrap=True)
     fits = 0
     for column, *fields in zip(table.columns, *texts, strict=True):
         width = max(map(len, [*fields, *column.title.split()]))
-        left -= width + 2
+        left -= width + _BETWEEN
         if left < 0:
             break
         shown.add_column(column.title, justify="right", min_width=width)
         fits += 1
     for label, fields, entries in zip(table.rows, texts, table.entries, strict=True):
         marked = [
-            f"[bold]{text}[/bold]" if entry.is_best else text
+            Text(text, style="bold" if entry.is_best else "")
             for text, entry in zip(fields, entries, strict=True)
         ]
-        shown.add_row(label, *marked[:fits])
+        shown.add_row(Text(label), *marked[:fits])
     console.print(shown)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from layline.cli.bench import SOME_FAILED, Address, AnyVersion, Engine, Jobs
 from layline.cli.errors import explained
+from layline.cli.grids import require_libraries
 from layline.cli.options import ConfigFile, Set, read_settings, settings
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def reproduce(
 ) -> None:
     """Repeat tables and figures of the paper: each in a folder of its own, its numbers beside."""
     with explained():
-        _require_libraries()
+        require_libraries("layline reproduce")
         if list_ or not names:
             _list()
             return
@@ -77,13 +78,6 @@ def reproduce(
         wanted = _preset(preset, source, root or [], partitions, [tree, given])
         place = Place(engine, jobs, address)
         _run(_chosen(names), wanted, out, place, threads, any_version, dry_run)
-
-
-def _require_libraries() -> None:
-    from layline.optional import require
-
-    for library in ("pandas", "matplotlib", "plotly"):
-        require(library, extra="report", needed_by="layline reproduce")
 
 
 def _list() -> None:

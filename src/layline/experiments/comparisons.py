@@ -66,11 +66,11 @@ def leaderboard(frame: pd.DataFrame, decode: str, rank_by: str = "mae") -> Table
     """
     ranking = _ranking(frame, rank_by, decode)
     metrics = [metric for metric in MEASURES if metric in frame]
-    tables = {metric: means(frame, metric, decode).dropna(how="all") for metric in metrics}
+    runs = of_decoding(frame, decode)
+    lines = {metric: summary(runs, metric, by=("method", "data")) for metric in metrics}
     methods = (*map(str, ranking.ranks.index), *ranking.left_out)
     entries = tuple(
-        (_rank(ranking, m), *(_average(tables[k][m], MEASURES[k]) for k in metrics))
-        for m in methods
+        (_rank(ranking, m), *(_average(lines[k], m, MEASURES[k]) for k in metrics)) for m in methods
     )
     title = measure_of(rank_by).title
     notes = (
@@ -146,20 +146,27 @@ def _entry(line: Mapping[str, Any] | None, measure: Measure, note: str) -> Entry
         return Entry(note=note)
     return Entry(
         mean=_number(line["mean"] * measure.scale),
-        sd=_number(line["sd"] * measure.scale),
+        sd=_number(line["sd"] * measure.scale) if line["n"] > 1 else None,  # one run has no spread
         n=int(line["n"]),
         failed=int(line["failed"]),
         error=line["error"],
     )
 
 
-def _average(values: Any, measure: Measure) -> Entry:
-    """Average over data sets; those where only others have a number count as failed."""
-    found = values.dropna()
-    if found.empty:
+def _average(lines: pd.DataFrame, method: str, measure: Measure) -> Entry:
+    """Average over data sets, and count runs; where no method has a number, none is missing.
+
+    A data set on which the method was not run at all is one missing run.
+    """
+    numbers = lines["n"].groupby("data", sort=False).sum()
+    own = lines.loc[method].reindex(numbers.index[numbers > 0])
+    if not own["n"].any():
         return Entry()
-    missing = len(values) - len(found)
-    return Entry(mean=float(found.mean()) * measure.scale, n=len(found), failed=missing)
+    return Entry(
+        mean=float(own["mean"].mean()) * measure.scale,
+        n=int(own["n"].sum()),
+        failed=int(own["failed"].fillna(1).sum()),
+    )
 
 
 def _rank(ranking: Ranking, method: str) -> Entry:

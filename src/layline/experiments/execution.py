@@ -4,7 +4,8 @@ import shutil
 import threading
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,21 +67,27 @@ def execute(cell: Cell, folder: Path, version: str, keep_models: bool) -> tuple[
 
 def prepare(cell: Cell) -> None:
     """Make what the cells with this cell's data and features share; a failure is theirs to say."""
-    with _ALONE, suppress(Exception):
+    with _ALONE, suppress(Exception), _threads(cell.threads):
         _prepare(cell.config, Console(quiet=True))
 
 
 def _run(cell: Cell, store: Store, begin: float, about: dict[str, Any]) -> Outcome:
     run = store.run_folder(cell)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(cell.threads)
-    try:
-        with (run.path / "log.txt").open("a", encoding="utf-8") as log:
-            numbers = train(cell.config, run, Console(file=log, width=100))
-    finally:
-        torch.set_num_threads(threads)
+    with _threads(cell.threads), (run.path / "log.txt").open("a", encoding="utf-8") as log:
+        numbers = train(cell.config, run, Console(file=log, width=100))
     if numbers is None:
         raise RuntimeError("a cell must be the main process of its run, got another")
     best = min(record["validation_mae"] for record in run.read_history())
     seconds = time.monotonic() - begin
     return Outcome.of_test(numbers, validation_mae=best, seconds=seconds, **about)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads, whatever the process had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -9,6 +9,7 @@ from pydantic import Field, PositiveInt
 
 from layline import data, heads
 from layline.experiments.cells import Cell
+from layline.experiments.decided import check_free
 from layline.geometry.decoding import DECODINGS
 from layline.registry import check_known, find
 from layline.training.assembly import resolved
@@ -17,6 +18,14 @@ from layline.training.settings import Tree, combine, configuration
 
 ALL = "all"
 Tries = dict[str, Annotated[list[Any], Field(min_length=1)]]
+# What a grid decides, and where.
+_DECIDED = {
+    "data.source": "name it in data",
+    "data.partition": "it follows from seeds",
+    "head.method": "name it in methods",
+    "training.seed": "name it in seeds",
+    "training.decode": "it is the first of decodings (--decode)",
+}
 
 
 class DataSet(Section):
@@ -90,6 +99,9 @@ class Grid(Section):
             check_known("decodings", decoding, DECODINGS)
         _check_different("data", [each.name for each in self.data])
         _check_different("methods", [each.name for each in variants])
+        _check_different("seeds", [str(seed) for seed in self.seeds])
+        _check_different("features", self.features)
+        _check_different("decodings", self.decodings)
         given: list[str | None] = [*self.features]
         return [
             self._cell(one, variant, features, tried, seed)
@@ -131,7 +143,9 @@ class Grid(Section):
             own["features"] = {"name": features}
         setting, tree = tried
         try:
-            config = resolved(configuration(self.settings, one.settings, tree, own))
+            given = combine(self.settings, one.settings, tree)
+            check_free(given, _DECIDED)
+            config = resolved(configuration(given, own))
         except ValueError as error:
             raise ValueError(f"{one.name}, {variant.name}: {error}") from None
         if config.features.freeze:  # so that the features are extracted once, for all cells
@@ -150,7 +164,10 @@ class Grid(Section):
 
 def _check_different(argument: str, names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        raise ValueError(f"{argument} must have different names, got {', '.join(names)}")
+        raise ValueError(
+            f"{argument} must be different, got {', '.join(names)}: what is there "
+            "twice would count twice"
+        )
 
 
 def _tries(tune: Tries) -> Iterator[tuple[str, Tree]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from layline import data
 from layline.experiments.cells import Cell
+from layline.experiments.decided import check_free
 from layline.experiments.stands import PAPER_DATA, TITLES, Stand, at_most
 from layline.features import find as find_features
 from layline.registry import check_known, find
@@ -19,6 +20,7 @@ _DECIDED = {
     "data.root": "use --root",
     "data.partition": "every cell has its own, use --partitions",
     "training.seed": "it is the number of the partition",
+    "training.decode": "it is the paper's, the most probable class",
     "head.method": "every row has its own",
 }
 
@@ -86,10 +88,7 @@ class Preset:
 
     def with_settings(self, tree: Mapping[str, Any]) -> "Preset":
         """Lay settings over those of the preset."""
-        for name, cure in _DECIDED.items():
-            section, key = name.split(".")
-            if key in tree.get(section, {}):
-                raise ValueError(f"{name} must not be set: {cure}")
+        check_free(tree, _DECIDED)
         return replace(
             self,
             settings=combine(self.settings, tree),

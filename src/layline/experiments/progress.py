@@ -1,6 +1,5 @@
 """How a grid looks while it goes: one live line with a bar, or a plain line per cell."""
 
-import time
 from types import TracebackType
 from typing import Self
 
@@ -73,7 +72,6 @@ class GridProgress:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
-        self._begin = time.monotonic()
         if self._console.is_terminal:
             self._live.start()
         return self

@@ -25,6 +25,11 @@ RESULTS = "results.csv"
 GRID = "grid.toml"
 
 
+def write_grid(grid: Grid, folder: Path) -> None:
+    """Write ``grid.toml``, from which a grid that was stopped goes on."""
+    write_text(folder / GRID, to_toml(grid))
+
+
 def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
     """Write ``grid.toml``, ``environment.json``, ``results.csv`` and ``tables/``.
 
@@ -36,7 +41,7 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
     Returns:
         The runs that count: tuned, one row per run and decoding.
     """
-    write_text(store.folder / GRID, to_toml(grid))
+    write_grid(grid, store.folder)
     frame = store.frame(cells, grid.decodings)
     chosen = judged(frame)
     with whole_file(store.folder / RESULTS) as part:

@@ -91,7 +91,10 @@ def _run(
 
 
 def _prepare(todo: Iterable[Cell], call: Map[None]) -> None:
-    """Extract frozen features once, before the cells that share them."""
+    """Extract frozen features once, before the cells that share them.
+
+    Where a process dies of it the cells extract them themselves, and the cause is found there.
+    """
     kinds = {
         cell.config.model_dump_json(
             include={"data", "features"}, exclude={"data": {"partition"}}
@@ -99,8 +102,12 @@ def _prepare(todo: Iterable[Cell], call: Map[None]) -> None:
         for cell in todo
         if cell.config.features.freeze
     }
-    for _ in call(prepare, [(cell,) for cell in kinds.values()]):
-        pass
+    try:
+        for _ in call(prepare, [(cell,) for cell in kinds.values()]):
+            pass
+    except Exception as death:
+        if type(death).__name__ not in _DEATHS:
+            raise
 
 
 def _survive(

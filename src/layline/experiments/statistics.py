@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from layline.experiments.measures import measure_of
 from layline.experiments.ranks import SAME
-from layline.experiments.summaries import means, of_decoding
+from layline.experiments.summaries import of_decoding
 from layline.registry import check_known
 
 Pairs = Literal["data", "runs"]
@@ -23,7 +23,9 @@ def against(
     pairs: Pairs = "data",
     tolerance: float | None = None,
 ) -> pd.DataFrame:
-    """Compare every method with one of them, on what both have finished.
+    """Compare every method with one of them, on the runs that both have finished.
+
+    A method that fails where others do badly would win if its mean were of fewer seeds than theirs.
 
     Args:
         frame: One row per run and decoding.
@@ -44,15 +46,16 @@ def against(
     measure = measure_of(metric)
     check_known("reference", reference, list(frame["method"].unique()))
     check_known("pairs", pairs, ["data", "runs"])
-    table = means(frame, metric, decode)
-    paired = table if pairs == "data" else _by_run(frame, metric, decode)
+    by_run = _by_run(frame, metric, decode)
     lines = {}
-    for method in table.columns.drop(reference):
-        both = table[[method, reference]].dropna()
+    for method in by_run.columns.drop(reference):
+        runs = by_run[[method, reference]].dropna()
+        both = runs.groupby("data").mean()
+        paired = both if pairs == "data" else runs
         shown = both if tolerance is not None else both.map(measure.shown)
         gain = (shown[method] - shown[reference]) * (-1 if measure.lower_is_better else 1)
         gain = gain.where(gain.abs().round(SAME) > (tolerance or 0.0), 0.0)
-        differences = (paired[method] - paired[reference]).dropna().to_numpy()
+        differences = (paired[method] - paired[reference]).to_numpy()
         lines[method] = {
             "wins": int((gain > 0).sum()),
             "ties": int((gain == 0).sum()),
@@ -97,7 +100,8 @@ def holm(p: Sequence[float] | Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"
 def _by_run(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     """Give one row per data set and seed, one column per method."""
     runs = of_decoding(frame, decode)
-    found = runs.pivot_table(
-        index=["data", "seed"], columns="method", values=metric, aggfunc="mean", dropna=False
+    finished = runs.assign(value=runs[metric].where(runs["error"].fillna("") == ""))
+    found = finished.pivot_table(
+        index=["data", "seed"], columns="method", values="value", aggfunc="mean", dropna=False
     )
     return found.reindex(columns=frame["method"].unique())

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from layline.files import write_text
+from layline.geometry.decoding import DECODINGS
 from layline.reports import summary
 from layline.reports.figures.confusion import confusion_figure
 from layline.reports.figures.errors import class_errors_figure, error_sizes_figure
@@ -98,11 +100,12 @@ def _names_drawn(run: RunRecord) -> list[str]:
 def _many_peaked(run: RunRecord, modes: np.ndarray[Any, Any]) -> list[dict[str, Any]]:
     """Give the samples with the most peaks."""
     order = np.argsort(-modes, kind="stable")[:_EXAMPLES]
+    predicted = DECODINGS[run.numbers["decode"]](torch.from_numpy(run.proba))
     return [
         {
             "name": run.names[index],
             "true": int(run.ranks[index]),
-            "predicted": int(run.proba[index].argmax()),
+            "predicted": int(predicted[index]),
             "probabilities": run.proba[index].tolist(),
             "peaks": int(modes[index]),
         }

@@ -1,0 +1,22 @@
+"""Settings that a grid decides are refused by name, others are left alone."""
+
+import pytest
+
+from layline.experiments.decided import check_free
+
+DECIDED = {"training.seed": "name it in seeds"}
+
+
+def test_what_is_decided_elsewhere_is_named_with_its_value_and_the_cure():
+    with pytest.raises(
+        ValueError, match=r"training\.seed must not be set, got 3: name it in seeds"
+    ):
+        check_free({"training": {"epochs": 2, "seed": 3}}, DECIDED)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"training": {"epochs": 2}}, {"head": {"seed": 3}}, {"training": 3}, {"training": "seed"}],
+)
+def test_everything_else_passes_and_what_is_no_section_is_left_to_the_configuration(settings):
+    assert check_free(settings, DECIDED) is None

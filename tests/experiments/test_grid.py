@@ -224,3 +224,29 @@ def test_tuning_is_read_from_the_command():
 def test_tuning_needs_a_list():
     with pytest.raises(ValueError, match=r"--tune must be a setting with a list .* write head.dim"):
         parse_tune(["head.dim=4"])
+
+
+def test_a_file_is_known_by_its_content(tree, tmp_path, ratings):
+    def keys(path):
+        tree["data"][0]["root"] = str(path)
+        return [cell.key for cell in Grid.model_validate(tree).cells()]
+
+    before = keys(ratings)
+    moved = tmp_path / "moved.csv"
+    moved.write_bytes(ratings.read_bytes())
+    assert keys(moved) == before
+    moved.write_text(ratings.read_text().replace("0.1", "0.2"))
+    assert not set(keys(moved)) & set(before)
+
+
+def test_a_folder_is_known_by_its_path(tree, tmp_path):
+    tree["data"] = [{"name": "a", "source": "folder", "root": str(tmp_path / "a")}]
+    one = Grid.model_validate(tree).cells()[0].key
+    tree["data"][0]["root"] = str(tmp_path / "b")
+    assert Grid.model_validate(tree).cells()[0].key != one
+
+
+def test_variants_may_stand_beside_all(tree):
+    fixed = {"name": "fixed", "method": "hard-linear", "options": {"norm": 3.0}}
+    cells = Grid.model_validate({**tree, "methods": ["all", fixed]}).cells()
+    assert {cell.labels["method"] for cell in cells} == {*heads.names(), "fixed"}

@@ -153,3 +153,10 @@ def test_pooled_intervals_average_each_seed_over_all_data_sets(long_frame):
     assert found.loc["arc", "n"] == 3
     assert found.loc["arc", "mean"] == pytest.approx(runs.groupby("seed")["mae"].mean().mean())
     assert found.loc["line", "n"] == 4
+
+
+def test_a_mean_with_a_failed_seed_is_not_compared(long_frame):
+    frame = long_frame(failed=[("lev", "arc", "1")])
+    table = means(frame, "mae", "mode")
+    assert table.isna().sum().sum() == 1
+    assert np.isnan(table.loc["lev", "arc"])

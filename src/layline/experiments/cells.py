@@ -33,8 +33,10 @@ class Cell:
 
     @cached_property
     def wanted(self) -> str:
-        """A hash of what is asked for."""
+        """A hash of what is asked for, files by their content and folders by their path."""
         tree = self.config.model_dump(mode="json")
+        tree["data"]["root"] = _known_by(self.config.data.root)
+        tree["features"]["weights"] = _known_by(self.config.features.weights)
         for section, names in _FREE.items():
             for name in names:
                 del tree[section][name]
@@ -57,6 +59,21 @@ def code_version() -> str:
         if place.parts[0] not in _AFTER:
             digest.update(place.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return f"{layline.__version__}+{digest.hexdigest()}"
+
+
+def _known_by(place: Path | str | None) -> str | None:
+    """Name a file by its content, so that it may be moved but not changed; all else by its name."""
+    if place is None or not Path(place).is_file():
+        return None if place is None else str(place)
+    path = Path(place).resolve()
+    state = path.stat()
+    return _content(path, state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _content(path: Path, changed: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def _digest(text: str) -> str:

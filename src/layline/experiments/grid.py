@@ -113,7 +113,9 @@ class Grid(Section):
 
     def variants(self) -> list[Variant]:
         """List the methods, each with its options."""
-        named = heads.names() if self.methods == [ALL] else self.methods
+        named: list[str | Variant] = []
+        for each in self.methods:
+            named += heads.names() if each == ALL else [each]
         return [
             Variant(name=each, method=each) if isinstance(each, str) else each for each in named
         ]

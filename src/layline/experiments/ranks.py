@@ -38,7 +38,7 @@ class Ranking:
         found = []
         if self.left_out:
             names = ", ".join(self.left_out)
-            found.append(f"Without a number on every data set, and so without a rank: {names}.")
+            found.append(f"Some run failed or is missing, and so without a rank: {names}.")
         if self.p is not None:
             found.append(
                 f"Friedman's test that {len(self.ranks)} methods are alike on {self.data} data "

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,10 @@ class Store:
         place = self.place(cell)
         failed = _read(place / _OUTCOME)
         if failed is not None and failed.error:
-            shutil.rmtree(place)
+            away = place.with_name(f".{place.name}.old")  # half of it must not be taken for a cell
+            shutil.rmtree(away, ignore_errors=True)
+            place.rename(away)
+            shutil.rmtree(away)
         place.mkdir(parents=True, exist_ok=True)
         (place / _STARTED).write_text(str(os.getpid()))
 
@@ -96,7 +100,8 @@ class Store:
     def _others(self) -> dict[str, Path]:
         """Finished cells of other versions, by what was asked for."""
         found = {}
-        for path in sorted((self.folder / "cells").glob(f"*/{_OUTCOME}")):
+        paths = (self.folder / "cells").glob(f"*/{_OUTCOME}")
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime):  # the newest decides
             outcome = _read(path)
             if outcome is not None and not outcome.error and outcome.version != code_version():
                 found[outcome.wanted] = path.parent
@@ -105,9 +110,11 @@ class Store:
 
 def _read(path: Path) -> Outcome | None:
     try:
-        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    known = {field.name for field in fields(Outcome)}  # another version may have more
+    return Outcome(**{name: value for name, value in values.items() if name in known})
 
 
 def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:

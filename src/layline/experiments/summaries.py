@@ -68,11 +68,14 @@ def summary(
 def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     """Average one metric over the seeds: a row per data set, a column per method.
 
-    NaN stands where no run finished. Rows and columns keep the order of the frame.
+    NaN stands where a run failed: a mean over fewer seeds, perhaps the easy ones, is no match for
+    the others. Rows and columns keep the order of the frame.
     """
-    table = summary(of_decoding(frame, decode), metric, by=("data", "method"))["mean"]
+    found = summary(of_decoding(frame, decode), metric, by=("data", "method"))
     return (
-        table.unstack("method")
+        found["mean"]
+        .where(found["failed"] == 0)
+        .unstack("method")
         .reindex(index=frame["data"].unique(), columns=frame["method"].unique())
         .rename_axis(index="data", columns="method")
     )

@@ -1,0 +1,64 @@
+"""What is published follows from the runs that are published with it."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from layline import heads
+from layline.experiments.comparisons import leaderboard
+from layline.experiments.grid_file import read_grid
+from layline.experiments.rendering import to_markdown
+from layline.experiments.results import judged, read_results, tables
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/results.csv"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_every_published_table_follows_from_the_runs(folder):
+    grid = read_grid(folder / "grid.toml", None, {}, {}, {})
+    made = dict(tables(judged(read_results(folder)), grid.decodings, grid.reference))
+    assert {path.stem for path in folder.glob("tables/*.md")} == set(made)
+    for name, table in made.items():
+        assert (folder / "tables" / f"{name}.md").read_text(encoding="utf-8") == to_markdown(table)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
+def test_every_run_of_a_published_grid_is_there(folder):
+    grid = read_grid(folder / "grid.toml", None, {}, {}, {})
+    frame = read_results(folder)
+    runs = len(grid.data) * len(grid.variants()) * len(grid.seeds)
+    assert len(frame) == runs * len(grid.decodings)
+    about = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    assert about["runs"] == runs
+    assert about["failed"] == (frame["error"] != "").sum() / len(grid.decodings)
+    assert list(frame["version"].unique()) == about["layline"]
+    assert len(grid.seeds) >= 5
+
+
+def test_the_benchmark_has_every_method_and_its_page_the_numbers():
+    folder = ROOT / "results" / "benchmark"
+    frame = judged(read_results(folder))
+    assert set(frame["method"]) == set(heads.names())
+    page = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    shown = re.sub(r" +", " ", page)
+    for line in to_markdown(leaderboard(frame, "mode")).splitlines():
+        if re.match(r"\| [a-z]", line):
+            assert re.sub(r" +", " ", line) in shown
+
+
+def test_the_readme_shows_numbers_of_the_benchmark():
+    frame = judged(read_results(ROOT / "results" / "benchmark"))
+    board = leaderboard(frame, "mode")
+    rows = dict(zip(board.rows, board.entries, strict=True))
+    names = [column.title for column in board.columns]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| `([a-z-]+)` \| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) %", readme, re.M)
+    assert len(found) >= 5
+    for method, rank, mae, accuracy in found:
+        numbers = dict(zip(names, (entry.mean for entry in rows[method]), strict=True))
+        assert rank == f"{numbers['Mean rank']:.1f}"
+        assert mae == f"{numbers['MAE']:.3f}"
+        assert accuracy == f"{numbers['Accuracy (%)']:.1f}"

@@ -20,3 +20,8 @@ def test_what_is_decided_elsewhere_is_named_with_its_value_and_the_cure():
 )
 def test_everything_else_passes_and_what_is_no_section_is_left_to_the_configuration(settings):
     assert check_free(settings, DECIDED) is None
+
+
+def test_a_section_is_not_a_value():
+    with pytest.raises(ValueError, match="training: must be a section of settings, got 1"):
+        check_free({"training": 1}, {"training.seed": "it follows"})

@@ -13,6 +13,10 @@ def check_free(settings: Mapping[str, Any], decided: Mapping[str, str]) -> None:
     """
     for name, cure in decided.items():
         section, key = name.split(".")
-        values = settings.get(section)
-        if isinstance(values, Mapping) and key in values:
+        values = settings.get(section, {})
+        if not isinstance(values, Mapping):  # else the grid's own settings would replace it
+            raise ValueError(
+                f"{section}: must be a section of settings, got {values!r}: set {section}.KEY=VALUE"
+            )
+        if key in values:
             raise ValueError(f"{name} must not be set, got {values[key]!r}: {cure}")

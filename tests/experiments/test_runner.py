@@ -125,7 +125,7 @@ def test_a_cell_that_fails_is_noted_and_tried_again(tree, tmp_path, ratings):
     assert wrong["error"].str.startswith("FileNotFoundError: root must exist").all()
     assert wrong["mae"].isna().all()
     assert (frame[frame["data"] == "ratings"]["error"] == "").all()
-    missing.write_bytes(ratings.read_bytes())
+    missing.write_bytes(ratings.read_bytes() + b"0.5,0.5,2\n")  # else it would be the same data
     failed, said = go(grid, tmp_path / "out")
     assert failed == []
     assert "8 runs, 4 of them finished before" in said

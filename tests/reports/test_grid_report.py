@@ -8,7 +8,7 @@ import pytest
 
 from layline.experiments.measures import measure_of
 from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
-from layline.experiments.results import judged, read_results, tables, write_tables
+from layline.experiments.results import comparisons, judged, read_results, tables, write_tables
 from layline.experiments.summaries import intervals, means
 from layline.reports.figures.comparison import intervals_figure, ranks_figure
 from layline.reports.grid import write_grid_figures, write_grid_report
@@ -90,6 +90,13 @@ def test_every_table_is_written_in_every_format(results):
         f"{name}.{ending}" for name in made for ending in ("md", "tex", "csv")
     }
     assert f"mae-{grid.decodings[0]}-against-{grid.reference}" in made
+
+
+def test_a_metric_that_no_decoding_changes_is_compared_once(long_frame):
+    names = [name for name, _ in comparisons(long_frame(), ["median", "mode"])]
+    assert len(names) == len(set(names))
+    assert {name for name in names if name.startswith("mae")} == {"mae-median", "mae-mode"}
+    assert {name for name in names if name.startswith("rps")} == {"rps"}
 
 
 def test_ranks_are_drawn_as_they_are(long_frame):

@@ -81,16 +81,26 @@ def tables(
         decodings: How distributions became ranks.
         reference: The method to compare the others with; if it is not there, none is.
     """
+    yield from comparisons(frame, decodings)
     for decode in decodings:
         yield f"all-{decode}", leaderboard(frame, decode)
-        for metric, measure in MEASURES.items():
-            if measure.decoded or decode == decodings[0]:
-                name = f"{metric}-{decode}" if measure.decoded else metric
-                yield name.replace("_", "-"), comparison(frame, metric, decode)
         if reference in set(frame["method"]) and frame["method"].nunique() > 1:
             for metric in ("mae", "accuracy"):
                 name = f"{metric}-{decode}-against-{reference}"
                 yield name, pairwise(frame, reference, metric, decode)
+
+
+def comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> Iterator[tuple[str, Table]]:
+    """Compare the methods in each metric, by every decoding where it depends on that.
+
+    Args:
+        frame: The runs that count.
+        decodings: How distributions became ranks.
+    """
+    for metric, measure in MEASURES.items():
+        for decode in decodings if measure.decoded else decodings[:1]:
+            name = f"{metric}-{decode}" if measure.decoded else metric
+            yield name.replace("_", "-"), comparison(frame, metric, decode)
 
 
 def write_tables(folder: Path, named: dict[str, Table]) -> None:

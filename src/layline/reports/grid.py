@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from layline.experiments.comparisons import comparison, leaderboard, pairwise
+from layline.experiments.comparisons import leaderboard, pairwise
 from layline.experiments.grid import Grid
 from layline.experiments.grid_file import read_grid
 from layline.experiments.measures import MEASURES, measure_of
 from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
 from layline.experiments.rendering import content
-from layline.experiments.results import GRID, judged, read_results
+from layline.experiments.results import GRID, comparisons, judged, read_results
 from layline.experiments.summaries import intervals, means
 from layline.files import write_text
 from layline.reports.critical_difference import save_critical_difference
@@ -66,7 +66,7 @@ def _render(folder: Path) -> str:
         grid=grid,
         facts=_facts(grid, everything, ranking),
         boards={decode: leaderboard(frame, decode) for decode in grid.decodings},
-        comparisons=_comparisons(frame, grid),
+        comparisons=dict(comparisons(frame, grid.decodings)),
         metrics=[(key.replace("_", "-"), measure.title) for key, measure in MEASURES.items()],
         panels=list(panels),
         against=[pairwise(frame, grid.reference, metric, first) for metric in ("mae", "accuracy")]
@@ -99,15 +99,6 @@ def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
     for name in frame["data"].unique():
         panels[str(name)] = intervals_figure(found.loc[name], measure)
     return panels
-
-
-def _comparisons(frame: pd.DataFrame, grid: Grid) -> dict[str, Any]:
-    found = {}
-    for metric, measure in MEASURES.items():
-        for decode in grid.decodings if measure.decoded else grid.decodings[:1]:
-            name = f"{metric}-{decode}" if measure.decoded else metric
-            found[name.replace("_", "-")] = comparison(frame, metric, decode)
-    return found
 
 
 def _facts(grid: Grid, frame: pd.DataFrame, ranking: Ranking) -> dict[str, Any]:

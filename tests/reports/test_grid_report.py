@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from layline.experiments.measures import measure_of
-from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
+from layline.experiments.ranks import critical_difference, ranking_of
 from layline.experiments.results import comparisons, judged, read_results, tables, write_tables
-from layline.experiments.summaries import intervals, means
+from layline.experiments.summaries import intervals
 from layline.reports.figures.comparison import intervals_figure, ranks_figure
 from layline.reports.grid import write_grid_figures, write_grid_report
 
@@ -100,7 +100,7 @@ def test_a_metric_that_no_decoding_changes_is_compared_once(long_frame):
 
 
 def test_ranks_are_drawn_as_they_are(long_frame):
-    ranking: Ranking = mean_ranks(means(long_frame(), "mae", "mode"), lower_is_better=True)
+    ranking = ranking_of(long_frame(), "mae", "mode")
     figure = ranks_figure(ranking)
     (dots,) = figure["data"]
     assert dict(zip(dots["y"], dots["x"], strict=True)) == dict(ranking.ranks)

@@ -6,9 +6,9 @@ from typing import Any
 import pandas as pd
 
 from layline.experiments.measures import MEASURES, Measure, measure_of
-from layline.experiments.ranks import Ranking, mean_ranks
+from layline.experiments.ranks import Ranking, ranking_of
 from layline.experiments.statistics import Pairs, against
-from layline.experiments.summaries import means, of_decoding, summary
+from layline.experiments.summaries import of_decoding, summary
 from layline.experiments.tables import Column, Entry, Table, ranked
 
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
@@ -35,7 +35,7 @@ def comparison(
     lines = found.to_dict("index")
     data = _names([*frame["data"], *(name for name, _ in notes)])
     methods = _names([*frame["method"], *(name for _, name in notes)])
-    ranking = _ranking(frame, metric, decode)
+    ranking = ranking_of(frame, metric, decode)
     entries = tuple(
         (
             *(_entry(lines.get((name, m)), measure, notes.get((name, m), "")) for name in data),
@@ -64,7 +64,7 @@ def leaderboard(frame: pd.DataFrame, decode: str, rank_by: str = "mae") -> Table
         decode: How distributions became ranks.
         rank_by: The metric of the mean ranks.
     """
-    ranking = _ranking(frame, rank_by, decode)
+    ranking = ranking_of(frame, rank_by, decode)
     metrics = [metric for metric in MEASURES if metric in frame]
     runs = of_decoding(frame, decode)
     lines = {metric: summary(runs, metric, by=("method", "data")) for metric in metrics}
@@ -133,11 +133,6 @@ def pairwise(
             "Holm: corrected for the number of methods.",
         ),
     )
-
-
-def _ranking(frame: pd.DataFrame, metric: str, decode: str) -> Ranking:
-    table = means(frame, metric, decode)
-    return mean_ranks(table, lower_is_better=measure_of(metric).lower_is_better)
 
 
 def _entry(line: Mapping[str, Any] | None, measure: Measure, note: str) -> Entry:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from layline.experiments.measures import measure_of
+from layline.experiments.summaries import means
+
 SAME = 12  # digits after which a difference is an accident of floating point
 
 
@@ -45,6 +48,18 @@ class Ranking:
                 f"sets: χ² = {self.statistic:.2f}, p = {self.p:.2g}."
             )
         return tuple(found)
+
+
+def ranking_of(frame: pd.DataFrame, metric: str, decode: str) -> Ranking:
+    """Rank the methods on each data set by their mean over seeds, and average.
+
+    Args:
+        frame: One row per run and decoding.
+        metric: What is ranked.
+        decode: How distributions became ranks.
+    """
+    table = means(frame, metric, decode)
+    return mean_ranks(table, lower_is_better=measure_of(metric).lower_is_better)
 
 
 def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> Ranking:

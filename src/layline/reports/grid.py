@@ -10,10 +10,10 @@ from layline.experiments.comparisons import leaderboard, pairwise
 from layline.experiments.grid import Grid
 from layline.experiments.grid_file import read_grid
 from layline.experiments.measures import MEASURES, measure_of
-from layline.experiments.ranks import Ranking, critical_difference, mean_ranks
+from layline.experiments.ranks import Ranking, critical_difference, ranking_of
 from layline.experiments.rendering import content
 from layline.experiments.results import GRID, comparisons, judged, read_results
-from layline.experiments.summaries import intervals, means
+from layline.experiments.summaries import intervals
 from layline.files import write_text
 from layline.reports.critical_difference import save_critical_difference
 from layline.reports.figures.comparison import intervals_figure, ranks_figure
@@ -41,7 +41,7 @@ def write_grid_figures(folder: Path) -> None:
     """
     grid, frame = read_grid(folder / GRID, None, {}, {}, {}), judged(read_results(folder))
     decode = grid.decodings[0]
-    ranking = _ranking(frame, decode)
+    ranking = ranking_of(frame, "mae", decode)
     for ending in ("png", "pdf"):
         if _can_rank(ranking):
             place = folder / "figures" / f"critical-difference-{decode}.{ending}"
@@ -53,7 +53,7 @@ def _render(folder: Path) -> str:
     grid, everything = read_grid(folder / GRID, None, {}, {}, {}), read_results(folder)
     frame = judged(everything)
     first = grid.decodings[0]
-    ranking = _ranking(frame, first)
+    ranking = ranking_of(frame, "mae", first)
     figures: dict[str, Any] = {"ranks": ranks_figure(ranking)} if _can_rank(ranking) else {}
     panels = _panels(frame, first)
     figures["interval"] = next(iter(panels.values()))
@@ -78,10 +78,6 @@ def _render(folder: Path) -> str:
         figures=figures,
         content=content,
     )
-
-
-def _ranking(frame: pd.DataFrame, decode: str) -> Ranking:
-    return mean_ranks(means(frame, "mae", decode), lower_is_better=True)
 
 
 def _can_rank(ranking: Ranking) -> bool:

@@ -1,6 +1,5 @@
 """How a grid looks while it goes: one live line with a bar, or a plain line per cell."""
 
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -76,11 +75,6 @@ class GridProgress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()

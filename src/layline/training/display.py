@@ -1,7 +1,6 @@
 """How a run looks while it goes: one live line with a bar, or a plain line per epoch."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -104,11 +103,6 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._is_live:
             self._live.stop()

@@ -4,7 +4,6 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Self, TextIO
 
 from layline.training.selection import BestEpoch
@@ -67,12 +66,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._width:
             self._write("\n")
 

@@ -64,11 +64,12 @@ def test_a_comparison_from_the_command_line(bench, ratings, tmp_path):
 
 
 def test_the_folder_alone_goes_on_with_the_grid(bench, ratings):
-    methods = ["--methods", "classification", "--seeds", "0,3", "--out", "out"]
+    methods = ["--methods", "classification", "--seeds", "0,3", "--out", "out [b]"]
     assert bench(*small(ratings, *methods)).exit_code == 0
-    again = bench("--out", "out")
+    again = bench("--out", "out [b]")
     assert again.exit_code == 0, again.output
     assert "2 runs, 2 of them finished before" in again.output
+    assert "Tables, figures and report.html are in out [b]\n" in again.output
 
 
 def test_a_grid_that_was_killed_at_once_goes_on_from_its_folder(bench, ratings, monkeypatch):

@@ -146,6 +146,7 @@ def _run(
     from layline.experiments.comparisons import leaderboard
     from layline.experiments.results import write_grid, write_results
     from layline.reports.grid import write_grid_figures, write_grid_report
+    from layline.training.reporter import Reporter
 
     console = Console(stderr=True)
     cells = grid.cells()
@@ -162,6 +163,6 @@ def _run(
     write_grid_figures(out)
     write_grid_report(out, out / "report.html")
     show(leaderboard(frame, grid.decodings[0]), Console())
-    console.print(f"Tables, figures and report.html are in {out}", highlight=False, soft_wrap=True)
+    Reporter(console)(f"Tables, figures and report.html are in {out}")
     if failed:
         raise typer.Exit(SOME_FAILED)

@@ -51,20 +51,21 @@ def run_cells(
     from layline.experiments.progress import GridProgress
     from layline.experiments.runner import run
     from layline.experiments.store import Store
+    from layline.training.reporter import Reporter
 
-    store = Store(out, any_version)
+    store, say = Store(out, any_version), Reporter(console)
     try:
         failed = run(cells, store, GridProgress(console), place, keep_models=keep_models)
     except KeyboardInterrupt:
         done = sum(store.is_done(cell) for cell in cells)
-        _say(console, f"Stopped; {done} of {len(cells)} runs are done. The same command goes on.")
+        say(f"Stopped; {done} of {len(cells)} runs are done. The same command goes on.")
         raise typer.Exit(INTERRUPTED) from None
     if failed:
-        _say(console, f"{len(failed)} runs failed; the same command tries them again:")
+        say(f"{len(failed)} runs failed; the same command tries them again:")
     for cell in failed:
         outcome = store.find(cell)
         name = " ".join(value for value in cell.labels.values() if value)
-        _say(console, f"  {name}: {outcome.error if outcome else 'not run'}")
+        say(f"  {name}: {outcome.error if outcome else 'not run'}")
     return store, failed
 
 
@@ -101,7 +102,3 @@ def show(table: "Table", console: "Console") -> None:
         ]
         shown.add_row(Text(label), *marked[:fits])
     console.print(shown)
-
-
-def _say(console: "Console", text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -60,7 +60,9 @@ def write(folder: Path, out: Path) -> None:
 
 def write_after_training(folder: "RunFolder", console: "Console") -> None:
     """Write the report of a run that has just ended, or say what is missing for it."""
+    from layline.training.reporter import Reporter
+
     try:
         write(folder.path, folder.report)
     except ImportError as error:
-        console.print(f"No report.html: {error}", highlight=False, markup=False, soft_wrap=True)
+        Reporter(console)(f"No report.html: {error}")

@@ -6,6 +6,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from layline.training.reporter import Reporter
+
 _SHOWN = {
     "accuracy": "accuracy",
     "mae": "MAE",
@@ -35,11 +37,8 @@ def show(numbers: dict[str, Any], console: Console, folder: Path | None = None) 
     rest = "  ".join(f"{title} {_text(numbers[key])}" for key, title in _OF_DISTRIBUTION.items())
     console.print(rest, highlight=False)
     if folder is not None:
-        console.print(
-            f"Best epoch {numbers['epoch']}. Model, history and predictions are in {folder}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+        Reporter(console)(
+            f"Best epoch {numbers['epoch']}. Model, history and predictions are in {folder}"
         )
 
 

@@ -109,6 +109,7 @@ def run(
     from layline.cli.report import write_after_training
     from layline.cli.results import show
     from layline.training.assembly import resolved
+    from layline.training.reporter import Reporter
     from layline.training.run import train as train_run
     from layline.training.run_folder import RunFolder, new_folder
     from layline.training.settings import combine, configuration
@@ -139,11 +140,8 @@ def run(
         if not folder.config.exists():
             raise  # too early for anything to go on with
         if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
-            console.print(
-                f"{_moment(stop)}. Go on with\n  layline train --resume {folder.path}",
-                highlight=False,
-                markup=False,
-                soft_wrap=True,
+            Reporter(console)(
+                f"{_moment(stop)}. Go on with\n  layline train --resume {folder.path}"
             )
         raise typer.Exit(INTERRUPTED) from None
     if numbers is not None:

@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from layline.experiments.cells import Cell
 from layline.experiments.outcomes import Outcome
 from layline.training.progress import clock
+from layline.training.reporter import Reporter
 
 
 class GridProgress:
@@ -18,7 +19,7 @@ class GridProgress:
     """
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        self._say, self._is_live = Reporter(console), console.is_terminal
         columns = BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}")
         self._live = Progress(*columns, console=console, transient=True)
         self._line = self._live.add_task("")
@@ -57,7 +58,7 @@ class GridProgress:
         self._live.update(
             self._line, completed=self._done, description=f"{clock(left)} left{failed}  {result}"
         )
-        if not self._console.is_terminal and not outcome.error:
+        if not self._is_live and not outcome.error:
             self._say(f"{self._done}/{self._total}  {name}  {result}  {clock(left)} left")
 
     @staticmethod
@@ -67,14 +68,11 @@ class GridProgress:
         decoding = cell.config.training.decode
         return f"MAE {outcome.numbers[decoding]['mae']:.3f}  {outcome.seconds:.1f} s"
 
-    def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._is_live:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:
+        if self._is_live:
             self._live.stop()

@@ -9,6 +9,7 @@ from rich.progress import Progress as Live
 
 from layline.training.checkpoint import Progress
 from layline.training.progress import clock
+from layline.training.reporter import Reporter
 
 _LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}"
 
@@ -25,7 +26,7 @@ class Display:
     """
 
     def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
-        self._epochs, self._console, self._shown = epochs, console, shown
+        self._epochs, self._console, self._say = epochs, console, Reporter(console, shown)
         texts = [TextColumn(text) for text in _LIVE]
         self._live = Live(texts[0], BarColumn(20), *texts[1:], console=console, transient=True)
         self._line = self._live.add_task("", epoch="", now="", last="")
@@ -76,13 +77,11 @@ class Display:
         )
         short = f"MAE {record['validation_mae']:.3f}  acc {record['validation_accuracy']:.3f}"
         self._last = f"[dim]{result if self._console.width >= _WIDE else short}[/dim]"
-        if self._shown and not self._is_live:
-            self._console.print(
+        if not self._is_live:
+            self._say(
                 f"epoch {self._number(progress.epoch)}  loss {record['train_loss']:.4f}  "
                 f"val loss {record['validation_loss']:.4f}  {result}  "
-                f"{self._speed():.0f} images/s  {clock(self._left(progress))} left",
-                soft_wrap=True,
-                highlight=False,
+                f"{self._speed():.0f} images/s  {clock(self._left(progress))} left"
             )
 
     def _number(self, epoch: int) -> str:

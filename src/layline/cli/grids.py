@@ -64,8 +64,7 @@ def run_cells(
         say(f"{len(failed)} runs failed; the same command tries them again:")
     for cell in failed:
         outcome = store.find(cell)
-        name = " ".join(value for value in cell.labels.values() if value)
-        say(f"  {name}: {outcome.error if outcome else 'not run'}")
+        say(f"  {cell.name}: {outcome.error if outcome else 'not run'}")
     return store, failed
 
 

@@ -31,6 +31,11 @@ class Cell:
     labels: Mapping[str, str] = field(compare=False)
     threads: int = 1
 
+    @property
+    def name(self) -> str:
+        """What the cell is called in a line: its labels that say something."""
+        return " ".join(value for value in self.labels.values() if value)
+
     @cached_property
     def wanted(self) -> str:
         """A hash of what is asked for, files by their content and folders by their path."""

@@ -48,10 +48,9 @@ class GridProgress:
         """
         self._done += 1
         self._seconds.append(outcome.seconds)
-        name = " ".join(value for value in cell.labels.values() if value)
         if outcome.error:
             self._failed += 1
-            self._say(f"{name} failed: {outcome.error}")
+            self._say(f"{cell.name} failed: {outcome.error}")
         left = sum(self._seconds) / len(self._seconds) * (self._total - self._done) / jobs
         failed = f"  {self._failed} failed" if self._failed else ""
         result = self._result(cell, outcome)
@@ -59,7 +58,7 @@ class GridProgress:
             self._line, completed=self._done, description=f"{clock(left)} left{failed}  {result}"
         )
         if not self._is_live and not outcome.error:
-            self._say(f"{self._done}/{self._total}  {name}  {result}  {clock(left)} left")
+            self._say(f"{self._done}/{self._total}  {cell.name}  {result}  {clock(left)} left")
 
     @staticmethod
     def _result(cell: Cell, outcome: Outcome) -> str:

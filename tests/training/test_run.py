@@ -168,7 +168,8 @@ def test_tensorboard_gets_the_history(command, options, whole, outcome, tmp_path
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch, command, options, tmp_path, name):
-    monkeypatch.setattr("layline.training.run.get_available_trackers", lambda: ["tensorboard"])
+    installed = "layline.training.acceleration.get_available_trackers"
+    monkeypatch.setattr(installed, lambda: ["tensorboard"])
     result = command("train", *options, "--track", name, "--out", tmp_path / "run")
     assert result.exit_code == 1
     assert result.stderr == f"layline: --track {name} needs {name}: pip install {name}\n"

@@ -3,17 +3,15 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from jaxtyping import Float
 from rich.console import Console
 
 from layline.data.base import Dataset
-from layline.devices import choose
 from layline.features.weights import load_weights
 from layline.model import OrdinalModel
 from layline.training import assembly
+from layline.training.acceleration import make_accelerator
 from layline.training.config import Config
 from layline.training.frozen import extract, shared_folder
 from layline.training.outcomes import EVALUATION_FACTOR
@@ -27,9 +25,7 @@ def prepare(config: Config, console: Console) -> None:
         config: Of one of the runs, resolved.
         console: Where to say what happens.
     """
-    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    accelerator = Accelerator(cpu=choose(config.training.device).type == "cpu")
-    say = Reporter(console)
+    accelerator, say = make_accelerator(config), Reporter(console)
     dataset = assembly.read_data(config, say)
     model = assembly.build(config, dataset)
     load_weights(model.features, str(config.features.weights))

@@ -3,21 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
-import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from accelerate.tracking import get_available_trackers
 from rich.console import Console
 from safetensors.torch import load_file
 
 from layline.data.base import Dataset
 from layline.data.loading import RowBatches
-from layline.devices import choose
-from layline.features import find
 from layline.features.weights import load_weights
 from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
 from layline.training import assembly
+from layline.training.acceleration import make_accelerator
 from layline.training.checkpoint import Checkpoints, Progress
 from layline.training.config import Config
 from layline.training.display import Display
@@ -44,7 +40,7 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     Returns:
         The numbers of ``test.json``; of several processes only the main one gets them.
     """
-    accelerator = _accelerator(config, folder)
+    accelerator = make_accelerator(config, folder.path)
     try:
         numbers = _train(config, folder, console, accelerator)
     except BaseException:
@@ -115,29 +111,6 @@ def _train(
         config, dataset, trained, tasks["test"], folder, accelerator, progress.best_epoch
     )
     return numbers if shown else None
-
-
-def _accelerator(config: Config, folder: RunFolder) -> Accelerator:
-    options = config.training
-    if config.track and config.track not in map(str, get_available_trackers()):
-        raise ImportError(
-            f"--track {config.track} needs {config.track}: pip install {config.track}"
-        )
-    is_table = find(str(config.features.name)).kind == "table"
-    # a second run in one process may ask for another precision, or another device
-    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    accelerator = Accelerator(
-        mixed_precision=options.precision,
-        # without saying so, several processes would not find each other on a CPU
-        cpu=choose(options.device, is_table).type == "cpu",
-        log_with=config.track,
-        project_dir=folder.path,
-    )
-    if options.precision == "fp16" and accelerator.device.type == "cpu":
-        raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
-    torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
-    torch.backends.cudnn.deterministic = True
-    return accelerator
 
 
 def _frozen_tasks(

@@ -1,0 +1,26 @@
+"""One process may run with one accelerator after another."""
+
+import pytest
+
+from layline.training.acceleration import make_accelerator
+from layline.training.assembly import resolved
+from layline.training.settings import configuration
+
+
+def config(**training):
+    data, device = {"source": "photo-quality"}, {"device": "cpu"}
+    return resolved(
+        configuration({"data": data, "training": device | training, "track": "tensorboard"})
+    )
+
+
+def test_each_has_its_own_precision():
+    for precision in ("no", "bf16", "no"):
+        made = make_accelerator(config(precision=precision))
+        assert (made.mixed_precision, made.device.type) == (precision, "cpu")
+
+
+@pytest.mark.parametrize("is_tracked", [True, False])
+def test_a_run_is_tracked_and_what_has_no_folder_is_not(tmp_path, is_tracked):
+    made = make_accelerator(config(), tmp_path if is_tracked else None)
+    assert len(made.log_with) == is_tracked

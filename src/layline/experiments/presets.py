@@ -1,17 +1,9 @@
 """What to repeat the paper's experiments with: its own data and recipe, or small stand-ins."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from layline.data import SOURCES
 from layline.experiments.preset import Preset
-from layline.experiments.stands import PAPER_DATA, Stand
+from layline.experiments.stands import PAPER_DATA, Stand, at_most
 
-
-def _paper_stand(source: str, options: Mapping[str, Any]) -> Stand:
-    partitions = SOURCES[source].partitions
-    assert partitions is not None  # the paper's sources have a protocol
-    return Stand(source, partitions, options)
+_MOST = 10  # partitions of a data set of the paper
 
 
 def _small_stand(levels: int, distortion: str) -> Stand:
@@ -64,7 +56,10 @@ PRESETS: dict[str, Preset] = {
     ),
     "paper": Preset(
         "the paper's data and recipe: VGG-16 from ImageNet, 48 epochs; wants a GPU",
-        {name: _paper_stand(*own) for name, own in PAPER_DATA.items()},
+        {
+            name: Stand(source, at_most(_MOST, source), options)
+            for name, (source, options) in PAPER_DATA.items()
+        },
         # of a run: the paper's recipe is the default of every setting
         {"features": {"name": "vgg16", "weights": "imagenet"}, "data": {"size": 224}},
     ),

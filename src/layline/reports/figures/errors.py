@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from layline.reports.figures.confusion import MOST_WITH_TEXT, class_axis
+from layline.reports.figures.shares import share_bars
 from layline.reports.text import HOVER, in_plot
 
 
@@ -61,21 +62,8 @@ def class_errors_figure(
 def error_sizes_figure(confusion: Int[np.ndarray, "K K"]) -> dict[str, Any]:
     """Draw the share of samples by how many ranks they are off."""
     counts = error_counts(confusion)
-    shares = counts / max(counts.sum(), 1)
     return {
-        "data": [
-            {
-                "type": "bar",
-                "x": list(range(len(counts))),
-                "y": np.round(shares, 6).tolist(),
-                "customdata": counts.tolist(),
-                "text": [f"{share:.1%}" for share in shares] if len(counts) <= 10 else None,
-                "textposition": "outside",
-                "cliponaxis": False,
-                "hovertemplate": "%{x} off: %{customdata} samples, %{y:.1%}<extra></extra>",
-                "marker": {"color": "@accent"},
-            }
-        ],
+        "data": [share_bars(counts, 0, "%{x} off", most_with_text=10)],
         "layout": {
             "title": {"text": "How many ranks off"},
             "xaxis": {"title": {"text": "|error| in ranks"}, "tickformat": "d", "showgrid": False}

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from layline.reports.figures.shares import share_bars
+
 TOLERANCE = 1e-7  # predictions are written with eight digits
 
 
@@ -24,22 +26,8 @@ def count_modes(
 def modes_figure(modes: Int[np.ndarray, " n"]) -> dict[str, Any]:
     """Draw the share of samples by the number of peaks."""
     counts = np.bincount(modes)[1:]
-    shares = counts / max(counts.sum(), 1)
     return {
-        "data": [
-            {
-                "type": "bar",
-                "x": list(range(1, len(counts) + 1)),
-                "y": np.round(shares, 6).tolist(),
-                "customdata": counts.tolist(),
-                "text": [f"{share:.1%}" for share in shares] if len(counts) <= 8 else None,
-                "textposition": "outside",
-                "cliponaxis": False,
-                "hovertemplate": "peaks %{x}: %{customdata} samples, %{y:.1%}<extra></extra>",
-                "marker": {"color": "@accent"},
-                "width": 0.6,
-            }
-        ],
+        "data": [share_bars(counts, 1, "peaks %{x}", most_with_text=8) | {"width": 0.6}],
         "layout": {
             "title": {"text": "Peaks of the predicted distributions"},
             "xaxis": {

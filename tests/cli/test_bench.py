@@ -109,7 +109,7 @@ def test_a_failed_run_shows_in_the_table_and_the_exit_code(bench, ratings, tmp_p
     tune = ["--methods", "classification,hard-linear", "--set", "head.options.norm=2.0"]
     result = bench(*small(ratings, *tune, "--out", "out"))
     assert result.exit_code == 3
-    assert "1 runs failed; the same command tries them again:" in result.output
+    assert "1 run failed; the same command tries it again:" in result.output
     assert "ratings classification mlp 0: " in result.output
     text = (tmp_path / "out" / "tables" / "mae-mode.md").read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("| classification")]
@@ -184,8 +184,8 @@ def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "Stopped; 0 of 1 runs are done. The same command goes on." in said
+    assert "Stopped; 0 of 1 run is done. The same command goes on." in said
     assert "Traceback" not in said
     command = [sys.executable, "-m", "layline", "bench", "--out", "out", "--dry-run"]
     listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert listed.stdout.splitlines()[-1] == "1 runs"
+    assert listed.stdout.splitlines()[-1] == "1 run"

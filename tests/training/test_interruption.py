@@ -45,6 +45,7 @@ def test_other_threads_leave_signals_alone():
 
 def test_where_a_run_was_stopped_is_told():
     assert str(Interrupted(3, 7)) == "stopped in epoch 3 after 7 steps"
+    assert str(Interrupted(3, 1)) == "stopped in epoch 3 after 1 step"
     assert str(Interrupted(3, 0)) == "stopped after epoch 2"
 
 

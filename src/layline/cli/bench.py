@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from layline.amounts import amount
 from layline.cli.errors import explained
 from layline.cli.grids import require_libraries
 from layline.cli.options import ConfigFile, Root, Set, read_settings
@@ -153,7 +154,7 @@ def _run(
     if dry_run:
         for cell in cells:
             typer.echo("  ".join([cell.key, *cell.labels.values()]))
-        typer.echo(f"{len({cell.key for cell in cells})} runs")
+        typer.echo(amount(len({cell.key for cell in cells}), "run"))
         return
     write_grid(grid, out)  # now: a grid that is killed goes on from it
     store, failed = run_cells(

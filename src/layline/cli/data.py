@@ -14,6 +14,7 @@ import numpy as np
 import typer
 
 from layline import data
+from layline.amounts import amount
 from layline.cli.options import ConfigFile, read_settings, settings
 from layline.registry import check_known
 
@@ -141,7 +142,8 @@ def find_bad(images: data.Images) -> list["BadImage"]:
 def _judge(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:
     """Count the samples and say whether they are enough."""
     missing = sum(one.why.startswith("missing") for one in bad)
-    why = f"{len(bad)} files are missing or unreadable" if bad else ""
+    are = "is" if len(bad) == 1 else "are"
+    why = f"{amount(len(bad), 'file')} {are} missing or unreadable" if bad else ""
     try:
         dataset.check_complete()
     except ValueError as error:
@@ -169,7 +171,7 @@ def _show(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
     for first, *numbers in rows:
         typer.echo(f"{first:{width}}" + "".join(f"{number:>12}" for number in numbers))
     typer.echo(
-        f"{found['samples']} samples, {found['missing']} files missing, "
+        f"{amount(found['samples'], 'sample')}, {amount(found['missing'], 'file')} missing, "
         f"{found['unreadable']} unreadable"
     )
     if bad:

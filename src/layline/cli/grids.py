@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from layline.amounts import amount
 from layline.cli.errors import INTERRUPTED
 from layline.optional import require
 
@@ -58,10 +59,13 @@ def run_cells(
         failed = run(cells, store, GridProgress(console), place, keep_models=keep_models)
     except KeyboardInterrupt:
         done = sum(store.is_done(cell) for cell in cells)
-        say(f"Stopped; {done} of {len(cells)} runs are done. The same command goes on.")
+        are = "is" if len(cells) == 1 else "are"
+        runs = amount(len(cells), "run")
+        say(f"Stopped; {done} of {runs} {are} done. The same command goes on.")
         raise typer.Exit(INTERRUPTED) from None
     if failed:
-        say(f"{len(failed)} runs failed; the same command tries them again:")
+        them = "it" if len(failed) == 1 else "them"
+        say(f"{amount(len(failed), 'run')} failed; the same command tries {them} again:")
     for cell in failed:
         outcome = store.find(cell)
         say(f"  {cell.name}: {outcome.error if outcome else 'not run'}")

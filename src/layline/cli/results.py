@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from layline.amounts import amount
 from layline.training.reporter import Reporter
 
 _SHOWN = {
@@ -27,7 +28,7 @@ def show(numbers: dict[str, Any], console: Console, folder: Path | None = None) 
         folder: The run's folder, to say what is in it.
     """
     table = Table(box=None, pad_edge=False)
-    table.add_column(f"{numbers['part']}, {numbers['samples']} samples")
+    table.add_column(f"{numbers['part']}, {amount(numbers['samples'], 'sample')}")
     for title in _SHOWN.values():
         table.add_column(title, justify="right")
     for decode, values in numbers["by_decoding"].items():

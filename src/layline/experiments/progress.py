@@ -5,6 +5,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from layline.amounts import amount
 from layline.experiments.cells import Cell
 from layline.experiments.outcomes import Outcome
 from layline.training.progress import clock
@@ -35,7 +36,9 @@ class GridProgress:
         """
         self._total, self._done = total, done
         before = f", {done} of them finished before" if done else ""
-        self._say(f"{total} runs{before}")
+        if total == done == 1:
+            before = ", finished before"
+        self._say(amount(total, "run") + before)
         self._live.update(self._line, total=total, completed=done)
 
     def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from accelerate import Accelerator
 
+from layline.amounts import amount
 from layline.training.agreement import anywhere
 
 
@@ -20,7 +21,7 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, epoch: int, step: int) -> None:
         super().__init__(
-            f"stopped in epoch {epoch} after {step} steps"
+            f"stopped in epoch {epoch} after {amount(step, 'step')}"
             if step
             else f"stopped after epoch {epoch - 1}"
         )

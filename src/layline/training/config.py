@@ -3,40 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-)
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from pydantic import NonNegativeFloat as NotNegative
 
 from layline.data.images.preprocessing import AUGMENTATIONS
 from layline.geometry.decoding import DECODINGS
-from layline.registry import check_known
-
-
-def _known(names: Any) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        check_known("value", value, names)
-        return value
-
-    return BeforeValidator(check)
-
-
-def _without(**elsewhere: str) -> AfterValidator:
-    """Refuse options that are settings of their own."""
-
-    def check(options: dict[str, Any]) -> dict[str, Any]:
-        for name, cure in elsewhere.items():
-            if name in options:
-                raise ValueError(f"must not have {name}: {cure}")
-        return options
-
-    return AfterValidator(check)
+from layline.training.validators import known, without
 
 
 class Section(BaseModel):
@@ -66,10 +38,10 @@ class Data(Section):
     partition: Annotated[int, Field(ge=0)] = 0
     options: Annotated[
         dict[str, Any],
-        _without(name="set data.source", root="set data.root", partition="set data.partition"),
+        without(name="set data.source", root="set data.root", partition="set data.partition"),
     ] = {}
     size: PositiveInt | None = None
-    augmentation: Annotated[str, _known(AUGMENTATIONS)] | None = None
+    augmentation: Annotated[str, known(AUGMENTATIONS)] | None = None
     keep_ratio: bool = False
     cache: bool = False
     skip_bad: bool = False
@@ -91,7 +63,7 @@ class Features(Section):
     freeze: bool = False
     options: Annotated[
         dict[str, Any],
-        _without(
+        without(
             name="set features.name",
             model="set features.name",
             dim="set head.dim",
@@ -113,7 +85,7 @@ class Head(Section):
     dim: PositiveInt = 512
     options: Annotated[
         dict[str, Any],
-        _without(
+        without(
             name="set head.method", dim="set head.dim", num_classes="the data have the classes"
         ),
     ] = {}
@@ -162,7 +134,7 @@ class Training(Section):
     precision: Literal["no", "bf16", "fp16"] = "no"
     accumulation: PositiveInt = 1
     class_weight: Literal["balanced"] | dict[str, PositiveFloat] | None = None
-    decode: Annotated[str, _known(DECODINGS)] = "mode"
+    decode: Annotated[str, known(DECODINGS)] = "mode"
     patience: PositiveInt | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     checkpoint_minutes: NotNegative = 5.0

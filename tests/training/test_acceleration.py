@@ -3,7 +3,7 @@
 import pytest
 
 from layline.training.acceleration import make_accelerator
-from layline.training.assembly import resolved
+from layline.training.resolution import resolved
 from layline.training.settings import configuration
 
 

@@ -11,8 +11,9 @@ from rich.console import Console
 
 from layline import data
 from layline.data import Partition
-from layline.training.assembly import build, fingerprint, read_data, resolved, tasks
+from layline.training.assembly import build, fingerprint, read_data, tasks
 from layline.training.reporter import Reporter
+from layline.training.resolution import resolved
 from layline.training.settings import configuration
 
 QUIET = Reporter(Console(quiet=True))
@@ -27,37 +28,6 @@ def config(**sections):
 @pytest.fixture(scope="module")
 def photographs_read():
     return data.read("photo-quality", **FEW)
-
-
-def test_what_follows_from_the_source_is_filled_in():
-    made = config()
-    assert (made.features.name, made.features.weights) == ("convnet", "none")
-    assert made.data.augmentation == "shift"
-
-
-def test_what_was_chosen_stays():
-    made = config(
-        data={"source": "csv", "augmentation": "none", "root": "labels.csv"},
-        features={"name": "resnet18", "weights": "none"},
-    )
-    assert (made.features.name, made.features.weights) == ("resnet18", "none")
-    assert made.data.augmentation == "none"
-
-
-def test_paths_do_not_depend_on_where_the_run_was_started(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "weights.safetensors").touch()
-    made = config(
-        data={"source": "folder", "root": "photos"},
-        features={"name": "convnet", "weights": "weights.safetensors"},
-    )
-    assert made.data.root == tmp_path / "photos"
-    assert made.features.weights == str(tmp_path / "weights.safetensors")
-
-
-def test_random_weights_are_not_frozen():
-    with pytest.raises(ValueError, match="freeze must come with weights, got none for convnet"):
-        config(features={"freeze": True})
 
 
 def test_what_was_found_is_told():

@@ -69,7 +69,7 @@ def _numbers(
     folder: "RunFolder", method: str, settings: list[dict[str, Any]], console: "Console"
 ) -> dict[str, Any]:
     """Train a method, or go on with it."""
-    from layline.training.assembly import resolved
+    from layline.training.resolution import resolved
     from layline.training.run import train
     from layline.training.settings import configuration
 

@@ -108,8 +108,8 @@ def run(
 
     from layline.cli.report import write_after_training
     from layline.cli.results import show
-    from layline.training.assembly import resolved
     from layline.training.reporter import Reporter
+    from layline.training.resolution import resolved
     from layline.training.run import train as train_run
     from layline.training.run_folder import RunFolder, new_folder
     from layline.training.settings import combine, configuration

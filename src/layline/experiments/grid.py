@@ -12,8 +12,8 @@ from layline.experiments.cells import Cell
 from layline.experiments.decided import check_free
 from layline.geometry.decoding import DECODINGS
 from layline.registry import check_known, find
-from layline.training.assembly import resolved
 from layline.training.config import Section
+from layline.training.resolution import resolved
 from layline.training.settings import Tree, combine, configuration
 
 ALL = "all"

@@ -11,7 +11,7 @@ from layline.experiments.decided import check_free
 from layline.experiments.stands import PAPER_DATA, TITLES, Stand, at_most
 from layline.features import find as find_features
 from layline.registry import check_known, find
-from layline.training.assembly import resolved
+from layline.training.resolution import resolved
 from layline.training.settings import combine, configuration
 
 # What the grids decide, and what to do instead.

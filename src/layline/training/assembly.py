@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,51 +16,13 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.tables.encoding import TableEncoding
-from layline.features.weights import NAMES, check_weights
 from layline.model import ModelSpec, OrdinalModel
-from layline.registry import find
 from layline.training.batches import EpochBatches
 from layline.training.config import Config
 from layline.training.outcomes import Task
 from layline.training.reporter import Reporter
 
 LARGEST_SMALL = 64  # pixels
-
-
-def resolved(config: Config) -> Config:
-    """Fill in what follows from other choices, so that the configuration stands by itself."""
-    source = find("data.source", config.data.source, data.SOURCES)
-    name = config.features.name or source.features
-    spec = features.find(name)
-    weights = config.features.weights or spec.weights
-    check_weights(weights, name)
-    if weights not in NAMES:
-        weights = str(Path(weights).expanduser().resolve())
-    if config.features.freeze and weights == "none":
-        raise ValueError(
-            f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
-            "as it was made"
-        )
-    return config.model_copy(
-        update={
-            "data": config.data.model_copy(
-                update={
-                    "root": config.data.root and config.data.root.expanduser().resolve(),
-                    "options": {
-                        key: _full(value) if key in source.places else value
-                        for key, value in config.data.options.items()
-                    },
-                    "augmentation": config.data.augmentation or spec.augmentation,
-                }
-            ),
-            "features": config.features.model_copy(update={"name": name, "weights": weights}),
-        }
-    )
-
-
-def _full(path: Any) -> Any:
-    """Name a place so that the run can go on from another folder."""
-    return str(Path(path).expanduser().resolve()) if isinstance(path, str) else path
 
 
 def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:

@@ -1,11 +1,21 @@
 """A small grid that runs in seconds."""
 
+import io
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from rich.console import Console
 
+from layline.experiments.cells import Cell
 from layline.experiments.grid import Grid
+from layline.experiments.grid_file import to_toml
+from layline.experiments.progress import GridProgress
+from layline.experiments.runner import Place, run
+from layline.experiments.store import Store
+
+ONE = Place(jobs=1)
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +55,43 @@ def tree(ratings) -> dict:
 @pytest.fixture
 def grid(tree) -> Grid:
     return Grid.model_validate(tree)
+
+
+@pytest.fixture(scope="session")
+def go():
+    """Run a grid; give the cells that failed, and what was said."""
+
+    def call(grid: Grid, folder: Path, place: Place = ONE, **options) -> tuple[list[Cell], str]:
+        said = io.StringIO()
+        progress = GridProgress(Console(file=said, width=200))
+        store = Store(folder, options.pop("any_version", False))
+        return run(grid.cells(), store, progress, place, **options), said.getvalue()
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def results():
+    """Give the results of a grid that was run, without what is never the same."""
+
+    def read(grid: Grid, folder: Path) -> pd.DataFrame:
+        return Store(folder).frame(grid.cells(), grid.decodings).drop(columns="seconds")
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory, go, results):
+    """The results of the small grid, computed once per grid file."""
+    done: dict[str, pd.DataFrame] = {}
+
+    def get(grid: Grid) -> pd.DataFrame:
+        text = to_toml(grid)
+        if text not in done:
+            folder = tmp_path_factory.mktemp("grid")
+            failed, _ = go(grid, folder)
+            assert failed == []
+            done[text] = results(grid, folder)
+        return done[text]
+
+    return get

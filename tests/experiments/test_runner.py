@@ -1,68 +1,22 @@
-"""A grid runs each cell once, wherever and however often it is started."""
+"""A grid runs each cell once, however often it is started."""
 
-import io
-import os
-import signal
-import subprocess
 import sys
-import threading
-import time
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from filelock import FileLock
-from rich.console import Console
 from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
 
 from layline.experiments import cells as cells_module
 from layline.experiments import runner
-from layline.experiments.cells import Cell
 from layline.experiments.engines import engine
 from layline.experiments.grid import Grid
-from layline.experiments.grid_file import to_toml
-from layline.experiments.outcomes import Outcome
-from layline.experiments.progress import GridProgress
-from layline.experiments.runner import Place, run
+from layline.experiments.runner import Place
 from layline.experiments.store import Store
 
-ONE = Place(jobs=1)
 
-
-def go(grid: Grid, folder: Path, place: Place = ONE, **options) -> tuple[list[Cell], str]:
-    """Run a grid; give the cells that failed, and what was said."""
-    said = io.StringIO()
-    progress = GridProgress(Console(file=said, width=200))
-    store = Store(folder, options.pop("any_version", False))
-    return run(grid.cells(), store, progress, place, **options), said.getvalue()
-
-
-def results(grid: Grid, folder: Path) -> pd.DataFrame:
-    return Store(folder).frame(grid.cells(), grid.decodings).drop(columns="seconds")
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The results of the small grid, computed once per grid file."""
-    done: dict[str, pd.DataFrame] = {}
-
-    def get(grid: Grid) -> pd.DataFrame:
-        text = to_toml(grid)
-        if text not in done:
-            folder = tmp_path_factory.mktemp("grid")
-            failed, _ = go(grid, folder)
-            assert failed == []
-            done[text] = results(grid, folder)
-        return done[text]
-
-    return get
-
-
-def test_every_number_can_be_recomputed_from_the_cells(grid, tmp_path):
+def test_every_number_can_be_recomputed_from_the_cells(grid, tmp_path, go):
     go(grid, tmp_path)
     store = Store(tmp_path)
     cells = {tuple(cell.labels.values()): cell for cell in grid.cells()}
@@ -87,7 +41,7 @@ def test_every_number_can_be_recomputed_from_the_cells(grid, tmp_path):
         assert row["validation_mae"] == best
 
 
-def test_finished_cells_are_never_run_again(grid, tmp_path):
+def test_finished_cells_are_never_run_again(grid, tmp_path, go):
     go(grid, tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("outcome.json")}
     assert len(before) == 4
@@ -97,14 +51,14 @@ def test_finished_cells_are_never_run_again(grid, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("outcome.json")} == before
 
 
-def test_a_grown_grid_runs_only_what_is_new(grid, tmp_path):
+def test_a_grown_grid_runs_only_what_is_new(grid, tmp_path, go):
     go(grid, tmp_path)
     failed, said = go(grid.model_copy(update={"seeds": [0, 1, 2]}), tmp_path)
     assert failed == []
     assert "6 runs, 4 of them finished before" in said
 
 
-def test_weights_are_kept_if_that_is_wanted(grid, tmp_path):
+def test_weights_are_kept_if_that_is_wanted(grid, tmp_path, go):
     small = grid.model_copy(update={"seeds": [0]})
     go(small, tmp_path / "without")
     go(small, tmp_path / "with", keep_models=True)
@@ -112,7 +66,7 @@ def test_weights_are_kept_if_that_is_wanted(grid, tmp_path):
     assert len(list(tmp_path.glob("with/cells/*/best.safetensors"))) == 2
 
 
-def test_a_cell_that_fails_is_noted_and_tried_again(tree, tmp_path, ratings):
+def test_a_cell_that_fails_is_noted_and_tried_again(tree, tmp_path, ratings, go, results):
     missing = tmp_path / "later.csv"
     tree["data"].append({**tree["data"][0], "name": "later", "root": str(missing)})
     grid = Grid.model_validate(tree)
@@ -131,7 +85,7 @@ def test_a_cell_that_fails_is_noted_and_tried_again(tree, tmp_path, ratings):
     assert "8 runs, 4 of them finished before" in said
 
 
-def test_a_loss_that_is_not_finite_is_a_failure_of_its_cell_alone(tree, tmp_path):
+def test_a_loss_that_is_not_finite_is_a_failure_of_its_cell_alone(tree, tmp_path, go):
     tree["tune"] = {"training.learning_rate": [1e-3, 1e30]}
     grid = Grid.model_validate({**tree, "methods": ["classification"], "seeds": [0]})
     failed, _ = go(grid, tmp_path)
@@ -139,7 +93,7 @@ def test_a_loss_that_is_not_finite_is_a_failure_of_its_cell_alone(tree, tmp_path
     assert "FloatingPointError" in Store(tmp_path).find(failed[0]).error
 
 
-def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch):
+def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch, go):
     small = grid.model_copy(update={"seeds": [0]})
     for module in (cells_module, runner, sys.modules["layline.experiments.execution"]):
         monkeypatch.setattr(module, "code_version", lambda: "0.0.1+old")
@@ -162,13 +116,7 @@ def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch
     assert (failed, said.splitlines()[0]) == ([], "2 runs")
 
 
-def test_a_worker_with_other_code_is_refused(grid, tmp_path):
-    cell = grid.cells()[0]
-    _, outcome = runner.execute(cell, tmp_path, "9.9.9+other", False)
-    assert outcome.error.startswith("RuntimeError: version must be 9.9.9+other on every machine")
-
-
-def test_two_grids_do_not_share_a_folder_at_once(grid, tmp_path):
+def test_two_grids_do_not_share_a_folder_at_once(grid, tmp_path, go):
     with (
         FileLock(tmp_path / ".lock"),
         pytest.raises(ValueError, match="out must be used by one grid at a time"),
@@ -176,188 +124,8 @@ def test_two_grids_do_not_share_a_folder_at_once(grid, tmp_path):
         go(grid, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["local", "dask", "ray"])
-def test_every_engine_gives_the_same_numbers(grid, tmp_path, undisturbed, name):
-    failed, said = go(grid, tmp_path, Place(name, jobs=2))
-    assert failed == []
-    assert "4/4" in said
-    pd.testing.assert_frame_equal(results(grid, tmp_path), undisturbed(grid))
-
-
-KILLED = """
-import io, sys
-from pathlib import Path
-from rich.console import Console
-from layline.experiments.grid_file import read_grid
-from layline.experiments.progress import GridProgress
-from layline.experiments.runner import Place, run
-from layline.experiments.store import Store
-grid = read_grid(Path(sys.argv[1]), None, {}, {}, {})
-console = Console(file=sys.stdout, width=200)
-run(grid.cells(), Store(Path(sys.argv[2])), GridProgress(console), Place(jobs=int(sys.argv[3])))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "whole"), [(1, True), (2, True), (2, False)])
-def test_a_killed_grid_goes_on_to_the_same_table(tree, tmp_path, undisturbed, jobs, whole):
-    """Also where its workers outlive it, and are still at their cells when it starts again."""
-    tree["settings"]["training"] |= {"epochs": 12, "checkpoint_minutes": 0.0}
-    grid = Grid.model_validate(tree)
-    file, out = tmp_path / "grid.toml", tmp_path / "out"
-    file.write_text(to_toml(grid))
-    for early in (True, False):  # in the midst of the first cells, and of the last ones
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(file), str(out), str(jobs)],
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        wait_for(partial(in_the_midst, out, 0 if early else 2))
-        time.sleep(0.1)
-        (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
-        process.wait()
-    assert done(out) < 4
-    failed, said = go(grid, out)
-    assert failed == []
-    assert "of them finished before" in said or not whole
-    pd.testing.assert_frame_equal(results(grid, out), undisturbed(grid))
-
-
-def done(out: Path) -> int:
-    return len(list(out.glob("cells/*/outcome.json")))
-
-
-def in_the_midst(out: Path, finished: int) -> bool:
-    """Tell whether a cell is in the midst of its epochs, after so many others."""
-    return done(out) >= finished and any(
-        (path.parent / "state").exists() and not (path.parent / "outcome.json").exists()
-        for path in out.glob("cells/*/started")
-    )
-
-
-def wait_for(condition, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited for too long"
-        time.sleep(0.02)
-
-
-@pytest.mark.slow
-def test_a_process_that_dies_fails_its_cell_alone(tree, tmp_path):
-    tree |= {"methods": ["classification"], "tune": {"training.epochs": [2, 100_000]}}
-    grid = Grid.model_validate({**tree, "seeds": [0]})
-    (endless,) = [cell for cell in grid.cells() if "100000" in cell.labels["setting"]]
-    over, mark = threading.Event(), Store(tmp_path).place(endless) / "started"
-
-    def murder() -> None:
-        while not over.wait(0.05):
-            if mark.exists() and mark.read_text():
-                os.kill(int(mark.read_text()), signal.SIGKILL)
-                mark.write_text("")  # it was this one
-
-    thread = threading.Thread(target=murder)
-    thread.start()
-    try:
-        failed, said = go(grid, tmp_path, Place(jobs=2))
-    finally:
-        over.set()
-        thread.join()
-    assert failed == [endless]
-    assert "the process of this cell was ended from outside" in said
-
-
-def test_where_a_process_dies_the_cells_are_tried_one_by_one(grid, tmp_path):
-    """Only a cell under which a process dies alone is the cause."""
-    cells, store, calls = grid.cells(), Store(tmp_path), []
-    deadly = cells[1].key
-
-    class TerminatedWorkerError(Exception):
-        pass
-
-    def call(function, arguments):
-        calls.append([cell.key for cell, *_ in arguments])
-        for cell, *_ in arguments[:2]:  # two at once
-            store.start(cell)
-        for cell, *_ in arguments:
-            if cell.key == deadly:
-                raise TerminatedWorkerError
-            outcome = Outcome(cell.wanted, "v", numbers={})
-            store.finish(cell, outcome)
-            yield cell, outcome
-
-    found = {cell.key: outcome for cell, outcome in runner._survive(cells, store, call, ())}
-    assert {key for key, outcome in found.items() if outcome.error} == {deadly}
-    assert set(found) == {cell.key for cell in cells}
-    assert [deadly] in calls
-
-
-def test_a_death_while_features_are_extracted_is_left_to_the_cells(grid):
-    class TerminatedWorkerError(Exception):
-        pass
-
-    def dies(function, arguments):
-        raise TerminatedWorkerError
-        yield
-
-    def breaks(function, arguments):
-        raise ConnectionError("no scheduler")
-        yield
-
-    runner._prepare(grid.cells(), dies)
-    with pytest.raises(ConnectionError):
-        runner._prepare(grid.cells(), breaks)
-
-
-def test_what_cells_share_is_made_with_their_threads(grid, monkeypatch):
-    seen = []
-    execution = sys.modules["layline.experiments.execution"]
-    monkeypatch.setattr(execution, "_prepare", lambda *_: seen.append(torch.get_num_threads()))
-    before = torch.get_num_threads()
-    execution.prepare(replace(grid.cells()[0], threads=before + 1))
-    assert (seen, torch.get_num_threads()) == ([before + 1], before)
-
-
-def test_an_error_of_the_engine_itself_is_not_hidden(grid, tmp_path):
-    def call(function, arguments):
-        raise ConnectionError("no scheduler")
-        yield
-
-    with pytest.raises(ConnectionError, match="no scheduler"):
-        list(runner._survive(grid.cells(), Store(tmp_path), call, ()))
-
-
-def test_the_local_engine_has_no_address():
-    with pytest.raises(ValueError, match="address must be left out"), engine("local", 1, "tcp://"):
-        pass
-
-
-def test_an_unknown_engine_is_named():
-    wrong = r"engine must be a known name, got 'dusk': did you mean dask"
-    with pytest.raises(ValueError, match=wrong), engine("dusk", 1, None):
-        pass
-
-
 @pytest.mark.parametrize(("threads", "jobs"), [(1, None), (2, None), (1000, None), (1, 3)])
 def test_runs_at_once_fit_the_processors(threads, jobs):
     found = Place(jobs=jobs).jobs_of(threads)
     cores = runner.cpu_count()
     assert found == (jobs or max(1, cores // threads))
-
-
-def test_a_cell_that_another_process_finishes_is_waited_for(grid, tmp_path):
-    cell, store = grid.cells()[0], Store(tmp_path)
-    found = []
-    with store.lock(cell):
-        thread = threading.Thread(
-            target=lambda: found.append(
-                runner.execute(cell, tmp_path, runner.code_version(), False)
-            )
-        )
-        thread.start()
-        time.sleep(0.3)
-        assert not found
-        outcome = Outcome(cell.wanted, runner.code_version(), validation_mae=0.5)
-        store.finish(cell, outcome)
-    thread.join(timeout=60)
-    assert found == [(cell, outcome)]

@@ -1,0 +1,27 @@
+"""Wherever the cells run, the numbers are the same."""
+
+import pandas as pd
+import pytest
+
+from layline.experiments.engines import engine
+from layline.experiments.runner import Place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "dask", "ray"])
+def test_every_engine_gives_the_same_numbers(grid, tmp_path, undisturbed, name, go, results):
+    failed, said = go(grid, tmp_path, Place(name, jobs=2))
+    assert failed == []
+    assert "4/4" in said
+    pd.testing.assert_frame_equal(results(grid, tmp_path), undisturbed(grid))
+
+
+def test_the_local_engine_has_no_address():
+    with pytest.raises(ValueError, match="address must be left out"), engine("local", 1, "tcp://"):
+        pass
+
+
+def test_an_unknown_engine_is_named():
+    wrong = r"engine must be a known name, got 'dusk': did you mean dask"
+    with pytest.raises(ValueError, match=wrong), engine("dusk", 1, None):
+        pass

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from layline.geometry.precision import in_full_precision
+
 
 def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     """Sum the squared differences, pair by pair, without an (n, m, d) array."""
@@ -44,8 +46,9 @@ class _SquaresByProducts(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         x, y, result = ctx.saved_tensors
         twice = 2 * gradients[0].where(result > 0, 0.0)
-        to_x = twice.sum(dim=1, keepdim=True) * x - twice @ y
-        to_y = twice.sum(dim=0)[:, None] * y - twice.T @ x
+        with in_full_precision(x.device):
+            to_x = twice.sum(dim=1, keepdim=True) * x - twice @ y
+            to_y = twice.sum(dim=0)[:, None] * y - twice.T @ x
         return to_x, to_y
 
 

@@ -1,7 +1,6 @@
 """The contract of a head: what turns features into a loss, probabilities and ranks."""
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, final
 
 import torch
@@ -11,6 +10,7 @@ from torch.nn import functional as F
 
 from layline.arguments import check_integer
 from layline.geometry.decoding import DECODINGS
+from layline.geometry.precision import in_full_precision
 from layline.registry import check_known
 
 
@@ -75,7 +75,7 @@ class OrdinalHead(nn.Module, ABC):
         """
         features = self._checked_features(features)
         ranks = self._checked_ranks(ranks, len(features))
-        with _in_full_precision(features.device):
+        with in_full_precision(features.device):
             losses = self._losses(features, ranks)
             if sample_weight is None:
                 loss, weights = losses.mean(), None
@@ -89,7 +89,7 @@ class OrdinalHead(nn.Module, ABC):
     def log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Give the log probability of every rank."""
         features = self._checked_features(features)
-        with _in_full_precision(features.device):
+        with in_full_precision(features.device):
             return self._log_probs(features)
 
     @final
@@ -110,7 +110,7 @@ class OrdinalHead(nn.Module, ABC):
         if decode != "mode":
             return DECODINGS[decode](self.predict_proba(features))
         features = self._checked_features(features)
-        with _in_full_precision(features.device):
+        with in_full_precision(features.device):
             return self._mode(features)
 
     def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
@@ -187,13 +187,6 @@ def _check_tensor(name: str, value: Any) -> None:
         raise ValueError(
             f"{name} must be a tensor, got {type(value).__name__}: convert with torch.as_tensor"
         )
-
-
-def _in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Suspend autocast, where the device knows it."""
-    if torch.amp.is_autocast_available(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
 
 
 def _values_are_free(tensor: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """A (K, K) table that never changes in training, such as U, or Q of a fixed layout."""
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,9 +46,19 @@ class ConstantTable:
         """
         if self.num_classes > LARGEST:
             return make(ranks).to(dtype).to(ranks.device)
-        key = (maker, dtype, ranks.device)
+        everyone = partial(torch.arange, self.num_classes, device=ranks.device)
+        return self.whole(maker, lambda: make(everyone()), dtype, ranks.device)[ranks]
+
+    def whole(
+        self,
+        maker: Hashable,
+        make: Callable[[], Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Tensor:
+        """Give the table itself, of whatever shape, in this dtype and on this device."""
+        key = (maker, dtype, device)
         if key not in self._made:
-            with torch.no_grad():
-                everyone = torch.arange(self.num_classes, device=ranks.device)
-                self._made = {key: make(everyone).to(dtype).to(ranks.device)}
-        return self._made[key][ranks]
+            with torch.inference_mode(False), torch.no_grad():
+                self._made = {key: make().to(dtype).to(device)}
+        return self._made[key]

@@ -25,6 +25,7 @@ from layline.geometry import (
     Similarity,
     Smoothing,
     divergence,
+    fused,
 )
 from layline.heads.base import OrdinalHead
 from layline.heads.constant_table import ConstantTable
@@ -135,6 +136,9 @@ class ConstrainedProxies(OrdinalHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
+        short = self._fused_losses(features, ranks)
+        if short is not None:
+            return short
         terms: list[Tensor] = []
         log_p = self._log_probs(features)
         if self.target == "onehot":
@@ -156,6 +160,18 @@ class ConstrainedProxies(OrdinalHead):
         if tension is not None:
             terms.append(tension)
         return reduce(add, terms)
+
+    def _fused_losses(
+        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"] | None:
+        """Take the short way, where there is one. A compiler finds its own."""
+        form = fused.find(self.layout, self.similarity)
+        alone = self.target == "proxies" and self.smoothing is None
+        if form is None or not alone or torch.compiler.is_compiling():
+            return None
+        make = partial(form.constants, self.num_classes, self.similarity)
+        constants = self._q.whole((form, self.similarity), make, features.dtype, features.device)
+        return form.losses(self.layout, self.similarity, features, ranks, constants)
 
     def _rows(self, ranks: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Tensor | slice]:
         """Choose which rows of Q and U to make, and which of them belongs to each sample.

@@ -1,0 +1,130 @@
+r"""Student-t on a line with equal steps, in one step: ``hard-linear``.
+
+With :math:`s` the step, :math:`u` the direction, :math:`a = f^\mathsf{T} u`, :math:`e = f - a u`
+and :math:`c_k = a - k s`, the softmax of (5) needs no exponential, and neither does Q:
+
+.. math::
+    w_k = \frac{1}{1 + c_k^2 + \lVert e \rVert^2}, \quad P_k = \frac{w_k}{\sum w}, \qquad
+    q_k = \frac{1}{1 + ((k^* - k)s)^2}, \quad Q_k = \frac{q_k}{\sum q}
+
+.. math:: L = \sum_k Q_k \log\frac{q_k}{w_k} + \log\sum_k w_k - \log\sum_k q_k
+
+The derivative by the squared distance to proxy k is :math:`h_k = (Q_k - P_k)\,w_k`. Everything
+else follows from three sums over the classes, :math:`\sum h`, :math:`\sum h c` and
+:math:`\sum h c k`, so that no (n, K) array outlives the forward pass:
+
+.. math::
+    \partial L / \partial f    &= 2 e \textstyle\sum h + 2 u \sum h c \\
+    \partial L / \partial v_0  &= 2 e\,(\textstyle\sum h c - a \sum h) / \lVert v_0 \rVert
+                                  - 2 u \sum h c k
+
+The last term is that of a learned step; a fixed one has none.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from layline.geometry.fused.plain import Plain, differentiable_gradients, plain_losses
+from layline.geometry.layouts.base import Layout
+from layline.geometry.layouts.linear import Linear
+from layline.geometry.pairwise import lengths
+from layline.geometry.precision import in_full_precision
+from layline.geometry.similarities import Similarity
+
+
+def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "2 K"]:
+    """Give a row of ones and a row of ranks, to sum with."""
+    ranks = torch.arange(num_classes, dtype=torch.float64)
+    return torch.stack([torch.ones_like(ranks), ranks])
+
+
+def losses(
+    layout: Layout,
+    similarity: Similarity,
+    features: Float[Tensor, "n d"],
+    ranks: Int[Tensor, " n"],
+    constants: Float[Tensor, "2 K"],
+) -> Float[Tensor, " n"]:
+    """Compute the basic loss of each sample."""
+    norm = cast(Linear, layout).norm
+    plain = plain_losses(layout, similarity, ranks)
+    vectors = layout._full_vectors()
+    result: Tensor = _LineLoss.apply(features, vectors, ranks, constants, norm, plain)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LineLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        vectors: Tensor,
+        ranks: Tensor,
+        constants: Tensor,
+        norm: float | None,
+        plain: Plain,
+    ) -> Tensor:
+        length = lengths(vectors)[0]
+        direction = vectors[0] / length
+        along = torch.mv(features, direction)
+        across = torch.addr(features, along, direction, alpha=-1)  # e
+        squares = torch.linalg.vector_norm(across, dim=1).square_()
+
+        # below, names of (n, K) arrays are those of the docstring; they are overwritten when done
+        step = torch.linalg.vector_norm(vectors) if norm is None else norm
+        positions = constants[1] * step
+        c = along[:, None] - positions
+        one_plus = torch.addcmul(squares.add_(1)[:, None], c, c)
+        q = (positions[ranks][:, None] - positions).square_().add_(1).reciprocal_()
+        w = one_plus.reciprocal()
+        sum_w, sum_q = w.sum(dim=1), q.sum(dim=1)
+        log_ratio = one_plus.mul_(q).log_()
+        q.div_(sum_q[:, None])  # Q
+        result = log_ratio.mul_(q).sum(dim=1).add_((sum_w / sum_q).log_())
+
+        h = q.addcmul_(w, sum_w.reciprocal()[:, None], value=-1).mul_(w)
+        sum_h = h.sum(dim=1)
+        sum_hc, sum_hck = (h.mul_(c) @ constants.T).unbind(dim=1)
+        ctx.save_for_backward(
+            features, vectors, direction, length, along, across, sum_h, sum_hc, sum_hck
+        )
+        ctx.learned, ctx.plain = norm is None, plain
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        features, vectors, *saved = ctx.saved_tensors
+        with in_full_precision(features.device):
+            if torch.is_grad_enabled():  # second derivatives will be asked for
+                found = differentiable_gradients(ctx.plain, (features, vectors), gradients[0])
+            else:
+                found = _gradients(ctx.needs_input_grad, ctx.learned, gradients[0], *saved)
+        return (*found, None, None, None, None)
+
+
+def _gradients(
+    wanted: Sequence[bool],
+    learned: bool,
+    gradient: Tensor,
+    direction: Tensor,
+    length: Tensor,
+    along: Tensor,
+    across: Tensor,
+    *sums: Tensor,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Put the three sums together, for the features and for v_0."""
+    twice = 2 * gradient
+    by_h, by_hc, by_hck = (twice * each for each in sums)
+    to_features = to_vectors = None
+    if wanted[0]:
+        to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])
+    if wanted[1]:
+        turn = by_hc.addcmul(along, by_h, value=-1).div_(length)
+        to_vectors = torch.mv(across.T, turn)[None]
+        if learned:
+            to_vectors.addcmul_(direction, by_hck.sum(), value=-1)
+    return to_features, to_vectors

@@ -1,0 +1,53 @@
+"""The way back from a fused loss to the plain one: second derivatives are rare, not forbidden."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from layline.geometry import divergence
+from layline.geometry.layouts.base import Layout
+from layline.geometry.similarities import Similarity
+
+Plain = Callable[[Tensor, Tensor], Tensor]
+
+
+class _BasicLoss(nn.Module):
+    """The basic loss as a module, so that its vectors can be replaced for one call."""
+
+    def __init__(self, layout: Layout, similarity: Similarity) -> None:
+        super().__init__()
+        self.layout = layout
+        self.similarity = similarity
+
+    def forward(
+        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
+        log_p = divergence.log_p(self.layout, self.similarity, features)
+        log_q = divergence.log_q(self.layout, self.similarity, ranks)
+        return divergence.basic_loss(log_q, log_p)
+
+
+def plain_losses(layout: Layout, similarity: Similarity, ranks: Int[Tensor, " n"]) -> Plain:
+    """Prepare the plain loss as a function of the features and of the layout's vectors."""
+
+    def losses(
+        features: Float[Tensor, "n d"], vectors: Float[Tensor, "N d"]
+    ) -> Float[Tensor, " n"]:
+        module = _BasicLoss(layout, similarity)
+        result: Tensor = functional_call(module, {"layout.vectors": vectors}, (features, ranks))
+        return result
+
+    return losses
+
+
+def differentiable_gradients(
+    plain: Plain, inputs: Sequence[Tensor], gradient: Float[Tensor, " n"]
+) -> tuple[Tensor | None, ...]:
+    """Give the gradients of the plain loss with a graph of their own, for ``create_graph``."""
+    wanted = [tensor for tensor in inputs if tensor.requires_grad]
+    with torch.enable_grad():
+        found = iter(torch.autograd.grad(plain(*inputs), wanted, gradient, create_graph=True))
+    return tuple(next(found) if tensor.requires_grad else None for tensor in inputs)

@@ -10,7 +10,7 @@ every gradient there is finite.
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float32, Float64
 from torch import Tensor
 
 from layline.geometry.precision import in_full_precision
@@ -24,21 +24,27 @@ def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
-class _SquaresByProducts(torch.autograd.Function):
-    """Compute ``x·x + y·y − 2 x·y`` in float64, for vectors in float32.
+def squares_by_products(
+    x: Float64[Tensor, "n d"], y: Float64[Tensor, "m d"]
+) -> Float32[Tensor, "n m"]:
+    """Compute ``x·x + y·y − 2 x·y`` in float64, for vectors that came in float32.
 
     In float32 the products would leave 1e-2 where zero should be. In float64 they leave less than
-    neighbouring float32 vectors differ by, so that much can be taken for the zero that it is. The
-    gradient, 2 (x − y), needs no more than float32.
+    neighbouring float32 vectors differ by, so that much can be taken for the zero that it is.
     """
+    x_squares, y_squares = (torch.linalg.vector_norm(z, dim=1).square_() for z in (x, y))
+    scale = x_squares[:, None] + y_squares
+    squares = torch.addmm(scale, x, y.T, alpha=-2)
+    least = x.shape[-1] * torch.finfo(torch.float64).eps
+    return squares.where(squares > scale.mul_(least), 0.0).float()
+
+
+class _SquaresByProducts(torch.autograd.Function):
+    """The same with a gradient: 2 (x − y), which needs no more than float32."""
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Tensor:
-        x64, y64 = x.double(), y.double()
-        scale = x64.square().sum(dim=-1, keepdim=True) + y64.square().sum(dim=-1)
-        squares = torch.addmm(scale, x64, y64.T, alpha=-2)
-        least = x.shape[-1] * torch.finfo(torch.float64).eps
-        result = squares.where(squares > least * scale, 0.0).float()
+        result = squares_by_products(x.double(), y.double())
         ctx.save_for_backward(x, y, result)
         return result
 

@@ -5,8 +5,7 @@ r"""Constrained Proxies Learning: a composition of a layout, a similarity and a 
     L_S &= L_\text{basic} + \alpha\, L_\text{unimodal} && \text{(13) soft layouts}
 """
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial, reduce
 from operator import add
 from typing import Any, Literal
@@ -29,6 +28,7 @@ from layline.geometry import (
 )
 from layline.heads.base import OrdinalHead
 from layline.heads.constant_table import ConstantTable
+from layline.heads.sharing import check_left_out, share_out
 from layline.registry import check_known, find
 
 ALPHA = 6.0
@@ -82,7 +82,7 @@ class ConstrainedProxies(OrdinalHead):
         }
         if smoothing is not None:
             build["smoothing"] = find("smoothing", smoothing, SMOOTHINGS)
-        given = _share_out(options, build)
+        given = share_out(options, build)
 
         self.layout: Layout = build["layout"](num_classes, dim, **given["layout"])
         self.similarity: Similarity = build["similarity"](**given["similarity"])
@@ -96,15 +96,9 @@ class ConstrainedProxies(OrdinalHead):
         self._u = ConstantTable(num_classes)
 
         check_at_least("alpha", alpha, 0, "it is the weight of the unimodal loss")
-        for name, value, default in (
-            ("alpha", alpha, ALPHA),
-            ("unimodal_over", unimodal_over, UNIMODAL_OVER),
-        ):
-            if self.smoothing is None and value != default:
-                raise ValueError(
-                    f"{name} must be left out where there is no smoothing, got {value!r}: "
-                    "it belongs to the unimodal loss"
-                )
+        if self.smoothing is None:
+            check_left_out("alpha", alpha, ALPHA)
+            check_left_out("unimodal_over", unimodal_over, UNIMODAL_OVER)
         if self.similarity.measure not in self.layout.measures:
             raise ValueError(
                 f"similarity must fit the layout {layout!r}, got {similarity!r}: "
@@ -136,53 +130,62 @@ class ConstrainedProxies(OrdinalHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        short = self._fused_losses(features, ranks)
-        if short is not None:
-            return short
+        if self.target == "proxies" and not torch.compiler.is_compiling():
+            losses = self._fused_losses(features, ranks)
+        else:  # a compiler finds its own short ways
+            losses = self._plain_losses(features, ranks)
+        tension = self.layout.tension()
+        return losses if tension is None else losses + tension
+
+    def _fused_losses(
+        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
+        if self.smoothing is not None:
+            rows, of_sample = self._rows(ranks)
+            log_u = self._log_u(self.smoothing, rows, features.dtype)
+            over_classes = self.unimodal_over == "classes"
+            terms = fused.Terms(log_u, of_sample, self.alpha, over_classes)
+            return fused.soft_losses(self.layout, self.similarity, features, rows, terms)
+        form = fused.find(self.layout, self.similarity)
+        if form is None:
+            return self._plain_losses(features, ranks)
+        make = partial(form.constants, self.num_classes, self.similarity)
+        maker = (form, self.similarity)
+        constants = self._q.whole(maker, make, features.dtype, features.device)
+        return form.losses(self.layout, self.similarity, features, ranks, constants)
+
+    def _plain_losses(
+        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
         terms: list[Tensor] = []
         log_p = self._log_probs(features)
         if self.target == "onehot":
             terms.append(F.nll_loss(log_p, ranks, reduction="none"))
         if self.target == "proxies" or self.smoothing is not None:
             rows, of_sample = self._rows(ranks)
+            chosen: Tensor | slice = slice(None) if of_sample is None else of_sample
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.smoothing is not None):
                 log_q = self._log_q(rows)
             if self.target == "proxies":
-                terms.append(divergence.basic_loss(log_q[of_sample], log_p))
+                terms.append(divergence.basic_loss(log_q[chosen], log_p))
             if self.smoothing is not None:
                 log_u = self._log_u(self.smoothing, rows, log_q.dtype)
                 unimodal = divergence.unimodal_loss(log_u, log_q)
                 over_classes = self.unimodal_over == "classes"
-                terms.append(
-                    self.alpha * (unimodal.mean() if over_classes else unimodal[of_sample])
-                )
-        tension = self.layout.tension()
-        if tension is not None:
-            terms.append(tension)
+                terms.append(self.alpha * (unimodal.mean() if over_classes else unimodal[chosen]))
         return reduce(add, terms)
 
-    def _fused_losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"] | None:
-        """Take the short way, where there is one. A compiler finds its own."""
-        form = fused.find(self.layout, self.similarity)
-        alone = self.target == "proxies" and self.smoothing is None
-        if form is None or not alone or torch.compiler.is_compiling():
-            return None
-        make = partial(form.constants, self.num_classes, self.similarity)
-        constants = self._q.whole((form, self.similarity), make, features.dtype, features.device)
-        return form.losses(self.layout, self.similarity, features, ranks, constants)
-
-    def _rows(self, ranks: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Tensor | slice]:
+    def _rows(self, ranks: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Tensor | None]:
         """Choose which rows of Q and U to make, and which of them belongs to each sample.
 
-        There is one row per class. All of them are made, or one per sample, whichever is fewer.
+        There is one row per class. All of them are made, or one per sample, whichever is fewer;
+        None stands for the latter.
         """
         all_needed = self.smoothing is not None and self.unimodal_over == "classes"
         fewer = self.num_classes <= len(ranks) and not self.layout.constant
         if all_needed or fewer:
             return torch.arange(self.num_classes, device=ranks.device), ranks
-        return ranks, slice(None)
+        return ranks, None
 
     def _log_q(self, ranks: Int[Tensor, " m"]) -> Float[Tensor, "m K"]:
         make = partial(divergence.log_q, self.layout, self.similarity)
@@ -196,21 +199,3 @@ class ConstrainedProxies(OrdinalHead):
     ) -> Float[Tensor, "m K"]:
         make = partial(smoothing.log_u, num_classes=self.num_classes)
         return self._u.rows(smoothing, make, ranks, dtype)
-
-
-def _share_out(
-    options: Mapping[str, Any], build: Mapping[str, Callable[..., Any]]
-) -> dict[str, dict[str, Any]]:
-    """Give each part the options that its builder takes by name."""
-    takes = {
-        part: set(inspect.signature(builder).parameters) - {"num_classes", "dim"}
-        for part, builder in build.items()
-    }
-    known = sorted(set().union(*takes.values()))
-    for option, value in options.items():
-        if option not in known:
-            raise ValueError(
-                f"options must be those of the class and, for these parts, "
-                f"{', '.join(known) or 'none'}, got {option}={value!r}"
-            )
-    return {part: {o: options[o] for o in options if o in takes[part]} for part in build}

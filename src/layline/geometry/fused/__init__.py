@@ -1,9 +1,11 @@
-"""The basic loss of a hard layout in one step, with a gradient that was worked out on paper.
+"""The losses of the paper's layouts in one step, with gradients that were worked out on paper.
 
 Autograd keeps every (n, K) array of a step until its backward pass, and walks over each of them
 again. On a line and on an arc a sample's gradient comes down to three numbers, which the forward
-pass can make while it has the arrays at hand. ``divergence.py`` stays the definition: these forms
-equal it, and leave it whatever they do not know.
+pass can make while it has the arrays at hand. Free proxies are compared with the features and with
+each other in one step, and both losses are taken in another.
+
+``divergence.py`` stays the definition: these forms equal it, and leave it what they do not know.
 """
 
 from collections.abc import Callable
@@ -12,6 +14,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from layline.geometry.fused import arc, line
+from layline.geometry.fused.matching import Terms
+from layline.geometry.fused.soft import losses as soft_losses
 from layline.geometry.layouts import Even, Layout, Linear, Semicircular
 from layline.geometry.similarities import Cosine, Similarity, StudentT
 
@@ -39,3 +43,6 @@ FORMS: dict[tuple[type[Layout], type, type[Similarity]], Form] = {
 def find(layout: Layout, similarity: Similarity) -> Form | None:
     """Look for a fused form of this composition."""
     return FORMS.get((type(layout), type(getattr(layout, "spacing", None)), type(similarity)))
+
+
+__all__ = ["FORMS", "Form", "Terms", "find", "soft_losses"]

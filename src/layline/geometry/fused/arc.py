@@ -24,6 +24,7 @@ outside of the plane. Within it only a turn from u_0 towards u_1 counts:
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -61,7 +62,7 @@ def losses(
     constants: Float[Tensor, "5 K"],
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
-    plain = plain_losses(layout, similarity, ranks)
+    plain = partial(plain_losses, layout, similarity, ranks)
     vectors = layout._full_vectors()
     result: Tensor = _ArcLoss.apply(features, vectors, ranks, constants, plain)  # type: ignore[no-untyped-call]
     return result
@@ -126,6 +127,6 @@ def _gradients(
         outside[0].addcmul_(basis[1], within[0, 1] - within[1, 0])
         triangle = vectors @ basis.T
         diagonal = triangle.diagonal()
-        diagonal.copy_(diagonal.where(diagonal != 0, 1.0))  # zero for two parallel vectors
+        diagonal.add_(diagonal == 0)  # as it is for two parallel vectors
         to_vectors = torch.linalg.solve_triangular(triangle.T, outside, upper=True)
     return to_features, to_vectors

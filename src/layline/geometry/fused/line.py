@@ -22,6 +22,7 @@ The last term is that of a learned step; a fixed one has none.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -31,7 +32,6 @@ from torch import Tensor
 from layline.geometry.fused.plain import Plain, differentiable_gradients, plain_losses
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.linear import Linear
-from layline.geometry.pairwise import lengths
 from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Similarity
 
@@ -51,7 +51,7 @@ def losses(
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     norm = cast(Linear, layout).norm
-    plain = plain_losses(layout, similarity, ranks)
+    plain = partial(plain_losses, layout, similarity, ranks)
     vectors = layout._full_vectors()
     result: Tensor = _LineLoss.apply(features, vectors, ranks, constants, norm, plain)  # type: ignore[no-untyped-call]
     return result
@@ -68,15 +68,15 @@ class _LineLoss(torch.autograd.Function):
         norm: float | None,
         plain: Plain,
     ) -> Tensor:
-        length = lengths(vectors)[0]
+        norm_of_v0 = torch.linalg.vector_norm(vectors)
+        length = norm_of_v0.where(norm_of_v0 > 0, 1.0)
         direction = vectors[0] / length
         along = torch.mv(features, direction)
         across = torch.addr(features, along, direction, alpha=-1)  # e
         squares = torch.linalg.vector_norm(across, dim=1).square_()
 
         # below, names of (n, K) arrays are those of the docstring; they are overwritten when done
-        step = torch.linalg.vector_norm(vectors) if norm is None else norm
-        positions = constants[1] * step
+        positions = constants[1] * (norm_of_v0 if norm is None else norm)
         c = along[:, None] - positions
         one_plus = torch.addcmul(squares.add_(1)[:, None], c, c)
         q = (positions[ranks][:, None] - positions).square_().add_(1).reciprocal_()
@@ -88,10 +88,8 @@ class _LineLoss(torch.autograd.Function):
 
         h = q.addcmul_(w, sum_w.reciprocal()[:, None], value=-1).mul_(w)
         sum_h = h.sum(dim=1)
-        sum_hc, sum_hck = (h.mul_(c) @ constants.T).unbind(dim=1)
-        ctx.save_for_backward(
-            features, vectors, direction, length, along, across, sum_h, sum_hc, sum_hck
-        )
+        sums = h.mul_(c) @ constants.T  # of h·c and of h·c·k
+        ctx.save_for_backward(features, vectors, direction, length, along, across, sum_h, sums)
         ctx.learned, ctx.plain = norm is None, plain
         return result
 
@@ -114,11 +112,12 @@ def _gradients(
     length: Tensor,
     along: Tensor,
     across: Tensor,
-    *sums: Tensor,
+    sum_h: Tensor,
+    sums: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Put the three sums together, for the features and for v_0."""
     twice = 2 * gradient
-    by_h, by_hc, by_hck = (twice * each for each in sums)
+    by_h, (by_hc, by_hck) = twice * sum_h, (twice[:, None] * sums).unbind(dim=1)
     to_features = to_vectors = None
     if wanted[0]:
         to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])

@@ -30,24 +30,24 @@ class _BasicLoss(nn.Module):
         return divergence.basic_loss(log_q, log_p)
 
 
-def plain_losses(layout: Layout, similarity: Similarity, ranks: Int[Tensor, " n"]) -> Plain:
-    """Prepare the plain loss as a function of the features and of the layout's vectors."""
-
-    def losses(
-        features: Float[Tensor, "n d"], vectors: Float[Tensor, "N d"]
-    ) -> Float[Tensor, " n"]:
-        module = _BasicLoss(layout, similarity)
-        result: Tensor = functional_call(module, {"layout.vectors": vectors}, (features, ranks))
-        return result
-
-    return losses
+def plain_losses(
+    layout: Layout,
+    similarity: Similarity,
+    ranks: Int[Tensor, " n"],
+    features: Float[Tensor, "n d"],
+    vectors: Float[Tensor, "N d"],
+) -> Float[Tensor, " n"]:
+    """Compute the basic loss with these vectors in the place of the layout's own."""
+    module = _BasicLoss(layout, similarity)
+    result: Tensor = functional_call(module, {"layout.vectors": vectors}, (features, ranks))
+    return result
 
 
 def differentiable_gradients(
-    plain: Plain, inputs: Sequence[Tensor], gradient: Float[Tensor, " n"]
+    plain: Callable[..., Tensor | tuple[Tensor, ...]], inputs: Sequence[Tensor], *gradients: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Give the gradients of the plain loss with a graph of their own, for ``create_graph``."""
+    """Give the gradients of a plain computation with a graph of their own, for ``create_graph``."""
     wanted = [tensor for tensor in inputs if tensor.requires_grad]
     with torch.enable_grad():
-        found = iter(torch.autograd.grad(plain(*inputs), wanted, gradient, create_graph=True))
+        found = iter(torch.autograd.grad(plain(*inputs), wanted, gradients, create_graph=True))
     return tuple(next(found) if tensor.requires_grad else None for tensor in inputs)

@@ -1,0 +1,88 @@
+r"""Both losses of a soft layout from the logits of P and Q, in one step.
+
+.. math:: L_i = D_\text{KL}[Q(k^*_i) \Vert P(f_i)] + \alpha\, D_\text{KL}[U(k^*_i) \Vert Q(k^*_i)]
+
+Q is a target in the first term and learns in the second. The derivatives by the logits are short:
+
+.. math:: \partial L_i / \partial \mathrm{sim}(f_i, p_k) = P_k - Q_k, \qquad
+          \partial L_i / \partial \mathrm{sim}(p_{k^*_i}, p_k) = \alpha\,(Q_k - U_k)
+
+There is one row of Q and U for each class, or, where the classes are more, for each sample.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from layline.geometry import divergence
+from layline.geometry.fused.plain import differentiable_gradients
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the two losses need beside the logits.
+
+    Attributes:
+        log_u: The rows of log U that belong to the rows of Q.
+        of_sample: Which row belongs to each sample; None if there is one for each in turn.
+        alpha: Weight of the unimodal loss.
+        over_classes: Whether the unimodal loss is the mean of all rows, not each sample's own.
+    """
+
+    log_u: Tensor
+    of_sample: Tensor | None
+    alpha: float
+    over_classes: bool
+
+    def chosen(self, rows: Tensor) -> Tensor:
+        """Give each sample its row."""
+        return rows if self.of_sample is None else rows[self.of_sample]
+
+    def losses(self, logits_p: Tensor, logits_q: Tensor) -> Tensor:
+        """Compute both terms plainly, by ``divergence.py``."""
+        log_p, log_q = logits_p.log_softmax(dim=-1), logits_q.log_softmax(dim=-1)
+        unimodal = divergence.unimodal_loss(self.log_u, log_q)
+        basic = divergence.basic_loss(self.chosen(log_q), log_p)
+        return basic + self.alpha * (
+            unimodal.mean() if self.over_classes else self.chosen(unimodal)
+        )
+
+
+def losses(
+    logits_p: Float[Tensor, "n K"], logits_q: Float[Tensor, "m K"], terms: Terms
+) -> Float[Tensor, " n"]:
+    """Compute both terms for each sample, with their gradients at hand."""
+    result: Tensor = _Matching.apply(logits_p, logits_q, terms)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Matching(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits_p: Tensor, logits_q: Tensor, terms: Terms) -> Tensor:
+        log_p, log_q = logits_p.log_softmax(dim=-1), logits_q.log_softmax(dim=-1)
+        q, u = log_q.exp(), terms.log_u.exp()
+        q_of_sample = terms.chosen(q)
+        unimodal = (terms.log_u - log_q).mul_(u).sum(dim=-1)
+        basic = (terms.chosen(log_q) - log_p).mul_(q_of_sample).sum(dim=-1)
+        weighted = unimodal.mean() if terms.over_classes else terms.chosen(unimodal)
+        by_p = log_p.exp_().sub_(q_of_sample)
+        ctx.save_for_backward(logits_p, logits_q, by_p, (q - u).mul_(terms.alpha))
+        ctx.terms = terms
+        return basic.add_(weighted, alpha=terms.alpha)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        logits_p, logits_q, by_p, by_q = ctx.saved_tensors
+        terms, each = ctx.terms, gradients[0]
+        if torch.is_grad_enabled():  # second derivatives will be asked for
+            logits = (logits_p, logits_q)
+            return (*differentiable_gradients(terms.losses, logits, each), None)
+        rows = each
+        if terms.over_classes:
+            rows = (each.sum() / len(by_q)).expand(len(by_q))
+        elif terms.of_sample is not None:
+            rows = each.new_zeros(len(by_q)).index_add_(0, terms.of_sample, each)
+        return by_p * each[:, None], by_q * rows[:, None], None

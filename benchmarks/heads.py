@@ -1,84 +1,89 @@
 """What a training step and a prediction of each head cost, against plain classification.
 
-Every figure is a ratio of medians, measured with the head and the baseline taking turns, so that a
-noisy machine disturbs both alike.
+Every figure is a ratio of medians, measured with all competitors taking turns in one run, so that a
+noisy machine disturbs them alike.
 
     make bench
+    python benchmarks/heads.py --classes 8 101 --samples 256 --dim 512 --heads hard-linear
 """
 
 import argparse
-import time
-from collections.abc import Callable
-from statistics import median
+from itertools import product
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import torch
+from competitors import BASELINE, BY_FORMULA, SOFT, build, chosen
+from measuring import CLOCKS, medians, peak_bytes, prediction, training_step
+from showing import plot, show
 
-from layline.heads import OrdinalHead, create, names
-
-BASELINE = "classification"
-
-
-def training_step(head: OrdinalHead, n: int) -> Callable[[], None]:
-    """Prepare one forward and backward pass on ready features."""
-    features = torch.randn(n, head.dim, requires_grad=True)
-    ranks = torch.randint(head.num_classes, (n,))
-
-    def step() -> None:
-        head.zero_grad()
-        head.loss(features, ranks).backward()
-
-    return step
+PREDICTED = 100_000
+"""Layouts with a formula are also asked to predict this many classes."""
 
 
-def prediction(head: OrdinalHead, n: int) -> Callable[[], None]:
-    """Prepare one prediction of ready features."""
-    features = torch.randn(n, head.dim)
+def options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--classes", type=int, nargs="+", default=[8, 101, 1000, 10_000])
+    parser.add_argument("--samples", type=int, nargs="+", default=[32, 256])
+    parser.add_argument("--dim", type=int, nargs="+", default=[64, 512])
+    parser.add_argument("--heads", nargs="+", default=BY_FORMULA + SOFT, help="names, or all")
+    parser.add_argument("--repetitions", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--out", type=Path, default=Path("results/speed"))
+    return parser.parse_args()
 
-    @torch.inference_mode()
-    def predict() -> None:
-        head.predict(features)
 
-    return predict
+def compare(given: argparse.Namespace, n: int, dim: int, num_classes: int) -> list[dict[str, Any]]:
+    """Measure everyone at one size: seconds and ratio of both tasks, and memory of the first."""
+    models = {name: build(name, num_classes, dim) for name in chosen(given.heads, num_classes)}
+    steps = {name: training_step(m, n, dim, num_classes) for name, m in models.items()}
+    predictions = {name: prediction(m, n, dim) for name, m in models.items()}
+    training = medians(steps, given.repetitions, given.clock)
+    predicting = medians(predictions, given.repetitions, given.clock)
+    return [
+        {
+            "method": name,
+            "n": n,
+            "d": dim,
+            "K": num_classes,
+            "train_seconds": training[name],
+            "train_ratio": training[name] / training[BASELINE],
+            "predict_seconds": predicting[name],
+            "predict_ratio": predicting[name] / predicting[BASELINE],
+            "arrays": peak_bytes(steps[name]) / (4 * n * num_classes),
+        }
+        for name in models
+    ]
 
 
-def medians(tasks: dict[str, Callable[[], None]], repetitions: int) -> dict[str, float]:
-    """Time the tasks in turns, after a warm-up, and give the median seconds of each."""
-    seconds: dict[str, list[float]] = {name: [] for name in tasks}
-    for turn in range(repetitions + 5):
-        for name, task in tasks.items():
-            start = time.perf_counter()
-            task()
-            if turn >= 5:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: median(values) for name, values in seconds.items()}
+def growth(given: argparse.Namespace, n: int, dim: int) -> dict[str, float]:
+    """Measure how a prediction grows from the fewest classes to very many, for each formula."""
+    found = {}
+    for name in (name for name in BY_FORMULA if name in chosen(given.heads, PREDICTED)):
+        few, many = min(given.classes), PREDICTED
+        tasks = {k: prediction(build(name, k, dim), n, dim) for k in (few, many)}
+        cost = medians(tasks, given.repetitions, given.clock)
+        found[name] = cost[many] / cost[few]
+    return found
 
 
 def main() -> None:
-    """Print one table: a row per head, and for each K the two ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--classes", type=int, nargs="+", default=[8, 101, 1000])
-    parser.add_argument("--samples", type=int, default=256)
-    parser.add_argument("--dim", type=int, default=512)
-    parser.add_argument("--repetitions", type=int, default=30)
-    parser.add_argument("--threads", type=int, default=2)
-    given = parser.parse_args()
+    """Measure, print one table, and write it with a plot of the cost against K."""
+    given = options()
     torch.set_num_threads(given.threads)
-
-    ratios: dict[str, list[float]] = {name: [] for name in names()}
-    for num_classes in given.classes:
-        heads = {name: create(name, num_classes, given.dim) for name in names()}
-        for prepare in (training_step, prediction):
-            baseline = prepare(heads[BASELINE], given.samples)
-            for name, head in heads.items():
-                tasks = {"baseline": baseline, "head": prepare(head, given.samples)}
-                cost = medians(tasks, given.repetitions)
-                ratios[name].append(cost["head"] / cost["baseline"])
-
-    print(f"Cost against {BASELINE}: n = {given.samples}, d = {given.dim}\n")
-    print(f"{'':26}" + "".join(f"{f'K = {k}':>18}" for k in given.classes))
-    print(f"{'head':26}" + f"{'train':>9}{'predict':>9}" * len(given.classes))
-    for name, row in ratios.items():
-        print(f"{name:26}" + "".join(f"{ratio:8.2f}×" for ratio in row))
+    rows = []
+    for n, dim, num_classes in product(given.samples, given.dim, given.classes):
+        rows += compare(given, n, dim, num_classes)
+    frame = pd.DataFrame(rows)
+    n, dim = max(given.samples), max(given.dim)
+    show(frame, growth(given, n, dim), few=min(given.classes), many=PREDICTED, size=(n, dim))
+    given.out.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(given.out / "speed.csv", index=False)
+    plot(frame[(frame["n"] == n) & (frame["d"] == dim)], given.out / "speed.png")
+    print(f"\nWritten: {given.out}/speed.csv, speed.png")
 
 
 if __name__ == "__main__":

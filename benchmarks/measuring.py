@@ -1,0 +1,98 @@
+"""How cost is measured: medians of tasks that take turns, and the peak of live memory."""
+
+import time
+import weakref
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+Task = Callable[[], None]
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+
+
+def training_step(model: Any, n: int, dim: int, num_classes: int) -> Task:
+    """Prepare one forward and backward pass on ready features."""
+    features = torch.randn(n, dim, requires_grad=True)
+    ranks = torch.randint(num_classes, (n,))
+
+    def step() -> None:
+        model.zero_grad()
+        model.loss(features, ranks).backward()
+
+    return step
+
+
+def prediction(model: Any, n: int, dim: int) -> Task:
+    """Prepare one prediction of ready features."""
+    features = torch.randn(n, dim)
+
+    @torch.inference_mode()
+    def predict() -> None:
+        model.predict(features)
+
+    return predict
+
+
+def medians(
+    tasks: dict[Any, Task], repetitions: int, clock: str = "wall", warm_up: int = 5
+) -> dict[Any, float]:
+    """Time the tasks in turns, after a warm-up, and give the median seconds of each."""
+    now, seconds = CLOCKS[clock], {name: [] for name in tasks}
+    for turn in range(warm_up + repetitions):
+        for name, task in tasks.items():
+            start = now()
+            task()
+            if turn >= warm_up:
+                seconds[name].append(now() - start)
+    return {name: median(values) for name, values in seconds.items()}
+
+
+class _Alive(TorchDispatchMode):
+    """Counts the bytes of every storage that an operation makes, until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._watched: dict[int, Any] = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # noqa: ANN
+        for tensor in _tensors((args, kwargs)):
+            self._watch(tensor.untyped_storage(), count=False)
+        result = function(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            self._watch(tensor.untyped_storage(), count=True)
+        return result
+
+    def _watch(self, storage: torch.UntypedStorage, count: bool) -> None:
+        """Count a storage that was not seen before, or note that it was there before us."""
+        key, size = storage._cdata, storage.nbytes() if count else 0
+        if key in self._watched:
+            return
+        self.now += size
+        self.peak = max(self.peak, self.now)
+
+        def released(_: Any) -> None:
+            self.now -= size
+            del self._watched[key]
+
+        self._watched[key] = weakref.ref(storage, released)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def peak_bytes(task: Task) -> int:
+    """Give the most bytes that were alive at once of what the task made itself.
+
+    Every operation of the forward and the backward pass is seen, with what autograd keeps between
+    them; scratch space within an operation is not.
+    """
+    task()  # gradients exist by now, and constants are made
+    with _Alive() as alive:
+        task()
+    return alive.peak

@@ -1,0 +1,45 @@
+"""The measured costs as a printed table and as a plot."""
+
+from pathlib import Path
+
+import pandas as pd
+from competitors import BASELINE
+
+
+def show(
+    frame: pd.DataFrame, growth: dict[str, float], few: int, many: int, size: tuple[int, int]
+) -> None:
+    """Print a row per method and size, and for each K both ratios and the memory of a step."""
+    sizes = sorted(frame["K"].unique())
+    print(f"Cost against {BASELINE}; mem: arrays of n × K floats at the peak of a training step\n")
+    print(f"{'':36}" + "".join(f"{f'K = {k}':>24}" for k in sizes))
+    print(f"{'method':26}{'n':>4}{'d':>6}" + f"{'train':>9}{'predict':>9}{'mem':>6}" * len(sizes))
+    for (n, dim), part in frame.groupby(["n", "d"], sort=False):
+        for name in dict.fromkeys(part["method"]):
+            rows = part[part["method"] == name].set_index("K")
+            print(f"{name:26}{n:4}{dim:6}" + "".join(_cell(rows, k) for k in sizes))
+    for name, ratio in growth.items():
+        n, dim = size
+        print(f"{name}: predict at K = {many} against K = {few}, n = {n}, d = {dim}: {ratio:.2f}×")
+
+
+def _cell(rows: pd.DataFrame, num_classes: int) -> str:
+    if num_classes not in rows.index:
+        return f"{'–':>9}{'–':>9}{'–':>6}"
+    row = rows.loc[num_classes]
+    return f"{row['train_ratio']:8.2f}×{row['predict_ratio']:8.2f}×{row['arrays']:6.1f}"
+
+
+def plot(frame: pd.DataFrame, file: Path) -> None:
+    """Draw the milliseconds of a training step and of a prediction against K."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    for axis, task, title in zip(
+        axes, ("train", "predict"), ("a training step", "a prediction"), strict=True
+    ):
+        for name, rows in frame.groupby("method", sort=False):
+            axis.plot(rows["K"], 1000 * rows[f"{task}_seconds"], marker="o", ms=3, label=name)
+        axis.set(xscale="log", yscale="log", xlabel="classes K", ylabel="milliseconds", title=title)
+    axes[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.savefig(file, dpi=150)

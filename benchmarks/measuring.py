@@ -59,7 +59,7 @@ class _Alive(TorchDispatchMode):
         self.now = self.peak = 0
         self._watched: dict[int, Any] = {}
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # noqa: ANN
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         for tensor in _tensors((args, kwargs)):
             self._watch(tensor.untyped_storage(), count=False)
         result = function(*args, **(kwargs or {}))

@@ -11,6 +11,8 @@ A proxy is compared with every proxy and every proxy with it, so that H and its 
 in a single product. Its distance to itself is no variable, and is left out.
 """
 
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -55,19 +57,22 @@ class _Logits(torch.autograd.Function):
             by_p, by_q = (2 * g / (-1 - d) for g, d in zip(gradients, squares, strict=True))
             to_features = None
             if ctx.needs_input_grad[0]:
-                to_features = _towards(by_p, features, proxies)
-            to_proxies = _towards(by_p.T, proxies, features)
+                to_features = _towards(features, (by_p, proxies))
             if rows is None:
                 both = (by_q + by_q.T).fill_diagonal_(0)
-                to_proxies += _towards(both, proxies, proxies)
+                to_proxies = _towards(proxies, (by_p.T, features), (both, proxies))
             else:
                 by_q.masked_fill_(squares[1] == 0, 0)
                 compared = proxies[rows]
-                to_proxies += _towards(by_q.T, proxies, compared)
-                to_proxies.index_add_(0, rows, _towards(by_q, compared, proxies))
+                to_proxies = _towards(proxies, (by_p.T, features), (by_q.T, compared))
+                to_proxies.index_add_(0, rows, _towards(compared, (by_q, proxies)))
         return to_features, to_proxies, None
 
 
-def _towards(twice: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Give the gradient by x of the squared distances between x and y."""
-    return (x * twice.sum(dim=1, keepdim=True)).addmm_(twice, y, alpha=-1)
+def _towards(x: Tensor, *pairs: tuple[Tensor, Tensor]) -> Tensor:
+    """Give the gradient by x of its squared distances to each y, with twice h for each pair."""
+    total = reduce(add, (twice.sum(dim=1, keepdim=True) for twice, _ in pairs))
+    gradient = x * total
+    for twice, y in pairs:
+        gradient.addmm_(twice, y, alpha=-1)
+    return gradient

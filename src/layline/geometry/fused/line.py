@@ -36,10 +36,9 @@ from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Similarity
 
 
-def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "2 K"]:
-    """Give a row of ones and a row of ranks, to sum with."""
-    ranks = torch.arange(num_classes, dtype=torch.float64)
-    return torch.stack([torch.ones_like(ranks), ranks])
+def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "1 K"]:
+    """Give the row of ranks."""
+    return torch.arange(num_classes, dtype=torch.float64)[None]
 
 
 def losses(
@@ -47,7 +46,7 @@ def losses(
     similarity: Similarity,
     features: Float[Tensor, "n d"],
     ranks: Int[Tensor, " n"],
-    constants: Float[Tensor, "2 K"],
+    constants: Float[Tensor, "1 K"],
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     norm = cast(Linear, layout).norm
@@ -76,20 +75,22 @@ class _LineLoss(torch.autograd.Function):
         squares = torch.linalg.vector_norm(across, dim=1).square_()
 
         # below, names of (n, K) arrays are those of the docstring; they are overwritten when done
-        positions = constants[1] * (norm_of_v0 if norm is None else norm)
+        positions = constants[0] * (norm_of_v0 if norm is None else norm)
         c = along[:, None] - positions
         one_plus = torch.addcmul(squares.add_(1)[:, None], c, c)
         q = (positions[ranks][:, None] - positions).square_().add_(1).reciprocal_()
         w = one_plus.reciprocal()
-        sum_w, sum_q = w.sum(dim=1), q.sum(dim=1)
-        log_ratio = one_plus.mul_(q).log_()
-        q.div_(sum_q[:, None])  # Q
-        result = log_ratio.mul_(q).sum(dim=1).add_((sum_w / sum_q).log_())
+        sum_q, sum_w = q.sum(dim=1), w.sum(dim=1)
+        ratio = sum_q / sum_w
+        log_ratios = one_plus.mul_(q).log_()
+        result = log_ratios.mul_(q).sum(dim=1).div_(sum_q).sub_(ratio.log())
 
-        h = q.addcmul_(w, sum_w.reciprocal()[:, None], value=-1).mul_(w)
+        h = q.addcmul_(w, ratio[:, None], value=-1).mul_(w)  # times sum_q
         sum_h = h.sum(dim=1)
-        sums = h.mul_(c) @ constants.T  # of h·c and of h·c·k
-        ctx.save_for_backward(features, vectors, direction, length, along, across, sum_h, sums)
+        h.mul_(c)
+        sums = (sum_h, h.sum(dim=1), torch.mv(h, constants[0]))
+        twice = 2 / sum_q
+        ctx.save_for_backward(features, vectors, direction, length, along, across, twice, *sums)
         ctx.learned, ctx.plain = norm is None, plain
         return result
 
@@ -112,12 +113,14 @@ def _gradients(
     length: Tensor,
     along: Tensor,
     across: Tensor,
+    twice: Tensor,
     sum_h: Tensor,
-    sums: Tensor,
+    sum_hc: Tensor,
+    sum_hck: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Put the three sums together, for the features and for v_0."""
-    twice = 2 * gradient
-    by_h, (by_hc, by_hck) = twice * sum_h, (twice[:, None] * sums).unbind(dim=1)
+    twice = twice * gradient
+    by_h, by_hc = twice * sum_h, twice * sum_hc
     to_features = to_vectors = None
     if wanted[0]:
         to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])
@@ -125,5 +128,5 @@ def _gradients(
         turn = by_hc.addcmul(along, by_h, value=-1).div_(length)
         to_vectors = torch.mv(across.T, turn)[None]
         if learned:
-            to_vectors.addcmul_(direction, by_hck.sum(), value=-1)
+            to_vectors.addcmul_(direction, torch.dot(twice, sum_hck), value=-1)
     return to_features, to_vectors

@@ -39,7 +39,7 @@ class Terms:
 
     def chosen(self, rows: Tensor) -> Tensor:
         """Give each sample its row."""
-        return rows if self.of_sample is None else rows[self.of_sample]
+        return rows if self.of_sample is None else rows.index_select(0, self.of_sample)
 
     def losses(self, logits_p: Tensor, logits_q: Tensor) -> Tensor:
         """Compute both terms plainly, by ``divergence.py``."""

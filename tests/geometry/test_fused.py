@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call
 
 from layline.geometry import LAYOUTS, SIMILARITIES, divergence, fused
-from layline.geometry.fused import arc
+from layline.geometry.fused import arc, line
 from layline.geometry.similarities import Cosine, NegativeEuclidean, StudentT
 
 COMPOSITIONS = {
@@ -97,6 +97,7 @@ def test_single_precision_keeps_four_digits_of_the_plain_one_in_double(
         assert (miss <= 1e-4 * size + 4 * noise + 1e-5).all()
 
 
+@settings(max_examples=40)
 @given(
     composition=st.sampled_from(list(COMPOSITIONS)),
     num_classes=st.integers(2, 40),
@@ -197,6 +198,18 @@ def test_nothing_of_the_size_of_all_classes_waits_for_the_backward_pass(composit
         short(layout, similarity, features, ranks)
     assert kept
     assert max(kept) <= features.numel()
+
+
+@pytest.mark.parametrize("block", [1, 17, 40])  # one sample at a time, and unequal parts
+def test_a_line_taken_in_blocks_is_the_same_line(block, monkeypatch):
+    layout, similarity = make("line", 8, 16)
+    features, ranks = features_at("anywhere", layout)
+    arguments = (layout, similarity, features, ranks)
+    whole = values_and_gradients(short(*arguments), 1.0, features, layout)
+    monkeypatch.setattr(line, "BLOCK", block)
+    blocks = values_and_gradients(short(*arguments), 1.0, features, layout)
+    for expected, actual in zip(whole, blocks, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-13, atol=1e-13)
 
 
 def test_vectors_that_span_no_plane_still_have_finite_gradients():

@@ -35,6 +35,9 @@ from layline.geometry.layouts.linear import Linear
 from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Similarity
 
+BLOCK = 1 << 16
+"""A processor takes so many numbers of an (n, K) array at a time: they stay in its cache."""
+
 
 def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "1 K"]:
     """Give the row of ranks."""
@@ -74,23 +77,15 @@ class _LineLoss(torch.autograd.Function):
         across = torch.addr(features, along, direction, alpha=-1)  # e
         squares = torch.linalg.vector_norm(across, dim=1).square_()
 
-        # below, names of (n, K) arrays are those of the docstring; they are overwritten when done
         positions = constants[0] * (norm_of_v0 if norm is None else norm)
-        c = along[:, None] - positions
-        one_plus = torch.addcmul(squares.add_(1)[:, None], c, c)
-        q = (positions[ranks][:, None] - positions).square_().add_(1).reciprocal_()
-        w = one_plus.reciprocal()
-        sum_q, sum_w = q.sum(dim=1), w.sum(dim=1)
-        ratio = sum_q / sum_w
-        log_ratios = one_plus.mul_(q).log_()
-        result = log_ratios.mul_(q).sum(dim=1).div_(sum_q).sub_(ratio.log())
-
-        h = q.addcmul_(w, ratio[:, None], value=-1).mul_(w)  # times sum_q
-        sum_h = h.sum(dim=1)
-        h.mul_(c)
-        sums = (sum_h, h.sum(dim=1), torch.mv(h, constants[0]))
-        twice = 2 / sum_q
-        ctx.save_for_backward(features, vectors, direction, length, along, across, twice, *sums)
+        size = max(1, BLOCK // len(positions)) if features.is_cpu else len(features)
+        rows = (torch.split(x, size) for x in (along, squares.add_(1), positions[ranks]))
+        blocks = [
+            _over_classes(a, one_plus_e, of_label, positions, constants[0])
+            for a, one_plus_e, of_label in zip(*rows, strict=True)
+        ]
+        result, *sums = (torch.cat(x) if len(x) > 1 else x[0] for x in zip(*blocks, strict=True))
+        ctx.save_for_backward(features, vectors, direction, length, along, across, *sums)
         ctx.learned, ctx.plain = norm is None, plain
         return result
 
@@ -103,6 +98,24 @@ class _LineLoss(torch.autograd.Function):
             else:
                 found = _gradients(ctx.needs_input_grad, ctx.learned, gradients[0], *saved)
         return (*found, None, None, None, None)
+
+
+def _over_classes(
+    along: Tensor, one_plus_e: Tensor, of_label: Tensor, positions: Tensor, classes: Tensor
+) -> tuple[Tensor, ...]:
+    """Compute the losses, 2/Σq, and the three sums times Σq. Arrays are overwritten when done."""
+    c = along[:, None] - positions
+    one_plus = torch.addcmul(one_plus_e[:, None], c, c)
+    q = (of_label[:, None] - positions).square_().add_(1).reciprocal_()
+    w = one_plus.reciprocal()
+    sum_q, sum_w = q.sum(dim=1), w.sum(dim=1)
+    ratio = sum_q / sum_w
+    log_ratios = one_plus.mul_(q).log_()
+    result = log_ratios.mul_(q).sum(dim=1).div_(sum_q).sub_(ratio.log())
+    h = q.addcmul_(w, ratio[:, None], value=-1).mul_(w)
+    sum_h = h.sum(dim=1)
+    h.mul_(c)
+    return result, 2 / sum_q, sum_h, h.sum(dim=1), torch.mv(h, classes)
 
 
 def _gradients(

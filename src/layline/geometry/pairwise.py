@@ -32,7 +32,7 @@ def squares_by_products(
     In float32 the products would leave 1e-2 where zero should be. In float64 they leave less than
     neighbouring float32 vectors differ by, so that much can be taken for the zero that it is.
     """
-    x_squares, y_squares = (torch.linalg.vector_norm(z, dim=1).square_() for z in (x, y))
+    x_squares, y_squares = (z.square().sum(dim=1) for z in (x, y))
     scale = x_squares[:, None] + y_squares
     squares = torch.addmm(scale, x, y.T, alpha=-2)
     least = x.shape[-1] * torch.finfo(torch.float64).eps

@@ -61,7 +61,7 @@ class _SquaresByProducts(torch.autograd.Function):
 def lengths(x: Float[Tensor, "n d"]) -> Float[Tensor, "n 1"]:
     """Measure each vector, answering 1 for the zero vector, so that dividing by it is safe."""
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return length.where(length > 0, 1.0)
+    return length.masked_fill(length == 0, 1.0)
 
 
 def unit(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

@@ -74,7 +74,7 @@ class OrdinalHead(nn.Module, ABC):
             sample_weight: Non-negative weights; the average is then Σ w·loss / Σ w.
         """
         features = self._checked_features(features)
-        ranks = self._checked_ranks(ranks, len(features))
+        ranks = self._checked_ranks(ranks, features)
         with in_full_precision(features.device):
             losses = self._losses(features, ranks)
             if sample_weight is None:
@@ -125,18 +125,11 @@ class OrdinalHead(nn.Module, ABC):
                 f"this head was made with dim={self.dim}"
             )
         parameter = next(self.parameters())
-        self._check_device("features", features)
+        _check_device("features", features, parameter.device)
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
 
-    def _check_device(self, name: str, tensor: Tensor) -> None:
-        device = next(self.parameters()).device
-        if tensor.device != device:
-            raise ValueError(
-                f"{name} must be on the head's device {device}, got {tensor.device}: "
-                "move one of them with .to(…)"
-            )
-
-    def _checked_ranks(self, ranks: Tensor, samples: int) -> Tensor:
+    def _checked_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
+        samples = len(features)
         if samples == 0:
             raise ValueError("features must hold at least one sample, got none")
         _check_tensor("ranks", ranks)
@@ -145,15 +138,15 @@ class OrdinalHead(nn.Module, ABC):
                 f"ranks must have the shape ({samples},), got {tuple(ranks.shape)}: "
                 "one rank for each row of features"
             )
-        self._check_device("ranks", ranks)
+        _check_device("ranks", ranks, features.device)
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
             raise ValueError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
         if _values_are_free(ranks):
-            outside = (ranks < 0) | (ranks >= self.num_classes)
-            if outside.any():
+            lowest, highest = (int(end) for end in ranks.aminmax())
+            if lowest < 0 or highest >= self.num_classes:
                 raise ValueError(
                     f"ranks must be in 0…{self.num_classes - 1}, "
-                    f"got {int(ranks[outside][0])}: this head was made for "
+                    f"got {lowest if lowest < 0 else highest}: this head was made for "
                     f"num_classes={self.num_classes}"
                 )
         return ranks.long()
@@ -165,7 +158,7 @@ class OrdinalHead(nn.Module, ABC):
                 f"sample_weight must have the shape {tuple(losses.shape)}, "
                 f"got {tuple(sample_weight.shape)}: one weight for each row of features"
             )
-        self._check_device("sample_weight", sample_weight)
+        _check_device("sample_weight", sample_weight, losses.device)
         if _values_are_free(sample_weight):
             wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
             if wrong.any():
@@ -186,6 +179,14 @@ def _check_tensor(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise ValueError(
             f"{name} must be a tensor, got {type(value).__name__}: convert with torch.as_tensor"
+        )
+
+
+def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
+    if tensor.device != device:
+        raise ValueError(
+            f"{name} must be on the head's device {device}, got {tensor.device}: "
+            "move one of them with .to(…)"
         )
 
 

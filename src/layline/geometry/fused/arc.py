@@ -38,6 +38,9 @@ from layline.geometry.pairwise import lengths
 from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Cosine, Similarity
 
+LARGE = 40
+"""Below this scale no exponential of a logit minus the scale vanishes: none need be looked for."""
+
 
 def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "5 K"]:
     """Give c (two rows), the mean of c under Q (two rows) and Σ Q log Q, for every class."""
@@ -63,8 +66,8 @@ def losses(
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     plain = partial(plain_losses, layout, similarity, ranks)
-    vectors = layout._full_vectors()
-    result: Tensor = _ArcLoss.apply(features, vectors, ranks, constants, plain)  # type: ignore[no-untyped-call]
+    vectors, scale = layout._full_vectors(), cast(Cosine, similarity).scale
+    result: Tensor = _ArcLoss.apply(features, vectors, ranks, constants, scale, plain)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -76,18 +79,20 @@ class _ArcLoss(torch.autograd.Function):
         vectors: Tensor,
         ranks: Tensor,
         constants: Tensor,
+        scale: float,
         plain: Plain,
     ) -> Tensor:
         basis = orthonormal_pair(vectors)
-        length = lengths(features)
-        z = (features @ basis.T).div_(length)
-        c, of_label = constants[:2], constants[2:].index_select(1, ranks).T
-        logits = z @ c
-        top = logits.amax(dim=1, keepdim=True)
+        length = lengths(features)[:, 0]
+        z = (basis @ features.T).div_(length)  # (2, n) is the quicker order, here and below
+        c, of_label = constants[:2], constants[2:].index_select(1, ranks)
+        mean, negative_entropy = of_label[:2], of_label[2]
+        logits = z.T @ c
+        top = scale if scale < LARGE else logits.amax(dim=1, keepdim=True)
         p = logits.sub_(top).exp_()  # not yet divided by its sum
         total = p.sum(dim=1, keepdim=True)
-        g = (p @ c.T).div_(total).sub_(of_label[:, :2])
-        result = (top + total.log())[:, 0] - (z * of_label[:, :2]).sum(dim=1) + of_label[:, 2]
+        g = (c @ p.T).div_(total.T).sub_(mean)
+        result = total.log_().add_(top)[:, 0] - (z * mean).sum(dim=0) + negative_entropy
         ctx.save_for_backward(features, vectors, basis, length, z, g)
         ctx.plain = plain
         return result
@@ -101,7 +106,7 @@ class _ArcLoss(torch.autograd.Function):
             else:
                 wanted = ctx.needs_input_grad
                 found = _gradients(wanted, gradients[0], features, vectors, *saved)
-        return (*found, None, None, None)
+        return (*found, None, None, None, None)
 
 
 def _gradients(
@@ -115,13 +120,13 @@ def _gradients(
     g: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Carry the derivative by z on to the features and to the two vectors."""
-    scaled = g * (gradient[:, None] / length)
+    scaled = g * (gradient / length)
     to_features = to_vectors = None
     if wanted[0]:
-        towards = (scaled * z).sum(dim=1, keepdim=True).div_(length)
-        to_features = (scaled @ basis).addcmul_(features, towards, value=-1)
+        towards = (scaled * z).sum(dim=0).div_(length)
+        to_features = (scaled.T @ basis).addcmul_(features, towards[:, None], value=-1)
     if wanted[1]:
-        to_basis = scaled.T @ features
+        to_basis = scaled @ features
         within = to_basis @ basis.T
         outside = to_basis.addmm_(within, basis, alpha=-1)
         outside[0].addcmul_(basis[1], within[0, 1] - within[1, 0])

@@ -39,9 +39,13 @@ BLOCK = 1 << 16
 """A processor takes so many numbers of an (n, K) array at a time: they stay in its cache."""
 
 
-def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "1 K"]:
-    """Give the row of ranks."""
-    return torch.arange(num_classes, dtype=torch.float64)[None]
+def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, " gaps"]:
+    """Give the gaps between ranks, from K − 1 down to 1 − K.
+
+    The first K of them are the ranks, highest first. In that order a row of Q, which depends on
+    gaps alone, is a piece of one long row, and that of rank k* begins at place k*.
+    """
+    return torch.arange(num_classes - 1, -num_classes, -1, dtype=torch.float64)
 
 
 def losses(
@@ -49,7 +53,7 @@ def losses(
     similarity: Similarity,
     features: Float[Tensor, "n d"],
     ranks: Int[Tensor, " n"],
-    constants: Float[Tensor, "1 K"],
+    constants: Float[Tensor, " gaps"],
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     norm = cast(Linear, layout).norm
@@ -71,20 +75,23 @@ class _LineLoss(torch.autograd.Function):
         plain: Plain,
     ) -> Tensor:
         norm_of_v0 = torch.linalg.vector_norm(vectors)
-        length = norm_of_v0.where(norm_of_v0 > 0, 1.0)
+        length = norm_of_v0.masked_fill(norm_of_v0 == 0, 1.0)
         direction = vectors[0] / length
         along = torch.mv(features, direction)
         across = torch.addr(features, along, direction, alpha=-1)  # e
-        squares = torch.linalg.vector_norm(across, dim=1).square_()
+        one_plus_e = torch.linalg.vector_norm(across, dim=1).square_().add_(1)
 
-        positions = constants[0] * (norm_of_v0 if norm is None else norm)
-        size = max(1, BLOCK // len(positions)) if features.is_cpu else len(features)
-        rows = (torch.split(x, size) for x in (along, squares.add_(1), positions[ranks]))
-        blocks = [
-            _over_classes(a, one_plus_e, of_label, positions, constants[0])
-            for a, one_plus_e, of_label in zip(*rows, strict=True)
-        ]
-        result, *sums = (torch.cat(x) if len(x) > 1 else x[0] for x in zip(*blocks, strict=True))
+        classes = len(constants) // 2 + 1
+        gaps = constants * (norm_of_v0 if norm is None else norm)
+        q = gaps.square().add_(1).reciprocal_().unfold(0, classes, 1)
+        rows = along, one_plus_e, ranks
+        size = max(1, BLOCK // classes) if features.is_cpu else len(features)
+        if size < len(features):
+            parts = zip(*(torch.split(each, size) for each in rows), strict=True)
+            found = [_over_classes(*part, q, gaps[:classes], constants[:classes]) for part in parts]
+            result, *sums = map(torch.cat, zip(*found, strict=True))
+        else:
+            result, *sums = _over_classes(*rows, q, gaps[:classes], constants[:classes])
         ctx.save_for_backward(features, vectors, direction, length, along, across, *sums)
         ctx.learned, ctx.plain = norm is None, plain
         return result
@@ -101,13 +108,17 @@ class _LineLoss(torch.autograd.Function):
 
 
 def _over_classes(
-    along: Tensor, one_plus_e: Tensor, of_label: Tensor, positions: Tensor, classes: Tensor
+    along: Tensor,
+    one_plus_e: Tensor,
+    ranks: Tensor,
+    q_of_all: Tensor,
+    positions: Tensor,
+    classes: Tensor,
 ) -> tuple[Tensor, ...]:
     """Compute the losses, 2/Σq, and the three sums times Σq. Arrays are overwritten when done."""
     c = along[:, None] - positions
     one_plus = torch.addcmul(one_plus_e[:, None], c, c)
-    q = (of_label[:, None] - positions).square_().add_(1).reciprocal_()
-    w = one_plus.reciprocal()
+    w, q = one_plus.reciprocal(), q_of_all.index_select(0, ranks)
     sum_q, sum_w = q.sum(dim=1), w.sum(dim=1)
     ratio = sum_q / sum_w
     log_ratios = one_plus.mul_(q).log_()

@@ -31,11 +31,10 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     Gram-Schmidt, not QR: the signs are fixed (the first stays along ``plane[0]``), so the basis
     moves continuously during training.
     """
-    units = unit(plane)
-    u0, u1 = units[:1], units[1:]
+    u0, u1 = unit(plane)
     for _ in range(2):  # the second pass removes what rounding left of u0 in u1
-        u1 = torch.addmm(u1, u1 @ u0.T, u0, alpha=-1)
-    return torch.cat([u0, unit(u1)])
+        u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
+    return torch.stack([u0, unit(u1[None])[0]])
 
 
 class Semicircular(Layout):

@@ -1,5 +1,6 @@
 """How cost is measured: medians of tasks that take turns, and the peak of live memory."""
 
+import random
 import time
 import weakref
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 Task = Callable[[], None]
+STEPS = 5
+"""Steps of one competitor in a turn."""
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -21,6 +24,7 @@ def training_step(model: Any, n: int, dim: int, num_classes: int) -> Task:
 
     def step() -> None:
         model.zero_grad()
+        features.grad = None  # as that of a network's output, it is not added up
         model.loss(features, ranks).backward()
 
     return step
@@ -40,14 +44,23 @@ def prediction(model: Any, n: int, dim: int) -> Task:
 def medians(
     tasks: dict[Any, Task], repetitions: int, clock: str = "wall", warm_up: int = 5
 ) -> dict[Any, float]:
-    """Time the tasks in turns, after a warm-up, and give the median seconds of each."""
+    """Time the tasks in turns, after a warm-up, and give the median seconds of each.
+
+    A turn is a few steps of the same task, as they follow each other in training; the order of the
+    tasks is another in every round, so that none always follows the same one.
+    """
+    # any network has had arrays of this size, after which malloc no longer gives memory back
+    torch.empty(30 << 18)
     now, seconds = CLOCKS[clock], {name: [] for name in tasks}
+    order, chance = list(tasks), random.Random(0)
     for turn in range(warm_up + repetitions):
-        for name, task in tasks.items():
-            start = now()
-            task()
-            if turn >= warm_up:
-                seconds[name].append(now() - start)
+        chance.shuffle(order)
+        for name in order:
+            for _ in range(STEPS):
+                start = now()
+                tasks[name]()
+                if turn >= warm_up:
+                    seconds[name].append(now() - start)
     return {name: median(values) for name, values in seconds.items()}
 
 

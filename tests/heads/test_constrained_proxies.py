@@ -193,13 +193,13 @@ def test_many_classes_cost_only_the_rows_of_the_batch(name):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             result = function(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor):
-                self.seen = max(self.seen, result.numel())
+                self.seen = max(self.seen, result.untyped_storage().nbytes())
             return result
 
     head = create(name, num_classes, 8)
     with Largest() as largest:
         head.loss(torch.randn(n, 8), torch.tensor([0, 5, 1500, 2999])).backward()
-    assert largest.seen <= num_classes * 8
+    assert largest.seen <= num_classes * 8 * 8  # bytes: a few rows in float64
 
 
 def test_elastic_steps_that_are_uneven_cost_their_divergence_from_even():

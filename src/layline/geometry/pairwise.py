@@ -10,7 +10,7 @@ every gradient there is finite.
 from typing import Any
 
 import torch
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Float
 from torch import Tensor
 
 from layline.geometry.precision import in_full_precision
@@ -18,33 +18,34 @@ from layline.geometry.precision import in_full_precision
 
 def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     """Sum the squared differences, pair by pair, without an (n, m, d) array."""
-    if x.dtype == torch.float32 and x.device.type != "mps":  # which has no float64
-        squares: Tensor = _SquaresByProducts.apply(x, y)  # type: ignore[no-untyped-call]
-        return squares
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+    squares: Tensor = _SquaredDistances.apply(x, y)  # type: ignore[no-untyped-call]
+    return squares
 
 
-def squares_by_products(
-    x: Float64[Tensor, "n d"], y: Float64[Tensor, "m d"]
-) -> Float32[Tensor, "n m"]:
-    """Compute ``x·x + y·y − 2 x·y`` in float64, for vectors that came in float32.
+def squares_without_gradient(
+    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]
+) -> Float[Tensor, "n m"]:
+    """Compute ``x·x + y·y − 2 x·y`` in float64 for vectors in float32; others by differences.
 
     In float32 the products would leave 1e-2 where zero should be. In float64 they leave less than
     neighbouring float32 vectors differ by, so that much can be taken for the zero that it is.
     """
-    x_squares, y_squares = (z.square().sum(dim=1) for z in (x, y))
+    if x.dtype != torch.float32 or x.device.type == "mps":  # which has no float64
+        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    x, y = x.double(), y.double()
+    x_squares, y_squares = (z.square().sum(dim=1) for z in (x, y))  # a norm would lose digits
     scale = x_squares[:, None] + y_squares
     squares = torch.addmm(scale, x, y.T, alpha=-2)
     least = x.shape[-1] * torch.finfo(torch.float64).eps
-    return squares.where(squares > scale.mul_(least), 0.0).float()
+    return squares.masked_fill_(squares <= scale.mul_(least), 0.0).float()
 
 
-class _SquaresByProducts(torch.autograd.Function):
-    """The same with a gradient: 2 (x − y), which needs no more than float32."""
+class _SquaredDistances(torch.autograd.Function):
+    """The same with a gradient: 2 (x − y), which needs no more than the precision of x."""
 
     @staticmethod
     def forward(ctx: Any, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Tensor:
-        result = squares_by_products(x.double(), y.double())
+        result = squares_without_gradient(x, y)
         ctx.save_for_backward(x, y, result)
         return result
 

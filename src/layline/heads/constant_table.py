@@ -33,32 +33,27 @@ class ConstantTable:
         self,
         maker: Hashable,
         make: Callable[[Tensor], Tensor],
-        ranks: Int[Tensor, " n"],
-        dtype: torch.dtype,
+        ranks: Int[Tensor, " n"] | None,
+        like: Tensor,
     ) -> Float[Tensor, "n K"]:
         """Give one row for each rank.
 
         Args:
             maker: What the table depends on; another maker has another table.
             make: Computes the rows for the ranks that it is given.
-            ranks: Which rows are wanted.
-            dtype: Of the result.
+            ranks: Which rows are wanted; None is all of them, in order.
+            like: Has the dtype and the device that are wanted.
         """
+        everyone = partial(torch.arange, self.num_classes, device=like.device)
         if self.num_classes > LARGEST:
-            return make(ranks).to(dtype).to(ranks.device)
-        everyone = partial(torch.arange, self.num_classes, device=ranks.device)
-        return self.whole(maker, lambda: make(everyone()), dtype, ranks.device)[ranks]
+            return make(everyone() if ranks is None else ranks).to(like)
+        table = self.whole(maker, lambda: make(everyone()), like)
+        return table if ranks is None else table.index_select(0, ranks)
 
-    def whole(
-        self,
-        maker: Hashable,
-        make: Callable[[], Tensor],
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> Tensor:
-        """Give the table itself, of whatever shape, in this dtype and on this device."""
-        key = (maker, dtype, device)
+    def whole(self, maker: Hashable, make: Callable[[], Tensor], like: Tensor) -> Tensor:
+        """Give the table itself, of whatever shape, in the dtype and on the device of another."""
+        key = (maker, like.dtype, like.device)
         if key not in self._made:
             with torch.inference_mode(False), torch.no_grad():
-                self._made = {key: make().to(dtype).to(device)}
+                self._made = {key: make().to(like.dtype).to(like.device)}
         return self._made[key]

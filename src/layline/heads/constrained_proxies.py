@@ -142,7 +142,7 @@ class ConstrainedProxies(OrdinalHead):
     ) -> Float[Tensor, " n"]:
         if self.smoothing is not None:
             rows, of_sample = self._rows(ranks)
-            log_u = self._log_u(self.smoothing, rows, features.dtype)
+            log_u = self._log_u(self.smoothing, rows, features)
             over_classes = self.unimodal_over == "classes"
             terms = fused.Terms(log_u, of_sample, self.alpha, over_classes)
             return fused.soft_losses(self.layout, self.similarity, features, rows, terms)
@@ -151,7 +151,7 @@ class ConstrainedProxies(OrdinalHead):
             return self._plain_losses(features, ranks)
         make = partial(form.constants, self.num_classes, self.similarity)
         maker = (form, self.similarity)
-        constants = self._q.whole(maker, make, features.dtype, features.device)
+        constants = self._q.whole(maker, make, features)
         return form.losses(self.layout, self.similarity, features, ranks, constants)
 
     def _plain_losses(
@@ -163,39 +163,39 @@ class ConstrainedProxies(OrdinalHead):
             terms.append(F.nll_loss(log_p, ranks, reduction="none"))
         if self.target == "proxies" or self.smoothing is not None:
             rows, of_sample = self._rows(ranks)
+            if rows is None:
+                rows = torch.arange(self.num_classes, device=ranks.device)
             chosen: Tensor | slice = slice(None) if of_sample is None else of_sample
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.smoothing is not None):
                 log_q = self._log_q(rows)
             if self.target == "proxies":
                 terms.append(divergence.basic_loss(log_q[chosen], log_p))
             if self.smoothing is not None:
-                log_u = self._log_u(self.smoothing, rows, log_q.dtype)
+                log_u = self._log_u(self.smoothing, rows, log_q)
                 unimodal = divergence.unimodal_loss(log_u, log_q)
                 over_classes = self.unimodal_over == "classes"
                 terms.append(self.alpha * (unimodal.mean() if over_classes else unimodal[chosen]))
         return reduce(add, terms)
 
-    def _rows(self, ranks: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Tensor | None]:
+    def _rows(self, ranks: Int[Tensor, " n"]) -> tuple[Tensor | None, Tensor | None]:
         """Choose which rows of Q and U to make, and which of them belongs to each sample.
 
         There is one row per class. All of them are made, or one per sample, whichever is fewer;
-        None stands for the latter.
+        None stands for all, and for each in turn.
         """
         all_needed = self.smoothing is not None and self.unimodal_over == "classes"
         fewer = self.num_classes <= len(ranks) and not self.layout.constant
-        if all_needed or fewer:
-            return torch.arange(self.num_classes, device=ranks.device), ranks
-        return ranks, None
+        return (None, ranks) if all_needed or fewer else (ranks, None)
 
     def _log_q(self, ranks: Int[Tensor, " m"]) -> Float[Tensor, "m K"]:
         make = partial(divergence.log_q, self.layout, self.similarity)
         if not self.layout.constant:
             return make(ranks)
-        dtype = torch.promote_types(self.layout.vectors.dtype, torch.float32)
-        return self._q.rows(self.similarity, make, ranks, dtype)
+        like = self.layout._full_vectors()
+        return self._q.rows(self.similarity, make, ranks, like)
 
     def _log_u(
-        self, smoothing: Smoothing, ranks: Int[Tensor, " m"], dtype: torch.dtype
+        self, smoothing: Smoothing, ranks: Int[Tensor, " m"] | None, like: Tensor
     ) -> Float[Tensor, "m K"]:
         make = partial(smoothing.log_u, num_classes=self.num_classes)
-        return self._u.rows(smoothing, make, ranks, dtype)
+        return self._u.rows(smoothing, make, ranks, like)

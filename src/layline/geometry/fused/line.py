@@ -35,17 +35,18 @@ from layline.geometry.layouts.linear import Linear
 from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Similarity
 
-BLOCK = 1 << 16
+BLOCK = 1 << 18
 """A processor takes so many numbers of an (n, K) array at a time: they stay in its cache."""
 
 
-def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, " gaps"]:
-    """Give the gaps between ranks, from K − 1 down to 1 − K.
+def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "2 gaps"]:
+    """Give ones, and the gaps between ranks, from K − 1 down to 1 − K.
 
-    The first K of them are the ranks, highest first. In that order a row of Q, which depends on
-    gaps alone, is a piece of one long row, and that of rank k* begins at place k*.
+    The first K gaps are the ranks, highest first. In that order a row of Q, which depends on gaps
+    alone, is a piece of one long row, and that of rank k* begins at place k*.
     """
-    return torch.arange(num_classes - 1, -num_classes, -1, dtype=torch.float64)
+    gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=torch.float64)
+    return torch.stack([torch.ones_like(gaps), gaps])
 
 
 def losses(
@@ -53,7 +54,7 @@ def losses(
     similarity: Similarity,
     features: Float[Tensor, "n d"],
     ranks: Int[Tensor, " n"],
-    constants: Float[Tensor, " gaps"],
+    constants: Float[Tensor, "2 gaps"],
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     norm = cast(Linear, layout).norm
@@ -81,17 +82,18 @@ class _LineLoss(torch.autograd.Function):
         across = torch.addr(features, along, direction, alpha=-1)  # e
         one_plus_e = torch.linalg.vector_norm(across, dim=1).square_().add_(1)
 
-        classes = len(constants) // 2 + 1
-        gaps = constants * (norm_of_v0 if norm is None else norm)
-        q = gaps.square().add_(1).reciprocal_().unfold(0, classes, 1)
-        rows = along, one_plus_e, ranks
-        size = max(1, BLOCK // classes) if features.is_cpu else len(features)
+        num_classes = constants.shape[1] // 2 + 1
+        gaps = constants[1] * (norm_of_v0 if norm is None else norm)
+        q = gaps.square().add_(1).reciprocal_().unfold(0, num_classes, 1)
+        of_classes = q, gaps[:num_classes], constants[:, :num_classes]
+        of_samples = along, one_plus_e, ranks
+        size = max(1, BLOCK // num_classes) if features.is_cpu else len(features)
         if size < len(features):
-            parts = zip(*(torch.split(each, size) for each in rows), strict=True)
-            found = [_over_classes(*part, q, gaps[:classes], constants[:classes]) for part in parts]
-            result, *sums = map(torch.cat, zip(*found, strict=True))
+            blocks = zip(*(torch.split(each, size) for each in of_samples), strict=True)
+            found = zip(*(_over_classes(*block, *of_classes) for block in blocks), strict=True)
+            result, *sums = (torch.cat(parts, dim=-1) for parts in found)
         else:
-            result, *sums = _over_classes(*rows, q, gaps[:classes], constants[:classes])
+            result, *sums = _over_classes(*of_samples, *of_classes)
         ctx.save_for_backward(features, vectors, direction, length, along, across, *sums)
         ctx.learned, ctx.plain = norm is None, plain
         return result
@@ -113,9 +115,12 @@ def _over_classes(
     ranks: Tensor,
     q_of_all: Tensor,
     positions: Tensor,
-    classes: Tensor,
+    ones_and_ranks: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Compute the losses, 2/Σq, and the three sums times Σq. Arrays are overwritten when done."""
+    """Compute the losses, Σq/2, and times that Σh, and Σhc with Σhck.
+
+    Arrays are overwritten when done with.
+    """
     c = along[:, None] - positions
     one_plus = torch.addcmul(one_plus_e[:, None], c, c)
     w, q = one_plus.reciprocal(), q_of_all.index_select(0, ranks)
@@ -124,9 +129,7 @@ def _over_classes(
     log_ratios = one_plus.mul_(q).log_()
     result = log_ratios.mul_(q).sum(dim=1).div_(sum_q).sub_(ratio.log())
     h = q.addcmul_(w, ratio[:, None], value=-1).mul_(w)
-    sum_h = h.sum(dim=1)
-    h.mul_(c)
-    return result, 2 / sum_q, sum_h, h.sum(dim=1), torch.mv(h, classes)
+    return result, sum_q.div_(2), h.sum(dim=1), ones_and_ranks @ h.mul_(c).T
 
 
 def _gradients(
@@ -137,14 +140,13 @@ def _gradients(
     length: Tensor,
     along: Tensor,
     across: Tensor,
-    twice: Tensor,
+    half: Tensor,
     sum_h: Tensor,
-    sum_hc: Tensor,
-    sum_hck: Tensor,
+    sums_hc: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Put the three sums together, for the features and for v_0."""
-    twice = twice * gradient
-    by_h, by_hc = twice * sum_h, twice * sum_hc
+    twice = gradient / half
+    by_h, (by_hc, by_hck) = twice * sum_h, twice * sums_hc
     to_features = to_vectors = None
     if wanted[0]:
         to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])
@@ -152,5 +154,5 @@ def _gradients(
         turn = by_hc.addcmul(along, by_h, value=-1).div_(length)
         to_vectors = torch.mv(across.T, turn)[None]
         if learned:
-            to_vectors.addcmul_(direction, torch.dot(twice, sum_hck), value=-1)
+            to_vectors.addcmul_(direction, by_hck.sum(), value=-1)
     return to_features, to_vectors

@@ -41,48 +41,58 @@ class Terms:
         """Give each sample its row."""
         return rows if self.of_sample is None else rows.index_select(0, self.of_sample)
 
-    def losses(self, logits_p: Tensor, logits_q: Tensor) -> Tensor:
+    def losses(self, logits: Tensor) -> Tensor:
         """Compute both terms plainly, by ``divergence.py``."""
-        log_p, log_q = logits_p.log_softmax(dim=-1), logits_q.log_softmax(dim=-1)
+        log_p, log_q = self.parted(logits.log_softmax(dim=-1))
         unimodal = divergence.unimodal_loss(self.log_u, log_q)
         basic = divergence.basic_loss(self.chosen(log_q), log_p)
         return basic + self.alpha * (
             unimodal.mean() if self.over_classes else self.chosen(unimodal)
         )
 
+    def parted(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Give what belongs to P, and to Q."""
+        n = len(rows) - len(self.log_u)
+        return rows[:n], rows[n:]
 
-def losses(
-    logits_p: Float[Tensor, "n K"], logits_q: Float[Tensor, "m K"], terms: Terms
-) -> Float[Tensor, " n"]:
-    """Compute both terms for each sample, with their gradients at hand."""
-    result: Tensor = _Matching.apply(logits_p, logits_q, terms)  # type: ignore[no-untyped-call]
+
+def losses(logits: Float[Tensor, "both K"], terms: Terms) -> Float[Tensor, " n"]:
+    """Compute both terms for each sample, with their gradients at hand.
+
+    Args:
+        logits: Those of P, and below them those of Q.
+        terms: What else the losses need.
+    """
+    result: Tensor = _Matching.apply(logits, terms)  # type: ignore[no-untyped-call]
     return result
 
 
 class _Matching(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits_p: Tensor, logits_q: Tensor, terms: Terms) -> Tensor:
-        log_p, log_q = logits_p.log_softmax(dim=-1), logits_q.log_softmax(dim=-1)
-        q, u = log_q.exp(), terms.log_u.exp()
-        q_of_sample = terms.chosen(q)
+    def forward(ctx: Any, logits: Tensor, terms: Terms) -> Tensor:
+        logs = logits.log_softmax(dim=-1)
+        probabilities = logs.exp()
+        (log_p, log_q), (p, q) = terms.parted(logs), terms.parted(probabilities)
+        u, q_of_sample = terms.log_u.exp(), terms.chosen(q)
         unimodal = (terms.log_u - log_q).mul_(u).sum(dim=-1)
         basic = (terms.chosen(log_q) - log_p).mul_(q_of_sample).sum(dim=-1)
         weighted = unimodal.mean() if terms.over_classes else terms.chosen(unimodal)
-        by_p = log_p.exp_().sub_(q_of_sample)
-        ctx.save_for_backward(logits_p, logits_q, by_p, (q - u).mul_(terms.alpha))
+        p.sub_(q_of_sample)  # the derivatives take the place of what they are made from
+        q.sub_(u).mul_(terms.alpha)
+        ctx.save_for_backward(logits, probabilities)
         ctx.terms = terms
         return basic.add_(weighted, alpha=terms.alpha)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        logits_p, logits_q, by_p, by_q = ctx.saved_tensors
+        logits, derivatives = ctx.saved_tensors
         terms, each = ctx.terms, gradients[0]
         if torch.is_grad_enabled():  # second derivatives will be asked for
-            logits = (logits_p, logits_q)
-            return (*differentiable_gradients(terms.losses, logits, each), None)
+            return (*differentiable_gradients(terms.losses, (logits,), each), None)
+        m = len(terms.log_u)
         rows = each
         if terms.over_classes:
-            rows = (each.sum() / len(by_q)).expand(len(by_q))
+            rows = (each.sum() / m).expand(m)
         elif terms.of_sample is not None:
-            rows = each.new_zeros(len(by_q)).index_add_(0, terms.of_sample, each)
-        return by_p * each[:, None], by_q * rows[:, None], None
+            rows = each.new_zeros(m).index_add_(0, terms.of_sample, each)
+        return derivatives * torch.cat([each, rows])[:, None], None

@@ -14,7 +14,7 @@ def losses(
     layout: Layout,
     similarity: Similarity,
     features: Float[Tensor, "n d"],
-    rows: Int[Tensor, " m"],
+    rows: Int[Tensor, " m"] | None,
     terms: Terms,
 ) -> Float[Tensor, " n"]:
     """Compute the basic and the unimodal loss of each sample, added up.
@@ -23,21 +23,21 @@ def losses(
         layout: Any that moves its proxies against each other; the free one has a shorter way.
         similarity: Any; the paper's two have a shorter way.
         features: One row per sample.
-        rows: The ranks whose rows of Q are needed: all in order, or those of the samples.
+        rows: The ranks whose rows of Q are needed, those of the samples; None is all in order.
         terms: What belongs to these rows, and how to add up.
     """
-    logits_p, logits_q = _logits(layout, similarity, features, rows, terms.of_sample is not None)
-    return matching.losses(logits_p, logits_q, terms)
+    return matching.losses(_logits(layout, similarity, features, rows), terms)
 
 
 def _logits(
-    layout: Layout, similarity: Similarity, features: Tensor, rows: Tensor, everyone: bool
-) -> tuple[Tensor, Tensor]:
-    chosen = None if everyone else rows
+    layout: Layout, similarity: Similarity, features: Tensor, rows: Tensor | None
+) -> Float[Tensor, "both K"]:
     if type(layout) is Free and type(similarity) is Cosine:
-        return free_cosine.logits(features, layout.proxies(), chosen, similarity.scale)
-    by_products = features.dtype == torch.float32 and features.device.type != "mps"
-    if type(layout) is Free and type(similarity) is StudentT and by_products:
-        return free_student_t.logits(features, layout.proxies(), chosen)
+        return free_cosine.logits(features, layout.proxies(), rows, similarity.scale)
+    if type(layout) is Free and type(similarity) is StudentT:
+        return free_student_t.logits(features, layout.proxies(), rows)
+    if rows is None:
+        rows = torch.arange(layout.num_classes, device=features.device)
     measured = layout.measure(similarity.measure, features)
-    return similarity(measured), similarity(layout.measure_proxies(similarity.measure, rows))
+    between = layout.measure_proxies(similarity.measure, rows)
+    return similarity(torch.cat([measured, between]))

@@ -152,8 +152,9 @@ class OrdinalModel(nn.Module):
         self.eval()
         device = next(self.parameters()).device
         try:
-            for x, index in loader(samples, in_order(len(samples), batch_size), workers):
-                vectors = self.features(x.to(device))
+            batches = in_order(len(samples), batch_size)
+            for x, index in loader(samples, batches, workers, device.type == "cuda"):
+                vectors = self.features(x.to(device, non_blocking=True))
                 yield Answer(index, vectors.cpu(), self.head.log_probs(vectors).cpu())
         finally:
             self.train(was_training)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from layline.data.loading import RowBatches
 from layline.data.tables.encoding import TableEncoding
 from layline.model import ModelSpec
-from layline.training.outcomes import Task, outcomes_of
+from layline.training.outcomes import Task, batches_of, outcomes_of
 
 COUNT = 25
 ACCELERATOR = Accelerator(cpu=True)
@@ -34,9 +34,14 @@ def task():
     )
 
 
+def outcomes(model, task, batch_size, **options):
+    batches = batches_of(task, ACCELERATOR, batch_size)
+    return outcomes_of(model, task, batches, ACCELERATOR, **options)
+
+
 @given(batch_size=st.integers(1, COUNT + 5))
 def test_they_are_in_order_and_the_loss_is_a_weighted_mean(model, task, batch_size):
-    found = outcomes_of(model, task, ACCELERATOR, batch_size)
+    found = outcomes(model, task, batch_size)
     x, _ = task.samples.__getitems__([(index, 0) for index in range(COUNT)])
     model.eval()
     with torch.no_grad():
@@ -49,23 +54,35 @@ def test_they_are_in_order_and_the_loss_is_a_weighted_mean(model, task, batch_si
 
 
 def test_nothing_is_remembered_for_a_gradient(model, task):
-    assert not outcomes_of(model, task, ACCELERATOR, 8).log_probs.requires_grad
+    assert not outcomes_of(
+        model, task, batches_of(task, ACCELERATOR, 8), ACCELERATOR
+    ).log_probs.requires_grad
 
 
 def test_the_model_is_asked_as_in_testing(model, task):
     model.train()
-    outcomes_of(model, task, ACCELERATOR, 8)
+    outcomes(model, task, 8)
     assert not model.training
 
 
 @given(batch_size=st.integers(1, COUNT + 5), keep=st.sets(st.integers(0, COUNT - 1)))
 def test_features_are_kept_of_those_that_are_asked_for(model, task, batch_size, keep):
     wanted = torch.tensor(sorted(keep), dtype=torch.int64)
-    found = outcomes_of(model, task, ACCELERATOR, batch_size, keep=wanted)
+    found = outcomes_of(
+        model, task, batches_of(task, ACCELERATOR, batch_size), ACCELERATOR, keep=wanted
+    )
     x, _ = task.samples.__getitems__([(index, 0) for index in range(COUNT)])
     with torch.no_grad():
         torch.testing.assert_close(found.features, model.features(x)[wanted])
 
 
+def test_batches_can_be_gone_over_again(model, task):
+    batches = batches_of(task, ACCELERATOR, 2)
+    first, second = (outcomes_of(model, task, batches, ACCELERATOR).log_probs for _ in range(2))
+    assert torch.equal(first, second)
+
+
 def test_without_asking_no_features_are_kept(model, task):
-    assert outcomes_of(model, task, ACCELERATOR, 8).features.shape == (0, 3)
+    assert outcomes_of(
+        model, task, batches_of(task, ACCELERATOR, 8), ACCELERATOR
+    ).features.shape == (0, 3)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from layline import load, metrics
 from layline.training import assembly
 from layline.training.evaluate import evaluate_run
-from layline.training.outcomes import outcomes_of
+from layline.training.outcomes import batches_of, outcomes_of
 from layline.training.reporter import Reporter
 from layline.training.run_folder import RunFolder
 
@@ -64,7 +64,8 @@ def test_validation_is_exact(by_two, history):
     files = {best: folder / "best.safetensors", 3: state / "model.safetensors"}
     for epoch, file in files.items():
         model.load_state_dict(load_file(file))
-        found = outcomes_of(model, task, Accelerator(cpu=True), 64)
+        alone = Accelerator(cpu=True)
+        found = outcomes_of(model, task, batches_of(task, alone, 16), alone)
         assert found.log_probs.shape == (66, 6)
         mode = found.log_probs.argmax(dim=-1)
         assert records[epoch - 1]["validation_mae"] == metrics.mean_absolute_error(task.ranks, mode)

@@ -66,7 +66,10 @@ class ImageBatches(Dataset[Batch]):
         return len(self.images)
 
     def __getitems__(self, keys: list[Key]) -> Batch:
-        """Decode, augment and stack the images of a batch: bytes, (n, 3, size, size)."""
+        """Decode, augment and stack the images of a batch: bytes, (n, 3, size, size).
+
+        Pixels stay together in memory, as they were in the image and as convolutions want them.
+        """
         index = torch.tensor([index for index, _ in keys])
         batch = []
         for place, key in enumerate(keys):
@@ -78,7 +81,8 @@ class ImageBatches(Dataset[Batch]):
                 side = self._preprocessing.size
                 batch.append(torch.zeros(3, side, side, dtype=torch.uint8))
                 index[place] = ~index[place]
-        return torch.stack(batch), index
+        rows = torch.stack([image.permute(1, 2, 0) for image in batch])
+        return rows.permute(0, 3, 1, 2), index
 
     def _one(self, index: int, epoch: int) -> Tensor:
         pixels = self.images.load(index, self._preprocessing.at_least)
@@ -118,7 +122,7 @@ def loader(
         samples: Where to fetch from.
         batches: The samples of each batch.
         workers: Processes; None for one per core, four at most. Samples in memory need none.
-        pin_memory: For a quicker way to a GPU.
+        pin_memory: For a quicker way to a GPU, which need not wait for it.
     """
     count = min(_MOST_WORKERS, processors()) if workers is None else workers
     count = count if samples.workers_help else 0

@@ -116,11 +116,17 @@ class ImageFeatures(Features):
     def normalised(
         self, x: Shaped[Tensor, "n 3 height width"]
     ) -> Float[Tensor, "n 3 height width"]:
-        """Bring the channels to mean 0 and deviation 1, in the precision of the weights."""
+        """Bring the channels to mean 0 and deviation 1, in the precision of the weights.
+
+        The result is in the memory order that convolutions are quicker in. Bytes are put in that
+        order before they become numbers of four bytes.
+        """
         if x.ndim != 4 or x.shape[1] != 3:
             raise ValueError(
                 f"images must have the shape (n, 3, height, width), got {tuple(x.shape)}"
             )
+        if x.device.type == "cpu" or torch.is_autocast_enabled(x.device.type):
+            x = x.contiguous(memory_format=torch.channels_last)
         # what concerns three numbers only comes first: a product and a sum per pixel are left
         return x.to(self.last.weight.dtype) * (1 / (255 * self.std)) - self.mean / self.std
 

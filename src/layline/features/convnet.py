@@ -10,7 +10,6 @@ pixels.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
@@ -72,9 +71,7 @@ class ConvNet(ImageFeatures):
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Compute one number per channel of the last block."""
         self._check_size(*x.shape[-2:])
-        # channels last is the faster order for convolutions on a CPU
-        pixels = self.normalised(x).contiguous(memory_format=torch.channels_last)
-        maps: Tensor = self.layers(pixels)
+        maps: Tensor = self.layers(self.normalised(x))
         return maps.mean(dim=(-2, -1))
 
     def _check_size(self, height: int, width: int) -> None:

@@ -27,7 +27,7 @@ from layline.training.display import Display
 from layline.training.interruption import Interrupted, Interruption
 from layline.training.optimisation import optimiser as make_optimiser
 from layline.training.optimisation import set_rates
-from layline.training.outcomes import EVALUATION_FACTOR, Outcomes, Task, outcomes_of
+from layline.training.outcomes import Outcomes, Task, batches_of, outcomes_of
 from layline.training.sums import summed
 
 
@@ -64,25 +64,26 @@ class Loop:
     ) -> None:
         self._model, self._train, self._validation = model, train, validation
         self._options, self._accelerator = options, accelerator
-        self._workers, self._keep = workers, keep
+        self._keep = keep
         self._checkpoints, self._on_epoch, self._display = checkpoints, on_epoch, display
         self._usual_weight = train.weight.double().mean().item()
         self._batches = EpochBatches(
             len(train.ranks), options, accelerator.process_index, accelerator.num_processes
         )
+        on_gpu = accelerator.device.type == "cuda"
+        self._fetch = loader(train.samples, self._batches, workers, pin_memory=on_gpu)
+        self._fetch_validation = batches_of(validation, accelerator, options.batch_size, workers)
         optimiser = make_optimiser(model.features, model.head, options)
         self._wrapped, self._optimiser = accelerator.prepare(model, optimiser)
 
     def run(self) -> Progress:
         """Train, from the last saved moment on if there is one."""
         progress = self._checkpoints.restore() or Progress()
-        on_gpu = self._accelerator.device.type == "cuda"
-        fetch = loader(self._train.samples, self._batches, self._workers, pin_memory=on_gpu)
         self._saved = time.monotonic()
         with Interruption() as interruption, self._display:
             while not is_finished(progress, self._options):
                 self._batches.start(progress.epoch, progress.step)
-                self._train_epoch(progress, iter(fetch), interruption)
+                self._train_epoch(progress, iter(self._fetch), interruption)
                 self._finish_epoch(progress)
                 if interruption.wanted(self._accelerator):
                     raise Interrupted(progress.epoch, progress.step)
@@ -122,7 +123,10 @@ class Loop:
             ranks, weight = self._train.ranks[index], self._train.weight[index]
             is_last = part == options.accumulation - 1
             with nullcontext() if is_last else accelerator.no_sync(self._wrapped):
-                loss = self._wrapped(*(each.to(accelerator.device) for each in (x, ranks, weight)))
+                given = (
+                    each.to(accelerator.device, non_blocking=True) for each in (x, ranks, weight)
+                )
+                loss = self._wrapped(*given)
                 # the head divides by the weight of its part, and processes are averaged
                 share = weight.sum().item() / (self._usual_weight * self._batches.sizes[step])
                 accelerator.backward(loss * (share * accelerator.num_processes))
@@ -155,9 +159,8 @@ class Loop:
         self._save(progress)
 
     def _validate(self) -> Outcomes:
-        size = EVALUATION_FACTOR * self._options.batch_size
-        task, accelerator = self._validation, self._accelerator
-        return outcomes_of(self._model, task, accelerator, size, self._workers, keep=self._keep)
+        task, batches = self._validation, self._fetch_validation
+        return outcomes_of(self._model, task, batches, self._accelerator, keep=self._keep)
 
     def _measured(self, found: Outcomes) -> Record:
         task = self._validation

@@ -1,15 +1,18 @@
 """What a model says of many samples, the same on one process as on several."""
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast, gather, pad_across_processes
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from layline.data.loading import Batches, in_order, loader
+from layline.data.loading import Batch, Batches, in_order, loader
 from layline.model import OrdinalModel
 from layline.training.sums import summed
 
@@ -46,28 +49,45 @@ class Outcomes:
     features: Float[Tensor, "m d"]
 
 
+def batches_of(
+    task: Task, accelerator: Accelerator, batch_size: int, workers: int | None = None
+) -> DataLoader[Any]:
+    """Fetch the batches of this process, as often as they are asked for, by the same workers.
+
+    Every process takes whole batches, so that each batch has the samples that it would have on a
+    single process.
+
+    Args:
+        task: The samples.
+        accelerator: One process or many.
+        batch_size: Samples of a training batch; without gradients more fit.
+        workers: Processes that fetch batches.
+    """
+    size = EVALUATION_FACTOR * batch_size
+    place = accelerator.process_index, accelerator.num_processes
+    on_gpu = accelerator.device.type == "cuda"
+    return loader(task.samples, in_order(len(task.ranks), size, *place), workers, on_gpu)
+
+
 @torch.no_grad()
 def outcomes_of(
     model: OrdinalModel,
     task: Task,
+    batches: Iterable[Batch],
     accelerator: Accelerator,
-    batch_size: int,
-    workers: int | None = None,
     *,
     full_precision: bool = False,
     keep: Int[Tensor, " m"] | None = None,
 ) -> Outcomes:
     """Go over all samples once. All processes call it together and get the same.
 
-    Every process takes whole batches, so that each batch has the samples that it would have on a
-    single process, and the results are put back in order: no sample is counted twice or left out.
+    The results are put back in order: no sample is counted twice or left out.
 
     Args:
         model: As it was before it was prepared for several processes.
         task: The samples.
+        batches: What :func:`batches_of` gives for them.
         accelerator: One process or many.
-        batch_size: Samples at a time.
-        workers: Processes that fetch batches.
         full_precision: Whatever the precision of training.
         keep: The samples whose features are wanted, in ascending order; none if not given.
     """
@@ -75,19 +95,16 @@ def outcomes_of(
     if accelerator.num_processes > 1:
         for buffer in model.buffers():  # each process has its own statistics of BatchNorm
             broadcast(buffer)
-    batches = in_order(
-        len(task.ranks), batch_size, accelerator.process_index, accelerator.num_processes
-    )
     device = accelerator.device
     wanted = torch.zeros(len(task.ranks), dtype=torch.bool)
     wanted[[] if keep is None else keep] = True
     found = _Parts(model.head.num_classes, accelerator)
     kept = _Parts(model.head.dim, accelerator)
     loss_sum = 0.0
-    for x, index in loader(task.samples, batches, workers):
+    for x, index in batches:
         ranks, weight = task.ranks[index].to(device), task.weight[index].to(device)
         with nullcontext() if full_precision else accelerator.autocast():
-            features = model.features(x.to(device))
+            features = model.features(x.to(device, non_blocking=True))
         loss = model.head.loss(features, ranks, weight)
         loss_sum += loss.item() * weight.sum().item()
         found.add(index, model.head.log_probs(features))

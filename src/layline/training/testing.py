@@ -13,7 +13,7 @@ from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
 from layline.training.config import Config
 from layline.training.mistakes import write_mistakes
-from layline.training.outcomes import EVALUATION_FACTOR, Outcomes, Task, outcomes_of
+from layline.training.outcomes import Outcomes, Task, batches_of, outcomes_of
 from layline.training.proxies_file import write_proxies
 from layline.training.run_folder import RunFolder
 from layline.training.snapshot import chosen_samples, take_snapshot
@@ -44,15 +44,8 @@ def measure_best(
     """
     options = config.training
     keep = chosen_samples(len(task.ranks), config.report.drawn, options.seed)
-    found = outcomes_of(
-        model,
-        task,
-        accelerator,
-        EVALUATION_FACTOR * options.batch_size,
-        config.data.workers,
-        full_precision=True,
-        keep=keep,
-    )
+    batches = batches_of(task, accelerator, options.batch_size, config.data.workers)
+    found = outcomes_of(model, task, batches, accelerator, full_precision=True, keep=keep)
     numbers = {
         "part": "test",
         "epoch": epoch,

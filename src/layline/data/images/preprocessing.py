@@ -70,7 +70,8 @@ class ImagePreprocessing:
             [self.resize] if self.keep_ratio else [self.resize, self.resize],
             **self._how(),
         )
-        return _bytes(functional.center_crop(image, [self.size, self.size]))
+        cropped: Tensor = functional.center_crop(image, [self.size, self.size])
+        return cropped
 
     def for_training(
         self, pixels: Pixels, augmentation: str, seed: int
@@ -96,7 +97,8 @@ class ImagePreprocessing:
             if augmentation == "shift":
                 margin = max(self.size // 8, 1)
                 image = v2.RandomCrop(self.size, padding=margin, padding_mode="reflect")(image)
-            return _bytes(v2.RandomHorizontalFlip()(image))
+            flipped: Tensor = v2.RandomHorizontalFlip()(image)
+            return flipped
 
     def _how(self) -> dict[str, Any]:
         mode = _transforms().InterpolationMode(self.interpolation)
@@ -120,7 +122,3 @@ def _without_far_ends(pixels: Pixels) -> Pixels:
 
 def _channels_first(pixels: Pixels) -> Tensor:
     return torch.from_numpy(pixels).permute(2, 0, 1)
-
-
-def _bytes(image: Tensor) -> Tensor:
-    return image.contiguous()

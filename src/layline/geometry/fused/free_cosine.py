@@ -53,7 +53,7 @@ class _Logits(torch.autograd.Function):
             if torch.is_grad_enabled():  # second derivatives will be asked for
 
                 def plain(features: Tensor, proxies: Tensor) -> Tensor:
-                    return ctx.scale * cosines(stack(features, proxies, rows), proxies)
+                    return cosines(stack(features, proxies, rows), proxies).mul(ctx.scale)
 
                 found = differentiable_gradients(plain, (features, proxies), *gradients)
                 return (*found, None, None)

@@ -86,14 +86,13 @@ class _LineLoss(torch.autograd.Function):
         gaps = constants[1] * (norm_of_v0 if norm is None else norm)
         q = gaps.square().add_(1).reciprocal_().unfold(0, num_classes, 1)
         of_classes = q, gaps[:num_classes], constants[:, :num_classes]
-        of_samples = along, one_plus_e, ranks
         size = max(1, BLOCK // num_classes) if features.is_cpu else len(features)
         if size < len(features):
-            blocks = zip(*(torch.split(each, size) for each in of_samples), strict=True)
-            found = zip(*(_over_classes(*block, *of_classes) for block in blocks), strict=True)
-            result, *sums = (torch.cat(parts, dim=-1) for parts in found)
+            rows = (torch.split(each, size) for each in (along, one_plus_e, ranks))
+            blocks = (_over_classes(a, e, r, *of_classes) for a, e, r in zip(*rows, strict=True))
+            result, *sums = (torch.cat(x, dim=-1) for x in zip(*blocks, strict=True))
         else:
-            result, *sums = _over_classes(*of_samples, *of_classes)
+            result, *sums = _over_classes(along, one_plus_e, ranks, *of_classes)
         ctx.save_for_backward(features, vectors, direction, length, along, across, *sums)
         ctx.learned, ctx.plain = norm is None, plain
         return result

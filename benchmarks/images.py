@@ -1,0 +1,161 @@
+"""What the way from files to the network costs, against the network's own time.
+
+Three ratios of medians, the two sides taking turns: an epoch of training with the cache against the
+same epoch on tensors that are in memory already; ``layline predict`` against the forward pass on
+such tensors; ``import layline`` against ``import torch``.
+
+    python benchmarks/images.py --root utkface8
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from rich.console import Console
+
+from layline.data.loading import Key, in_order, loader
+from layline.training import assembly
+from layline.training.checkpoint import Checkpoints
+from layline.training.display import Display
+from layline.training.loop import Loop
+from layline.training.reporter import Reporter
+from layline.training.settings import configuration
+
+
+class Ready:
+    """Images that were prepared before, as one tensor of bytes."""
+
+    workers_help = False
+
+    def __init__(self, samples: Any, epoch: int) -> None:
+        batches = [[(i, epoch) for i, _ in batch] for batch in in_order(len(samples), 64)]
+        parts = [x for x, _ in loader(samples, batches, workers=None)]
+        self.pixels = torch.cat(parts).contiguous(memory_format=torch.channels_last)
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitems__(self, keys: list[Key]) -> tuple[torch.Tensor, torch.Tensor]:
+        index = torch.tensor([index for index, _ in keys])
+        return self.pixels[index], index
+
+
+def options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=Path, required=True, help="a folder of graded images")
+    parser.add_argument("--features", default="tf_efficientnet_lite0")
+    parser.add_argument("--size", type=int, default=112)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser.parse_args()
+
+
+def prepare(given: argparse.Namespace, say: Reporter, accelerator: Accelerator) -> tuple[Any, ...]:
+    """Read the data, decode them into the cache, and make a model."""
+    wanted = {
+        "data": {"source": "folder", "root": given.root, "size": given.size, "cache": True},
+        "features": {"name": given.features, "weights": "none"},
+        "training": {"epochs": 1, "batch_size": given.batch_size, "device": "cpu"},
+    }
+    config = assembly.resolved(configuration(wanted))
+    dataset = assembly.read_data(config, say)
+    model = assembly.build(config, dataset)
+    dataset = assembly.with_cache(config, dataset, model, say, accelerator)
+    return config, model, assembly.tasks(config, dataset, model)
+
+
+def epoch(config: Any, model: Any, tasks: dict[str, Any], accelerator: Accelerator) -> float:
+    """Time an epoch: its steps, validation, checkpoint, and the start of the workers."""
+    with TemporaryDirectory() as folder:
+        accelerator.free_memory()
+        loop = Loop(
+            model,
+            tasks["train"],
+            tasks["validation"],
+            config.training,
+            accelerator,
+            checkpoints=Checkpoints(Path(folder), accelerator),
+            on_epoch=lambda *_: None,
+            display=Display(1, Console(quiet=True), False),
+        )
+        start = time.perf_counter()
+        loop.run()
+        return time.perf_counter() - start
+
+
+@torch.inference_mode()
+def forward(model: Any, pixels: torch.Tensor, size: int) -> float:
+    """Time the model on ready tensors."""
+    model.eval()
+    start = time.perf_counter()
+    for x in pixels.split(size):
+        model.head.predict_proba(model.features(x))
+    return time.perf_counter() - start
+
+
+def command(*arguments: Any) -> float:
+    """Time a command of this Python, from start to end."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def compare(what: str, rounds: int, **sides: Any) -> None:
+    """Let two sides take turns, and print the ratio of their medians."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, side in sides.items():
+            seconds[name].append(side())
+    first, second = (median(each) for each in seconds.values())
+    names = " against ".join(name.replace("_", " ") for name in sides)
+    print(f"{what}: {names}: {first:.2f} s / {second:.2f} s = {first / second:.3f}×", flush=True)
+
+
+def main() -> None:
+    """Measure the three ratios."""
+    given = options()
+    torch.set_num_threads(given.threads)
+    compare(
+        "import",
+        10,
+        layline=lambda: command("-c", "import layline"),
+        torch=lambda: command("-c", "import torch"),
+    )
+    accelerator = Accelerator(cpu=True)
+    config, model, cached = prepare(given, Reporter(Console(stderr=True)), accelerator)
+    ready = {
+        name: replace(task, samples=Ready(task.samples, epoch=1)) for name, task in cached.items()
+    }
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "model.safetensors"
+        model.save(file)
+        pixels = torch.cat([task.samples.pixels for task in ready.values()])
+        out = Path(folder) / "predictions.csv"
+        compare(
+            f"{len(pixels)} images",
+            given.rounds,
+            layline_predict=lambda: command(
+                "-m", "layline", "predict", file, given.root, "--out", out
+            ),
+            forward=lambda: forward(model, pixels, given.batch_size),
+        )
+    compare(
+        f"an epoch of {len(ready['train'].samples)} images",
+        given.rounds,
+        cache=lambda: epoch(config, model, cached, accelerator),
+        tensors_in_memory=lambda: epoch(config, model, ready, accelerator),
+    )
+
+
+if __name__ == "__main__":
+    main()

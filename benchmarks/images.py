@@ -27,6 +27,7 @@ from layline.training.checkpoint import Checkpoints
 from layline.training.display import Display
 from layline.training.loop import Loop
 from layline.training.reporter import Reporter
+from layline.training.resolution import resolved
 from layline.training.settings import configuration
 
 
@@ -57,6 +58,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--epoch", choices=["cache", "memory"], help="only print its seconds")
     return parser.parse_args()
 
 
@@ -67,7 +69,7 @@ def prepare(given: argparse.Namespace, say: Reporter, accelerator: Accelerator) 
         "features": {"name": given.features, "weights": "none"},
         "training": {"epochs": 1, "batch_size": given.batch_size, "device": "cpu"},
     }
-    config = assembly.resolved(configuration(wanted))
+    config = resolved(configuration(wanted))
     dataset = assembly.read_data(config, say)
     model = assembly.build(config, dataset)
     dataset = assembly.with_cache(config, dataset, model, say, accelerator)
@@ -77,7 +79,6 @@ def prepare(given: argparse.Namespace, say: Reporter, accelerator: Accelerator) 
 def epoch(config: Any, model: Any, tasks: dict[str, Any], accelerator: Accelerator) -> float:
     """Time an epoch: its steps, validation, checkpoint, and the start of the workers."""
     with TemporaryDirectory() as folder:
-        accelerator.free_memory()
         loop = Loop(
             model,
             tasks["train"],
@@ -93,6 +94,11 @@ def epoch(config: Any, model: Any, tasks: dict[str, Any], accelerator: Accelerat
         return time.perf_counter() - start
 
 
+def in_memory(tasks: dict[str, Any]) -> dict[str, Any]:
+    """Put ready tensors in the place of images."""
+    return {name: replace(task, samples=Ready(task.samples, 1)) for name, task in tasks.items()}
+
+
 @torch.inference_mode()
 def forward(model: Any, pixels: torch.Tensor, size: int) -> float:
     """Time the model on ready tensors."""
@@ -103,11 +109,12 @@ def forward(model: Any, pixels: torch.Tensor, size: int) -> float:
     return time.perf_counter() - start
 
 
-def command(*arguments: Any) -> float:
-    """Time a command of this Python, from start to end."""
+def command(*arguments: Any) -> tuple[float, str]:
+    """Time a command of this Python, from start to end, and give what it printed."""
     start = time.perf_counter()
-    subprocess.run([sys.executable, *map(str, arguments)], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    given = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(given, check=True, stdout=subprocess.PIPE, text=True)
+    return time.perf_counter() - start, done.stdout
 
 
 def compare(what: str, rounds: int, **sides: Any) -> None:
@@ -125,35 +132,37 @@ def main() -> None:
     """Measure the three ratios."""
     given = options()
     torch.set_num_threads(given.threads)
+    accelerator = Accelerator(cpu=True)
+    say = Reporter(Console(stderr=True, quiet=given.epoch is not None))
+    config, model, tasks = prepare(given, say, accelerator)
+    if given.epoch:
+        tasks = in_memory(tasks) if given.epoch == "memory" else tasks
+        print(epoch(config, model, tasks, accelerator))
+        return
+
     compare(
         "import",
         10,
-        layline=lambda: command("-c", "import layline"),
-        torch=lambda: command("-c", "import torch"),
+        layline=lambda: command("-c", "import layline")[0],
+        torch=lambda: command("-c", "import torch")[0],
     )
-    accelerator = Accelerator(cpu=True)
-    config, model, cached = prepare(given, Reporter(Console(stderr=True)), accelerator)
-    ready = {
-        name: replace(task, samples=Ready(task.samples, epoch=1)) for name, task in cached.items()
-    }
     with TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         model.save(file)
-        pixels = torch.cat([task.samples.pixels for task in ready.values()])
-        out = Path(folder) / "predictions.csv"
+        pixels = torch.cat([task.samples.pixels for task in in_memory(tasks).values()])
+        predict = ("-m", "layline", "predict", file, given.root, "--out", Path(folder) / "out.csv")
         compare(
             f"{len(pixels)} images",
             given.rounds,
-            layline_predict=lambda: command(
-                "-m", "layline", "predict", file, given.root, "--out", out
-            ),
+            layline_predict=lambda: command(*predict)[0],
             forward=lambda: forward(model, pixels, given.batch_size),
         )
+    again = (__file__, *sys.argv[1:], "--epoch")  # each in a process of its own, as a run is
     compare(
-        f"an epoch of {len(ready['train'].samples)} images",
+        f"an epoch of {len(tasks['train'].ranks)} images",
         given.rounds,
-        cache=lambda: epoch(config, model, cached, accelerator),
-        tensors_in_memory=lambda: epoch(config, model, ready, accelerator),
+        cache=lambda: float(command(*again, "cache")[1]),
+        tensors_in_memory=lambda: float(command(*again, "memory")[1]),
     )
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import kendalltau, spearmanr
 
 __all__ = [
     "accuracy",
@@ -158,6 +157,8 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     true, pred = _rank_pair(y_true, y_pred)
     if _is_constant(true) or _is_constant(pred):
         return float("nan")
+    from scipy.stats import spearmanr  # takes a second, which a prediction need not wait
+
     return float(spearmanr(true, pred).statistic)
 
 
@@ -177,6 +178,8 @@ def kendall(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     true, pred = _rank_pair(y_true, y_pred)
     if _is_constant(true) or _is_constant(pred):
         return float("nan")
+    from scipy.stats import kendalltau
+
     return float(kendalltau(true, pred, variant="b").statistic)
 
 

@@ -7,7 +7,7 @@ on from its last saved moment and ends where it would have ended.
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 
 import torch
@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from layline import metrics
-from layline.data.loading import loader, mixed_seed
+from layline.data.loading import Batch, loader, mixed_seed
 from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
 from layline.training.agreement import anywhere
@@ -79,6 +79,8 @@ class Loop:
     def run(self) -> Progress:
         """Train, from the last saved moment on if there is one."""
         progress = self._checkpoints.restore() or Progress()
+        # workers are copies of this process: they start while it is small, which is quicker
+        self._started: Iterable[Batch] | None = iter(self._fetch_validation)
         self._saved = time.monotonic()
         with Interruption() as interruption, self._display:
             while not is_finished(progress, self._options):
@@ -159,8 +161,9 @@ class Loop:
         self._save(progress)
 
     def _validate(self) -> Outcomes:
-        task, batches = self._validation, self._fetch_validation
-        return outcomes_of(self._model, task, batches, self._accelerator, keep=self._keep)
+        batches, self._started = self._started or self._fetch_validation, None
+        task, accelerator = self._validation, self._accelerator
+        return outcomes_of(self._model, task, batches, accelerator, keep=self._keep)
 
     def _measured(self, found: Outcomes) -> Record:
         task = self._validation

@@ -16,8 +16,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# ROOT: a folder of graded images, for what concerns images
 bench: $(READY)
 	$(BIN)/python benchmarks/heads.py
+	$(if $(ROOT),$(BIN)/python benchmarks/images.py --root "$(ROOT)")
 
 clean:
 	rm -rf .venv

@@ -16,6 +16,7 @@ from layline.heads import create, names
 
 BASELINE = "classification"
 BY_FORMULA = ["hard-linear", "hard-semicircular", "elastic-linear", "elastic-semicircular"]
+TEXTBOOK = {"hard-linear": "textbook line", "hard-semicircular": "textbook arc"}
 SOFT = ["soft-poisson", "soft-binomial", "soft-poisson-cosine", "soft-binomial-cosine"]
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -12,8 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 Task = Callable[[], None]
-STEPS = 5
-"""Steps of one competitor in a turn."""
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -46,8 +44,9 @@ def medians(
 ) -> dict[Any, float]:
     """Time the tasks in turns, after a warm-up, and give the median seconds of each.
 
-    A turn is a few steps of the same task, as they follow each other in training; the order of the
-    tasks is another in every round, so that none always follows the same one.
+    The order of the tasks is another in every round, so that none always follows the same one. What
+    one task left in the caches is of no use to the next, as it is in training, where a network
+    comes between two steps of a head.
     """
     # any network has had arrays of this size, after which malloc no longer gives memory back
     torch.empty(30 << 18)
@@ -56,11 +55,10 @@ def medians(
     for turn in range(warm_up + repetitions):
         chance.shuffle(order)
         for name in order:
-            for _ in range(STEPS):
-                start = now()
-                tasks[name]()
-                if turn >= warm_up:
-                    seconds[name].append(now() - start)
+            start = now()
+            tasks[name]()
+            if turn >= warm_up:
+                seconds[name].append(now() - start)
     return {name: median(values) for name, values in seconds.items()}
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pandas as pd
-from competitors import BASELINE
+from competitors import BASELINE, TEXTBOOK
 
 
 def show(
@@ -18,9 +18,17 @@ def show(
         for name in dict.fromkeys(part["method"]):
             rows = part[part["method"] == name].set_index("K")
             print(f"{name:26}{n:4}{dim:6}" + "".join(_cell(rows, k) for k in sizes))
+    n, dim = size
+    print(f"\nn = {n}, d = {dim}")
     for name, ratio in growth.items():
-        n, dim = size
-        print(f"{name}: predict at K = {many} against K = {few}, n = {n}, d = {dim}: {ratio:.2f}×")
+        print(f"{name}: predict at K = {many} against K = {few}: {ratio:.2f}×")
+    part = frame[(frame["n"] == n) & (frame["d"] == dim)].pivot(
+        index="K", columns="method", values="train_seconds"
+    )
+    for ours, theirs in TEXTBOOK.items():
+        if ours in part and theirs in part:
+            for k, ratio in (part[theirs] / part[ours]).dropna().items():
+                print(f"{ours}: a training step at K = {k}: {ratio:.1f}× faster than the {theirs}")
 
 
 def _cell(rows: pd.DataFrame, num_classes: int) -> str:

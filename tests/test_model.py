@@ -54,6 +54,27 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_fetches_a_few_batches_ahead_and_no_more(files, workers):
+    model = convnet()
+    paths = [files / f"{place % 3}.png" for place in range(60)]
+    _, samples = model.read(paths)
+    fetched = []
+    take = type(samples).__getitems__
+
+    class Watched(type(samples)):
+        def __getitems__(self, keys):
+            (files / f"fetched-{keys[0][0]}").touch()  # seen from another process too
+            return take(self, keys)
+
+    samples.__class__ = Watched
+    for done, answer in enumerate(model.stream(samples, 2, workers), start=1):
+        assert answer.index.tolist() == [2 * done - 2, 2 * done - 1]
+        fetched.append(len(list(files.glob("fetched-*"))) - done)
+    assert done == 30
+    assert max(fetched) <= 2 * workers + 1
+
+
 def test_every_way_to_give_images_gives_the_same_probabilities(files):
     model = convnet()
     arrays = [pixels(seed) for seed in range(3)]

@@ -28,6 +28,11 @@ def test_importing_does_not_bring_what_a_pytorch_loop_does_not_need(heavy):
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_a_prediction_does_not_wait_for_the_statistics_of_an_evaluation():
+    code = "import sys, layline.evaluation; sys.exit('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_importing_draws_no_random_numbers_and_prints_nothing():
     code = (
         "import torch; torch.manual_seed(1); a = torch.get_rng_state(); import layline; "

@@ -57,6 +57,14 @@ def test_the_batches_are_the_same_with_workers_and_without(files, augmentation):
         assert torch.equal(index, place)
 
 
+@pytest.mark.parametrize("augmentation", ["none", "crop", "shift", "flip"])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_pixels_stay_together_in_memory(files, augmentation, workers):
+    ((x, _),) = fetched(ImageBatches(files, SQUARES, augmentation), in_order(7, 7), workers)
+    assert x.dtype == torch.uint8
+    assert x.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_fetching_takes_no_number_from_the_global_generator(files):
     before = torch.get_rng_state()
     fetched(ImageBatches(files, SQUARES, "crop"), in_order(7, 3), workers=1)

@@ -53,6 +53,15 @@ def test_bytes_and_floats_give_the_same_in_the_precision_of_the_weights(dtype):
     assert torch.equal(net.normalised(x), net.normalised(x.double()))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_a_network_gets_its_pixels_in_the_order_that_is_quick_on_a_cpu(dtype):
+    net = ConvNet(2, mean=(0.1, 0.2, 0.3))
+    x = torch.randint(0, 256, (2, 3, 8, 8)).to(dtype)
+    quick = net.normalised(x)
+    assert quick.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(quick, net.normalised(x.contiguous(memory_format=torch.channels_last)))
+
+
 def test_the_statistics_are_options_and_not_weights():
     assert not {"mean", "std"} & set(ConvNet(2).state_dict())
 

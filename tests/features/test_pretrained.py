@@ -47,6 +47,11 @@ def test_the_network_is_timms_own_in_two_parts(timm, name):
     torch.testing.assert_close(module(x), whole(module.normalised(x)))
 
 
+def test_a_network_of_another_size_can_be_made_without_memory():
+    with torch.device("meta"):
+        assert features.create("tf_efficientnet_lite0", 4, size=64).last.weight.is_meta
+
+
 @pytest.mark.parametrize("name", ["resnet18.a1_in1k", "vit_tiny_patch16_224"])
 def test_the_input_is_the_models_own_and_the_crop_the_papers(timm, name):
     module = Pretrained(name, 4)

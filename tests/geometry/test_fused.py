@@ -42,7 +42,8 @@ def features_at(place, layout, n=24):
 
 def short(layout, similarity, features, ranks):
     form = fused.find(layout, similarity)
-    constants = form.constants(layout.num_classes, similarity).to(features.dtype)
+    made = form.constants(layout.num_classes, similarity)
+    constants = tuple(rows.to(features.dtype) for rows in made)
     return form.losses(layout, similarity, features, ranks, constants)
 
 
@@ -69,6 +70,24 @@ def test_the_short_way_equals_the_plain_one(composition, place, num_classes, dim
     theirs = values_and_gradients(plain(*arguments), weights, features, layout)
     for actual, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [arc.LARGE - 1, arc.LARGE, 1000])
+def test_no_scale_of_the_cosine_overflows(scale, dtype):
+    layout, similarity = LAYOUTS["semicircular"](8, 16).to(dtype), Cosine(scale=float(scale))
+    for place in ("anywhere", "proxy", "ends", "zero"):
+        features, ranks = features_at(place, layout)
+        weights = torch.ones(len(ranks), dtype=dtype)
+        ours, theirs = (
+            values_and_gradients(
+                way(layout, similarity, features, ranks), weights, features, layout
+            )
+            for way in (short, plain)
+        )
+        close = 20 * scale**2 * torch.finfo(dtype).eps  # logits are known to the scale's last digit
+        for actual, expected in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=close, atol=close)
 
 
 @EVERY
@@ -228,7 +247,8 @@ def test_vectors_that_span_no_plane_still_have_finite_gradients():
 def test_the_constants_of_the_arc_are_sums_over_q(num_classes, scale):
     similarity, layout = Cosine(scale=scale), LAYOUTS["semicircular"](num_classes, 4).double()
     log_q = divergence.log_q(layout, similarity, torch.arange(num_classes))
-    c, mean, negative_entropy = arc.constants(num_classes, similarity).split([2, 2, 1])
+    c, of_classes = arc.constants(num_classes, similarity)
+    mean, negative_entropy = of_classes.split([2, 1])
     torch.testing.assert_close(mean, c @ log_q.exp().T, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(negative_entropy[0], (log_q.exp() * log_q).sum(dim=1))
 

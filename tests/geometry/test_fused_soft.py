@@ -31,10 +31,11 @@ def problem(place="anywhere", dtype=torch.float64, layout=None):
 def choose(ranks, every_class, over_classes, dtype):
     """The rows of Q, and the terms that belong to them."""
     rows = torch.arange(NUM_CLASSES) if every_class else ranks
-    log_u = Poisson(tau=0.5).log_u(rows, NUM_CLASSES).to(dtype)
-    return None if every_class else ranks, Terms(
-        log_u, ranks if every_class else None, 6.0, over_classes
-    )
+    log_u = Poisson(tau=0.5).log_u(rows, NUM_CLASSES)
+    of_u = (log_u, log_u.exp(), (log_u.exp() * log_u).sum(dim=-1))
+    of_sample = ranks if every_class else None
+    terms = Terms(*(each.to(dtype) for each in of_u), of_sample, 6.0, over_classes)
+    return None if every_class else ranks, terms
 
 
 def plain(layout, similarity, features, rows, terms):

@@ -34,10 +34,18 @@ def squares_without_gradient(
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square_()
     x, y = x.double(), y.double()
     x_squares, y_squares = (z.square().sum(dim=1) for z in (x, y))  # a norm would lose digits
-    scale = x_squares[:, None] + y_squares
-    squares = torch.addmm(scale, x, y.T, alpha=-2)
-    least = x.shape[-1] * torch.finfo(torch.float64).eps
-    return squares.masked_fill_(squares <= scale.mul_(least), 0.0).float()
+    squares = torch.addmm(x_squares[:, None] + y_squares, x, y.T, alpha=-2).float()
+    least = x_squares.mul_(2 * x.shape[-1] * torch.finfo(torch.float64).eps).float()
+    return squares.masked_fill_(squares <= least[:, None], 0.0)
+
+
+def one_plus_squares(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Compute 1 + D, to the last digits of that: beside one, no small distance needs a zero."""
+    if x.dtype != torch.float32 or x.device.type == "mps":
+        return squares_without_gradient(x, y).add_(1)
+    x, y = x.double(), y.double()
+    x_squares, y_squares = (torch.linalg.vector_norm(z, dim=1).square_() for z in (x, y))
+    return torch.addmm(x_squares.add_(1)[:, None] + y_squares, x, y.T, alpha=-2).float()
 
 
 class _SquaredDistances(torch.autograd.Function):

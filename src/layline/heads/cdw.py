@@ -47,7 +47,7 @@ class Cdw(SoftmaxHead):
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
         log_others = log_one_minus(self._log_probs(features))
-        weights = self._weights.rows(self.alpha, self._weight, ranks, log_others)
+        weights = self._weights.table(self.alpha, self._weight, ranks, log_others)
         return -(weights * log_others).sum(dim=-1)
 
 

@@ -24,36 +24,46 @@ class ConstantTable:
 
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes
-        self._made: dict[tuple[Hashable, torch.dtype, torch.device], Tensor] = {}
+        self._made: dict[tuple[Hashable, torch.dtype, torch.device], tuple[Tensor, ...]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"num_classes": self.num_classes, "_made": {}}
 
+    def table(
+        self, maker: Hashable, make: Callable[[Tensor], Tensor], ranks: Tensor, like: Tensor
+    ) -> Float[Tensor, "n K"]:
+        """Give one row for each rank, of a single table; see :meth:`rows`."""
+        (rows,) = self.rows(maker, lambda ranks: (make(ranks),), ranks, like)
+        return rows
+
     def rows(
         self,
         maker: Hashable,
-        make: Callable[[Tensor], Tensor],
+        make: Callable[[Tensor], tuple[Tensor, ...]],
         ranks: Int[Tensor, " n"] | None,
         like: Tensor,
-    ) -> Float[Tensor, "n K"]:
-        """Give one row for each rank.
+    ) -> tuple[Tensor, ...]:
+        """Give one row for each rank, of every table.
 
         Args:
-            maker: What the table depends on; another maker has another table.
+            maker: What the tables depend on; another maker has others.
             make: Computes the rows for the ranks that it is given.
             ranks: Which rows are wanted; None is all of them, in order.
             like: Has the dtype and the device that are wanted.
         """
         everyone = partial(torch.arange, self.num_classes, device=like.device)
         if self.num_classes > LARGEST:
-            return make(everyone() if ranks is None else ranks).to(like)
-        table = self.whole(maker, lambda: make(everyone()), like)
-        return table if ranks is None else table.index_select(0, ranks)
+            made = make(everyone() if ranks is None else ranks)
+            return tuple(rows.to(like.dtype).to(like.device) for rows in made)
+        tables = self.whole(maker, lambda: make(everyone()), like)
+        return tables if ranks is None else tuple(x.index_select(0, ranks) for x in tables)
 
-    def whole(self, maker: Hashable, make: Callable[[], Tensor], like: Tensor) -> Tensor:
-        """Give the table itself, of whatever shape, in the dtype and on the device of another."""
+    def whole(
+        self, maker: Hashable, make: Callable[[], tuple[Tensor, ...]], like: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Give all that is made at once, in the dtype and on the device of another tensor."""
         key = (maker, like.dtype, like.device)
         if key not in self._made:
             with torch.inference_mode(False), torch.no_grad():
-                self._made = {key: make().to(like.dtype).to(like.device)}
+                self._made = {key: tuple(x.to(like.dtype).to(like.device) for x in make())}
         return self._made[key]

@@ -142,9 +142,9 @@ class ConstrainedProxies(OrdinalHead):
     ) -> Float[Tensor, " n"]:
         if self.smoothing is not None:
             rows, of_sample = self._rows(ranks)
-            log_u = self._log_u(self.smoothing, rows, features)
+            log_u, u, u_log_u = self._of_u(self.smoothing, rows, features)
             over_classes = self.unimodal_over == "classes"
-            terms = fused.Terms(log_u, of_sample, self.alpha, over_classes)
+            terms = fused.Terms(log_u, u, u_log_u, of_sample, self.alpha, over_classes)
             return fused.soft_losses(self.layout, self.similarity, features, rows, terms)
         form = fused.find(self.layout, self.similarity)
         if form is None:
@@ -171,7 +171,7 @@ class ConstrainedProxies(OrdinalHead):
             if self.target == "proxies":
                 terms.append(divergence.basic_loss(log_q[chosen], log_p))
             if self.smoothing is not None:
-                log_u = self._log_u(self.smoothing, rows, log_q)
+                log_u, *_ = self._of_u(self.smoothing, rows, log_q)
                 unimodal = divergence.unimodal_loss(log_u, log_q)
                 over_classes = self.unimodal_over == "classes"
                 terms.append(self.alpha * (unimodal.mean() if over_classes else unimodal[chosen]))
@@ -192,10 +192,16 @@ class ConstrainedProxies(OrdinalHead):
         if not self.layout.constant:
             return make(ranks)
         like = self.layout._full_vectors()
-        return self._q.rows(self.similarity, make, ranks, like)
+        return self._q.table(self.similarity, make, ranks, like)
 
-    def _log_u(
+    def _of_u(
         self, smoothing: Smoothing, ranks: Int[Tensor, " m"] | None, like: Tensor
-    ) -> Float[Tensor, "m K"]:
-        make = partial(smoothing.log_u, num_classes=self.num_classes)
+    ) -> tuple[Tensor, ...]:
+        """Give the rows of log U and of U, and Σ U log U of each."""
+
+        def make(ranks: Tensor) -> tuple[Tensor, ...]:
+            log_u = smoothing.log_u(ranks, num_classes=self.num_classes)
+            u = log_u.exp()
+            return log_u, u, (u * log_u).sum(dim=-1)
+
         return self._u.rows(smoothing, make, ranks, like)

@@ -53,6 +53,6 @@ class DldlV2(SoftmaxHead):
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
         scores = self._scores(features)
-        targets = self._targets.rows(self.sigma, self._target, ranks, scores)
+        targets = self._targets.table(self.sigma, self._target, ranks, scores)
         mean = expected_rank(torch.softmax(scores, dim=-1))
         return F.cross_entropy(scores, targets, reduction="none") + (mean - ranks).abs()

@@ -61,5 +61,5 @@ class Sord(SoftmaxHead):
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
         scores = self._scores(features)
-        targets = self._targets.rows((self.distance, self.alpha), self._target, ranks, scores)
+        targets = self._targets.table((self.distance, self.alpha), self._target, ranks, scores)
         return F.cross_entropy(scores, targets, reduction="none")

@@ -25,13 +25,13 @@ class Form:
     """A short way to the basic loss of one composition.
 
     Attributes:
-        constants: Makes what only K and the similarity decide, a few rows of K, in float64.
+        constants: Makes what only K and the similarity decide, some rows of K, in float64.
         losses: Computes what ``divergence.basic_loss`` does, with Q detached as there, from the
             layout, the similarity, the features, their ranks and the constants.
     """
 
-    constants: Callable[[int, Similarity], Tensor]
-    losses: Callable[[Layout, Similarity, Tensor, Tensor, Tensor], Tensor]
+    constants: Callable[[int, Similarity], tuple[Tensor, ...]]
+    losses: Callable[[Layout, Similarity, Tensor, Tensor, tuple[Tensor, ...]], Tensor]
 
 
 FORMS: dict[tuple[type[Layout], type, type[Similarity]], Form] = {

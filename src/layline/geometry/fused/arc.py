@@ -20,6 +20,8 @@ outside of the plane. Within it only a turn from u_0 towards u_1 counts:
 
 .. math:: \partial L / \partial V = A^{-\mathsf{T}} \left( R +
           \begin{pmatrix} (M_{01} - M_{10})\,u_1 \\ 0 \end{pmatrix} \right)
+          = A^{-\mathsf{T}} \left( G -
+          \begin{pmatrix} M_{00} & M_{10} \\ M_{10} & M_{11} \end{pmatrix} B \right)
 """
 
 import math
@@ -39,11 +41,11 @@ from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Cosine, Similarity
 
 LARGE = 40
-"""Below this scale no exponential of a logit minus the scale vanishes: none need be looked for."""
+"""Below this scale the exponential of a logit is no trouble; above, the largest is taken off."""
 
 
-def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "5 K"]:
-    """Give c (two rows), the mean of c under Q (two rows) and Σ Q log Q, for every class."""
+def constants(num_classes: int, similarity: Similarity) -> tuple[Tensor, ...]:
+    """Give c, two rows, and three: the mean of c under Q, and Σ Q log Q, for every class."""
     scale = cast(Cosine, similarity).scale
     angles = torch.arange(num_classes, dtype=torch.float64) * (math.pi / (num_classes - 1))
     cos, sin = angles.cos(), angles.sin()
@@ -54,7 +56,7 @@ def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "5 K"]:
     mean_sin = (sines.flip(0) - sines) / total
     mean = scale * torch.stack([cos * mean_cos - sin * mean_sin, sin * mean_cos + cos * mean_sin])
     negative_entropy = scale * (mean_cos - 1) - total.log()
-    return torch.cat([scale * torch.stack([cos, sin]), mean, negative_entropy[None]])
+    return scale * torch.stack([cos, sin]), torch.cat([mean, negative_entropy[None]])
 
 
 def losses(
@@ -62,7 +64,7 @@ def losses(
     similarity: Similarity,
     features: Float[Tensor, "n d"],
     ranks: Int[Tensor, " n"],
-    constants: Float[Tensor, "5 K"],
+    constants: tuple[Tensor, ...],
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     plain = partial(plain_losses, layout, similarity, ranks)
@@ -78,21 +80,24 @@ class _ArcLoss(torch.autograd.Function):
         features: Tensor,
         vectors: Tensor,
         ranks: Tensor,
-        constants: Tensor,
+        constants: tuple[Tensor, ...],
         scale: float,
         plain: Plain,
     ) -> Tensor:
         basis = orthonormal_pair(vectors)
         length = lengths(features)[:, 0]
         z = (basis @ features.T).div_(length)  # (2, n) is the quicker order, here and below
-        c, of_label = constants[:2], constants[2:].index_select(1, ranks)
+        c, of_classes = constants
+        of_label = of_classes.index_select(1, ranks)
         mean, negative_entropy = of_label[:2], of_label[2]
         logits = z.T @ c
-        top = scale if scale < LARGE else logits.amax(dim=1, keepdim=True)
-        p = logits.sub_(top).exp_()  # not yet divided by its sum
-        total = p.sum(dim=1, keepdim=True)
-        g = (c @ p.T).div_(total.T).sub_(mean)
-        result = total.log_().add_(top)[:, 0] - (z * mean).sum(dim=0) + negative_entropy
+        top = logits.amax(dim=1) if scale >= LARGE else None
+        p = (logits if top is None else logits.sub_(top[:, None])).exp_()  # not yet divided
+        total = p.sum(dim=1)
+        g = (c @ p.T).div_(total).sub_(mean)
+        result = total.log_().add_(negative_entropy).sub_((z * mean).sum(dim=0))
+        if top is not None:
+            result.add_(top)
         ctx.save_for_backward(features, vectors, basis, length, z, g)
         ctx.plain = plain
         return result
@@ -127,9 +132,8 @@ def _gradients(
         to_features = (scaled.T @ basis).addcmul_(features, towards[:, None], value=-1)
     if wanted[1]:
         to_basis = scaled @ features
-        within = to_basis @ basis.T
-        outside = to_basis.addmm_(within, basis, alpha=-1)
-        outside[0].addcmul_(basis[1], within[0, 1] - within[1, 0])
+        within = (to_basis @ basis.T).tril_()  # M, and below its diagonal to be seen above it
+        outside = to_basis.addmm_(within + within.tril(-1).T, basis, alpha=-1)
         triangle = vectors @ basis.T
         diagonal = triangle.diagonal()
         diagonal.add_(diagonal == 0)  # as it is for two parallel vectors

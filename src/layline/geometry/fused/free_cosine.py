@@ -8,7 +8,8 @@ With :math:`h_k` the derivative by :math:`C_k`,
 .. math:: \partial L / \partial x = \sum_k \frac{h_k}{\lVert x \rVert\,\lVert p_k \rVert}\, p_k
           - \frac{x}{\lVert x \rVert^2} \sum_k h_k C_k
 
-and the same for a proxy, with the sums over all that is compared with it.
+and the same for a proxy, with the sums over all that is compared with it. Every proxy is compared
+with every proxy, so that H and its transpose count, in a single product.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from layline.geometry.fused.plain import differentiable_gradients
-from layline.geometry.fused.stacking import add_up, stack
+from layline.geometry.fused.roles import stack, together
 from layline.geometry.pairwise import cosines, lengths
 from layline.geometry.precision import in_full_precision
 
@@ -57,10 +58,23 @@ class _Logits(torch.autograd.Function):
 
                 found = differentiable_gradients(plain, (features, proxies), *gradients)
                 return (*found, None, None)
+            n = len(features)
             turned = gradients[0] * logits  # h·C
             weights = (gradients[0] / long).div_(wide / ctx.scale)
-            along_x = turned.sum(dim=1, keepdim=True).div_(long).div_(long)
-            along_y = turned.sum(dim=0)[:, None].div_(wide.T).div_(wide.T)
-            to_compared = (weights @ proxies).addcmul_(compared, along_x, value=-1)
-            to_proxies = (weights.T @ compared).addcmul_(proxies, along_y, value=-1)
-        return (*add_up(to_compared, to_proxies, rows), None, None)
+            if rows is None:
+                for each in (turned[n:], weights[n:]):
+                    each.copy_(together(each))
+            to_proxies = _turn(proxies, weights.T, compared, turned.sum(dim=0), wide.T)
+            if rows is not None:
+                there = compared[n:], weights[n:], proxies, turned[n:].sum(dim=1), long[n:]
+                to_proxies.index_add_(0, rows, _turn(*there))
+            to_features = None
+            if ctx.needs_input_grad[0]:
+                here = features, weights[:n], proxies, turned[:n].sum(dim=1), long[:n]
+                to_features = _turn(*here)
+        return to_features, to_proxies, None, None
+
+
+def _turn(x: Tensor, weights: Tensor, y: Tensor, turned: Tensor, length: Tensor) -> Tensor:
+    """Give the gradient by x: towards the y by their weights, and not along x itself."""
+    return (weights @ y).addcmul_(x, turned[:, None] / length / length, value=-1)

@@ -2,13 +2,13 @@ r"""Student-t logits of free proxies, of features and of the proxies themselves,
 
 .. math:: \mathrm{sim}(x, p_k) = -\log(1 + D_k), \qquad D_k = \lVert x - p_k \rVert^2
 
-With :math:`h_k` the derivative by :math:`D_k`, which is that by the logit times
-:math:`-1/(1 + D_k)`,
+With :math:`h_k` the derivative by the logit, over :math:`1 + D_k`,
 
-.. math:: \partial L / \partial x = 2 \Big( x \sum_k h_k - \sum_k h_k p_k \Big)
+.. math:: \partial L / \partial x = 2 \Big( \sum_k h_k p_k - x \sum_k h_k \Big)
 
-and the same for a proxy, with the sums over all that is compared with it. Where x is on a proxy its
-distance has no slope, and is left out.
+and the same for a proxy, with the sums over all that is compared with it. Every proxy is compared
+with every proxy, so that H and its transpose count, in a single product. The distance of a proxy to
+itself is no variable, and is left out.
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from layline.geometry.fused.plain import differentiable_gradients
-from layline.geometry.fused.stacking import add_up, stack
-from layline.geometry.pairwise import squared_distances, squares_without_gradient
+from layline.geometry.fused.roles import stack, together
+from layline.geometry.pairwise import one_plus_squares, squared_distances
 from layline.geometry.precision import in_full_precision
 
 
@@ -35,13 +35,13 @@ class _Logits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, proxies: Tensor, rows: Tensor | None) -> Tensor:
         compared = stack(features, proxies, rows)
-        squares = squares_without_gradient(compared, proxies)
-        ctx.save_for_backward(features, proxies, rows, compared, squares)
-        return squares.log1p().neg_()
+        one_plus = one_plus_squares(compared, proxies)
+        ctx.save_for_backward(features, proxies, rows, compared, one_plus)
+        return one_plus.log().neg_()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        features, proxies, rows, compared, squares = ctx.saved_tensors
+        features, proxies, rows, compared, one_plus = ctx.saved_tensors
         with in_full_precision(features.device):
             if torch.is_grad_enabled():  # second derivatives will be asked for
 
@@ -50,8 +50,20 @@ class _Logits(torch.autograd.Function):
                     return -squared_distances(compared, proxies).log1p()
 
                 return (*differentiable_gradients(plain, (features, proxies), *gradients), None)
-            h = (gradients[0] * 2).div_(squares + 1).masked_fill_(squares == 0, 0)  # −2 times it
-            of_x, of_y = h.sum(dim=1, keepdim=True), h.sum(dim=0)[:, None]
-            to_compared = (h @ proxies).addcmul_(compared, of_x, value=-1)
-            to_proxies = (h.T @ compared).addcmul_(proxies, of_y, value=-1)
-        return (*add_up(to_compared, to_proxies, rows), None)
+            n, h = len(features), gradients[0] / one_plus
+            between = h[n:]
+            if rows is None:
+                between.copy_(together(between.fill_diagonal_(0)))
+            else:
+                between.scatter_(1, rows[:, None], 0)
+            to_proxies = _towards(proxies, h.T, compared)
+            if rows is not None:
+                to_proxies.index_add_(0, rows, _towards(compared[n:], between, proxies))
+            wanted = ctx.needs_input_grad[0]
+            to_features = _towards(features, h[:n], proxies) if wanted else None
+        return to_features, to_proxies, None
+
+
+def _towards(x: Tensor, h: Tensor, y: Tensor) -> Tensor:
+    pulled = torch.addmm(x, h, y, beta=0, alpha=2)
+    return pulled.addcmul_(x, h.sum(dim=1)[:, None], value=-2)

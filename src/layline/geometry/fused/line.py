@@ -39,14 +39,16 @@ BLOCK = 1 << 18
 """A processor takes so many numbers of an (n, K) array at a time: they stay in its cache."""
 
 
-def constants(num_classes: int, similarity: Similarity) -> Float[Tensor, "2 gaps"]:
-    """Give ones, and the gaps between ranks, from K − 1 down to 1 − K.
+def constants(num_classes: int, similarity: Similarity) -> tuple[Tensor, ...]:
+    """Give a row of ones, the gaps between ranks from K − 1 down to 1 − K, and two rows of factors.
 
     The first K gaps are the ranks, highest first. In that order a row of Q, which depends on gaps
-    alone, is a piece of one long row, and that of rank k* begins at place k*.
+    alone, is a piece of one long row, and that of rank k* begins at place k*. The factors, −2 and
+    −2k, are those of the sums of h and of h k.
     """
     gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=torch.float64)
-    return torch.stack([torch.ones_like(gaps), gaps])
+    ones = torch.ones_like(gaps)
+    return ones, gaps, -2 * torch.stack([ones, gaps])[:, :num_classes]
 
 
 def losses(
@@ -54,7 +56,7 @@ def losses(
     similarity: Similarity,
     features: Float[Tensor, "n d"],
     ranks: Int[Tensor, " n"],
-    constants: Float[Tensor, "2 gaps"],
+    constants: tuple[Tensor, ...],
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     norm = cast(Linear, layout).norm
@@ -71,7 +73,7 @@ class _LineLoss(torch.autograd.Function):
         features: Tensor,
         vectors: Tensor,
         ranks: Tensor,
-        constants: Tensor,
+        constants: tuple[Tensor, ...],
         norm: float | None,
         plain: Plain,
     ) -> Tensor:
@@ -80,12 +82,14 @@ class _LineLoss(torch.autograd.Function):
         direction = vectors[0] / length
         along = torch.mv(features, direction)
         across = torch.addr(features, along, direction, alpha=-1)  # e
-        one_plus_e = torch.linalg.vector_norm(across, dim=1).square_().add_(1)
+        distance = torch.linalg.vector_norm(across, dim=1, keepdim=True)
 
-        num_classes = constants.shape[1] // 2 + 1
-        gaps = constants[1] * (norm_of_v0 if norm is None else norm)
-        q = gaps.square().add_(1).reciprocal_().unfold(0, num_classes, 1)
-        of_classes = q, gaps[:num_classes], constants[:, :num_classes]
+        ones, gaps, factors = constants
+        num_classes = factors.shape[1]
+        one_plus_e = torch.addcmul(ones[:1], distance, distance)
+        at = gaps * (norm_of_v0 if norm is None else norm)
+        q = torch.addcmul(ones, at, at).reciprocal_().unfold(0, num_classes, 1)
+        of_classes = q, at[:num_classes], factors
         size = max(1, BLOCK // num_classes) if features.is_cpu else len(features)
         if size < len(features):
             rows = (torch.split(each, size) for each in (along, one_plus_e, ranks))
@@ -114,21 +118,21 @@ def _over_classes(
     ranks: Tensor,
     q_of_all: Tensor,
     positions: Tensor,
-    ones_and_ranks: Tensor,
+    factors: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Compute the losses, Σq/2, and times that Σh, and Σhc with Σhck.
+    """Compute the losses, Σw, and twice Σh, and twice Σhc and Σhck, times Σw.
 
     Arrays are overwritten when done with.
     """
     c = along[:, None] - positions
-    one_plus = torch.addcmul(one_plus_e[:, None], c, c)
+    one_plus = torch.addcmul(one_plus_e, c, c)
     w, q = one_plus.reciprocal(), q_of_all.index_select(0, ranks)
-    sum_q, sum_w = q.sum(dim=1), w.sum(dim=1)
-    ratio = sum_q / sum_w
+    sum_w, sum_q = w.sum(dim=1), q.sum(dim=1)
+    ratio = sum_w / sum_q
     log_ratios = one_plus.mul_(q).log_()
-    result = log_ratios.mul_(q).sum(dim=1).div_(sum_q).sub_(ratio.log())
-    h = q.addcmul_(w, ratio[:, None], value=-1).mul_(w)
-    return result, sum_q.div_(2), h.sum(dim=1), ones_and_ranks @ h.mul_(c).T
+    result = ratio.log().addcdiv_(log_ratios.mul_(q).sum(dim=1), sum_q)
+    h = torch.addcmul(w, q, ratio[:, None], value=-1, out=q).mul_(w)  # times −Σw, as the factors
+    return result, sum_w, factors[:1] @ h.T, factors @ h.mul_(c).T
 
 
 def _gradients(
@@ -139,18 +143,18 @@ def _gradients(
     length: Tensor,
     along: Tensor,
     across: Tensor,
-    half: Tensor,
+    sum_w: Tensor,
     sum_h: Tensor,
     sums_hc: Tensor,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Put the three sums together, for the features and for v_0."""
-    twice = gradient / half
-    by_h, (by_hc, by_hck) = twice * sum_h, twice * sums_hc
+    share = gradient / sum_w
+    by_h, (by_hc, by_hck) = share * sum_h, share * sums_hc
     to_features = to_vectors = None
     if wanted[0]:
-        to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])
+        to_features = torch.outer(by_hc, direction).addcmul_(across, by_h.T)
     if wanted[1]:
-        turn = by_hc.addcmul(along, by_h, value=-1).div_(length)
+        turn = by_hc.addcmul(along, by_h[0], value=-1).div_(length)
         to_vectors = torch.mv(across.T, turn)[None]
         if learned:
             to_vectors.addcmul_(direction, by_hck.sum(), value=-1)

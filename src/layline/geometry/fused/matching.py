@@ -27,12 +27,16 @@ class Terms:
 
     Attributes:
         log_u: The rows of log U that belong to the rows of Q.
+        u: The same rows of U.
+        u_log_u: Their Σ U log U.
         of_sample: Which row belongs to each sample; None if there is one for each in turn.
         alpha: Weight of the unimodal loss.
         over_classes: Whether the unimodal loss is the mean of all rows, not each sample's own.
     """
 
     log_u: Tensor
+    u: Tensor
+    u_log_u: Tensor
     of_sample: Tensor | None
     alpha: float
     over_classes: bool
@@ -73,15 +77,19 @@ class _Matching(torch.autograd.Function):
         logs = logits.log_softmax(dim=-1)
         probabilities = logs.exp()
         (log_p, log_q), (p, q) = terms.parted(logs), terms.parted(probabilities)
-        u, q_of_sample = terms.log_u.exp(), terms.chosen(q)
-        unimodal = (terms.log_u - log_q).mul_(u).sum(dim=-1)
-        basic = (terms.chosen(log_q) - log_p).mul_(q_of_sample).sum(dim=-1)
-        weighted = unimodal.mean() if terms.over_classes else terms.chosen(unimodal)
+        q_of_sample = terms.chosen(q)
+        unimodal = terms.u_log_u - (terms.u * log_q).sum(dim=-1)
+        of_row = (q * log_q).sum(dim=-1)  # Σ Q log Q, and what else depends on the row alone
+        if terms.over_classes:
+            of_row += terms.alpha * unimodal.mean()
+        else:
+            of_row.add_(unimodal, alpha=terms.alpha)
+        result = terms.chosen(of_row) - log_p.mul_(q_of_sample).sum(dim=-1)
         p.sub_(q_of_sample)  # the derivatives take the place of what they are made from
-        q.sub_(u).mul_(terms.alpha)
+        q.sub_(terms.u).mul_(terms.alpha)
         ctx.save_for_backward(logits, probabilities)
         ctx.terms = terms
-        return basic.add_(weighted, alpha=terms.alpha)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

@@ -29,7 +29,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, nargs="+", default=[32, 256])
     parser.add_argument("--dim", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--heads", nargs="+", default=BY_FORMULA + SOFT, help="names, or all")
-    parser.add_argument("--repetitions", type=int, default=30)
+    parser.add_argument("--repetitions", type=int, default=60, help="turns of each competitor")
+    parser.add_argument("--steps", type=int, default=1, help="steps at a turn")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--out", type=Path, default=Path("results/speed"))
@@ -39,10 +40,11 @@ def options() -> argparse.Namespace:
 def compare(given: argparse.Namespace, n: int, dim: int, num_classes: int) -> list[dict[str, Any]]:
     """Measure everyone at one size: seconds and ratio of both tasks, and memory of the first."""
     models = {name: build(name, num_classes, dim) for name in chosen(given.heads, num_classes)}
-    steps = {name: training_step(m, n, dim, num_classes) for name, m in models.items()}
-    predictions = {name: prediction(m, n, dim) for name, m in models.items()}
-    training = medians(steps, given.repetitions, given.clock)
-    predicting = medians(predictions, given.repetitions, given.clock)
+    features, ranks = torch.randn(n, dim), torch.randint(num_classes, (n,))
+    steps = {name: training_step(model, features, ranks) for name, model in models.items()}
+    predictions = {name: prediction(model, features) for name, model in models.items()}
+    training = medians(steps, given.repetitions, given.clock, given.steps)
+    predicting = medians(predictions, given.repetitions, given.clock, given.steps)
     return [
         {
             "method": name,
@@ -63,9 +65,9 @@ def growth(given: argparse.Namespace, n: int, dim: int) -> dict[str, float]:
     """Measure how a prediction grows from the fewest classes to very many, for each formula."""
     found = {}
     for name in (name for name in BY_FORMULA if name in chosen(given.heads, PREDICTED)):
-        few, many = min(given.classes), PREDICTED
-        tasks = {k: prediction(build(name, k, dim), n, dim) for k in (few, many)}
-        cost = medians(tasks, given.repetitions, given.clock)
+        few, many, features = min(given.classes), PREDICTED, torch.randn(n, dim)
+        tasks = {k: prediction(build(name, k, dim), features) for k in (few, many)}
+        cost = medians(tasks, given.repetitions, given.clock, given.steps)
         found[name] = cost[many] / cost[few]
     return found
 

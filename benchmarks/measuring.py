@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -15,10 +16,9 @@ Task = Callable[[], None]
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
-def training_step(model: Any, n: int, dim: int, num_classes: int) -> Task:
+def training_step(model: Any, features: Tensor, ranks: Tensor) -> Task:
     """Prepare one forward and backward pass on ready features."""
-    features = torch.randn(n, dim, requires_grad=True)
-    ranks = torch.randint(num_classes, (n,))
+    features = features.detach().requires_grad_()  # the same memory for every competitor
 
     def step() -> None:
         model.zero_grad()
@@ -28,9 +28,8 @@ def training_step(model: Any, n: int, dim: int, num_classes: int) -> Task:
     return step
 
 
-def prediction(model: Any, n: int, dim: int) -> Task:
+def prediction(model: Any, features: Tensor) -> Task:
     """Prepare one prediction of ready features."""
-    features = torch.randn(n, dim)
 
     @torch.inference_mode()
     def predict() -> None:
@@ -40,13 +39,13 @@ def prediction(model: Any, n: int, dim: int) -> Task:
 
 
 def medians(
-    tasks: dict[Any, Task], repetitions: int, clock: str = "wall", warm_up: int = 5
+    tasks: dict[Any, Task], repetitions: int, clock: str = "wall", steps: int = 1, warm_up: int = 5
 ) -> dict[Any, float]:
     """Time the tasks in turns, after a warm-up, and give the median seconds of each.
 
-    The order of the tasks is another in every round, so that none always follows the same one. What
-    one task left in the caches is of no use to the next, as it is in training, where a network
-    comes between two steps of a head.
+    The order of the tasks is another in every round, so that none always follows the same one. With
+    one step at a turn a task finds nothing of its own in the caches, as in training, where a
+    network comes between two steps of a head; with several it does.
     """
     # any network has had arrays of this size, after which malloc no longer gives memory back
     torch.empty(30 << 18)
@@ -55,10 +54,11 @@ def medians(
     for turn in range(warm_up + repetitions):
         chance.shuffle(order)
         for name in order:
-            start = now()
-            tasks[name]()
-            if turn >= warm_up:
-                seconds[name].append(now() - start)
+            for _ in range(steps):
+                start = now()
+                tasks[name]()
+                if turn >= warm_up:
+                    seconds[name].append(now() - start)
     return {name: median(values) for name, values in seconds.items()}
 
 

@@ -39,13 +39,23 @@ def squares_without_gradient(
     return squares.masked_fill_(squares <= least[:, None], 0.0)
 
 
-def one_plus_squares(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
-    """Compute 1 + D, to the last digits of that: beside one, no small distance needs a zero."""
+def one_plus_squares(
+    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], *, y_ends_x: bool = False
+) -> Float[Tensor, "n m"]:
+    """Compute 1 + D, to the last digits of that: beside one, no small distance needs a zero.
+
+    Args:
+        x: One vector per row.
+        y: The same.
+        y_ends_x: Whether y is also the last rows of x, which spares some work.
+    """
     if x.dtype != torch.float32 or x.device.type == "mps":
         return squares_without_gradient(x, y).add_(1)
-    x, y = x.double(), y.double()
-    x_squares, y_squares = (torch.linalg.vector_norm(z, dim=1).square_() for z in (x, y))
-    return torch.addmm(x_squares.add_(1)[:, None] + y_squares, x, y.T, alpha=-2).float()
+    x = x.double()
+    y = x[-len(y) :] if y_ends_x else y.double()
+    x_squares = torch.linalg.vector_norm(x, dim=1).square_()
+    y_squares = torch.linalg.vector_norm(y, dim=1).square_()
+    return torch.addmm((x_squares + 1)[:, None] + y_squares, x, y.T, alpha=-2).float()
 
 
 class _SquaredDistances(torch.autograd.Function):

@@ -92,6 +92,8 @@ class ConstrainedProxies(OrdinalHead):
         self.target = target
         self.unimodal_over = unimodal_over
         self.alpha = alpha
+        self._form = fused.find(self.layout, self.similarity)
+        self._constants = ConstantTable(num_classes)  # of the fused form
         self._q = ConstantTable(num_classes)
         self._u = ConstantTable(num_classes)
 
@@ -146,12 +148,11 @@ class ConstrainedProxies(OrdinalHead):
             over_classes = self.unimodal_over == "classes"
             terms = fused.Terms(log_u, u, u_log_u, of_sample, self.alpha, over_classes)
             return fused.soft_losses(self.layout, self.similarity, features, rows, terms)
-        form = fused.find(self.layout, self.similarity)
+        form = self._form
         if form is None:
             return self._plain_losses(features, ranks)
         make = partial(form.constants, self.num_classes, self.similarity)
-        maker = (form, self.similarity)
-        constants = self._q.whole(maker, make, features)
+        constants = self._constants.whole(self.similarity, make, features)
         return form.losses(self.layout, self.similarity, features, ranks, constants)
 
     def _plain_losses(

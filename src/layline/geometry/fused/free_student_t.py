@@ -35,7 +35,7 @@ class _Logits(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: Tensor, proxies: Tensor, rows: Tensor | None) -> Tensor:
         compared = stack(features, proxies, rows)
-        one_plus = one_plus_squares(compared, proxies)
+        one_plus = one_plus_squares(compared, proxies, y_ends_x=rows is None)
         ctx.save_for_backward(features, proxies, rows, compared, one_plus)
         return one_plus.log().neg_()
 

@@ -124,14 +124,16 @@ def _over_classes(
 
     Arrays are overwritten when done with.
     """
-    c = along[:, None] - positions
-    one_plus = torch.addcmul(one_plus_e, c, c)
+    along = along[:, None]
+    c = along - positions
+    one_plus = torch.addcmul(one_plus_e, c, c, out=c)
     w, q = one_plus.reciprocal(), q_of_all.index_select(0, ranks)
     sum_w, sum_q = w.sum(dim=1), q.sum(dim=1)
     ratio = sum_w / sum_q
     log_ratios = one_plus.mul_(q).log_()
     result = ratio.log().addcdiv_(log_ratios.mul_(q).sum(dim=1), sum_q)
     h = torch.addcmul(w, q, ratio[:, None], value=-1, out=q).mul_(w)  # times −Σw, as the factors
+    c = torch.sub(along, positions, out=c)  # again: cheaper than another array
     return result, sum_w, factors[:1] @ h.T, factors @ h.mul_(c).T
 
 

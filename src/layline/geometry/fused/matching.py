@@ -56,8 +56,9 @@ class Terms:
 
     def parted(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Give what belongs to P, and to Q."""
-        n = len(rows) - len(self.log_u)
-        return rows[:n], rows[n:]
+        m = len(self.log_u)
+        of_p, of_q = torch.split(rows, [len(rows) - m, m])
+        return of_p, of_q
 
 
 def losses(logits: Float[Tensor, "both K"], terms: Terms) -> Float[Tensor, " n"]:

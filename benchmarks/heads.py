@@ -8,6 +8,7 @@ noisy machine disturbs them alike.
 """
 
 import argparse
+import math
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,13 @@ from measuring import CLOCKS, medians, peak_bytes, prediction, training_step
 from showing import plot, show
 
 PREDICTED = 100_000
-"""Layouts with a formula are also asked to predict this many classes."""
+"""From this many classes on only predictions are measured, of layouts with a formula."""
 
 
 def options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--classes", type=int, nargs="+", default=[8, 101, 1000, 10_000])
+    parser.add_argument("--classes", type=int, nargs="+", default=[8, 101, 1000, 10_000, PREDICTED])
     parser.add_argument("--samples", type=int, nargs="+", default=[32, 256])
     parser.add_argument("--dim", type=int, nargs="+", default=[64, 512])
     parser.add_argument("--heads", nargs="+", default=BY_FORMULA + SOFT, help="names, or all")
@@ -38,13 +39,20 @@ def options() -> argparse.Namespace:
 
 
 def compare(given: argparse.Namespace, n: int, dim: int, num_classes: int) -> list[dict[str, Any]]:
-    """Measure everyone at one size: seconds and ratio of both tasks, and memory of the first."""
-    models = {name: build(name, num_classes, dim) for name in chosen(given.heads, num_classes)}
+    """Measure everyone at one size: seconds and ratio of both tasks, and memory of the first.
+
+    With very many classes only those are asked that predict by a formula, and the baseline.
+    """
+    names, trains = chosen(given.heads, num_classes), num_classes < PREDICTED
+    if not trains:
+        names = [name for name in names if name in (BASELINE, *BY_FORMULA)]
+    models = {name: build(name, num_classes, dim) for name in names}
     features, ranks = torch.randn(n, dim), torch.randint(num_classes, (n,))
     steps = {name: training_step(model, features, ranks) for name, model in models.items()}
     predictions = {name: prediction(model, features) for name, model in models.items()}
-    training = medians(steps, given.repetitions, given.clock, given.steps)
-    predicting = medians(predictions, given.repetitions, given.clock, given.steps)
+    how = given.repetitions, given.clock, given.steps
+    training = medians(steps, *how) if trains else dict.fromkeys(names, math.nan)
+    predicting = medians(predictions, *how)
     return [
         {
             "method": name,
@@ -55,9 +63,9 @@ def compare(given: argparse.Namespace, n: int, dim: int, num_classes: int) -> li
             "train_ratio": training[name] / training[BASELINE],
             "predict_seconds": predicting[name],
             "predict_ratio": predicting[name] / predicting[BASELINE],
-            "arrays": peak_bytes(steps[name]) / (4 * n * num_classes),
+            "arrays": peak_bytes(steps[name]) / (4 * n * num_classes) if trains else math.nan,
         }
-        for name in models
+        for name in names
     ]
 
 

@@ -1,5 +1,6 @@
 """The measured costs as a printed table and as a plot."""
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -35,7 +36,34 @@ def _cell(rows: pd.DataFrame, num_classes: int) -> str:
     if num_classes not in rows.index:
         return f"{'–':>9}{'–':>9}{'–':>6}"
     row = rows.loc[num_classes]
+    if math.isnan(row["train_ratio"]):
+        return f"{'–':>9}{row['predict_ratio']:8.3f}×{'–':>6}"
     return f"{row['train_ratio']:8.2f}×{row['predict_ratio']:8.2f}×{row['arrays']:6.1f}"
+
+
+BLACK, BLUE, ORANGE, GREEN, RED, GREY = (
+    "black",
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#888888",
+)
+LOOKS = {  # ours are solid or dashed with a dot, what they are measured against is dotted
+    "classification": (BLACK, "-", "o"),
+    "nn.Linear, cross entropy": (BLACK, ":", "x"),
+    "hard-linear": (BLUE, "-", "o"),
+    "elastic-linear": (BLUE, "--", "o"),
+    "textbook line": (BLUE, ":", "x"),
+    "hard-semicircular": (ORANGE, "-", "o"),
+    "elastic-semicircular": (ORANGE, "--", "o"),
+    "textbook arc": (ORANGE, ":", "x"),
+    "soft-poisson": (GREEN, "-", "o"),
+    "soft-poisson-cosine": (GREEN, "--", "o"),
+    "coral-pytorch": (RED, ":", "x"),
+    "dlordinal Poisson": (GREY, ":", "x"),
+}
+"""What is drawn; soft-binomial costs what soft-poisson does, and all of dlordinal the same."""
 
 
 def plot(frame: pd.DataFrame, file: Path) -> None:
@@ -46,8 +74,11 @@ def plot(frame: pd.DataFrame, file: Path) -> None:
     for axis, task, title in zip(
         axes, ("train", "predict"), ("a training step", "a prediction"), strict=True
     ):
-        for name, rows in frame.groupby("method", sort=False):
-            axis.plot(rows["K"], 1000 * rows[f"{task}_seconds"], marker="o", ms=3, label=name)
+        for name, (colour, line, marker) in LOOKS.items():
+            rows = frame[frame["method"] == name]
+            look = {"color": colour, "linestyle": line, "marker": marker, "ms": 4, "label": name}
+            axis.plot(rows["K"], 1000 * rows[f"{task}_seconds"], **look)
         axis.set(xscale="log", yscale="log", xlabel="classes K", ylabel="milliseconds", title=title)
+        axis.grid(alpha=0.3)
     axes[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(file, dpi=150)

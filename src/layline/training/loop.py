@@ -79,8 +79,10 @@ class Loop:
     def run(self) -> Progress:
         """Train, from the last saved moment on if there is one."""
         progress = self._checkpoints.restore() or Progress()
-        # workers are copies of this process: they start while it is small, which is quicker
-        self._started: Iterable[Batch] | None = iter(self._fetch_validation)
+        self._started: Iterable[Batch] | None = None
+        if not is_finished(progress, self._options):
+            # workers are copies of this process: they start while it is small, which is quicker
+            self._started = iter(self._fetch_validation)
         self._saved = time.monotonic()
         with Interruption() as interruption, self._display:
             while not is_finished(progress, self._options):

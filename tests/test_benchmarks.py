@@ -54,6 +54,7 @@ def test_memory_is_counted_at_its_peak():
     assert peak_bytes(task) == 2 * 4000
 
 
+@pytest.mark.slow
 def test_the_table_the_file_and_the_plot_are_made(tmp_path):
     given = "--classes 3 5 --samples 4 --dim 6 --repetitions 1 --heads hard-linear soft-poisson"
     command = [sys.executable, FOLDER / "heads.py", *given.split(), "--out", tmp_path]

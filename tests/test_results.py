@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/results.csv"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_every_published_table_follows_from_the_runs(folder):
     grid = read_grid(folder / "grid.toml", None, {}, {}, {})

@@ -34,6 +34,7 @@ def declared(monkeypatch):
     return SimpleNamespace(schemas=schemas, operators=operators)
 
 
+@pytest.mark.slow
 def test_timm_imports_afterwards_from_any_thread():
     code = (
         "from layline import torchvision_import as t\n"
@@ -46,6 +47,7 @@ def test_timm_imports_afterwards_from_any_thread():
     assert run(code) == ["3", "4", "4", "True"]
 
 
+@pytest.mark.slow
 def test_an_import_that_failed_before_can_be_repeated():
     code = (
         "try: import torchvision\n"

@@ -42,6 +42,7 @@ def small(ratings, *more) -> list[str]:
     return ["table", "--root", str(ratings), *sets, "--jobs", "1", *more]
 
 
+@pytest.mark.slow
 def test_a_comparison_from_the_command_line(bench, ratings, tmp_path):
     methods = ["--methods", "hard-linear,classification", "--decode", "mode,median"]
     result = bench(*small(ratings, *methods, "--seeds", "2", "--out", "out"))

@@ -131,6 +131,7 @@ def _far(grey, axis, step):
     return np.take(grey, range(step, 48), axis) - np.take(grey, range(48 - step), axis)
 
 
+@pytest.mark.slow
 def test_levels_can_be_told_apart_though_not_perfectly_and_errors_are_mostly_by_one():
     dataset = read_photo_quality()
     train, test = dataset.partition.train, dataset.partition.test

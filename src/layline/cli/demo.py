@@ -84,6 +84,7 @@ def _numbers(
                     "learning_rate": 0.003,
                     "head_learning_rate": 0.1,
                     "schedule": "cosine",
+                    "warmup_epochs": 1,
                 },
             },
             *settings,

@@ -80,5 +80,5 @@ def plot(frame: pd.DataFrame, file: Path) -> None:
             axis.plot(rows["K"], 1000 * rows[f"{task}_seconds"], **look)
         axis.set(xscale="log", yscale="log", xlabel="classes K", ylabel="milliseconds", title=title)
         axis.grid(alpha=0.3)
-    axes[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes[1].legend(fontsize=7, handlelength=4, loc="center left", bbox_to_anchor=(1, 0.5))
     figure.savefig(file, dpi=150)

@@ -58,6 +58,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    every = ["import", "predict", "epoch"]
+    parser.add_argument("--measure", choices=every, nargs="+", default=every)
     parser.add_argument("--epoch", choices=["cache", "memory"], help="only print its seconds")
     return parser.parse_args()
 
@@ -128,6 +130,21 @@ def compare(what: str, rounds: int, **sides: Any) -> None:
     print(f"{what}: {names}: {first:.2f} s / {second:.2f} s = {first / second:.3f}×", flush=True)
 
 
+def measure_prediction(given: argparse.Namespace, model: Any, tasks: dict[str, Any]) -> None:
+    """Compare the command, from its start to its end, with the forward pass."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "model.safetensors"
+        model.save(file)
+        pixels = torch.cat([task.samples.pixels for task in in_memory(tasks).values()])
+        predict = ("-m", "layline", "predict", file, given.root, "--out", Path(folder) / "out.csv")
+        compare(
+            f"{len(pixels)} images",
+            given.rounds,
+            layline_predict=lambda: command(*predict)[0],
+            forward=lambda: forward(model, pixels, given.batch_size),
+        )
+
+
 def main() -> None:
     """Measure the three ratios."""
     given = options()
@@ -140,30 +157,23 @@ def main() -> None:
         print(epoch(config, model, tasks, accelerator))
         return
 
-    compare(
-        "import",
-        10,
-        layline=lambda: command("-c", "import layline")[0],
-        torch=lambda: command("-c", "import torch")[0],
-    )
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "model.safetensors"
-        model.save(file)
-        pixels = torch.cat([task.samples.pixels for task in in_memory(tasks).values()])
-        predict = ("-m", "layline", "predict", file, given.root, "--out", Path(folder) / "out.csv")
+    if "import" in given.measure:
         compare(
-            f"{len(pixels)} images",
-            given.rounds,
-            layline_predict=lambda: command(*predict)[0],
-            forward=lambda: forward(model, pixels, given.batch_size),
+            "import",
+            10,
+            layline=lambda: command("-c", "import layline")[0],
+            torch=lambda: command("-c", "import torch")[0],
         )
-    again = (__file__, *sys.argv[1:], "--epoch")  # each in a process of its own, as a run is
-    compare(
-        f"an epoch of {len(tasks['train'].ranks)} images",
-        given.rounds,
-        cache=lambda: float(command(*again, "cache")[1]),
-        tensors_in_memory=lambda: float(command(*again, "memory")[1]),
-    )
+    if "predict" in given.measure:
+        measure_prediction(given, model, tasks)
+    if "epoch" in given.measure:
+        again = (__file__, *sys.argv[1:], "--epoch")  # each in a process of its own, as a run is
+        compare(
+            f"an epoch of {len(tasks['train'].ranks)} images",
+            given.rounds,
+            cache=lambda: float(command(*again, "cache")[1]),
+            tensors_in_memory=lambda: float(command(*again, "memory")[1]),
+        )
 
 
 if __name__ == "__main__":

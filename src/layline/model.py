@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from layline import features as feature_registry
 from layline import heads
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import Batches, ImageBatches, RowBatches, in_order, loader
+from layline.data.loading import Batches, ImageBatches, RowBatches, in_order, loader, to_device
 from layline.data.samples import as_images, as_rows
 from layline.data.tables.encoding import TableEncoding
 from layline.geometry.decoding import DECODINGS
@@ -154,7 +154,7 @@ class OrdinalModel(nn.Module):
         try:
             batches = in_order(len(samples), batch_size)
             for x, index in loader(samples, batches, workers, device.type == "cuda"):
-                vectors = self.features(x.to(device, non_blocking=True))
+                vectors = self.features(to_device(x, device))
                 yield Answer(index, vectors.cpu(), self.head.log_probs(vectors).cpu())
         finally:
             self.train(was_training)

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from scipy.special import log_softmax
 
-from layline.geometry.similarities import Cosine
+from layline.geometry.similarities import Cosine, NegativeEuclidean
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads import ConstrainedProxies, constant_table, create
 
@@ -219,3 +219,68 @@ def test_printing_shows_the_composition():
     assert "Cosine(scale=6.0)" in text
     assert "Poisson(tau=0.5)" in text
     assert "norm=3.0" in repr(create("hard-linear", 5, 4, norm=3.0))
+
+
+FUSED = ["hard-linear", "hard-semicircular", "soft-poisson", "soft-poisson-cosine"]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("name", FUSED)
+def test_labels_that_change_before_the_backward_pass_are_noticed(name, create_graph):
+    head, ranks = create(name, 5, 6), torch.arange(9) % 5
+    loss = head.loss(torch.randn(9, 6, requires_grad=True), ranks)
+    ranks.fill_(0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward(create_graph=create_graph)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_functional_gradients_are_the_usual_ones(name):
+    head, ranks = create(name, 5, 6), torch.arange(9) % 5
+    features = torch.randn(9, 6, requires_grad=True)
+    (usual,) = torch.autograd.grad(head.loss(features, ranks), features)
+    functional = torch.func.grad(lambda f: head.loss(f, ranks))(features.detach())
+    torch.testing.assert_close(functional, usual, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own use of it
+@pytest.mark.parametrize("name", ["hard-linear", "hard-semicircular", "soft-poisson-cosine"])
+def test_forward_mode_gives_the_slope_along_a_direction(name):
+    head, ranks = create(name, 5, 6), torch.arange(9) % 5
+    features, along = torch.randn(9, 6), torch.randn(9, 6)
+    wanted = torch.func.grad(lambda f: head.loss(f, ranks))(features)
+    _, slope = torch.func.jvp(lambda f: head.loss(f, ranks), (features,), (along,))
+    torch.testing.assert_close(slope, (wanted * along).sum(), rtol=1e-4, atol=1e-5)
+
+
+def test_another_similarity_is_taken_into_account():
+    head, features, ranks = create("hard-linear", 5, 6), torch.randn(9, 6), torch.arange(9) % 5
+    before = head.loss(features, ranks)
+    head.similarity = NegativeEuclidean()
+    assert head.loss(features, ranks) != before
+    torch.testing.assert_close(
+        head.loss(features, ranks), head._plain_losses(features, ranks).mean()
+    )
+
+
+@pytest.mark.parametrize("length", [1e6, 1e9])
+def test_features_on_far_proxies_have_finite_losses(length):
+    head = create("soft-poisson", 8, 64)
+    with torch.no_grad():
+        head.layout.vectors.mul_(length)
+    features = head.proxies().detach().requires_grad_()
+    loss = head.loss(features, torch.arange(8))
+    loss.backward()
+    assert loss.isfinite()
+    assert features.grad.isfinite().all()
+
+
+def test_constants_are_made_whatever_the_default_device():
+    head, features, ranks = (
+        create("hard-semicircular", 5, 6),
+        torch.randn(9, 6),
+        torch.arange(9) % 5,
+    )
+    with torch.device("meta"):
+        loss = head.loss(features, ranks)
+    assert loss.device.type == "cpu"

@@ -114,7 +114,11 @@ class RowBatches(Dataset[Batch]):
 
 
 def loader(
-    samples: Batches, batches: Iterable[list[Key]], workers: int | None, pin_memory: bool = False
+    samples: Batches,
+    batches: Iterable[list[Key]],
+    workers: int | None,
+    pin_memory: bool = False,
+    ahead: int = 2,
 ) -> DataLoader[Any]:
     """Fetch batches, ahead of time where workers help.
 
@@ -123,6 +127,7 @@ def loader(
         batches: The samples of each batch.
         workers: Processes; None for one per core, four at most. Samples in memory need none.
         pin_memory: For a quicker way to a GPU, which need not wait for it.
+        ahead: Batches that each worker prepares before they are asked for.
     """
     count = min(_MOST_WORKERS, processors()) if workers is None else workers
     count = count if samples.workers_help else 0
@@ -131,11 +136,17 @@ def loader(
         batch_sampler=batches,
         num_workers=count,
         persistent_workers=count > 0,
+        prefetch_factor=ahead if count > 0 else None,
         collate_fn=_as_it_is,
         pin_memory=pin_memory,
         worker_init_fn=_leave_signals,
         generator=torch.Generator(),  # else each pass would take a number from the global one
     )
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Send a tensor; a GPU does not wait for it, since it comes from pinned memory there."""
+    return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def in_order(count: int, size: int, process: int = 0, processes: int = 1) -> list[list[Key]]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from layline.arguments import check_above, check_integer
 from layline.data.images.preprocessing import INTERPOLATIONS
+from layline.devices import autocast_is_on
 from layline.registry import check_known
 
 
@@ -125,16 +126,11 @@ class ImageFeatures(Features):
             raise ValueError(
                 f"images must have the shape (n, 3, height, width), got {tuple(x.shape)}"
             )
-        if x.is_cpu or _is_half_precise(x.device):
-            x = x.contiguous(memory_format=torch.channels_last)
+        quick = x.is_cpu or autocast_is_on(x.device)
+        order = torch.channels_last if quick else torch.contiguous_format
+        x = x.contiguous(memory_format=order)
         # what concerns three numbers only comes first: a product and a sum per pixel are left
         return x.to(self.last.weight.dtype) * (1 / (255 * self.std)) - self.mean / self.std
-
-
-def _is_half_precise(device: torch.device) -> bool:
-    """Tell whether autocast is on, where the device knows it."""
-    kind = device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def _triple(name: str, values: Any) -> tuple[float, ...]:

@@ -42,7 +42,9 @@ def squares_without_gradient(
 def one_plus_squares(
     x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], *, y_ends_x: bool = False
 ) -> Float[Tensor, "n m"]:
-    """Compute 1 + D, to the last digits of that: beside one, no small distance needs a zero.
+    """Compute 1 + D: beside one, no small distance needs a zero.
+
+    Exact to the last digits for lengths up to a million; beyond, it stays at least one.
 
     Args:
         x: One vector per row.
@@ -55,17 +57,19 @@ def one_plus_squares(
     y = x[-len(y) :] if y_ends_x else y.double()
     x_squares = torch.linalg.vector_norm(x, dim=1).square_()
     y_squares = torch.linalg.vector_norm(y, dim=1).square_()
-    return torch.addmm((x_squares + 1)[:, None] + y_squares, x, y.T, alpha=-2).float()
+    return torch.addmm((x_squares + 1)[:, None] + y_squares, x, y.T, alpha=-2).float().clamp_(min=1)
 
 
 class _SquaredDistances(torch.autograd.Function):
     """The same with a gradient: 2 (x − y), which needs no more than the precision of x."""
 
     @staticmethod
-    def forward(ctx: Any, x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Tensor:
-        result = squares_without_gradient(x, y)
-        ctx.save_for_backward(x, y, result)
-        return result
+    def forward(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Tensor:
+        return squares_without_gradient(x, y)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from layline.devices import autocast_is_on
+
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
     """Suspend autocast, where it is on.
@@ -12,6 +14,6 @@ def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:
     A backward pass that is called under autocast runs under it as well, so that a gradient written
     by hand has to suspend it again.
     """
-    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+    if autocast_is_on(device):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()

@@ -144,9 +144,10 @@ class OrdinalHead(nn.Module, ABC):
         if _values_are_free(ranks):
             lowest, highest = (int(end) for end in ranks.aminmax())
             if lowest < 0 or highest >= self.num_classes:
+                first = ranks[(ranks < 0) | (ranks >= self.num_classes)][0]
                 raise ValueError(
                     f"ranks must be in 0…{self.num_classes - 1}, "
-                    f"got {lowest if lowest < 0 else highest}: this head was made for "
+                    f"got {int(first)}: this head was made for "
                     f"num_classes={self.num_classes}"
                 )
         return ranks.long()

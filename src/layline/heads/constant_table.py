@@ -1,4 +1,4 @@
-"""A (K, K) table that never changes in training, such as U, or Q of a fixed layout."""
+"""What never changes in training: tables such as U, or Q of a fixed layout; rows of constants."""
 
 from collections.abc import Callable, Hashable
 from functools import partial

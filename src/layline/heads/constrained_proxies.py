@@ -92,7 +92,6 @@ class ConstrainedProxies(OrdinalHead):
         self.target = target
         self.unimodal_over = unimodal_over
         self.alpha = alpha
-        self._form = fused.find(self.layout, self.similarity)
         self._constants = ConstantTable(num_classes)  # of the fused form
         self._q = ConstantTable(num_classes)
         self._u = ConstantTable(num_classes)
@@ -132,9 +131,11 @@ class ConstrainedProxies(OrdinalHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        if self.target == "proxies" and not torch.compiler.is_compiling():
+        # a compiler finds its own short ways, and torch.func its own derivatives
+        as_it_is = torch.compiler.is_compiling() or fused.is_transformed()
+        if self.target == "proxies" and not as_it_is:
             losses = self._fused_losses(features, ranks)
-        else:  # a compiler finds its own short ways
+        else:
             losses = self._plain_losses(features, ranks)
         tension = self.layout.tension()
         return losses if tension is None else losses + tension
@@ -148,11 +149,11 @@ class ConstrainedProxies(OrdinalHead):
             over_classes = self.unimodal_over == "classes"
             terms = fused.Terms(log_u, u, u_log_u, of_sample, self.alpha, over_classes)
             return fused.soft_losses(self.layout, self.similarity, features, rows, terms)
-        form = self._form
+        form = fused.find(self.layout, self.similarity)
         if form is None:
             return self._plain_losses(features, ranks)
         make = partial(form.constants, self.num_classes, self.similarity)
-        constants = self._constants.whole(self.similarity, make, features)
+        constants = self._constants.whole((form, self.similarity), make, features)
         return form.losses(self.layout, self.similarity, features, ranks, constants)
 
     def _plain_losses(
@@ -192,7 +193,7 @@ class ConstrainedProxies(OrdinalHead):
         make = partial(divergence.log_q, self.layout, self.similarity)
         if not self.layout.constant:
             return make(ranks)
-        like = self.layout._full_vectors()
+        like = self.layout.full_vectors()
         return self._q.table(self.similarity, make, ranks, like)
 
     def _of_u(

@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from layline import metrics
-from layline.data.loading import Batch, loader, mixed_seed
+from layline.data.loading import Batch, loader, mixed_seed, to_device
 from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
 from layline.training.agreement import anywhere
@@ -72,6 +72,7 @@ class Loop:
         )
         on_gpu = accelerator.device.type == "cuda"
         self._fetch = loader(train.samples, self._batches, workers, pin_memory=on_gpu)
+        self._started: Iterable[Batch] | None = None
         self._fetch_validation = batches_of(validation, accelerator, options.batch_size, workers)
         optimiser = make_optimiser(model.features, model.head, options)
         self._wrapped, self._optimiser = accelerator.prepare(model, optimiser)
@@ -79,7 +80,6 @@ class Loop:
     def run(self) -> Progress:
         """Train, from the last saved moment on if there is one."""
         progress = self._checkpoints.restore() or Progress()
-        self._started: Iterable[Batch] | None = None
         if not is_finished(progress, self._options):
             # workers are copies of this process: they start while it is small, which is quicker
             self._started = iter(self._fetch_validation)
@@ -127,9 +127,7 @@ class Loop:
             ranks, weight = self._train.ranks[index], self._train.weight[index]
             is_last = part == options.accumulation - 1
             with nullcontext() if is_last else accelerator.no_sync(self._wrapped):
-                given = (
-                    each.to(accelerator.device, non_blocking=True) for each in (x, ranks, weight)
-                )
+                given = (to_device(each, accelerator.device) for each in (x, ranks, weight))
                 loss = self._wrapped(*given)
                 # the head divides by the weight of its part, and processes are averaged
                 share = weight.sum().item() / (self._usual_weight * self._batches.sizes[step])
@@ -163,7 +161,8 @@ class Loop:
         self._save(progress)
 
     def _validate(self) -> Outcomes:
-        batches, self._started = self._started or self._fetch_validation, None
+        batches = self._fetch_validation if self._started is None else self._started
+        self._started = None
         task, accelerator = self._validation, self._accelerator
         return outcomes_of(self._model, task, batches, accelerator, keep=self._keep)
 

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from layline.data.loading import Batch, Batches, in_order, loader
+from layline.data.loading import Batch, Batches, in_order, loader, to_device
 from layline.model import OrdinalModel
 from layline.training.sums import summed
 
@@ -66,7 +66,8 @@ def batches_of(
     size = EVALUATION_FACTOR * batch_size
     place = accelerator.process_index, accelerator.num_processes
     on_gpu = accelerator.device.type == "cuda"
-    return loader(task.samples, in_order(len(task.ranks), size, *place), workers, on_gpu)
+    batches = in_order(len(task.ranks), size, *place)
+    return loader(task.samples, batches, workers, on_gpu, ahead=1)  # they are large
 
 
 @torch.no_grad()
@@ -104,7 +105,7 @@ def outcomes_of(
     for x, index in batches:
         ranks, weight = task.ranks[index].to(device), task.weight[index].to(device)
         with nullcontext() if full_precision else accelerator.autocast():
-            features = model.features(x.to(device, non_blocking=True))
+            features = model.features(to_device(x, device))
         loss = model.head.loss(features, ranks, weight)
         loss_sum += loss.item() * weight.sum().item()
         found.add(index, model.head.log_probs(features))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from layline.geometry.fused import arc, line
 from layline.geometry.fused.matching import Terms
+from layline.geometry.fused.plain import is_transformed
 from layline.geometry.fused.soft import losses as soft_losses
 from layline.geometry.layouts import Even, Layout, Linear, Semicircular
 from layline.geometry.similarities import Cosine, Similarity, StudentT
@@ -45,4 +46,4 @@ def find(layout: Layout, similarity: Similarity) -> Form | None:
     return FORMS.get((type(layout), type(getattr(layout, "spacing", None)), type(similarity)))
 
 
-__all__ = ["FORMS", "Form", "Terms", "find", "soft_losses"]
+__all__ = ["FORMS", "Form", "Terms", "find", "is_transformed", "soft_losses"]

@@ -47,7 +47,9 @@ LARGE = 40
 def constants(num_classes: int, similarity: Similarity) -> tuple[Tensor, ...]:
     """Give c, two rows, and three: the mean of c under Q, and Σ Q log Q, for every class."""
     scale = cast(Cosine, similarity).scale
-    angles = torch.arange(num_classes, dtype=torch.float64) * (math.pi / (num_classes - 1))
+    angles = torch.arange(num_classes, dtype=torch.float64, device="cpu") * (
+        math.pi / (num_classes - 1)
+    )
     cos, sin = angles.cos(), angles.sin()
     weights = (scale * (cos - 1)).exp()  # of m ≥ 0; those of −m are the same
     sums, cosines, sines = (x.cumsum(dim=0) for x in (weights, weights * cos, weights * sin))
@@ -67,8 +69,8 @@ def losses(
     constants: tuple[Tensor, ...],
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
-    plain = partial(plain_losses, layout, similarity, ranks)
-    vectors, scale = layout._full_vectors(), cast(Cosine, similarity).scale
+    plain = partial(plain_losses, layout, similarity)
+    vectors, scale = layout.full_vectors(), cast(Cosine, similarity).scale
     result: Tensor = _ArcLoss.apply(features, vectors, ranks, constants, scale, plain)  # type: ignore[no-untyped-call]
     return result
 
@@ -98,16 +100,17 @@ class _ArcLoss(torch.autograd.Function):
         result = total.log_().add_(negative_entropy).sub_((z * mean).sum(dim=0))
         if top is not None:
             result.add_(top)
-        ctx.save_for_backward(features, vectors, basis, length, z, g)
+        ctx.save_for_backward(features, vectors, ranks, basis, length, z, g)
         ctx.plain = plain
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        features, vectors, *saved = ctx.saved_tensors
+        features, vectors, ranks, *saved = ctx.saved_tensors
         with in_full_precision(features.device):
             if torch.is_grad_enabled():  # second derivatives will be asked for
-                found = differentiable_gradients(ctx.plain, (features, vectors), gradients[0])
+                plain = partial(ctx.plain, ranks)
+                found = differentiable_gradients(plain, (features, vectors), gradients[0])
             else:
                 wanted = ctx.needs_input_grad
                 found = _gradients(wanted, gradients[0], features, vectors, *saved)

@@ -67,7 +67,7 @@ class _Logits(torch.autograd.Function):
             to_proxies = _turn(proxies, weights.T, compared, turned.sum(dim=0), wide.T)
             if rows is not None:
                 there = compared[n:], weights[n:], proxies, turned[n:].sum(dim=1), long[n:]
-                to_proxies.index_add_(0, rows, _turn(*there))
+                to_proxies.index_put_((rows,), _turn(*there), accumulate=True)
             to_features = None
             if ctx.needs_input_grad[0]:
                 here = features, weights[:n], proxies, turned[:n].sum(dim=1), long[:n]

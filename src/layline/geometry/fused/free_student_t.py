@@ -58,7 +58,8 @@ class _Logits(torch.autograd.Function):
                 between.scatter_(1, rows[:, None], 0)
             to_proxies = _towards(proxies, h.T, compared)
             if rows is not None:
-                to_proxies.index_add_(0, rows, _towards(compared[n:], between, proxies))
+                of_rows = _towards(compared[n:], between, proxies)
+                to_proxies.index_put_((rows,), of_rows, accumulate=True)
             wanted = ctx.needs_input_grad[0]
             to_features = _towards(features, h[:n], proxies) if wanted else None
         return to_features, to_proxies, None

@@ -46,7 +46,7 @@ def constants(num_classes: int, similarity: Similarity) -> tuple[Tensor, ...]:
     alone, is a piece of one long row, and that of rank k* begins at place k*. The factors, −2 and
     −2k, are those of the sums of h and of h k.
     """
-    gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=torch.float64)
+    gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=torch.float64, device="cpu")
     ones = torch.ones_like(gaps)
     return ones, gaps, -2 * torch.stack([ones, gaps])[:, :num_classes]
 
@@ -60,8 +60,8 @@ def losses(
 ) -> Float[Tensor, " n"]:
     """Compute the basic loss of each sample."""
     norm = cast(Linear, layout).norm
-    plain = partial(plain_losses, layout, similarity, ranks)
-    vectors = layout._full_vectors()
+    plain = partial(plain_losses, layout, similarity)
+    vectors = layout.full_vectors()
     result: Tensor = _LineLoss.apply(features, vectors, ranks, constants, norm, plain)  # type: ignore[no-untyped-call]
     return result
 
@@ -97,16 +97,17 @@ class _LineLoss(torch.autograd.Function):
             result, *sums = (torch.cat(x, dim=-1) for x in zip(*blocks, strict=True))
         else:
             result, *sums = _over_classes(along, one_plus_e, ranks, *of_classes)
-        ctx.save_for_backward(features, vectors, direction, length, along, across, *sums)
+        ctx.save_for_backward(features, vectors, ranks, direction, length, along, across, *sums)
         ctx.learned, ctx.plain = norm is None, plain
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        features, vectors, *saved = ctx.saved_tensors
+        features, vectors, ranks, *saved = ctx.saved_tensors
         with in_full_precision(features.device):
             if torch.is_grad_enabled():  # second derivatives will be asked for
-                found = differentiable_gradients(ctx.plain, (features, vectors), gradients[0])
+                plain = partial(ctx.plain, ranks)
+                found = differentiable_gradients(plain, (features, vectors), gradients[0])
             else:
                 found = _gradients(ctx.needs_input_grad, ctx.learned, gradients[0], *saved)
         return (*found, None, None, None, None)

@@ -88,13 +88,13 @@ class _Matching(torch.autograd.Function):
         result = terms.chosen(of_row) - log_p.mul_(q_of_sample).sum(dim=-1)
         p.sub_(q_of_sample)  # the derivatives take the place of what they are made from
         q.sub_(terms.u).mul_(terms.alpha)
-        ctx.save_for_backward(logits, probabilities)
+        ctx.save_for_backward(logits, probabilities, terms.of_sample)
         ctx.terms = terms
         return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        logits, derivatives = ctx.saved_tensors
+        logits, derivatives, of_sample = ctx.saved_tensors
         terms, each = ctx.terms, gradients[0]
         if torch.is_grad_enabled():  # second derivatives will be asked for
             return (*differentiable_gradients(terms.losses, (logits,), each), None)
@@ -102,6 +102,6 @@ class _Matching(torch.autograd.Function):
         rows = each
         if terms.over_classes:
             rows = (each.sum() / m).expand(m)
-        elif terms.of_sample is not None:
-            rows = each.new_zeros(m).index_add_(0, terms.of_sample, each)
+        elif of_sample is not None:
+            rows = each.new_zeros(m).index_put_((of_sample,), each, accumulate=True)
         return derivatives * torch.cat([each, rows])[:, None], None

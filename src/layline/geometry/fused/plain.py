@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.func import functional_call
 
 from layline.geometry import divergence
 from layline.geometry.layouts.base import Layout
 from layline.geometry.similarities import Similarity
 
-Plain = Callable[[Tensor, Tensor], Tensor]
+Plain = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class _BasicLoss(nn.Module):
@@ -41,6 +42,12 @@ def plain_losses(
     module = _BasicLoss(layout, similarity)
     result: Tensor = functional_call(module, {"layout.vectors": vectors}, (features, ranks))
     return result
+
+
+def is_transformed() -> bool:
+    """Tell whether ``torch.func`` or forward mode is at work: they want more than a gradient."""
+    transforms: bool = torch._C._are_functorch_transforms_active()
+    return transforms or forward_ad._current_level >= 0
 
 
 def differentiable_gradients(

@@ -76,7 +76,7 @@ class Layout(nn.Module, ABC):
             return self.proxy_cosines(ranks)
         return self.proxy_squared_distances(ranks)
 
-    def _full_vectors(self) -> Float[Tensor, "N d"]:
+    def full_vectors(self) -> Float[Tensor, "N d"]:
         """Give the vectors in single precision or better, also when the module is in half."""
         return self.vectors.to(torch.promote_types(self.vectors.dtype, torch.float32))
 

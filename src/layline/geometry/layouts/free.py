@@ -34,7 +34,7 @@ class Free(Layout):
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Give the vectors themselves."""
-        return self._full_vectors()
+        return self.full_vectors()
 
     def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Compare each feature with each proxy."""

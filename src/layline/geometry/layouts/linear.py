@@ -95,7 +95,7 @@ class Linear(Layout):
 
     def _line(self) -> tuple[Float[Tensor, " d"], Float[Tensor, ""]]:
         """Give the direction u and the span t_{K−1}."""
-        v0 = self._full_vectors()
+        v0 = self.full_vectors()
         step = torch.linalg.vector_norm(v0) if self.norm is None else v0.new_full((), self.norm)
         return unit(v0)[0], (self.num_classes - 1) * step
 

@@ -107,10 +107,10 @@ class Semicircular(Layout):
         return self.spacing.tension()
 
     def _basis(self) -> Float[Tensor, "2 d"]:
-        return orthonormal_pair(self._full_vectors())
+        return orthonormal_pair(self.full_vectors())
 
     def _span(self) -> Float[Tensor, ""]:
-        return self._full_vectors().new_full((), math.pi)
+        return self.full_vectors().new_full((), math.pi)
 
     def _angles(self) -> Float[Tensor, " K"]:
         return self.spacing.positions(self._span())

@@ -81,13 +81,13 @@ class _SquaredDistances(torch.autograd.Function):
         return to_x, to_y
 
 
-def lengths(x: Float[Tensor, "n d"]) -> Float[Tensor, "n 1"]:
+def lengths(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
     """Measure each vector, answering 1 for the zero vector, so that dividing by it is safe."""
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return length.masked_fill(length == 0, 1.0)
 
 
-def unit(x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+def unit(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     """Scale each vector to length one; the zero vector, which has no direction, stays zero."""
     return x / lengths(x)
 

@@ -21,7 +21,7 @@ from layline.geometry.layouts import Even, Layout, Linear, Semicircular
 from layline.geometry.similarities import Cosine, Similarity, StudentT
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """A short way to the basic loss of one composition.
 

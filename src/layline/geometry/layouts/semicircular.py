@@ -34,7 +34,7 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     u0, u1 = unit(plane)
     for _ in range(2):  # the second pass removes what rounding left of u0 in u1
         u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
-    return torch.stack([u0, unit(u1[None])[0]])
+    return torch.stack([u0, unit(u1)])
 
 
 class Semicircular(Layout):

@@ -12,7 +12,7 @@ from safetensors import safe_open
 
 import layline
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
 from layline.model import ModelSpec
 

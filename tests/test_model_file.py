@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 import layline
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import TableEncoding
 from layline.model import ModelSpec
 
 CLASSES = ("low", "mid", "high")

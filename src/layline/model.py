@@ -16,7 +16,7 @@ from layline import heads
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import Batches, ImageBatches, RowBatches, in_order, loader, to_device
 from layline.data.samples import as_images, as_rows
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
 from layline.registry import find
 

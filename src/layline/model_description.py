@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 import layline
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
 from layline.model import ModelSpec
 from layline.registry import check_known

@@ -8,7 +8,7 @@ from PIL import Image
 
 from layline.data.images.check import find_bad
 from layline.data.samples import as_images, as_rows
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import TableEncoding
 
 FRAME = {"size": ["1", "2", "3"], "colour": ["red", "blue", "red"]}
 ENCODING = TableEncoding.fit(FRAME, np.arange(3))

@@ -8,8 +8,7 @@ from PIL import Image
 
 from layline.data.base import Dataset, Partition
 from layline.data.images.files import ImageArrays
-from layline.data.tables.encoding import TableEncoding
-from layline.data.tables.rows import Rows
+from layline.data.table import Rows, TableEncoding
 from layline.training.mistakes import LONGER_SIDE, cells_of, worst, write_mistakes
 
 RANKS = np.array([0, 2, 1, 0, 2, 1])

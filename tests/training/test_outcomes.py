@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline.data.loading import RowBatches
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import TableEncoding
 from layline.model import ModelSpec
 from layline.training.outcomes import Task, batches_of, outcomes_of
 

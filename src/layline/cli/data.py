@@ -88,7 +88,7 @@ def check(
         dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
     except (ValueError, OSError, ImportError) as error:
         _stop(error, code=1)
-    bad = find_bad(dataset.inputs) if hasattr(dataset.inputs, "load") else []
+    bad = find_bad(dataset.inputs) if isinstance(dataset.inputs, data.Images) else []
     found = _judge(dataset, bad)
     if as_json:
         listed = [{"name": one.name, "why": one.why} for one in bad]

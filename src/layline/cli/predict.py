@@ -70,7 +70,7 @@ def _predict(
     import torch
 
     from layline.data.images.check import find_bad
-    from layline.data.tables.encoding import TableEncoding
+    from layline.data.table import TableEncoding
     from layline.devices import choose as choose_device
     from layline.evaluation import normalised
     from layline.geometry.decoding import DECODINGS

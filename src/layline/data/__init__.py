@@ -20,6 +20,7 @@ from layline.data.sources.manifest import read_manifest
 from layline.data.sources.npz import read_npz
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
+from layline.data.table import Rows
 from layline.registry import check_known, find
 
 
@@ -134,6 +135,7 @@ __all__ = [
     "Images",
     "Inputs",
     "Partition",
+    "Rows",
     "SourceSpec",
     "names",
     "options_of",

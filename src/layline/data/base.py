@@ -2,17 +2,20 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from layline.data.table import Rows
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
 
 
 class Inputs(Protocol):
-    """Samples before preprocessing: images or the rows of a table."""
+    """Samples before preprocessing: :class:`Images`, or :class:`layline.data.table.Rows`."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -24,8 +27,9 @@ class Inputs(Protocol):
         """Keep some samples only, in the order given."""
 
 
+@runtime_checkable
 class Images(Inputs, Protocol):
-    """Samples that are images."""
+    """Samples that are images; ``isinstance`` tells them from rows."""
 
     @property
     def decoded(self) -> bool:
@@ -73,7 +77,7 @@ class Dataset:
         fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
     """
 
-    inputs: Any
+    inputs: "Images | Rows"
     ranks: Indices
     classes: tuple[str, ...]
     partition: Partition

@@ -8,9 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from layline.data.base import Indices, Pixels
-from layline.data.tables.delimited import read_delimited
-from layline.data.tables.encoding import TableEncoding
-from layline.data.tables.rows import Rows
+from layline.data.table import Rows, TableEncoding, read_delimited
 
 
 @dataclass(frozen=True)

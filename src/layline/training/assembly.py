@@ -11,11 +11,11 @@ from accelerate.utils import broadcast_object_list
 from numpy.typing import NDArray
 
 from layline import data, features
-from layline.data.base import Dataset
+from layline.data.base import Dataset, Images
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import Rows, TableEncoding
 from layline.model import ModelSpec, OrdinalModel
 from layline.training.batches import EpochBatches
 from layline.training.config import Config
@@ -38,8 +38,8 @@ def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = N
     for note in dataset.notes:
         say(note)
     say("Classes, lowest first: " + " < ".join(dataset.classes))
-    if not getattr(dataset.inputs, "decoded", True):  # rows have nothing to decode
-        dataset = _without_bad_files(dataset, options.skip_bad, say, accelerator)
+    if isinstance(dataset.inputs, Images) and not dataset.inputs.decoded:
+        dataset = _without_bad_files(dataset, dataset.inputs, options.skip_bad, say, accelerator)
     dataset.check_complete()
     counts = {name: len(part) for name, part in dataset.partition.parts().items()}
     say("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))
@@ -47,7 +47,7 @@ def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = N
 
 
 def _without_bad_files(
-    dataset: Dataset, skip: bool, say: Reporter, accelerator: Accelerator | None
+    dataset: Dataset, images: Images, skip: bool, say: Reporter, accelerator: Accelerator | None
 ) -> Dataset:
     from layline.data.images.check import BadImage, describe, find_bad
 
@@ -55,7 +55,7 @@ def _without_bad_files(
     shared: list[list[BadImage]] = [[]]
     if is_main:
         with say.counted("Looking at the images", len(dataset.inputs)) as count:
-            shared = [find_bad(dataset.inputs, progress=count)]
+            shared = [find_bad(images, progress=count)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
         raise ValueError(describe(bad))
@@ -81,7 +81,8 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
     name = str(config.features.name)
     options = dict(config.features.options)
     kind = features.find(name).kind
-    is_table = not hasattr(dataset.inputs, "load")
+    samples = dataset.inputs
+    is_table = isinstance(samples, Rows)
     if is_table != (kind == "table"):
         raise ValueError(
             f"features.name must be for {'tables' if is_table else 'images'}, got {name}: "
@@ -90,14 +91,14 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
     inputs: ImagePreprocessing | TableEncoding
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
-        if is_table:
-            inputs = dataset.inputs.encoding
-            options["in_features"] = dataset.inputs.values.shape[1]
+        if isinstance(samples, Rows):
+            inputs = samples.encoding
+            options["in_features"] = samples.values.shape[1]
         else:
             if config.data.size is not None:
                 options["size"] = config.data.size
             network: Any = features.create(name, dim=config.head.dim, **options)
-            inputs, options = _preprocessing(config, network, dataset), network.options
+            inputs, options = _preprocessing(config, network, samples), network.options
         model = ModelSpec(
             features=name,
             method=config.head.method,
@@ -108,16 +109,16 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             head_options=config.head.options,
             decode=config.training.decode,
         ).build()
-    if is_table:
-        model.features.fit_scale(torch.from_numpy(dataset.inputs.values[dataset.partition.train]))
+    if isinstance(samples, Rows):
+        model.features.fit_scale(torch.from_numpy(samples.values[dataset.partition.train]))
     return model
 
 
-def _preprocessing(config: Config, network: Any, dataset: Dataset) -> ImagePreprocessing:
+def _preprocessing(config: Config, network: Any, images: Images) -> ImagePreprocessing:
     wanted = network.input
     size = wanted.size
     if size is None:  # a small network takes small images as they are
-        size = min(*dataset.inputs.load(0).shape[:2], LARGEST_SMALL)
+        size = min(*images.load(0).shape[:2], LARGEST_SMALL)
     return ImagePreprocessing(
         size, round(size / wanted.crop), config.data.keep_ratio, wanted.interpolation
     )
@@ -147,17 +148,19 @@ def with_cache(
     accelerator: Accelerator,
 ) -> Dataset:
     """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
-    spec = model.spec.inputs
-    if not config.data.cache or getattr(dataset.inputs, "decoded", True):
+    preparation = model.spec.inputs
+    if not config.data.cache or not isinstance(preparation, ImagePreprocessing):
         return dataset
     from layline.data.images.cache import cached, default_folder
+    from layline.data.images.files import ImageFiles
 
-    size: Any = spec.at_least  # type: ignore[union-attr]
+    if not isinstance(dataset.inputs, ImageFiles):  # the others need no decoding
+        return dataset
     with (
         accelerator.main_process_first(),  # the others find it ready
         say.counted("Decoding the images", len(dataset.inputs)) as count,
     ):
-        images = cached(dataset.inputs, size, default_folder(), progress=count)
+        images = cached(dataset.inputs, preparation.at_least, default_folder(), progress=count)
     return replace(dataset, inputs=images)
 
 

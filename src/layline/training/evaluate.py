@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from rich.console import Console
 from torch import Tensor
 
-from layline.data.tables.encoding import TableEncoding
+from layline.data.table import TableEncoding
 from layline.devices import choose
 from layline.evaluation import measure
 from layline.geometry.decoding import DECODINGS

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from layline.data.base import Dataset
-from layline.data.tables.rows import Rows
+from layline.data.base import Dataset, Images
+from layline.data.table import Rows
 from layline.files import whole_file, write_text
 
 LONGER_SIDE = 96  # pixels
@@ -67,7 +67,7 @@ def write_mistakes(
             "predicted": dataset.classes[predicted[index]],
             "probabilities": [float(f"{share:.6g}") for share in proba[index]],
         }
-        if hasattr(inputs, "load"):
+        if isinstance(inputs, Images):
             record["image"] = f"{number:03}.jpg"
             _write_thumbnail(pictures / record["image"], inputs.load(int(index), at_least))
         elif isinstance(inputs, Rows):

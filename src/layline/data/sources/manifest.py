@@ -11,7 +11,7 @@ from layline.data.base import Dataset, Indices
 from layline.data.classes import rank_labels
 from layline.data.roots import listed
 from layline.data.splits import part_named, split
-from layline.data.tables.delimited import read_delimited
+from layline.data.table import read_delimited
 
 
 def read_manifest(

@@ -7,9 +7,7 @@ from typing import Any
 from layline.data.base import Dataset
 from layline.data.classes import parse_names, rank_labels
 from layline.data.splits import split
-from layline.data.tables.delimited import Delimited, read_delimited
-from layline.data.tables.encoding import TableEncoding
-from layline.data.tables.rows import Rows
+from layline.data.table import Delimited, Rows, TableEncoding, read_delimited
 from layline.registry import check_known
 
 _LABELS = ("label", "rank", "grade", "class", "target", "y")

@@ -1,1 +1,0 @@
-"""Tables: their cells, and how these become numbers."""

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import logsumexp, softmax
 
 from layline.heads import create
-from layline.heads.cdw import log_one_minus
+from layline.heads.label_distribution import log_one_minus
 
 
 def batch(num_classes=6, dim=5, n=20):

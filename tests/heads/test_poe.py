@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
 
-from layline.heads import create, triplets
-from layline.heads.triplets import mean_triplet_hinge, symmetric_kl
+from layline.heads import create, poe
+from layline.heads.poe import mean_triplet_hinge, symmetric_kl
 
 
 def batch(num_classes=4, dim=6, n=9):
@@ -124,7 +124,7 @@ def test_the_distance_of_a_gaussian_to_itself_is_zero(dtype):
     ],
 )
 def test_counted_triplets_are_the_same_as_a_plain_loop(monkeypatch, num_classes, n, margin, table):
-    monkeypatch.setattr(triplets, "LARGEST_TABLE", table)
+    monkeypatch.setattr(poe, "LARGEST_TABLE", table)
     distances = (6 * torch.rand(n, n).double()).requires_grad_()
     ranks, weights = torch.randint(num_classes, (n,)), torch.rand(n).double()
     weights[0] = 0
@@ -148,16 +148,16 @@ def test_without_triplets_the_term_is_zero(ranks):
 def test_no_table_is_larger_than_it_may_be(monkeypatch):
     """At 256 samples and 1000 classes the table of all anchors would hold 66 million numbers."""
     sizes = []
-    count = triplets._count
+    count = poe._count
 
     def watched(distances, gaps, weights, margin, num_classes):
         sizes.append(len(distances) * (distances.shape[1] + 1) * (num_classes + 1))
         return count(distances, gaps, weights, margin, num_classes)
 
-    monkeypatch.setattr(triplets, "_count", watched)
+    monkeypatch.setattr(poe, "_count", watched)
     mean_triplet_hinge(torch.rand(256, 256), torch.randint(1000, (256,)), None, 5.0, 1000)
     assert len(sizes) > 1
-    assert max(sizes) <= triplets.LARGEST_TABLE
+    assert max(sizes) <= poe.LARGEST_TABLE
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layline.heads import HEADS, create
-from layline.heads.regression import _log_normal_cdf
+from layline.heads.cells import log_normal_cdf
 
 EITHER = pytest.mark.parametrize("loss", ["l1", "l2"])
 AROUND = {"l1": stats.laplace, "l2": stats.norm}
@@ -138,7 +138,7 @@ def test_log_probabilities_and_their_gradients_are_finite_everywhere(loss, dtype
 def test_the_normal_tail_and_its_slope_are_right_however_far(dtype, rtol):
     z = torch.tensor([-1e8, -1e6, -1e4, -300, -20, -2, -1e-3, 0, 1e-3, 2, 5], dtype=dtype)
     z.requires_grad_()
-    values = _log_normal_cdf(z)
+    values = log_normal_cdf(z)
     values.sum().backward()
     x = z.detach().double().numpy()
     near = x > -1e3

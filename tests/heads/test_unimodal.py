@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layline.heads import create
-from layline.heads.unimodal_pom import NARROWEST
+from layline.heads.unimodal import NARROWEST
 
 NAMES = ["unimodal-poisson", "unimodal-binomial", "unimodal-pom"]
 

@@ -6,27 +6,15 @@ from functools import partial
 from typing import Any
 
 from layline.heads.base import OrdinalHead
-from layline.heads.cdw import Cdw
-from layline.heads.classification import Classification
+from layline.heads.baselines import Classification, Regression
 from layline.heads.cnnpor import CNNPOR
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.heads.coral import Coral
-from layline.heads.corn import Corn
-from layline.heads.dldl_v2 import DldlV2
-from layline.heads.emd import Emd
+from layline.heads.cumulative import Coral, Corn, ProportionalOdds, Ranking, StickBreaking
 from layline.heads.gp_dnnor import GPDNNOR
-from layline.heads.mean_variance import MeanVariance
+from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sord
+from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.poe import POE
-from layline.heads.proportional_odds import ProportionalOdds
-from layline.heads.proxy_anchor import ProxyAnchor
-from layline.heads.ranking import Ranking
-from layline.heads.regression import Regression
-from layline.heads.soft_triple import SoftTriple
-from layline.heads.sord import Sord
-from layline.heads.stick_breaking import StickBreaking
-from layline.heads.unimodal_binomial import UnimodalBinomial
-from layline.heads.unimodal_poisson import UnimodalPoisson
-from layline.heads.unimodal_pom import UnimodalPOM
+from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
 from layline.registry import find
 
 

@@ -1,10 +1,23 @@
-r"""From logits of the thresholds k = 0 … K − 2 to log probabilities of the K ranks.
+r"""Binary questions about the thresholds k = 0 … K − 2: is the rank above k?
+
+A logit z_k means one of two things:
 
 .. math::
-    P(y = k) &= P(y > k - 1) - P(y > k)
-        && \text{cumulative: } P(y > k) = \sigma(z_k) \\
+    \text{cumulative} \quad & \sigma(z_k) = P(y > k), &
+    P(y = k) &= P(y > k - 1) - P(y > k) \\
+    \text{conditional} \quad & \sigma(z_k) = P(y > k \mid y \ge k), &
     P(y = k) &= \bigl(1 - \sigma(z_k)\bigr) \prod_{j < k} \sigma(z_j)
-        && \text{conditional: } P(y > k \mid y \ge k) = \sigma(z_k)
+
+The methods differ in their logits and their loss. BCE is the binary cross entropy.
+
+.. math::
+    \text{ranking} \quad & z = W f + b, &
+        L &= \textstyle\sum_k \operatorname{BCE}\bigl(\sigma(z_k), 1\{y > k\}\bigr) \\
+    \text{CORAL} \quad & z_k = w^\top f + b_k, & L &\text{ as ranking} \\
+    \text{proportional odds} \quad & z_k = w^\top f - c_k, \; c_0 < \dots < c_{K-2}, &
+        L &= -\log P(y) \\
+    \text{CORN} \quad & z = W f + b, \text{ conditional}, & L &= -\log P(y) \\
+    \text{stick-breaking} \quad & z = -(W f + b), \text{ conditional}, & L &= -\log P(y)
 
 The differences need no subtraction of probabilities, which would lose the small ones:
 
@@ -13,13 +26,46 @@ The differences need no subtraction of probabilities, which would lose the small
 **Made monotone by sorting.** P(y > k) must fall with k. Where a network's logits do not, they are
 put in descending order (the rearrangement of Chernozhukov et al., 2010). Logits in order stay as
 they are. Unlike a running minimum, sorting keeps the number of thresholds passed, so the median is
-the count of σ(z_k) > ½ for any logits; it also keeps the expected rank, Σ σ(z_k).
+the count of σ(z_k) > ½ for any logits; it also keeps the expected rank, Σ σ(z_k). That count is
+the decision of ranking, CORAL and CORN: ``decode="median"``.
+
+**Ranking** (Niu et al., CVPR 2016). Certain: the K − 1 questions, their cross entropies, and the
+count as the prediction. The paper gives each question two outputs and a softmax, which is the same
+function as the one logit here, and lets questions have weights; ours all weigh 1. Our reading: the
+paper asks for no probabilities of ranks, so the sorted differences are ours.
+
+**CORAL** (Cao et al., 2020). The biases start in descending order, equally spaced in (0, 1], and
+the paper proves that they are in order at the optimum. On the way there nothing holds them: biases
+out of order are sorted for the probabilities, not for the loss. The distribution has the form of
+proportional odds; the losses differ.
+
+**CORN** (Shi et al., 2021). Each question is asked only of those that passed the ones before. The
+sum of the cross entropies of the questions that a sample is asked is its −log P(y), because the
+conditional probabilities multiply. The paper divides the sum over a batch by the number of
+questions asked in it, Σ min(y + 1, K − 1). There a sample's share depends on its company, which
+leaves no place for sample weights. We divide by the number of samples. The published number is ours
+divided by the mean number of questions per sample, for the same direction of the gradient.
+
+**Proportional odds** (McCullagh, 1980). The cut points are learned and stay in order because their
+distances are positive: :math:`c_k = c_0 + \sum_{j=1}^{k} \operatorname{softplus}(\delta_j)`. They
+start at :math:`c_k = \operatorname{logit}\frac{k+1}{K}`: a score of zero gives every class the same
+probability. The model is textbook; parametrisation and start are our choice.
+
+**Stick-breaking** (Liu et al., 2020). Each class in turn takes its share of what is left of the
+stick. The likelihood is that of CORN with the sign of the logits turned; the start differs, and so
+does the decision, here the most probable rank. Statistics knows it as the continuation ratio.
+Certain: the formula and its K − 1 outputs. Our reading: the biases start at
+:math:`b_k = -\log(K - 1 - k)`, which gives every class the same share; from zero the first class
+would begin with half of the stick and the hundredth with nothing. The paper's unimodal smoothing of
+the labels is a method of its own and is not applied.
 """
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+from layline.heads.linear import LinearHead
 
 
 def log_differences(
@@ -58,3 +104,97 @@ def binary_losses(logits: Float[Tensor, "n K-1"], ranks: Int[Tensor, " n"]) -> F
     thresholds = torch.arange(logits.shape[-1], device=logits.device)
     passed = (ranks[:, None] > thresholds).to(logits.dtype)
     return F.binary_cross_entropy_with_logits(logits, passed, reduction="none").sum(dim=-1)
+
+
+class Ranking(LinearHead):
+    """K − 1 independent binary classifiers on shared features."""
+
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim, outputs=num_classes - 1)
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        return log_probs_from_cumulative(self._scores(features))
+
+    def _losses(
+        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
+        return binary_losses(self._scores(features), ranks)
+
+
+class Coral(LinearHead):
+    """Consistent rank logits: the binary classifiers of ranking with one weight vector."""
+
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim, outputs=1, bias=False)
+        self.biases = nn.Parameter(torch.empty(num_classes - 1))
+        self._set_start_values()
+
+    @torch.no_grad()
+    def _set_start_values(self) -> None:
+        thresholds = self.num_classes - 1
+        self.biases.copy_(torch.arange(thresholds, 0, -1) / thresholds)
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        biases = self.biases.to(features.dtype).sort(descending=True).values
+        return log_differences(self._scores(features) + biases, biases[:-1] - biases[1:])
+
+    def _losses(
+        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"]:
+        return binary_losses(self._scores(features) + self.biases.to(features.dtype), ranks)
+
+
+class Corn(LinearHead):
+    """Conditional ordinal regression: K − 1 conditional binary classifiers."""
+
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim, outputs=num_classes - 1)
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        return log_probs_from_conditional(self._scores(features))
+
+
+class ProportionalOdds(LinearHead):
+    """The cumulative link model with the logistic link, by maximum likelihood."""
+
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim, outputs=1, bias=False)
+        self.first_cut = nn.Parameter(torch.empty(1))
+        self.steps = nn.Parameter(torch.empty(num_classes - 2))
+        self._set_start_values()
+
+    @torch.no_grad()
+    def _set_start_values(self) -> None:
+        shares = torch.arange(1, self.num_classes, dtype=torch.float64) / self.num_classes
+        cuts = torch.logit(shares)
+        self.first_cut.copy_(cuts[:1])
+        self.steps.copy_(cuts.diff().expm1().log())  # softplus undone
+
+    def cut_points(self) -> Float[Tensor, " K-1"]:
+        """Give the cut points, ascending. The median rank is how many are below the score."""
+        return self._cuts_and_gaps(torch.promote_types(self.steps.dtype, torch.float32))[0]
+
+    def _cuts_and_gaps(
+        self, dtype: torch.dtype
+    ) -> tuple[Float[Tensor, " K-1"], Float[Tensor, " K-2"]]:
+        gaps = F.softplus(self.steps.to(dtype))
+        return torch.cat([self.first_cut.to(dtype), gaps]).cumsum(dim=0), gaps
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        cuts, gaps = self._cuts_and_gaps(features.dtype)
+        return log_differences(self._scores(features) - cuts, gaps)
+
+
+class StickBreaking(LinearHead):
+    """A chain of decisions to stop at a rank or go on."""
+
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim, outputs=num_classes - 1)
+        self._set_start_values()
+
+    @torch.no_grad()
+    def _set_start_values(self) -> None:
+        self.linear.bias.copy_(-torch.arange(self.num_classes - 1, 0, -1).log())
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        return log_probs_from_conditional(-self._scores(features))

@@ -25,13 +25,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.arguments import check_integer
+from layline.heads.cells import log_cells
 from layline.heads.linear import LinearHead
-from layline.heads.normal_cells import log_normal_cells, with_tails
-from layline.heads.sparse_process import SparseProcess
+from layline.optional import require
 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
-NARROWEST = 1e-5
+LEAST_GAP = 1e-5
 """Least distance of two cut points, and least noise."""
+TAIL = 40.0
+"""So many standard deviations from an edge and from zero, nothing is left in float64."""
 
 
 class GPDNNOR(LinearHead):
@@ -55,12 +57,8 @@ class GPDNNOR(LinearHead):
         inducing_points: int = 64,
         latent_dim: int = 8,
     ) -> None:
-        options = {
-            "num_data": num_data,
-            "inducing_points": inducing_points,
-            "latent_dim": latent_dim,
-        }
-        for name, value in options.items():
+        sizes = (("num_data", num_data), ("inducing_points", inducing_points))
+        for name, value in (*sizes, ("latent_dim", latent_dim)):
             check_integer(name, value, 1)
         outputs = min(latent_dim, max(dim, 1))  # a wrong dim is for the base class to name
         super().__init__(num_classes, dim, outputs=outputs)
@@ -69,12 +67,17 @@ class GPDNNOR(LinearHead):
         self.first_cut = nn.Parameter(torch.empty(1))
         self.raw_gaps = nn.Parameter(torch.empty(num_classes - 2))
         self.raw_noise = nn.Parameter(torch.empty(()))
-        self.reset_parameters()
+        self._set_start_values()
+
+    def reset_parameters(self) -> None:
+        """Start anew, as a head that was just made."""
+        super().reset_parameters()
+        self.process.reset_parameters()
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
-        """Start the cut points at the quantiles of f plus noise: equal prior probabilities."""
+    def _set_start_values(self) -> None:
         noise = 0.5
+        # the quantiles of f plus noise, where all ranks have the same prior probability
         shares = torch.arange(1, self.num_classes, dtype=torch.float64) / self.num_classes
         cuts = torch.special.ndtri(shares) * math.hypot(1, noise)
         self.first_cut.copy_(cuts[:1])
@@ -86,7 +89,7 @@ class GPDNNOR(LinearHead):
         cuts, noise = self._likelihood()
         spread = (variance + noise.square()).sqrt()
         edges = (cuts - mean[:, None]) / spread[:, None]
-        return log_normal_cells(with_tails(edges)).to(features.dtype)
+        return log_cells(with_tails(edges)).to(features.dtype)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
@@ -97,7 +100,7 @@ class GPDNNOR(LinearHead):
         f = mean[:, None] + variance.sqrt()[:, None] * nodes  # (n, nodes)
         edges = with_tails((cuts - f[..., None]) / noise)  # (n, nodes, K + 1)
         own = (ranks[:, None] + torch.arange(2, device=ranks.device))[:, None].expand(*f.shape, 2)
-        log_likelihood = log_normal_cells(edges.gather(-1, own))[..., 0]
+        log_likelihood = log_cells(edges.gather(-1, own))[..., 0]
         expected = log_likelihood @ (node_weights / node_weights.sum())
         return (divergence / self.num_data - expected).to(features.dtype)
 
@@ -124,10 +127,79 @@ class GPDNNOR(LinearHead):
 
 def _positive(raw: Tensor) -> Tensor:
     """Turn a parameter into a positive number, in float64."""
-    return F.softplus(raw.double()) + NARROWEST
+    return F.softplus(raw.double()) + LEAST_GAP
 
 
 def _raw(positive: Tensor) -> Tensor:
     """Find the parameter that :func:`_positive` turns into this, or into the least there is."""
-    above = (positive - NARROWEST).clamp(min=NARROWEST)
+    above = (positive - LEAST_GAP).clamp(min=LEAST_GAP)
     return above + torch.log(-torch.expm1(-above))
+
+
+def with_tails(edges: Float[Tensor, "*n m"]) -> Float[Tensor, "*n m+2"]:
+    """Add an edge on either side that stands for infinity, but has a gradient."""
+    first = edges[..., :1].clamp(max=0) - TAIL
+    last = edges[..., -1:].clamp(min=0) + TAIL
+    return torch.cat([first, edges, last], dim=-1)
+
+
+class SparseProcess(nn.Module):
+    """A Gaussian process through inducing points, by gpytorch.
+
+    Args:
+        inducing_points: How many.
+        dim: Dimension of the inputs.
+    """
+
+    def __init__(self, inducing_points: int, dim: int) -> None:
+        super().__init__()
+        gpytorch = require("gpytorch", extra="gp", needed_by="gp-dnnor")
+        self.prior = _Prior(dim)
+        self.strategy = gpytorch.variational.VariationalStrategy(
+            self.prior,
+            torch.empty(inducing_points, dim),
+            gpytorch.variational.CholeskyVariationalDistribution(inducing_points),
+        )
+        self.reset_parameters()
+        # or the first call, even one to predict, would set q with random numbers
+        self.strategy.variational_params_initialized.fill_(1)
+        self._forget = gpytorch.utils.memoize.clear_cache_hook
+
+    def reset_parameters(self) -> None:
+        """Draw the inducing points; begin with the prior as posterior."""
+        nn.init.normal_(self.strategy.inducing_points)
+        q = self.strategy._variational_distribution
+        nn.init.zeros_(q.variational_mean)
+        nn.init.eye_(q.chol_variational_covar)
+        self.prior.reset_parameters()
+
+    def forward(
+        self, inputs: Float[Tensor, "n d"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, ""]]:
+        """Give mean and variance of q(f) at the inputs, and KL(q‖p)."""
+        # gpytorch keeps factors between calls, also when parameters have changed since
+        self._forget(self.strategy)
+        posterior = self.strategy(inputs)
+        divergence = self.strategy.kl_divergence()
+        self._forget(self.strategy)
+        return posterior.mean, posterior.variance, divergence
+
+
+class _Prior(nn.Module):
+    """Mean zero and a scaled radial kernel with a length for each dimension."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        gpytorch = require("gpytorch", extra="gp", needed_by="gp-dnnor")
+        self.dim = dim
+        self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=dim))
+        self._normal = gpytorch.distributions.MultivariateNormal
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Start with lengths at which points of a standard normal feel each other."""
+        self.kernel.base_kernel.lengthscale = math.sqrt(self.dim)
+        self.kernel.outputscale = 1.0
+
+    def forward(self, inputs: Float[Tensor, "n d"]) -> object:
+        return self._normal(inputs.new_zeros(inputs.shape[:-1]), self.kernel(inputs))

@@ -1,5 +1,6 @@
-"""The linear layer that most heads begin with."""
+"""Heads that see a feature only through a linear layer of their own."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -8,7 +9,7 @@ from layline.heads.base import OrdinalHead
 
 
 class LinearHead(OrdinalHead):
-    """A head that sees a feature only through a linear layer of its own.
+    """A head that begins with a linear layer.
 
     Args:
         num_classes: K.
@@ -21,8 +22,34 @@ class LinearHead(OrdinalHead):
         super().__init__(num_classes, dim)
         self.linear = nn.Linear(dim, outputs, bias=bias)
 
+    def reset_parameters(self) -> None:
+        """Start anew, as a head that was just made."""
+        self.linear.reset_parameters()
+        self._set_start_values()
+
+    def _set_start_values(self) -> None:
+        """Set the parameters that do not start at random, for a method that has such.
+
+        Its ``__init__`` calls this too. The layer is drawn once there, by itself.
+        """
+
     def _scores(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n outputs"]:
         """Apply the layer in the precision of the features, also when the module is in half."""
         weight, bias = self.linear.weight, self.linear.bias
         cast = None if bias is None else bias.to(features.dtype)
         return F.linear(features, weight.to(features.dtype), cast)
+
+
+class SoftmaxHead(LinearHead):
+    """A head with one logit per class. Without a loss of its own it is trained by cross entropy.
+
+    Args:
+        num_classes: K.
+        dim: Dimension d of the features.
+    """
+
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim, outputs=num_classes)
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        return torch.log_softmax(self._scores(features), dim=-1)

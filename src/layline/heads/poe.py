@@ -14,6 +14,11 @@ r"""POE (Li et al., CVPR 2021): every feature becomes a Gaussian in an embedding
 sampling, the three terms and D are the paper's. Our reading: the triplets (a, p, q) are all that
 the batch has, where the authors take one for each sample, and p may be a itself, so that a weight
 counts like a repetition; log σ² is kept within ±10, where the authors normalise it over the batch.
+
+A batch has n³ triplets, which are never made. The hinge is piecewise linear in D: it is enough to
+know for each pair in how many active triplets it is the near one, less in how many the far one.
+With the distances from an anchor sorted, that is one look into a table of (distance, gap in ranks),
+of size n·K.
 """
 
 import math
@@ -24,11 +29,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.arguments import check_at_least, check_integer
-from layline.heads.fixed_draws import FixedDraws
 from layline.heads.linear import LinearHead
-from layline.heads.triplets import mean_triplet_hinge, symmetric_kl
 
 LARGEST_LOG_VARIANCE = 10.0
+LARGEST_TABLE = 2**24
+"""So many numbers are made at once; a larger batch is counted in blocks of anchors."""
 
 
 class POE(LinearHead):
@@ -66,6 +71,11 @@ class POE(LinearHead):
         self.beta = beta
         self.margin = margin
         self._draws = FixedDraws(samples, dim)
+
+    def reset_parameters(self) -> None:
+        """Draw both linear layers anew."""
+        super().reset_parameters()
+        self.classifier.reset_parameters()
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         mean, log_variance = self._gaussians(features)
@@ -117,3 +127,118 @@ class POE(LinearHead):
         """Show the options when the module is printed."""
         options = f"samples={self.samples}, alpha={self.alpha}, beta={self.beta}"
         return f"{super().extra_repr()}, {options}, margin={self.margin}"
+
+
+class FixedDraws:
+    """Standard normal numbers that are the same at every call, kept for each dtype and device.
+
+    Not a buffer: converting a module to float32 and back would leave it with the digits of float32.
+    They are not stored with the module, but made anew.
+
+    Args:
+        samples: T.
+        dim: d.
+    """
+
+    def __init__(self, samples: int, dim: int) -> None:
+        self._shape = (samples, 1, dim)
+        generator = torch.Generator("cpu").manual_seed(0)
+        self._exact = torch.randn(
+            self._shape, generator=generator, dtype=torch.float64, device="cpu"
+        )
+        self._made: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def __reduce__(self) -> tuple[type["FixedDraws"], tuple[int, int]]:
+        return FixedDraws, (self._shape[0], self._shape[2])
+
+    def get(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "T 1 d"]:
+        """Give them in the precision of the features, where those are."""
+        key = (features.dtype, features.device)
+        if key not in self._made:
+            # Training may use them even if the first to ask was in inference mode.
+            with torch.inference_mode(False), torch.no_grad():
+                self._made[key] = self._exact.to(features.dtype).to(features.device)
+        return self._made[key]
+
+
+def mean_triplet_hinge(
+    distances: Float[Tensor, "n n"],
+    ranks: Int[Tensor, " n"],
+    weights: Float[Tensor, " n"] | None,
+    margin: float,
+    num_classes: int,
+) -> Float[Tensor, ""]:
+    """Average the hinge over the triplets; zero if there is none.
+
+    Args:
+        distances: D, between all samples of the batch.
+        ranks: Their labels.
+        weights: Of the samples; a triplet has the product of its three.
+        margin: m.
+        num_classes: K.
+    """
+    if weights is None:
+        weights = distances.new_ones(len(distances))
+    gaps = (ranks[:, None] - ranks).abs()
+    block = max(1, LARGEST_TABLE // ((len(ranks) + 1) * (num_classes + 1)))
+    with torch.no_grad():
+        counted = [
+            _count(d, g, weights, margin, num_classes)
+            for d, g in zip(torch.split(distances, block), torch.split(gaps, block), strict=True)
+        ]
+        slope, active, everyone = (torch.cat(parts) for parts in zip(*counted, strict=True))
+        total = weights @ everyone
+        share = weights / torch.where(total > 0, total, 1)  # of the anchors
+    return (share[:, None] * slope * distances).sum() + margin * (share @ active)
+
+
+def _count(
+    distances: Float[Tensor, "a n"],
+    gaps: Int[Tensor, "a n"],
+    weights: Float[Tensor, " n"],
+    margin: float,
+    num_classes: int,
+) -> tuple[Float[Tensor, "a n"], Float[Tensor, " a"], Float[Tensor, " a"]]:
+    """Give each anchor's slopes in its distances, and the weight of its active and all triplets."""
+    anchors, n = distances.shape
+    distances, order = distances.sort(dim=-1)
+    gaps, of_sample = gaps.gather(1, order), weights[order]
+    # below[a, j, g]: the weight of the j samples closest to a, as far as their gap is less than g
+    below = distances.new_zeros(anchors, n + 1, num_classes + 1)
+    below[:, 1:].scatter_(2, gaps[..., None] + 1, of_sample[..., None])
+    below = below.cumsum(dim=1).cumsum(dim=2).flatten(1)
+
+    def look_up(count: Tensor | int, gap: Tensor | int) -> Tensor:
+        where = torch.as_tensor(count * (num_classes + 1) + gap, device=gaps.device)
+        return below.gather(1, where.expand(anchors, n))
+
+    # a pair (p, q) can be active if q is among the first closer[p] samples: D_aq < D_ap + m
+    closer = torch.searchsorted(distances, distances + margin)
+    starts = closer.new_zeros(anchors, n + 1)
+    not_reaching = starts.scatter_add_(1, closer, torch.ones_like(closer)).cumsum(dim=1)[:, :-1]
+    as_near = look_up(closer, num_classes) - look_up(closer, gaps + 1)
+    as_far = look_up(n, gaps) - look_up(not_reaching, gaps)
+    everyone = look_up(n, num_classes) - look_up(n, gaps + 1)
+    slope = torch.zeros_like(distances).scatter_(1, order, of_sample * (as_near - as_far))
+    return slope, (of_sample * as_near).sum(dim=1), (of_sample * everyone).sum(dim=1)
+
+
+def symmetric_kl(
+    mean: Float[Tensor, "n d"], log_variance: Float[Tensor, "n d"]
+) -> Float[Tensor, "n n"]:
+    r"""Compute KL(i‖j) + KL(j‖i) of all pairs of diagonal Gaussians by matrix products.
+
+    The logarithms cancel. What is left is the sum over dimensions of
+    :math:`\tfrac12 (\sigma_i^2 + (\mu_i - \mu_j)^2) / \sigma_j^2 - \tfrac12`, in both directions.
+    """
+    mean = mean - mean.mean(dim=0).detach()  # a shift changes no distance, and saves digits
+    variance, precision = log_variance.exp(), (-log_variance).exp()
+    scaled = mean * precision
+    one_way = (
+        (variance + mean.square()) @ precision.T
+        - 2 * mean @ scaled.T
+        + (mean * scaled).sum(dim=-1)
+        - mean.shape[-1]
+    )
+    to_itself = torch.eye(len(mean), dtype=torch.bool, device=mean.device)
+    return (0.5 * (one_way + one_way.T)).masked_fill(to_itself, 0)

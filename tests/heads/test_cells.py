@@ -2,13 +2,14 @@ import numpy as np
 import torch
 from scipy import integrate, stats
 
-from layline.heads.normal_cells import log_normal_cells, with_tails
+from layline.heads.cells import log_cells
+from layline.heads.gp_dnnor import with_tails
 
 EDGES = [-30.0, -8.0, -1.0, -1e-3, 0.0, 1e-9, 1e-3, 0.5, 6.0, 7.0, 7.0001, 35.0, 36.0]
 
 
 def test_cells_are_integrals_of_the_density():
-    cells = log_normal_cells(torch.tensor(EDGES, dtype=torch.float64)).numpy()
+    cells = log_cells(torch.tensor(EDGES, dtype=torch.float64)).numpy()
     for lower, upper, cell in zip(EDGES[:-1], EDGES[1:], cells, strict=True):
         # the density relative to its largest value, so that nothing underflows
         top = stats.norm.logpdf(min((lower, upper, np.clip(0, lower, upper)), key=abs))
@@ -31,18 +32,18 @@ def test_cells_are_integrals_of_the_density():
 
 def test_gradients_are_those_of_finite_differences_also_at_zero():
     edges = torch.tensor([-3.0, -1, 0, 0.5, 2], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(log_normal_cells, edges)
+    assert torch.autograd.gradcheck(log_cells, edges)
 
 
 def test_gradients_are_finite_far_out():
     edges = torch.tensor([-1e5, -1e4, -50, 60, 1e4, 2e4], dtype=torch.float64, requires_grad=True)
-    log_normal_cells(edges).sum().backward()
+    log_cells(edges).sum().backward()
     assert edges.grad.isfinite().all()
 
 
 def test_with_tails_nothing_of_the_line_is_missing():
     for edges in ([-2.0, 0.5, 3.0], [30.0, 31.0], [-50.0, -45.0], [0.0]):
-        cells = log_normal_cells(with_tails(torch.tensor(edges, dtype=torch.float64)))
+        cells = log_cells(with_tails(torch.tensor(edges, dtype=torch.float64)))
         assert len(cells) == len(edges) + 1
         torch.testing.assert_close(cells.exp().sum().item(), 1.0, rtol=0, atol=1e-14)
         expected = stats.norm.logcdf(edges[0]), stats.norm.logsf(edges[-1])

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from layline import OrdinalClassifier, metrics
-from layline.reports.layouts import draw_plane
+from layline.reports.printed_figures import draw_plane
 
 matplotlib.use("Agg")  # no window: the picture goes to a file
 import matplotlib.pyplot as plt

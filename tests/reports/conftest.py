@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from layline.reports.page import render
+from layline.reports.run import render_run
 from layline.reports.run_record import read_run
 
 
@@ -43,4 +43,4 @@ class Page(HTMLParser):
 @pytest.fixture(scope="session")
 def page():
     """Write the report of a folder, and read it again."""
-    return lambda folder: Page(render(read_run(folder)))
+    return lambda folder: Page(render_run(read_run(folder)))

@@ -9,8 +9,13 @@ from PIL import Image
 
 from layline.experiments.presets import PRESETS
 from layline.experiments.reproductions import REPRODUCTIONS
-from layline.reports.curves import draw_curves, interactive_curves
-from layline.reports.layout_grid import correct, draw_layouts, interactive_layouts, wrong
+from layline.reports.paper_figures import (
+    draw_curves,
+    draw_layouts,
+    interactive_curves,
+    interactive_layouts,
+    split_by_outcome,
+)
 from layline.reports.reproduction import write_reproduction
 from layline.training.run_folder import RunFolder
 from layline.training.snapshot import Snapshot
@@ -114,21 +119,23 @@ def test_dimensions_are_drawn_in_factors_with_one_axis():
 
 def test_samples_are_either_correct_or_wrong():
     whole = snapshot(3)
-    right, others = correct(whole), wrong(whole)
+    right, others = split_by_outcome(whole)
     assert len(right.ranks) + len(others.ranks) == len(whole.ranks)
     assert (right.ranks == right.predicted).all()
     assert (others.ranks != others.predicted).all()
     assert len(others.ranks) > 0
 
 
-@pytest.mark.parametrize("with_wrong", [False, True])
-def test_layouts_draw_all_samples_or_the_correct_ones(with_wrong):
+@pytest.mark.parametrize("misclassified", [False, True])
+def test_layouts_draw_all_samples_or_the_correct_ones(misclassified):
     methods = {"H-L": {"test": snapshot(0), "validation, epoch 1": snapshot(1)}}
-    figure = draw_layouts(methods, "a title", with_wrong)
+    figure = draw_layouts(methods, "a title", misclassified)
     for axis, whole in zip(figure.axes, methods["H-L"].values(), strict=True):
         proxies = len(whole.proxies)
         drawn = sum(len(points.get_offsets()) for points in axis.collections) - proxies
-        assert drawn == (len(whole.ranks) if with_wrong else len(correct(whole).ranks))
+        assert drawn == (
+            len(whole.ranks) if misclassified else len(split_by_outcome(whole)[0].ranks)
+        )
 
 
 def test_on_a_page_the_misclassified_are_a_group_of_their_own():
@@ -141,7 +148,7 @@ def test_on_a_page_the_misclassified_are_a_group_of_their_own():
     assert sum(trace.showlegend for trace in page.data) == 3
     crosses = page.data[1]
     assert crosses.marker.symbol == "x-thin"
-    assert len(crosses.x) == len(wrong(snapshot(0)).ranks)
+    assert len(crosses.x) == len(split_by_outcome(snapshot(0))[1].ranks)
     titles = [note.text for note in page.layout.annotations]
     assert titles == ["H-L, test", "H-L, validation, epoch 1", "S-P, test"]
 

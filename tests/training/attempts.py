@@ -38,7 +38,7 @@ import torch
 import torchvision.transforms.v2  # noqa: F401
 from sklearn.datasets import load_sample_images
 
-import layline.reports.page
+import layline.reports.run
 import layline.training.run  # noqa: F401
 from layline.cli import main
 

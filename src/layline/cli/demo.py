@@ -99,7 +99,7 @@ def _numbers(
 
 
 def _draw(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
-    from layline.reports.layouts import save_layout
+    from layline.reports.printed_figures import layout_plot, save_figure
     from layline.reports.run_record import read_run
 
     run = read_run(folder.path)
@@ -107,7 +107,8 @@ def _draw(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
     if layout is not None:  # which --set report.enabled=false leaves out
         title = f"{run.config.head.method}: {numbers['samples']} test images"
         title = f"{title}, MAE {numbers['mae']:.2f}"
-        save_layout(path, title, layout.points, layout.ranks, layout.proxies, tuple(run.classes))
+        figure = layout_plot(title, layout.points, layout.ranks, layout.proxies, run.classes)
+        save_figure(figure, path)
 
 
 def _show(results: dict[str, dict[str, Any]], out: Path) -> None:

@@ -53,9 +53,9 @@ def write(folder: Path, out: Path) -> None:
 
         write_grid_report(folder, out)
     else:
-        from layline.reports.page import write_report
+        from layline.reports.run import write_run_report
 
-        write_report(folder, out)
+        write_run_report(folder, out)
 
 
 def write_after_training(folder: "RunFolder", console: "Console") -> None:

@@ -9,18 +9,22 @@ import pandas as pd
 from layline.experiments.comparisons import leaderboard, pairwise
 from layline.experiments.grid import Grid
 from layline.experiments.grid_file import read_grid
-from layline.experiments.measures import MEASURES, measure_of
+from layline.experiments.measures import MEASURES, Measure, measure_of
 from layline.experiments.ranks import Ranking, critical_difference, ranking_of
 from layline.experiments.rendering import content
 from layline.experiments.results import GRID, comparisons, judged, read_results
 from layline.experiments.summaries import intervals
 from layline.files import write_text
-from layline.reports.critical_difference import save_critical_difference
-from layline.reports.figures.comparison import intervals_figure, ranks_figure
 from layline.reports.html import render_page
-from layline.reports.intervals import save_intervals
+from layline.reports.printed_figures import (
+    PRINT_FORMATS,
+    critical_difference_diagram,
+    forest_plot,
+    save_figure,
+)
 
 _ALL = "all data sets"
+_LINE = 21  # pixels for a method
 
 
 def write_grid_report(folder: Path, out: Path) -> None:
@@ -42,11 +46,14 @@ def write_grid_figures(folder: Path) -> None:
     grid, frame = read_grid(folder / GRID, None, {}, {}, {}), judged(read_results(folder))
     decode = grid.decodings[0]
     ranking = ranking_of(frame, "mae", decode)
-    for ending in ("png", "pdf"):
-        if _can_rank(ranking):
-            place = folder / "figures" / f"critical-difference-{decode}.{ending}"
-            save_critical_difference(place, ranking.ranks, ranking.data, title=f"MAE, {decode}")
-        save_intervals(folder / "figures" / f"mae-{decode}.{ending}", frame, "mae", decode)
+    figures = {f"mae-{decode}": forest_plot(frame, "mae", decode)}
+    if _can_rank(ranking):
+        figures[f"critical-difference-{decode}"] = critical_difference_diagram(
+            ranking.ranks, ranking.data, title=f"MAE, {decode}"
+        )
+    for name, figure in figures.items():
+        for ending in PRINT_FORMATS:
+            save_figure(figure, folder / "figures" / f"{name}{ending}")
 
 
 def _render(folder: Path) -> str:
@@ -141,3 +148,87 @@ def _about(folder: Path) -> list[tuple[str, str]]:
         (name, " ".join(value) if isinstance(value, list) else str(value))
         for name, value in about.items()
     ]
+
+
+def ranks_figure(ranking: Ranking) -> dict[str, Any]:
+    """Draw the mean rank of each method; the band is what differs from the best by chance.
+
+    Args:
+        ranking: The best first.
+    """
+    ranks = ranking.ranks
+    best = float(ranks.iloc[0])
+    within = critical_difference(len(ranks), ranking.data)
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [float(rank) for rank in ranks],
+                "y": [str(name) for name in ranks.index],
+                "marker": {"color": "@accent", "size": 9},
+                "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
+            }
+        ],
+        "layout": {
+            **_method_rows(len(ranks)),
+            "xaxis": {
+                "title": {"text": "mean rank by MAE, lower is better"},
+                "side": "top",
+                "range": [0.5, len(ranks) + 0.5],
+            },
+            "shapes": [
+                {
+                    **{"type": "rect", "x0": best, "x1": best + within, "y0": 0, "y1": 1},
+                    **{"yref": "paper", "fillcolor": "@soft", "opacity": 0.55, "layer": "below"},
+                    "line": {"width": 0},
+                }
+            ],
+        },
+    }
+
+
+def intervals_figure(found: pd.DataFrame, measure: Measure) -> dict[str, Any]:
+    """Draw the mean of each method with its interval, the best on top.
+
+    Args:
+        found: ``mean``, ``low`` and ``high`` of each method, in the metric's own unit.
+        measure: How it is shown.
+    """
+    finished = found.dropna(subset=["mean"])[["mean", "low", "high"]] * measure.scale
+    finished = finished.sort_values("mean", ascending=measure.lower_is_better)
+    mean = finished["mean"]
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": mean.tolist(),
+                "y": [str(name) for name in finished.index],
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": (finished["high"] - mean).tolist(),
+                    "arrayminus": (mean - finished["low"]).tolist(),
+                    "color": "@muted",
+                    "thickness": 1.6,
+                    "width": 3,
+                },
+                "marker": {"color": "@accent", "size": 8},
+                "hovertemplate": "%{y}: %{x:.3f}<extra></extra>",
+            }
+        ],
+        "layout": {
+            **_method_rows(len(finished)),
+            "xaxis": {"title": {"text": measure.title}, "side": "top"},
+        },
+    }
+
+
+def _method_rows(count: int) -> dict[str, Any]:
+    """One line per method, the first on top, each with its name."""
+    return {
+        "height": 90 + _LINE * count,
+        "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1, "ticksuffix": " "},
+        "margin": {"l": 60, "r": 16, "t": 56, "b": 12},
+    }

@@ -1,14 +1,16 @@
-"""How a page is put together: a template, its data, its styles and scripts, all in one file."""
+"""How a page is put together in one file, and how names from outside are shown on it."""
 
+import html
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from layline.optional import require
-from layline.reports.text import shortened
 
 TEMPLATES = Path(__file__).parent / "templates"
+TICK = 18  # characters beside an axis
+HOVER = 120
 _NEEDED_BY = "a report"
 
 
@@ -32,15 +34,22 @@ def render_page(template: str, scripts: Sequence[str], data: Any, **values: Any)
     )
     environment.filters["shortened"] = shortened
     page: str = environment.get_template(template).render(
-        data=embedded(data),
-        styles=_own("report.css"),
-        scripts=[plotly.get_plotlyjs(), *map(_own, ("theme.js", "plots.js", *scripts))],
+        data=script_json(data),
+        styles=_read_template("report.css"),
+        scripts=[
+            plotly.get_plotlyjs(),
+            *map(_read_template, ("theme.js", "plots.js", *scripts)),
+        ],
         **values,
     )
     return page
 
 
-def embedded(values: Any) -> str:
+def _read_template(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def script_json(values: Any) -> str:
     """Write JSON that may stand inside a script element, whatever its strings hold."""
     text = json.dumps(values, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
@@ -48,5 +57,19 @@ def embedded(values: Any) -> str:
     return text
 
 
-def _own(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
+def valid_unicode(text: str) -> str:
+    """Put a question mark for what is no Unicode, such as half a byte sequence of a file name."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut a text that is too long, in the middle: names differ at their ends."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+def plot_text(text: str, most: int = TICK) -> str:
+    """Make a text fit for plotly, which reads some tags in what it draws."""
+    return html.escape(shortened(valid_unicode(text), most), quote=False)

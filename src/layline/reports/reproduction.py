@@ -3,7 +3,7 @@
 import html
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -14,10 +14,17 @@ from layline.experiments.reproductions import Reproduction
 from layline.experiments.reproductions.curves import Sweep
 from layline.experiments.reproductions.layouts import LayoutGrid, moments
 from layline.files import write_text
-from layline.reports.curves import draw_curves, interactive_curves
-from layline.reports.layout_grid import draw_layouts, interactive_layouts
-from layline.reports.printing import save_figure
+from layline.reports.paper_figures import (
+    draw_curves,
+    draw_layouts,
+    interactive_curves,
+    interactive_layouts,
+)
+from layline.reports.printed_figures import PRINT_FORMATS, save_figure
 from layline.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -61,12 +68,12 @@ def write_reproduction(
         write_text(path, render(table))
     files.append(folder / "cells.csv")
     write_text(files[-1], frame.to_csv(index=False, lineterminator="\n"))
+    printed: dict[str, Figure] = {}
     page: Any = None
     if isinstance(reproduction, Sweep):
         curves = reproduction.curves(frame)
         drawn = (curves, reproduction.symbol, reproduction.title, reproduction.drawn)
-        files += save_figure(draw_curves(*drawn), folder / "figure")
-        page = interactive_curves(*drawn)
+        printed["figure"], page = draw_curves(*drawn), interactive_curves(*drawn)
     elif isinstance(reproduction, LayoutGrid):
         failed = set(frame.loc[frame["error"].fillna("") != "", "row"])
         recorded = {
@@ -74,12 +81,13 @@ def write_reproduction(
             for cell in cells
             if cell.labels["row"] not in failed
         }
-        if not recorded:
-            return files
-        for name, with_wrong in {"figure": False, "figure-all": True}.items():
-            title = f"{reproduction.title}\n{'all samples' if with_wrong else 'correct ones only'}"
-            files += save_figure(draw_layouts(recorded, title, with_wrong), folder / name)
-        page = interactive_layouts(recorded, reproduction.title)
+        if recorded:
+            title = reproduction.title
+            printed["figure"] = draw_layouts(recorded, f"{title}\ncorrect ones only", False)
+            printed["figure-all"] = draw_layouts(recorded, f"{title}\nall samples", True)
+            page = interactive_layouts(recorded, title)
+    for name, figure in printed.items():
+        files += [save_figure(figure, folder / f"{name}{ending}") for ending in PRINT_FORMATS]
     if page is not None:
         files.append(_write_page(page, reproduction.title, table.notes, folder / "figure.html"))
     return files

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from layline.reports.text import readable
+from layline.reports.html import valid_unicode
 from layline.training.config import Config
 from layline.training.run_folder import RunFolder
 from layline.training.settings import to_toml
@@ -50,6 +50,7 @@ class RunRecord:
         classes: Names of the classes, lowest first.
         names: What the test samples are called.
         ranks: Their classes.
+        predicted: What they are taken for.
         proba: Probabilities that the model gives them.
         layouts: The validation part by epoch, as far as it was recorded.
         test_layout: The test part at the best epoch, if it was recorded.
@@ -65,6 +66,7 @@ class RunRecord:
     classes: list[str]
     names: list[str]
     ranks: Int[np.ndarray, " n"]
+    predicted: Int[np.ndarray, " n"]
     proba: Float[np.ndarray, "n K"]
     layouts: dict[int, Snapshot]
     test_layout: Snapshot | None
@@ -74,7 +76,7 @@ class RunRecord:
     @property
     def settings(self) -> str:
         """Give the configuration as TOML."""
-        return readable(to_toml(self.config))
+        return valid_unicode(to_toml(self.config))
 
 
 def read_run(path: Path) -> RunRecord:
@@ -86,18 +88,16 @@ def read_run(path: Path) -> RunRecord:
             f"run must be finished, got {path}: it was not tested yet, go on with "
             f"layline train --resume {path}"
         )
-    classes, names, ranks, proba = _predictions(folder.predictions)
+    classes, samples = _predictions(folder.predictions)
     test = folder.layout("test")
     return RunRecord(
-        name=readable(path.resolve().name),
+        name=valid_unicode(path.resolve().name),
         config=config,
         environment=_json(folder.environment) if folder.environment.is_file() else {},
         history=[json.loads(line) for line in folder.history.read_text("utf-8").splitlines()],
         numbers=_json(folder.test),
-        classes=[readable(name) for name in classes],
-        names=[readable(name) for name in names],
-        ranks=ranks,
-        proba=proba,
+        classes=[valid_unicode(name) for name in classes],
+        **samples,
         layouts={
             int(file.stem.removeprefix("epoch-")): Snapshot.load(file)
             for file in sorted(folder.layouts.glob("epoch-*.npz"))
@@ -117,17 +117,18 @@ def _arrays(path: Path) -> dict[str, Any]:
         return dict(arrays)
 
 
-def _predictions(
-    path: Path,
-) -> tuple[list[str], list[str], Int[np.ndarray, " n"], Float[np.ndarray, "n K"]]:
-    """Read the classes, and the name, the rank and the probabilities of each sample."""
+def _predictions(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """Read the classes, and of each sample its name, its class, the predicted one and the proba."""
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         header, *lines = csv.reader(file)
     classes = [title.removeprefix("p_") for title in header[3:]]
-    place = {name: rank for rank, name in enumerate(classes)}
-    ranks = np.array([place[line[1]] for line in lines])
-    proba = np.array([line[3:] for line in lines], dtype=np.float64)
-    return classes, [line[0] for line in lines], ranks, proba
+    rank_of = {name: rank for rank, name in enumerate(classes)}
+    return classes, {
+        "names": [valid_unicode(line[0]) for line in lines],
+        "ranks": np.array([rank_of[line[1]] for line in lines]),
+        "predicted": np.array([rank_of[line[2]] for line in lines]),
+        "proba": np.array([line[3:] for line in lines], dtype=np.float64),
+    }
 
 
 def _mistakes(folder: RunFolder, classes: list[str]) -> list[Mistake]:
@@ -136,13 +137,13 @@ def _mistakes(folder: RunFolder, classes: list[str]) -> list[Mistake]:
         image = folder.thumbnails / record["image"] if "image" in record else None
         found.append(
             Mistake(
-                name=readable(record["name"]),
+                name=valid_unicode(record["name"]),
                 true=classes.index(record["true"]),
                 predicted=classes.index(record["predicted"]),
                 probabilities=record["probabilities"],
                 image=image.read_bytes() if image is not None and image.is_file() else None,
                 values={
-                    readable(column): "–" if cell is None else readable(str(cell))
+                    valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
                     for column, cell in record.get("values", {}).items()
                 },
             )

@@ -9,11 +9,9 @@ import pytest
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.reports.figures.modes import count_modes
-from layline.reports.html import embedded
-from layline.reports.page import _many_peaked
+from layline.reports.run import constant_baselines, most_peaked, tiles
+from layline.reports.run_figures import count_modes
 from layline.reports.run_record import read_run
-from layline.reports.summary import baselines, tiles
 
 HOSTILE = ("</script><script>alert(1)</script>", "\"quotes' & <b>", "😀" * 3, "x" * 300, "@accent")
 SECTIONS = {"summary", "layout", "learning", "errors", "probabilities", "proxies", "mistakes"}
@@ -70,7 +68,7 @@ def test_the_numbers_are_those_of_the_test(usual, usual_page):
 
 def test_a_constant_prediction_is_the_baseline(usual):
     run = read_run(usual)
-    found = baselines(run)
+    found = constant_baselines(run)
     counts = np.bincount(run.ranks)
     assert found["accuracy"] == (run.classes[counts.argmax()], counts.max() / counts.sum())
     errors = [np.abs(run.ranks - rank).mean() for rank in range(3)]
@@ -143,15 +141,6 @@ def test_names_are_never_markup(page, write_run, tmp_path):
     found.text.encode("utf-8")  # half a character could not be written
 
 
-def test_json_stands_inside_a_script_as_it_is():
-    values = {"a": ["</script><!--", "&amp;", "\u2028", "\udcff"], "b": 1.5, "c": None}
-    text = embedded(values)
-    assert json.loads(text) == values
-    assert not set("<>&\u2028") & set(text)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        embedded(float("nan"))
-
-
 def test_the_page_of_a_large_run_stays_small(page, write_run, tmp_path):
     folder = write_run(
         tmp_path / "run", classes=[f"level {k}" for k in range(8)], samples=8000, epochs=48, dim=32
@@ -168,10 +157,11 @@ def test_a_run_that_is_not_finished_is_refused(write_run, tmp_path):
         read_run(folder)
 
 
-@pytest.mark.parametrize(("decode", "filled"), [("mode", 2), ("median", 1)])
-def test_the_distributions_with_many_peaks_are_read_as_the_run_reads_them(usual, decode, filled):
-    proba = np.array([[0.4, 0.15, 0.45]])
+def test_predictions_are_those_that_the_run_wrote(usual):
     run = read_run(usual)
-    run = replace(run, proba=proba, ranks=np.array([0]), numbers={**run.numbers, "decode": decode})
-    (shown,) = _many_peaked(run, count_modes(proba))
-    assert (shown["peaks"], shown["predicted"]) == (2, filled)
+    lines = [line.split(",") for line in (usual / "predictions.csv").read_text().splitlines()]
+    assert [run.classes[rank] for rank in run.predicted] == [line[2] for line in lines[1:]]
+    proba = np.array([[0.4, 0.15, 0.45]])
+    run = replace(run, proba=proba, ranks=np.array([0]), predicted=np.array([1]))  # the median
+    (shown,) = most_peaked(run, count_modes(proba))
+    assert (shown["peaks"], shown["predicted"]) == (2, 1)

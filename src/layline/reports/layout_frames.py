@@ -1,4 +1,4 @@
-"""The layout epoch by epoch: turned so that nothing spins, in few enough bytes for a page."""
+"""The layout epoch by epoch: each aligned with the next, in few enough bytes for a page."""
 
 import base64
 from collections.abc import Mapping
@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import orthogonal_procrustes
 
 from layline.training.snapshot import Snapshot
 
 MOST_FRAMES = 60
 _LEVELS = 32767  # of a coordinate, in 16 bits
 _GROWTH = 1.6  # beyond so many times the kept epoch's size, each frame gets a view of its own
-_LITTLE = 0.01
-Turn = Float[np.ndarray, "2 2"]
+_CENTRE_WEIGHT = 0.01  # of class centres beside proxies
+Rotation = Float[np.ndarray, "2 2"]
 
 
 def shown_epochs(epochs: list[int], best: int, most: int = MOST_FRAMES) -> list[int]:
@@ -45,19 +46,22 @@ def landmarks(layout: Snapshot, num_classes: int) -> Float[np.ndarray, "marks 2"
         return centres
     sizes = [np.sqrt(np.nansum(marks**2)) for marks in (centres, layout.proxies)]
     if min(sizes) > 0:
-        centres *= _LITTLE * sizes[1] / sizes[0]
+        centres *= _CENTRE_WEIGHT * sizes[1] / sizes[0]
     return np.concatenate([centres, layout.proxies])
 
 
-def turn_onto(moved: Float[np.ndarray, "marks 2"], fixed: Float[np.ndarray, "marks 2"]) -> Turn:
-    """Find the rotation or reflection that brings marks closest to others: Procrustes."""
+def align(moved: Float[np.ndarray, "marks 2"], fixed: Float[np.ndarray, "marks 2"]) -> Rotation:
+    """Find the rotation or reflection that brings marks closest to others, by Procrustes.
+
+    Marks that are missing in either do not count.
+    """
     both = np.isfinite(moved).all(axis=1) & np.isfinite(fixed).all(axis=1)
-    u, _, vt = np.linalg.svd(moved[both].T @ fixed[both])
-    return np.asarray(u @ vt)
+    rotation, _ = orthogonal_procrustes(moved[both], fixed[both])
+    return np.asarray(rotation)
 
 
-def upright(marks: Float[np.ndarray, "marks 2"], num_classes: int) -> Turn:
-    """Find the turn after which classes rise from left to right, and bulge upwards if they do."""
+def left_to_right(marks: Float[np.ndarray, "marks 2"], num_classes: int) -> Rotation:
+    """Find the rotation that orders classes from left to right, bulging upwards if they bulge."""
     line = marks[-num_classes:]  # the proxies, or the centres of a head without
     line = line[np.isfinite(line).all(axis=1)]
     if len(line) < 2:
@@ -76,7 +80,7 @@ def layout_frames(
 ) -> dict[str, Any]:
     """Give the frames of the validation part and of the test part, for the page to draw.
 
-    Each epoch is turned onto its neighbour, starting from the kept one, which stands upright.
+    Each epoch is aligned with its neighbour, starting from the kept one, which runs left to right.
 
     Args:
         layouts: The validation part by epoch.
@@ -86,29 +90,32 @@ def layout_frames(
     """
     epochs = shown_epochs(sorted(layouts), best)
     start = epochs.index(best) if best in epochs else len(epochs) - 1
-    turns: dict[int, Turn] = {}
+    rotations: dict[int, Rotation] = {}
     marks = {epoch: landmarks(layouts[epoch], num_classes) for epoch in epochs}
     if epochs:
         kept = epochs[start]
-        turns[kept] = upright(marks[kept], num_classes)
+        rotations[kept] = left_to_right(marks[kept], num_classes)
         for way in (epochs[start:], epochs[start::-1]):
             for before, epoch in pairwise(way):
-                turns[epoch] = turn_onto(marks[epoch], marks[before] @ turns[before])
-    frames = [_frame(layouts[epoch], turns[epoch]) | {"epoch": epoch} for epoch in epochs]
+                rotations[epoch] = align(marks[epoch], marks[before] @ rotations[before])
+    frames = [_frame(layouts[epoch], rotations[epoch]) | {"epoch": epoch} for epoch in epochs]
     _share_views(frames, start)
     found: dict[str, Any] = {"validation": frames, "start": start, "test": None}
     if epochs:
         found["ranks"] = _packed(layouts[epochs[0]].ranks)
     if test is not None and len(test.points):
         own = landmarks(test, num_classes)
-        turn = turn_onto(own, marks[kept] @ turns[kept]) if epochs else upright(own, num_classes)
-        found["test"] = _frame(test, turn) | {"epoch": best, "ranks": _packed(test.ranks)}
+        if epochs:
+            rotation = align(own, marks[kept] @ rotations[kept])
+        else:
+            rotation = left_to_right(own, num_classes)
+        found["test"] = _frame(test, rotation) | {"epoch": best, "ranks": _packed(test.ranks)}
     return found
 
 
-def _frame(layout: Snapshot, turn: Turn) -> dict[str, Any]:
-    points = np.nan_to_num(layout.points.astype(np.float64) @ turn)
-    proxies = None if layout.proxies is None else layout.proxies.astype(np.float64) @ turn
+def _frame(layout: Snapshot, rotation: Rotation) -> dict[str, Any]:
+    points = np.nan_to_num(layout.points.astype(np.float64) @ rotation)
+    proxies = None if layout.proxies is None else layout.proxies.astype(np.float64) @ rotation
     scale = max(float(np.abs(points).max(initial=0)), 1e-12) / _LEVELS
     return {
         "scale": scale,

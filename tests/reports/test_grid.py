@@ -10,8 +10,12 @@ from layline.experiments.measures import measure_of
 from layline.experiments.ranks import critical_difference, ranking_of
 from layline.experiments.results import comparisons, judged, read_results, tables, write_tables
 from layline.experiments.summaries import intervals
-from layline.reports.figures.comparison import intervals_figure, ranks_figure
-from layline.reports.grid import write_grid_figures, write_grid_report
+from layline.reports.grid import (
+    intervals_figure,
+    ranks_figure,
+    write_grid_figures,
+    write_grid_report,
+)
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.linalg import orthogonal_procrustes
 
-from layline.reports.figures.frames import layout_frames, shown_epochs, turn_onto
+from layline.reports.layout_frames import align, layout_frames, shown_epochs
 from layline.training.snapshot import Snapshot
 
 CLASSES = 5
@@ -44,16 +43,11 @@ def test_the_first_the_best_and_the_last_epoch_are_among_the_shown(count, best):
     assert {1, best, count} <= set(epochs)
 
 
-def test_a_turn_is_the_one_of_procrustes():
-    a, b = RNG.normal(size=(2, 9, 2))
-    np.testing.assert_allclose(turn_onto(a, b), orthogonal_procrustes(a, b)[0])
-
-
 def test_marks_that_are_missing_do_not_count():
     a = RNG.normal(size=(6, 2))
     b = a @ np.array([[0, 1], [-1, 0]])
     a[2] = np.nan
-    np.testing.assert_allclose(turn_onto(a, b), [[0, 1], [-1, 0]], atol=1e-12)
+    np.testing.assert_allclose(align(a, b), [[0, 1], [-1, 0]], atol=1e-12)
 
 
 @pytest.mark.parametrize("proxies", [True, False])

@@ -26,14 +26,20 @@ from torch import Tensor, nn
 from layline import features as feature_registry
 from layline import heads, metrics
 from layline.arguments import check_integer
-from layline.data.arrays import check_finite, checked_weight
-from layline.data.labels import categorical_order, order_classes, ranks_of, weigh_classes
-from layline.data.partitions import stratified_holdout
+from layline.data.labels import (
+    categorical_order,
+    checked_weight,
+    order_classes,
+    ranks_of,
+    weigh_classes,
+)
+from layline.data.splits import stratified_holdout
 from layline.registry import check_known
 from layline.training.in_memory import Options, Samples, train
 
 Array = NDArray[Any]
 _ONE_FIT = threading.RLock()
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class OrdinalClassifier(
@@ -295,7 +301,7 @@ class OrdinalClassifier(
             allow_nd=not self._named,
             ensure_all_finite=False,  # checked below, to say where
         )
-        check_finite(checked[0] if y else checked, getattr(self, "feature_names_in_", None))
+        _check_finite(checked[0] if y else checked, getattr(self, "feature_names_in_", None))
         return checked
 
     def _tensor(self, rows: Array, device: torch.device) -> Tensor:
@@ -359,6 +365,26 @@ def negative_mae(
     classes = np.asarray(estimator.classes_)
     truth, predicted = ranks_of(y, classes), ranks_of(estimator.predict(X), classes)
     return -metrics.mean_absolute_error(truth, predicted, sample_weight=sample_weight)
+
+
+def _check_finite(X: Array, names: Array | None) -> None:
+    """Refuse an array with a value that float32 cannot hold, naming its row and column."""
+    if X.size == 0:
+        raise ValueError(f"X must hold values, got the shape {X.shape}: a side of it is zero")
+    # NaN fails both comparisons, and no array of the size of X is made
+    if X.min() >= -_LARGEST and X.max() <= _LARGEST:
+        return
+    row, *place = map(int, np.unravel_index(np.argmin(np.abs(X) <= _LARGEST), X.shape))
+    value = X[(row, *place)]
+    where = f"column {place[0]}" if len(place) == 1 else f"position {tuple(place)}"
+    if names is not None:
+        where += f" ({names[place[0]]!r})"
+    got, cure = f"{value:g}", "rescale it, float32 cannot hold it"
+    if np.isnan(value):
+        got, cure = "NaN", "fill or drop missing values, sklearn.impute fills them"
+    elif np.isinf(value):
+        cure = "clip or drop it"
+    raise ValueError(f"X must be finite in float32, got {got} in row {row}, {where}: {cure}")
 
 
 @contextmanager

@@ -1,9 +1,125 @@
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
-from layline.data.labels import categorical_order, order_classes, ranks_of, weigh_classes
+from layline.data.labels import (
+    categorical_order,
+    is_number,
+    natural_key,
+    natural_order,
+    order_classes,
+    order_names,
+    parse_names,
+    rank_labels,
+    ranks_of,
+    weigh_classes,
+)
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        ["2", "10"],
+        ["00-02", "03-06", "07-13", "54-up"],
+        ["grade 9", "grade 10"],
+        ["1930s", "1940s"],
+        ["a", "B", "c"],
+        ["-1", "0", "1e1", "11"],
+        ["1.25", "1.5", "2"],
+        ["", "a", "a1", "a1b", "a2"],
+    ],
+)
+def test_names_are_ordered_as_people_read_them(ordered):
+    assert natural_order(reversed(ordered)) == ordered
+
+
+@given(st.lists(st.integers(0, 10**6), unique=True))
+def test_numbers_inside_names_are_ordered_by_value(numbers):
+    assert natural_order(f"part {n} of x" for n in numbers) == [
+        f"part {n} of x" for n in sorted(numbers)
+    ]
+
+
+@given(st.lists(st.text()))
+def test_any_names_can_be_ordered(names):
+    assert sorted(natural_order(names)) == sorted(names)
+
+
+ASCII_NAMES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=6)
+
+
+@given(st.lists(ASCII_NAMES, max_size=6))
+def test_names_in_ascii_are_ordered_by_their_texts_and_digits(names):
+    def key(name):
+        pieces = re.split(r"(\d+)", name.casefold())
+        return [int(piece) if i % 2 else piece for i, piece in enumerate(pieces)]
+
+    assert sorted(names, key=natural_key()) == sorted(names, key=key)
+
+
+def test_accented_letters_are_beside_their_base_letter():
+    assert natural_order(["b", "ä", "a"]) == ["a", "ä", "b"]
+
+
+def test_ties_stay_as_they_were():
+    assert natural_order(["b", "A", "a", "a01", "a1"]) == ["A", "a", "a01", "a1", "b"]
+    assert natural_key()("Grade 07") == natural_key()("grade 7")
+
+
+@pytest.mark.parametrize("text", ["1", "-1.5", "+.5", "2.", "1e-3", "007"])
+def test_these_are_numbers(text):
+    assert is_number(text)
+
+
+@pytest.mark.parametrize("text", ["", "1,5", "nan", "inf", "1_000", "0x1", "one", "1 2", "²"])
+def test_these_are_not(text):
+    assert not is_number(text)
+
+
+def test_the_order_is_the_natural_one_or_the_one_given():
+    assert order_names({"10", "9"}, None, "labels") == (
+        ("9", "10"),
+        "The classes are in the natural order of the labels",
+    )
+    assert order_names({"low", "high"}, "low, high", "labels") == (
+        ("low", "high"),
+        "The classes are in the order given",
+    )
+    assert order_names({"0", "1"}, [1, 0], "labels")[0] == ("1", "0")
+
+
+@pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ["a", ""], "", ["1", 1]])
+def test_names_are_different_and_not_empty(classes):
+    with pytest.raises(ValueError, match="classes must be different names, got"):
+        parse_names("classes", classes)
+
+
+def test_a_class_that_the_data_lack_is_named():
+    with pytest.raises(ValueError, match=r"must be labels of the data, got 'c', 'd': .* only a, b"):
+        order_names({"a", "b"}, "a,b,c,d", "labels")
+
+
+@pytest.mark.parametrize("found", [{"Mild", "mild", "none"}, {"1", "1.0", "2"}, {"a1", "a01"}])
+def test_two_spellings_of_one_class_are_not_given_an_order(found):
+    with pytest.raises(ValueError, match=r"labels must have an order, got '.*' and '.*': write"):
+        order_names(found, None, "labels")
+    assert len(order_names(found, sorted(found), "labels")[0]) == len(found)
+
+
+def test_ranks_are_places_among_the_classes():
+    ranks, classes, _ = rank_labels(["b", "a", "b"], [2, 3, 4], None)
+    assert ranks.tolist() == [1, 0, 1]
+    assert classes == ("a", "b")
+
+
+def test_a_label_outside_the_classes_is_named_with_its_row():
+    with pytest.raises(ValueError, match="labels must be among a, b, got 'c' in row 9: correct it"):
+        rank_labels(["a", "b", "c"], [2, 3, 9], "a,b")
 
 
 def test_ranks_are_places_in_the_order_of_the_classes():

@@ -1,16 +1,215 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from layline.data.splits import WORDS, given, split
+from layline.data.splits import PART_WORDS, RandomSplit, stratified_holdout
+
+COUNTS = st.lists(st.integers(1, 30), min_size=1, max_size=8)
+SEEDS = st.integers(0, 1000)
+
+
+def samples(counts, seed=0):
+    return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+
+
+def draw(ranks, validation, test, seed, groups=None):
+    return RandomSplit(validation, test, seed).draw(ranks, groups)
+
+
+@given(COUNTS, st.floats(0, 0.999), SEEDS)
+def test_the_parts_are_sorted_and_make_up_the_whole(counts, fraction, seed):
+    ranks = samples(counts)
+    kept, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(seed))
+    assert (np.diff(kept) > 0).all()
+    assert (np.diff(held_out) > 0).all()
+    assert sorted([*kept, *held_out]) == list(range(len(ranks)))
+
+
+@given(COUNTS, st.floats(0, 0.999), SEEDS)
+def test_every_class_keeps_a_sample_and_the_total_is_as_promised(counts, fraction, seed):
+    ranks = samples(counts)
+    kept, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(seed))
+    assert set(ranks[kept]) == set(ranks)
+    wanted = max(1, round(fraction * len(ranks))) if fraction > 0 else 0
+    assert len(held_out) == min(wanted, len(ranks) - len(counts))
+
+
+@given(st.lists(st.integers(3, 30), min_size=1, max_size=8), st.floats(0.01, 0.5), SEEDS)
+def test_no_class_is_a_whole_sample_away_from_its_share(counts, fraction, seed):
+    ranks = samples(counts)
+    _, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(seed))
+    shares = np.bincount(ranks[held_out], minlength=len(counts))
+    assert (np.abs(shares - len(held_out) * np.array(counts) / len(ranks)) < 1).all()
+
+
+def test_the_largest_remainders_get_the_rest():
+    ranks = samples([10, 14, 16])  # shares of 4: 1.0, 1.4, 1.6
+    _, held_out = stratified_holdout(ranks, 0.1, np.random.default_rng(0))
+    assert np.bincount(ranks[held_out]).tolist() == [1, 1, 2]
+
+
+def test_a_tie_is_broken_by_chance():
+    ranks = samples([5, 5])
+    drawn = {
+        int(ranks[stratified_holdout(ranks, 0.1, np.random.default_rng(seed))[1][0]])
+        for seed in range(20)
+    }
+    assert drawn == {0, 1}
+
+
+def test_single_samples_are_never_held_out():
+    kept, held_out = stratified_holdout(np.arange(5), 0.5, np.random.default_rng(0))
+    assert len(held_out) == 0
+    assert kept.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_what_a_single_sample_cannot_give_the_others_do():
+    ranks = np.array([0] + [1] * 9)
+    _, held_out = stratified_holdout(ranks, 0.5, np.random.default_rng(0))
+    assert len(held_out) == 5
+    assert 0 not in held_out
+
+
+def test_the_generator_decides():
+    ranks = samples([50, 50])
+    first, again, other = (
+        stratified_holdout(ranks, 0.2, np.random.default_rng(seed))[1].tolist()
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
+def test_a_fraction_that_leaves_nothing_is_named(fraction):
+    with pytest.raises(ValueError, match=rf"fraction must be in \[0, 1\), got {fraction}"):
+        stratified_holdout(np.arange(4), fraction, np.random.default_rng(0))
+
+
+FRACTIONS = st.floats(0.01, 0.3)
+
+
+@given(st.lists(st.integers(5, 40), min_size=1, max_size=6), FRACTIONS, FRACTIONS, SEEDS)
+def test_three_parts_have_their_sizes_and_every_class_its_share(counts, validation, test, seed):
+    ranks = samples(counts)
+    parts = draw(ranks, validation, test, seed).parts()
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(len(ranks)))
+    for name, fraction in {"validation": validation, "test": test}.items():
+        part = parts[name]
+        assert len(part) == max(1, round(fraction * len(ranks)))
+        shares = np.bincount(ranks[part], minlength=len(counts))
+        assert (np.abs(shares - len(part) * np.array(counts) / len(ranks)) < 1).all()
+    assert set(ranks[parts["train"]]) == set(ranks)
+
+
+def test_the_seed_decides_whatever_the_global_state():
+    ranks = samples([50, 50])
+    groups = np.arange(100) // 3
+    for labels in (None, groups):
+        np.random.seed(1)  # noqa: NPY002
+        first = draw(ranks, 0.1, 0.2, 3, labels)
+        state = np.random.get_state()[1].copy()  # noqa: NPY002
+        again, other = (draw(ranks, 0.1, 0.2, seed, labels) for seed in (3, 4))
+        assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+        for name, part in first.parts().items():
+            assert part.tolist() == again.parts()[name].tolist()
+        assert first.test.tolist() != other.test.tolist()
+
+
+@st.composite
+def grouped(draw):
+    """Samples of up to five classes in groups of up to six, each class in three groups or more."""
+    num_classes = draw(st.integers(1, 5))
+    each = st.lists(st.integers(0, num_classes - 1), min_size=1, max_size=6)
+    sets = draw(st.lists(each, min_size=3, max_size=40))
+    sets += [[k] for k in range(num_classes)] * 3
+    ranks = np.array([rank for members in sets for rank in members])
+    groups = [f"patient {i}" for i, members in enumerate(sets) for _ in members]
+    return ranks, groups
+
+
+@given(grouped(), FRACTIONS, FRACTIONS, SEEDS)
+def test_groups_never_cross(data, validation, test, seed):
+    ranks, groups = data
+    parts = draw(ranks, validation, test, seed, groups).parts()
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(len(ranks)))
+    homes = [{groups[i] for i in part} for part in parts.values()]
+    assert sum(map(len, homes)) == len(set(groups))
+    assert all(homes)
+    assert set(ranks[parts["train"]]) == set(ranks)
+
+
+@given(SEEDS)
+def test_with_many_groups_the_shares_are_near(seed):
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(200), rng.integers(1, 8, 200))
+    ranks = np.clip(rng.integers(0, 4, 200)[groups] + rng.integers(0, 2, len(groups)), 0, 3)
+    partition = draw(ranks, 0.1, 0.2, seed, groups)
+    counts = np.bincount(ranks)
+    for part, fraction in ((partition.validation, 0.1), (partition.test, 0.2)):
+        np.testing.assert_allclose(np.bincount(ranks[part]) / counts, fraction, atol=0.03)
+
+
+def test_large_groups_are_tested_too():
+    sizes = np.arange(1, 41)
+    groups = np.repeat(sizes, sizes)
+    tested = [draw(groups % 2, 0.1, 0.2, seed, groups).test for seed in range(20)]
+    assert max(groups[part].max() for part in tested) > 35
+    assert len({tuple(part) for part in tested}) > 15
+
+
+def test_a_class_of_one_group_is_in_training():
+    groups = np.repeat(np.arange(12), 4)
+    ranks = np.where(groups == 5, 1, 0)
+    for seed in range(10):
+        partition = draw(ranks, 0.2, 0.2, seed, groups)
+        assert set(ranks[partition.train]) == {0, 1}
+
+
+def test_a_few_groups_are_enough_where_there_is_a_way():
+    ranks, groups = np.array([0, 1, 0, 1]), ["a", "b", "both", "both"]
+    partition = draw(ranks, 0.1, 0.2, 0, groups)
+    assert partition.train.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("groups", "got"), [(["a", "a", "b", "b", "b", "b"], 2), (["a", "a", "b", "b", "c", "d"], 4)]
+)
+def test_too_few_groups_are_refused_with_the_cure(groups, got):
+    ranks = np.array([0, 0, 1, 1, 2, 3])
+    with pytest.raises(
+        ValueError, match=f"3 parts .* in training, got {got}: give samples of more"
+    ):
+        draw(ranks, 0.1, 0.2, 0, groups)
+
+
+def test_too_few_samples_are_refused_with_the_cure():
+    with pytest.raises(ValueError, match="got 3 samples of 2 classes to hold 2 out: give more"):
+        draw(np.array([0, 0, 1]), 0.1, 0.2, 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0.0, 0.2, 0), "validation must be a finite number above 0, got 0.0"),
+        ((0.1, "a fifth", 0), "test must be a finite number above 0, got 'a fifth'"),
+        ((0.5, 0.5, 0), "validation and test must be below 1 together, got 0.5 and 0.5"),
+        ((0.1, 0.2, -1), "seed must be an integer, at least 0, got -1"),
+        ((0.1, 0.2, 0, ["a"]), "groups must be 20, got 1: one for each sample"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        draw(samples([10, 10]), *arguments)
+
 
 RANKS = np.tile([0, 1], 30)
-OPTIONS = {"validation": 0.1, "test": 0.2, "seed": 0}
+SPLIT = RandomSplit(validation=0.1, test=0.2, seed=0)
 
 
-def parts_of(splits, ranks=RANKS, **options):
-    partition, notes = given(splits, ranks, ("low", "high"), **OPTIONS, **options)
-    together = np.concatenate(list(partition.parts().values()))
-    assert sorted(together) == list(range(len(ranks)))
+def parts_of(words, ranks=RANKS, groups=None):
+    partition, notes = SPLIT.partition(ranks, ("low", "high"), words, groups)
+    assert sorted(np.concatenate(list(partition.parts().values()))) == list(range(len(ranks)))
     return partition, notes
 
 
@@ -53,13 +252,13 @@ def test_what_is_taken_respects_the_groups():
 def test_without_a_split_one_is_made_and_told():
     for groups, ending in ((None, "each class alike"), (RANKS.tolist(), "kept together")):
         groups = groups and list(range(60))
-        partition, (note,) = split(None, RANKS, ("low", "high"), **OPTIONS, groups=groups)
+        partition, (note,) = parts_of(None, groups=groups)
         assert len(partition.test) == 12
         assert note.endswith(ending)
 
 
 def test_an_unknown_word_is_answered_with_the_known():
-    with pytest.raises(ValueError, match=f"one of {', '.join(WORDS)}, got 'holdout'"):
+    with pytest.raises(ValueError, match=f"one of {', '.join(PART_WORDS)}, got 'holdout'"):
         parts_of(["train", "holdout"] * 30)
 
 

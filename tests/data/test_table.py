@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from layline.data.roots import listed
+from layline.data.base import listed
 from layline.data.table import (
     Rows,
     TableEncoding,

@@ -92,7 +92,7 @@ def test_data_are_told_apart(photographs_read):
         replace(photographs_read, ranks=np.roll(photographs_read.ranks, 1)),
         replace(photographs_read, classes=tuple("abcdef")),
         replace(photographs_read, partition=swapped),
-        photographs_read.without([3]),
+        photographs_read.drop([3]),
     ]
     assert len({first, *map(fingerprint, others)}) == 5
 

@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 
 from layline import features
-from layline.data.images.cached_images import CachedImages
+from layline.data.images.cache import CachedImages
 from layline.data.images.files import ImageArrays
 from layline.data.loading import RowBatches
 from layline.training import frozen

@@ -175,9 +175,9 @@ def _show(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
         f"{found['unreadable']} unreadable"
     )
     if bad:
-        from layline.data.images.check import describe
+        from layline.data.images.check import describe_bad
 
-        typer.echo(describe(bad, limit=20))
+        typer.echo(describe_bad(bad, limit=20))
     for note in found["notes"]:
         typer.echo(f"note: {note}")
     typer.echo(f"cannot be run: {found['why']}" if found["why"] else "the protocol can be run")

@@ -49,9 +49,9 @@ def predict(
             raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
         bad = _predict(model, paths, out, decode, batch_size, workers, device)
         if bad:
-            from layline.data.images.check import describe
+            from layline.data.images.check import describe_bad
 
-            sys.stderr.write(f"layline: {describe(bad, cure=not skip_bad)}\n")
+            sys.stderr.write(f"layline: {describe_bad(bad, cure=not skip_bad)}\n")
             if not skip_bad:
                 raise typer.Exit(1)
 

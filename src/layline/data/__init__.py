@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from layline.data.base import Dataset, Images, Inputs, Partition
-from layline.data.partitions import stratified_holdout
+from layline.data.base import Dataset, Images, Inputs, Partition, existing
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
 from layline.data.sources.historical_color import read_historical_color
@@ -20,6 +19,7 @@ from layline.data.sources.manifest import read_manifest
 from layline.data.sources.npz import read_npz
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
+from layline.data.splits import stratified_holdout
 from layline.data.table import Rows
 from layline.registry import check_known, find
 
@@ -123,10 +123,7 @@ def read(name: str, root: str | Path | None = None, partition: int = 0, **option
         return spec.read(partition=partition, **options)
     if root is None:
         raise ValueError(f"root must be given for {name}: the folder or file with the data")
-    root = Path(root).expanduser()
-    if not root.exists():
-        raise FileNotFoundError(f"root must exist, got {root}: check the path")
-    return spec.read(root, partition=partition, **options)
+    return spec.read(existing(Path(root).expanduser()), partition=partition, **options)
 
 
 __all__ = [

@@ -1,7 +1,11 @@
-"""What every source of data gives: samples, their ranks, the class names, the partition."""
+"""What every source of data takes and gives.
+
+It takes a root, a file or a folder. It gives samples, their ranks, the class names, the partition.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -94,13 +98,13 @@ class Dataset:
             )
         if count and not (self.ranks.min() >= 0 and self.ranks.max() < len(self.classes)):
             raise ValueError(f"ranks must be in 0…{len(self.classes) - 1}, got {self.ranks.max()}")
-        together = np.concatenate(list(self.partition.parts().values()))
-        if len(np.unique(together)) < len(together):
+        used = np.concatenate(list(self.partition.parts().values()))
+        if len(np.unique(used)) < len(used):
             raise ValueError("partition must put a sample into one part only")
 
-    def without(self, bad: Iterable[int]) -> "Dataset":
+    def drop(self, indices: Iterable[int]) -> "Dataset":
         """Leave samples out."""
-        keep = np.setdiff1d(np.arange(len(self.inputs)), np.fromiter(bad, dtype=np.int64))
+        keep = np.setdiff1d(np.arange(len(self.inputs)), np.fromiter(indices, dtype=np.int64))
         place = np.full(len(self.inputs), -1)
         place[keep] = np.arange(len(keep))
         moved = {name: place[part] for name, part in self.partition.parts().items()}
@@ -125,3 +129,37 @@ class Dataset:
                 f"every class must have training samples, got none of {', '.join(absent)}: "
                 "add some, or leave the class out of classes"
             )
+
+
+def existing(root: str | Path) -> Path:
+    """Give the path of a root, which has to be there."""
+    root = Path(root)
+    if not root.exists():
+        raise FileNotFoundError(f"root must exist, got {root}: check the path")
+    return root
+
+
+def only_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
+    """Give the file that a root is, or the only one of its kind in the folder."""
+    root = existing(root)
+    if not root.is_dir():
+        return root
+    files = [
+        file.name
+        for file in root.iterdir()
+        if file.suffix.lower() in suffixes and not file.name.startswith(".")
+    ]
+    if len(files) != 1:
+        found = listed(sorted(files)) if files else "none"
+        raise ValueError(
+            f"root must be one file of the kind {' or '.join(suffixes)}, got the folder {root} "
+            f"with {found}: name the file"
+        )
+    return root / files[0]
+
+
+def listed(items: Iterable[object]) -> str:
+    """Write the first twenty items, and how many there are where that is not all."""
+    texts = [str(item) for item in items]
+    rest = f" … ({len(texts)} in all)" if len(texts) > 20 else ""
+    return ", ".join(texts[:20]) + rest

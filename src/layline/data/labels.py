@@ -1,14 +1,100 @@
-"""Labels: their order, their ranks, and how much each class counts."""
+"""Labels: the order of the classes, their ranks, and how much each class counts.
 
+The labels of a file are texts, and their classes are in natural order unless the user gives one.
+The labels that the estimator takes may be of any kind.
+"""
+
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layline.data.base import Indices
+from layline.optional import require
+
 Array = NDArray[Any]
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is a decimal number as programs write it; "1,5" and "nan" are not."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+@cache
+def natural_key() -> Callable[[str], Any]:
+    """Give the key of natural order: "grade 9" before "Grade 10", upper and lower case alike."""
+    natsort = require("natsort", extra="images", needed_by="the natural order of names")
+    key: Callable[[str], Any] = natsort.natsort_keygen(alg=natsort.ns.IGNORECASE)
+    return key
+
+
+def natural_order(names: Iterable[str]) -> list[str]:
+    """Sort names; where all of them are numbers, by value. Equal names stay in their order."""
+    names = list(names)
+    return sorted(names, key=float if all(map(is_number, names)) else natural_key())
+
+
+def parse_names(argument: str, names: str | Sequence[Any]) -> tuple[str, ...]:
+    """Read a list of different names, written as a list or as ``"a,b,c"``."""
+    items = names.split(",") if isinstance(names, str) else names
+    parsed = tuple(str(name).strip() for name in items) if isinstance(items, Sequence) else ("",)
+    if "" in parsed or len(set(parsed)) < len(parsed):
+        raise ValueError(f"{argument} must be different names, got {names!r}: write a,b,c")
+    return parsed
+
+
+def order_names(
+    names: Collection[str], classes: str | Sequence[Any] | None, plural: str
+) -> tuple[tuple[str, ...], str]:
+    """Give the classes in order, and a note that says where the order came from.
+
+    Names outside ``classes`` are for the caller to refuse: it knows their place in the data.
+
+    Args:
+        names: The different names in the data.
+        classes: The order, or None for the natural order.
+        plural: What the names are, for the messages.
+    """
+    if classes is not None:
+        order = parse_names("classes", classes)
+        absent = [name for name in order if name not in names]
+        if absent:
+            raise ValueError(
+                f"classes must be {plural} of the data, got {', '.join(map(repr, absent))}: "
+                f"there are only {', '.join(natural_order(sorted(names)))}"
+            )
+        return order, "The classes are in the order given"
+    ordered = natural_order(sorted(names))
+    key = float if all(map(is_number, ordered)) else natural_key()
+    for before, after in pairwise(ordered):
+        if key(before) == key(after):
+            raise ValueError(
+                f"{plural} must have an order, got {before!r} and {after!r}: "
+                "write them alike, or give classes"
+            )
+    return tuple(ordered), f"The classes are in the natural order of the {plural}"
+
+
+def rank_labels(
+    labels: Sequence[str], rows: Sequence[int], classes: str | Sequence[Any] | None
+) -> tuple[Indices, tuple[str, ...], str]:
+    """Give the ranks of labels in the rows of a file, the classes, and the note on their order."""
+    ordered, note = order_names(set(labels), classes, "labels")
+    rank_of = {name: rank for rank, name in enumerate(ordered)}
+    for label, row in zip(labels, rows, strict=True):
+        if label not in rank_of:
+            raise ValueError(
+                f"labels must be among {', '.join(ordered)}, got {label!r} in row {row}: "
+                "correct it, or add it to classes"
+            )
+    return np.array([rank_of[label] for label in labels], dtype=np.int64), ordered, note
 
 
 def categorical_order(y: Any) -> list[Any] | None:
@@ -104,3 +190,24 @@ def weigh_classes(
             )
         factors[classes.tolist().index(label)] = value
     return factors
+
+
+def checked_weight(sample_weight: ArrayLike | None, n: int) -> Array:
+    """Give one weight per row, in float64; only their ratios matter."""
+    if sample_weight is None:
+        return np.ones(n)
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n,):
+        raise ValueError(
+            f"sample_weight must have the shape ({n},), got {weight.shape}: one for each row of X"
+        )
+    wrong = ~((weight >= 0) & np.isfinite(weight))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"sample_weight must be finite and not negative, got {weight[row]} in row {row}: "
+            "0 leaves a sample out"
+        )
+    if not weight.any():
+        raise ValueError("sample_weight must be above zero somewhere, got only zeros: no sample")
+    return np.asarray(weight / weight.max())  # so that sums stay finite

@@ -37,7 +37,7 @@ class GivenImages:
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :class:`layline.data.Images`."""
-        from layline.data.images.files import decode  # which needs Pillow
+        from layline.data.images.decoding import decode  # which needs Pillow
 
         item = self.items[index]
         return decode(item, at_least) if isinstance(item, Path) else item

@@ -1,13 +1,28 @@
-"""Splits that the user made: their names, and what to do about a part that is missing."""
+r"""Dividing samples into training, validation and test.
 
-from collections.abc import Hashable, Sequence
+Every class keeps a training sample, and no part is empty. Without groups the sizes are exact, and
+shared over the classes by largest remainder. With groups (a patient's images are all in one part)
+groups are placed one after the other, each into the part where it lowers
+
+.. math:: \sum_{p,k} (n_{pk} - t_{pk})^2 / t_{pk}
+
+most, with :math:`n_{pk}` the samples of class k in part p so far and :math:`t_{pk}` as many as
+the part should have. Large groups and those of rare classes come first, since small ones can
+correct what they leave.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
+from jaxtyping import Int
+from numpy.typing import NDArray
 
+from layline.arguments import check_above, check_integer
 from layline.data.base import Indices, Partition
-from layline.data.partitions import divide, three_way
 
-WORDS = {
+PART_WORDS = {
     "train": "train",
     "training": "train",
     "val": "validation",
@@ -18,82 +33,104 @@ WORDS = {
     "testing": "test",
 }
 Groups = Sequence[Hashable] | None
+Counts = NDArray[np.float64]  # samples by group or part, and by class
 
 
 def part_named(word: str) -> str:
     """Give the part that a word means: train, validation or test."""
-    if word.casefold() not in WORDS:
-        raise ValueError(f"split must be one of {', '.join(WORDS)}, got {word!r}: rename it")
-    return WORDS[word.casefold()]
+    if word.casefold() not in PART_WORDS:
+        raise ValueError(f"split must be one of {', '.join(PART_WORDS)}, got {word!r}: rename it")
+    return PART_WORDS[word.casefold()]
 
 
-def split(
-    splits: Sequence[str] | None,
-    ranks: Indices,
-    classes: Sequence[str],
-    *,
-    validation: float,
-    test: float,
-    seed: int,
-    groups: Groups = None,
-) -> tuple[Partition, tuple[str, ...]]:
-    """Take the split that was given, or make one; say which."""
-    if splits is not None:
-        return given(
-            splits, ranks, classes, validation=validation, test=test, seed=seed, groups=groups
+@dataclass(frozen=True)
+class RandomSplit:
+    """How samples are drawn for the parts that the data do not have ready-made.
+
+    Attributes:
+        validation: Share of the samples to choose the epoch by.
+        test: Share of the samples to measure with.
+        seed: The same seed gives the same partition.
+    """
+
+    validation: float
+    test: float
+    seed: int
+
+    def draw(self, ranks: Int[np.ndarray, " n"], groups: Groups = None) -> Partition:
+        """Divide samples at random, each class alike; a group goes into one part."""
+        return Partition(**_divide(ranks, self._shares, self.seed, groups))
+
+    def partition(
+        self,
+        ranks: Indices,
+        classes: Sequence[str],
+        words: Sequence[str] | None,
+        groups: Groups = None,
+    ) -> tuple[Partition, tuple[str, ...]]:
+        """Take the split that the data have, or draw one.
+
+        A missing validation or test part is taken out of the training part, since a model chosen
+        by the samples it is measured with looks better than it is.
+
+        Args:
+            ranks: The class of each sample.
+            classes: Names of the classes.
+            words: The part of each sample, a word of ``PART_WORDS``; None if there is no split.
+            groups: What must stay in one part, such as the patient of each sample.
+
+        Returns:
+            The partition, and notes for the user about what was done.
+        """
+        if words is None:
+            kept = "" if groups is None else ", groups kept together"
+            note = f"The split is random with seed {self.seed}, each class alike{kept}"
+            return self.draw(ranks, groups), (note,)
+        part_of = {word: part_named(word) for word in set(words)}
+        names = np.array([part_of[word] for word in words])
+        parts = {name: np.flatnonzero(names == name) for name in ("train", "validation", "test")}
+        _check_classes(parts, ranks, classes)
+        if groups is not None:
+            _check_groups(names.tolist(), groups)
+        missing = {name: share for name, share in self._shares.items() if len(parts[name]) == 0}
+        if not missing:
+            return Partition(**parts), ("The split is the one given, whatever the partition",)
+        train = parts["train"]
+        train_groups = None if groups is None else [groups[i] for i in train.tolist()]
+        drawn = _divide(ranks[train], missing, self.seed, train_groups)
+        parts |= {name: train[part] for name, part in drawn.items()}
+        return Partition(**parts), tuple(
+            f"No {name} part was given: {len(parts[name])} of the {len(train)} training samples "
+            f"were taken for it, with seed {self.seed}"
+            for name in missing
         )
-    kept = "" if groups is None else ", groups kept together"
-    note = f"The split is random with seed {seed}, each class alike{kept}"
-    return three_way(ranks, validation, test, seed, groups), (note,)
+
+    @property
+    def _shares(self) -> dict[str, float]:
+        return {"validation": self.validation, "test": self.test}
 
 
-def given(
-    splits: Sequence[str],
-    ranks: Indices,
-    classes: Sequence[str],
-    *,
-    validation: float,
-    test: float,
-    seed: int,
-    groups: Groups = None,
-) -> tuple[Partition, tuple[str, ...]]:
-    """Make a partition of the parts that the user named.
+def stratified_holdout(
+    ranks: Int[np.ndarray, " n"], fraction: float, rng: np.random.Generator
+) -> tuple[Indices, Indices]:
+    """Hold a fraction of the samples out, the same fraction of each class as far as it divides.
 
-    A missing validation or test part is taken out of the training part, since a model chosen by
-    the samples it is measured with looks better than it is.
+    The total is rounded, and is at least one sample unless the fraction is zero. A class always
+    keeps one sample for training, so nothing is held out where every class has one sample only.
 
     Args:
-        splits: The word for each sample.
         ranks: The class of each sample.
-        classes: Names of the classes.
-        validation: Share of the training samples to take where that part is missing.
-        test: Likewise.
-        seed: Decides which.
-        groups: What must stay together, such as the patient of each sample.
+        fraction: Share of the samples to hold out, in [0, 1).
+        rng: Breaks ties between classes and draws the samples.
 
     Returns:
-        The partition, and sentences for the user about what was done.
+        The indices of the samples to train on and of those held out, each in ascending order.
     """
-    meaning = {word: part_named(word) for word in set(splits)}
-    names = np.array([meaning[word] for word in splits])
-    parts = {name: np.flatnonzero(names == name) for name in ("train", "validation", "test")}
-    _check_classes(parts, ranks, classes)
-    if groups is not None:
-        _check_groups(names, groups)
-    shares = {"validation": validation, "test": test}
-    missing = {name: share for name, share in shares.items() if len(parts[name]) == 0}
-    notes = ["The split is the one given, whatever the partition"]
-    if missing:
-        train = parts["train"]
-        inner = None if groups is None else [groups[i] for i in train.tolist()]
-        taken = divide(ranks[train], missing, seed, inner)
-        parts |= {name: train[part] for name, part in taken.items()}
-        notes = [
-            f"No {name} part was given: {len(parts[name])} of the {len(train)} training samples "
-            f"were taken for it, with seed {seed}"
-            for name in missing
-        ]
-    return Partition(**parts), tuple(notes)
+    if not 0 <= fraction < 1:
+        raise ValueError(f"fraction must be in [0, 1), got {fraction}: something must be left")
+    total = max(round(fraction * len(ranks)), 1) if fraction > 0 else 0
+    part_of = _draw_stratified(ranks, [total], rng)
+    return np.flatnonzero(part_of == 0), np.flatnonzero(part_of == 1)
 
 
 def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
@@ -109,12 +146,129 @@ def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[
             )
 
 
-def _check_groups(names: np.ndarray, groups: Sequence[Hashable]) -> None:
+def _check_groups(names: list[str], groups: Sequence[Hashable]) -> None:
     """Refuse a group that is in two parts."""
-    home: dict[Hashable, str] = {}
-    for name, group in zip(names.tolist(), groups, strict=True):
-        if home.setdefault(group, name) != name:
+    part_of: dict[Hashable, str] = {}
+    for name, group in zip(names, groups, strict=True):
+        if part_of.setdefault(group, name) != name:
             raise ValueError(
-                f"a group must be in one part only, got {group!r} in {home[group]} and {name}: "
+                f"a group must be in one part only, got {group!r} in {part_of[group]} and {name}: "
                 "what is learned of it would help in the other"
             )
+
+
+def _divide(
+    ranks: Indices, fractions: Mapping[str, float], seed: int, groups: Groups
+) -> dict[str, Indices]:
+    """Hold several parts out at once and call the rest ``train``."""
+    check_integer("seed", seed, 0, "the partition is drawn from it")
+    for name, fraction in fractions.items():
+        check_above(name, fraction, 0, "it is the share to hold out")
+    if sum(fractions.values()) >= 1:
+        raise ValueError(
+            f"{' and '.join(fractions)} must be below 1 together, got "
+            f"{' and '.join(map(str, fractions.values()))}: training needs samples"
+        )
+    rng = np.random.default_rng(seed)
+    if groups is None:
+        totals = [max(round(fraction * len(ranks)), 1) for fraction in fractions.values()]
+        different = len(np.unique(ranks))
+        if sum(totals) > len(ranks) - different:
+            raise ValueError(
+                f"{' and '.join(fractions)} must leave a training sample of each class, got "
+                f"{len(ranks)} samples of {different} classes to hold {sum(totals)} out: "
+                "give more samples, or smaller shares"
+            )
+        part_of = _draw_stratified(ranks, totals, rng)
+    else:
+        part_of = _draw_grouped(ranks, groups, list(fractions.values()), rng)
+    return {name: np.flatnonzero(part_of == p) for p, name in enumerate(["train", *fractions])}
+
+
+def _draw_stratified(ranks: Indices, totals: Sequence[int], rng: np.random.Generator) -> Indices:
+    """Number the part of each sample, 0 for training."""
+    _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
+    part_of = np.zeros(len(ranks), dtype=np.int64)
+    room = counts - 1
+    for part, total in enumerate(totals, start=1):
+        shares = _largest_remainder(counts, room, total, rng)
+        room = room - shares
+        for k, take in enumerate(shares):
+            members = np.flatnonzero((class_of == k) & (part_of == 0))
+            part_of[rng.choice(members, size=take, replace=False)] = part
+    return part_of
+
+
+def _largest_remainder(
+    counts: Indices, room: Indices, total: int, rng: np.random.Generator
+) -> Indices:
+    """Share ``total`` over classes in proportion to ``counts``, as far as they have room."""
+    total = min(total, int(room.sum()))
+    quota = total * counts / max(counts.sum(), 1)
+    shares: Indices = np.minimum(np.floor(quota).astype(np.int64), room)
+    tie_break = rng.permutation(len(counts))
+    while shares.sum() < total:
+        remainder = np.where(shares < room, quota - shares, -np.inf)
+        shares[np.lexsort((tie_break, remainder))[-1]] += 1
+    return shares
+
+
+def _draw_grouped(
+    ranks: Indices, groups: Sequence[Hashable], fractions: Sequence[float], rng: np.random.Generator
+) -> Indices:
+    """Number the part of each sample, 0 for training."""
+    numbers: dict[Hashable, int] = {}
+    group_of = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
+    if len(group_of) != len(ranks):
+        raise ValueError(f"groups must be {len(ranks)}, got {len(group_of)}: one for each sample")
+    _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
+    table = np.zeros((len(numbers), len(counts)))
+    np.add.at(table, (group_of, class_of), 1)
+    targets = np.outer([1 - sum(fractions), *fractions], counts)
+    weight = (table**2 / counts).sum(axis=1)
+    # the jitter makes the seed count: without it the same large groups would always be together
+    order = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
+    parts = _place_groups(table, targets, order, {})
+    if len(np.unique(parts)) <= len(fractions):
+        parts = _place_groups(table, targets, order, _first_groups(table, fractions))
+    part_of: Indices = parts[group_of]
+    return part_of
+
+
+def _place_groups(
+    table: Counts, targets: Counts, order: Indices, pinned: dict[int, int]
+) -> Indices:
+    """Give the part of each group, with some of them fixed beforehand."""
+    present = table > 0
+    holders = present.sum(axis=0)  # groups still to come that have the class
+    filled = np.zeros_like(targets)
+    parts = np.zeros(len(table), dtype=np.int64)
+    for group in [*pinned, *(g for g in order if g not in pinned)]:
+        row = table[group]
+        if group in pinned:
+            part = pinned[group]
+        elif (present[group] & (holders == 1) & (filled[0] == 0)).any():
+            part = 0  # no other group can bring this class into training
+        else:
+            part = int(np.argmin((row * (row + 2 * (filled - targets)) / targets).sum(axis=1)))
+        parts[group] = part
+        filled[part] += row
+        holders = holders - present[group]
+    return parts
+
+
+def _first_groups(table: Counts, fractions: Sequence[float]) -> dict[int, int]:
+    """Choose a small group for each part held out, such that training can have every class."""
+    present = table > 0
+    holders = present.sum(axis=0)
+    free = [
+        g for g in np.argsort(table.sum(axis=1), kind="stable") if (holders[present[g]] > 1).all()
+    ]
+    parts = 1 + np.argsort(fractions, kind="stable")
+    for chosen in combinations(free, len(fractions)):
+        if (present[list(chosen)].sum(axis=0) < holders).all():
+            return {int(g): int(part) for g, part in zip(chosen, parts, strict=True)}
+    raise ValueError(
+        f"groups must be enough for {len(fractions) + 1} parts with every class in training, got "
+        f"{len(table)}: give samples of more groups, or the split yourself"
+    )

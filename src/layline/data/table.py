@@ -14,9 +14,8 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Indices
-from layline.data.natural import is_number, natural_order
-from layline.data.roots import listed, only_file
+from layline.data.base import Indices, listed, only_file
+from layline.data.labels import is_number, natural_order
 
 _DELIMITERS = (",", ";", "\t")
 

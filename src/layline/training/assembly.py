@@ -49,7 +49,7 @@ def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = N
 def _without_bad_files(
     dataset: Dataset, images: Images, skip: bool, say: Reporter, accelerator: Accelerator | None
 ) -> Dataset:
-    from layline.data.images.check import BadImage, describe, find_bad
+    from layline.data.images.check import BadImage, describe_bad, find_bad
 
     is_main = accelerator is None or accelerator.is_main_process
     shared: list[list[BadImage]] = [[]]
@@ -58,10 +58,10 @@ def _without_bad_files(
             shared = [find_bad(images, progress=count)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
-        raise ValueError(describe(bad))
+        raise ValueError(describe_bad(bad))
     if bad:
-        say(f"Left out: {describe(bad, cure=False)}")
-        dataset = dataset.without(each.index for each in bad)
+        say(f"Left out: {describe_bad(bad, cure=False)}")
+        dataset = dataset.drop(each.index for each in bad)
     return dataset
 
 
@@ -151,7 +151,7 @@ def with_cache(
     preparation = model.spec.inputs
     if not config.data.cache or not isinstance(preparation, ImagePreprocessing):
         return dataset
-    from layline.data.images.cache import cached, default_folder
+    from layline.data.images.cache import cache_folder, cache_images
     from layline.data.images.files import ImageFiles
 
     if not isinstance(dataset.inputs, ImageFiles):  # the others need no decoding
@@ -160,7 +160,7 @@ def with_cache(
         accelerator.main_process_first(),  # the others find it ready
         say.counted("Decoding the images", len(dataset.inputs)) as count,
     ):
-        images = cached(dataset.inputs, preparation.at_least, default_folder(), progress=count)
+        images = cache_images(dataset.inputs, preparation.at_least, cache_folder(), progress=count)
     return replace(dataset, inputs=images)
 
 

@@ -11,8 +11,7 @@ from accelerate import Accelerator
 from jaxtyping import Float
 from numpy.lib.format import write_array_header_1_0
 
-from layline.data.images.cache import default_folder
-from layline.data.images.cached_images import CachedImages
+from layline.data.images.cache import CachedImages, cache_folder
 from layline.data.images.files import ImageArrays
 from layline.data.loading import Batches, in_order, loader
 from layline.features.base import Features
@@ -71,7 +70,7 @@ def shared_folder(
     if isinstance(inputs, CachedImages):
         images, parent = inputs.file.stem, inputs.file.parent
     elif cache and isinstance(inputs, ImageArrays):
-        images, parent = inputs.digest(), default_folder()
+        images, parent = inputs.digest(), cache_folder()
     else:
         return None
     about = [images, repr(preparation), features.name, repr(features.options)]

@@ -96,7 +96,7 @@ def cells_of(rows: Rows, index: int) -> dict[str, float | str | None]:
 
 
 def _write_thumbnail(path: Path, pixels: Any) -> None:
-    from layline.data.images.pillow import Image
+    from layline.data.images.decoding import Image
 
     image = Image.fromarray(pixels)
     image.thumbnail((LONGER_SIDE, LONGER_SIDE))

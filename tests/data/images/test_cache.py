@@ -15,9 +15,9 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 import layline.data.images.cache
-import layline.data.images.cache_file
-from layline.data.images.cache import cached, default_folder
-from layline.data.images.files import BadImageError, ImageFiles, decode
+from layline.data.images.cache import cache_folder, cache_images
+from layline.data.images.decoding import BadImageError, decode
+from layline.data.images.files import ImageFiles
 
 
 @pytest.fixture
@@ -57,40 +57,40 @@ def assert_same(one, other, at_least=None):
 
 @pytest.mark.parametrize("at_least", [None, 10])
 def test_the_cache_gives_what_decoding_gives(images, folder, at_least):
-    cache = cached(images, at_least, folder)
+    cache = cache_images(images, at_least, folder)
     assert cache.names == images.names
     assert_same(cache, images, at_least)
     assert cache.load(0, at_least).shape == ((30, 50, 3) if at_least is None else (15, 25, 3))
 
 
 def test_what_is_loaded_belongs_to_the_caller(images, folder):
-    cache = cached(images, None, folder)
+    cache = cache_images(images, None, folder)
     torch.from_numpy(cache.load(0)).zero_()
     assert type(cache.load(0)) is np.ndarray
     assert_same(cache, images)
 
 
 def test_the_second_time_nothing_is_decoded(images, folder, decoded):
-    cached(images, None, folder)
+    cache_images(images, None, folder)
     assert sorted(decoded) == sorted(images.names)
     decoded.clear()
-    assert_same(cached(images, None, folder), images)
+    assert_same(cache_images(images, None, folder), images)
     assert decoded == []
 
 
 def test_moved_data_have_the_same_cache(images, folder, decoded, tmp_path):
-    cached(images, None, folder)
+    cache_images(images, None, folder)
     decoded.clear()
     moved = images.root.rename(tmp_path / "elsewhere")
     (moved / "3.jpg").rename(moved / "three.jpg")
     names = [name.replace("3", "three") for name in images.names]
-    cache = cached(ImageFiles(moved, names), None, folder)
+    cache = cache_images(ImageFiles(moved, names), None, folder)
     assert decoded == []
     assert cache.names == tuple(names)
 
 
 def test_other_data_have_another_cache(images, folder, decoded):
-    cached(images, None, folder)
+    cache_images(images, None, folder)
     order = np.array([1, 0, 2, 3, 4, 5, 6])
     for other in (
         images.subset(order),
@@ -98,32 +98,32 @@ def test_other_data_have_another_cache(images, folder, decoded):
         images.subset(order[[0, *order]]),
     ):
         decoded.clear()
-        assert_same(cached(other, None, folder), other)
+        assert_same(cache_images(other, None, folder), other)
         assert len(decoded) == len(other)
     Image.new("RGB", (4, 4)).save(images.root / "2.jpg")
-    assert_same(cached(images, None, folder), images)
-    cached(images, 10, folder)
+    assert_same(cache_images(images, None, folder), images)
+    cache_images(images, 10, folder)
     assert len(list(folder.iterdir())) == 6
 
 
 def test_another_pillow_or_format_decodes_again(images, folder, decoded, monkeypatch):
     for name, value in (("PILLOW", "0.1"), ("FORMAT", 0)):
-        cached(images, None, folder)
+        cache_images(images, None, folder)
         decoded.clear()
         monkeypatch.setattr(layline.data.images.cache, name, value)
-        cached(images, None, folder)
+        cache_images(images, None, folder)
         assert len(decoded) == 7
 
 
 def test_a_subset_of_the_cache_is_that_of_the_images(images, folder):
     keep = np.array([5, 0, 5])
-    part = cached(images, None, folder).subset(keep)
+    part = cache_images(images, None, folder).subset(keep)
     assert part.names == ("5.jpg", "0.jpg", "5.jpg")
     assert_same(part, images.subset(keep))
 
 
 def test_other_processes_get_the_path_and_map_the_file_themselves(images, folder):
-    cache = cached(images, None, folder)
+    cache = cache_images(images, None, folder)
     cache.load(0)
     sent = pickle.dumps(cache)
     assert len(sent) < 2000 < (folder / cache.file).stat().st_size
@@ -131,7 +131,7 @@ def test_other_processes_get_the_path_and_map_the_file_themselves(images, folder
 
 
 def test_a_size_that_was_not_kept_is_refused(images, folder):
-    cache = cached(images, 10, folder)
+    cache = cache_images(images, 10, folder)
     assert_array_equal(cache.load(0, 3), images.load(0, 10))
     for at_least in (11, None):
         with pytest.raises(ValueError, match=f"at_least must not be above 10, got {at_least}"):
@@ -141,7 +141,7 @@ def test_a_size_that_was_not_kept_is_refused(images, folder):
 def test_no_images_have_a_cache_too(images, folder, decoded):
     none = images.subset(np.array([], dtype=np.int64))
     for _ in range(2):
-        assert len(cached(none, None, folder)) == 0
+        assert len(cache_images(none, None, folder)) == 0
 
 
 def cut(content):
@@ -170,25 +170,25 @@ def flipped(place):
     ],
 )
 def test_a_damaged_cache_is_made_again(images, folder, decoded, damage):
-    file = cached(images, None, folder).file
+    file = cache_images(images, None, folder).file
     content = file.read_bytes()
     file.write_bytes(damage(content))
     decoded.clear()
-    assert_same(cached(images, None, folder), images)
+    assert_same(cache_images(images, None, folder), images)
     assert len(decoded) == 7
     assert file.read_bytes() == content
 
 
 def test_a_cache_under_another_name_is_not_taken(images, folder, decoded):
-    first, second = (cached(images, at_least, folder).file for at_least in (None, 10))
+    first, second = (cache_images(images, at_least, folder).file for at_least in (None, 10))
     shutil.copy(first, second)
-    assert_same(cached(images, 10, folder), images, at_least=10)
+    assert_same(cache_images(images, 10, folder), images, at_least=10)
 
 
 def test_progress_counts_what_is_decoded(images, folder):
     counts = []
     for _ in range(2):
-        cached(images, None, folder, workers=2, progress=counts.append)
+        cache_images(images, None, folder, workers=2, progress=counts.append)
     assert counts == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -199,7 +199,7 @@ def test_what_stops_in_the_middle_leaves_nothing(images, folder, error):
             raise error
 
     with pytest.raises(error):
-        cached(images, None, folder, progress=stop)
+        cache_images(images, None, folder, progress=stop)
     assert list(folder.iterdir()) == []
 
 
@@ -207,13 +207,13 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_a_cache(images, folde
     code = f"""if True:
         import time
         from pathlib import Path
-        from layline.data.images.cache import cached
+        from layline.data.images.cache import cache_images
         from layline.data.images.files import ImageFiles
         images = ImageFiles(Path({str(images.root)!r}), {images.names!r})
         def wait(done):
             print(done, flush=True)
             time.sleep(60 * (done == 4))
-        cached(images, None, Path({str(folder)!r}), progress=wait)
+        cache_images(images, None, Path({str(folder)!r}), progress=wait)
     """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     while process.stdout.readline() != b"4\n":
@@ -222,10 +222,10 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_a_cache(images, folde
     process.communicate()
     (part,) = folder.iterdir()
     assert part.suffix == ".part"
-    assert_same(cached(images, None, folder), images)
+    assert_same(cache_images(images, None, folder), images)
     assert part.exists()  # it may be another process at work
     os.utime(part, (time.time() - 2 * 24 * 3600,) * 2)
-    cached(images, 10, folder)
+    cache_images(images, 10, folder)
     assert not part.exists()
 
 
@@ -234,9 +234,9 @@ def test_two_at_once_do_no_harm(images, folder):
 
     def another(done):
         if done == 3:
-            inner.append(cached(images, None, folder))
+            inner.append(cache_images(images, None, folder))
 
-    outer = cached(images, None, folder, progress=another)
+    outer = cache_images(images, None, folder, progress=another)
     assert outer.file == inner[0].file
     assert [file.suffix for file in folder.iterdir()] == [".pixels"]
     for cache in (outer, inner[0]):
@@ -251,9 +251,9 @@ def test_a_disk_that_gets_full_is_named_and_left_clean(images, folder, monkeypat
     def fail(descriptor):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(layline.data.images.cache_file.os, "fsync", fail)
+    monkeypatch.setattr(layline.data.images.cache.os, "fsync", fail)
     with pytest.raises(OSError, match=f"folder must have room for {NEEDED:,} bytes") as caught:
-        cached(images, None, folder)
+        cache_images(images, None, folder)
     assert f"got {folder}: {os.strerror(code).lower()}; make room" in str(caught.value)
     assert caught.value.errno == code
     assert list(folder.iterdir()) == []
@@ -263,14 +263,14 @@ def test_a_disk_that_is_too_small_is_named_before_decoding(images, folder, decod
     usage = shutil._ntuple_diskusage(10**9, 10**9 - NEEDED + 1, NEEDED - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(OSError, match=f"room for {NEEDED:,} bytes, got {folder}: no space left"):
-        cached(images, None, folder)
+        cache_images(images, None, folder)
     assert decoded == []
 
 
 def test_a_folder_that_cannot_be_one_is_named(images, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=f"folder must take a file of .*, got {tmp_path / 'file'}: "):
-        cached(images, None, tmp_path / "file")
+        cache_images(images, None, tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_a_bad_image_is_named(images, folder, content, why):
     if content is not None:
         path.write_bytes(whole[:-50] if content == "cut" else content)
     with pytest.raises(BadImageError, match=f"image must be readable, got {path}: {why}"):
-        cached(images, None, folder)
+        cache_images(images, None, folder)
     assert not list(folder.glob("*"))
 
 
@@ -304,4 +304,4 @@ def test_the_folder_is_where_the_user_or_the_system_wants_it(monkeypatch, variab
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/me", **variables}.items():
         monkeypatch.setenv(name, value)
-    assert default_folder() == Path(expected)
+    assert cache_folder() == Path(expected)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from layline.data.images.check import BadImage, describe, find_bad
-from layline.data.images.files import ImageArrays, ImageFiles, decode
+from layline.data.images.check import BadImage, describe_bad, find_bad
+from layline.data.images.decoding import decode
+from layline.data.images.files import ImageArrays, ImageFiles
 
 
 def encoded(image_format, side=40, **options):
@@ -233,13 +234,16 @@ def test_ctrl_c_gets_through_while_images_are_read():
 
 def test_the_first_bad_images_are_listed_with_the_count_of_all():
     bad = [BadImage(index, f"{index}.jpg", "empty file") for index in range(25)]
-    lines = describe(bad).splitlines()
+    lines = describe_bad(bad).splitlines()
     assert lines[0] == "25 images cannot be read:"
     assert lines[1:21] == [f"  {index}.jpg: empty file" for index in range(20)]
     assert lines[21:] == [
         "  … and 5 more",
         "Mend or remove them, or leave them out with --skip-bad",
     ]
-    assert describe(bad[:1]).splitlines()[:2] == ["1 image cannot be read:", "  0.jpg: empty file"]
-    assert len(describe(bad, limit=3).splitlines()) == 6
-    assert describe([]) == "every image can be read"
+    assert describe_bad(bad[:1]).splitlines()[:2] == [
+        "1 image cannot be read:",
+        "  0.jpg: empty file",
+    ]
+    assert len(describe_bad(bad, limit=3).splitlines()) == 6
+    assert describe_bad([]) == "every image can be read"

@@ -1,6 +1,7 @@
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import torch
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from layline.data.images.files import BadImageError, ImageArrays, ImageFiles, list_images
+from layline.data.images.decoding import BadImageError
+from layline.data.images.files import IMAGE_SUFFIXES, ImageArrays, ImageFiles, list_images
 
 
 def noise(height=40, width=60, seed=0):
@@ -103,3 +105,33 @@ def test_pillow_is_imported_with_the_images_only_and_its_absence_explained():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     message = b"ImportError: reading images needs PIL: pip install layline[images]"
     assert message in result.stderr
+
+
+def test_images_are_listed_in_natural_order_without_what_is_not_one(tmp_path):
+    wanted = ["2/a.PNG", "2/b9.jpg", "2/b10.jpg", "10/x.jpeg", "A.tiff", "b.webp"]
+    clutter = [
+        *("notes.txt", "Thumbs.db", ".DS_Store", ".hidden.jpg", "2/._b9.jpg", "jpg"),
+        *("__MACOSX/2/b9.jpg", ".ipynb_checkpoints/b.jpg", "2/@eaDir/b9.jpg", "models.pt"),
+    ]
+    for name in wanted[::-1] + clutter:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert list_images(tmp_path) == [tmp_path / name for name in wanted]
+    assert {Path(name).suffix.lower() for name in wanted} <= IMAGE_SUFFIXES
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.png").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    (tmp_path / "real" / "up").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "lost.png").symlink_to(tmp_path / "nowhere")
+    names = [path.relative_to(tmp_path).as_posix() for path in list_images(tmp_path)]
+    assert names == ["link/a.png", "lost.png", "real/a.png"]
+
+
+def test_a_folder_that_is_none_is_named(tmp_path):
+    for folder in (tmp_path / "none", tmp_path / "file"):
+        (tmp_path / "file").touch()
+        with pytest.raises(FileNotFoundError, match=f"folder must be .* got {folder}"):
+            list_images(folder)

@@ -110,17 +110,17 @@ def test_the_archive_gives_what_its_tree_gives(official, tmp_path):
 
 
 def test_two_processes_may_unpack_at_once(official, tmp_path, monkeypatch):
-    from layline.data.sources import decade_archive
+    from layline.data.sources import historical_color
 
     archive = archive_of(official, tmp_path / "photos.tar")
-    images = decade_archive._images
+    members = historical_color._members
 
-    def slow(opened, decades):
+    def slow(tar):
         monkeypatch.undo()
         read_historical_color(archive)  # the other one, from start to end
-        yield from images(opened, decades)
+        yield from members(tar)
 
-    monkeypatch.setattr(decade_archive, "_images", slow)
+    monkeypatch.setattr(historical_color, "_members", slow)
     assert by_name(read_historical_color(archive)) == by_name(read_historical_color(official))
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -7,8 +7,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from layline import data
-from layline.data.sources.degradation import degrade
-from layline.data.sources.photo_quality import plan, read_photo_quality
+from layline.data.sources.photo_quality import degrade, plan, read_photo_quality
 
 SMALL = {"per_class": 6, "validation_per_class": 2, "test_per_class": 4}
 

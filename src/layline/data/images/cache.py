@@ -2,57 +2,128 @@
 
 The name is a digest of the bytes of all image files in their order, of the size they are decoded
 at, and of what decodes them. Their own names are no part of it: the data may be moved.
+
+The file has all pixels, then the index, then its seal. The index has a row for each image: height,
+width and the checksum of its pixels. The seal is a digest of the index and of the key that the file
+is named after. A file that was cut off has no valid seal, and pixels that changed do not fit their
+checksum.
 """
 
 import hashlib
 import os
+import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from errno import EDQUOT, EFBIG, ENOSPC
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from layline.data.base import Indices, Pixels
-from layline.data.images.cache_file import read_shapes, write
-from layline.data.images.cached_images import CachedImages
-from layline.data.images.decoding import check_size, decode, decoded_bytes
+from layline.data.images.decoding import (
+    PILLOW,
+    BadImageError,
+    check_size,
+    decode,
+    decoded_bytes,
+    open_regular,
+    why_bad,
+)
 from layline.data.images.files import ImageFiles
-from layline.data.images.pillow import PILLOW, BadImageError, open_regular, why_bad
-from layline.data.images.threads import in_order
+from layline.data.images.threads import thread_map
 
 FORMAT = 1  # of the file, and of what decoding gives: another number makes other caches
-Progress = Callable[[int], None]
+_ROW = 3 * 8  # three numbers of eight bytes
+_SEAL = 32
+_ABANDONED = 24 * 3600.0  # seconds without a write
 
 
-def cached(
+@dataclass(frozen=True, eq=False)
+class CachedImages:
+    """Images that were decoded before. Only the path of the pixels is sent to other processes.
+
+    Attributes:
+        file: The pixels of all images, one after the other.
+        names: What the images are called.
+        starts: Where the pixels of each image start.
+        shapes: The height and width of each image.
+        at_least: The size that the images were decoded at.
+    """
+
+    file: Path
+    names: Sequence[str]
+    starts: Indices
+    shapes: Indices
+    at_least: int | None
+
+    decoded = True
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def subset(self, keep: Indices) -> "CachedImages":
+        """Keep some images only, in the order given; the file is shared."""
+        names = tuple(self.names[index] for index in keep)
+        return replace(self, names=names, starts=self.starts[keep], shapes=self.shapes[keep])
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Copy an image out of the file: the caller may write to it, as torch wants.
+
+        Args:
+            index: Which one.
+            at_least: The size that is needed; the image may be larger.
+        """
+        check_size(at_least)
+        if self.at_least is not None and (at_least is None or at_least > self.at_least):
+            raise ValueError(
+                f"at_least must not be above {self.at_least}, got {at_least}: "
+                "the images were decoded at that size, make another cache"
+            )
+        height, width = self.shapes[index]
+        start = self.starts[index]
+        return np.array(self._pixels[start : start + 3 * height * width].reshape(height, width, 3))
+
+    @cached_property
+    def _pixels(self) -> Pixels:
+        return _map(self.file)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_pixels"}
+
+
+def cache_images(
     images: ImageFiles,
     at_least: int | None,
     folder: Path,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> CachedImages:
     """Decode all images into a file of the folder, or take the file where that was done before.
 
     Args:
         images: The files.
         at_least: The size to decode at, see :func:`decode`.
-        folder: Where the caches are, such as :func:`default_folder`.
+        folder: Where the caches are, such as :func:`cache_folder`.
         workers: How many threads; as many as there are processors if not given.
         progress: Called with the number of images decoded so far; never if they all were.
     """
     check_size(at_least)
     key = _key(images, at_least, workers)
     file = Path(folder) / f"{key}.pixels"
-    shapes = read_shapes(file, key, len(images), workers)
+    shapes = _read_shapes(file, key, len(images), workers)
     if shapes is None:
         shapes = _build(file, key, images, at_least, workers, progress)
     sizes = 3 * shapes.prod(axis=1)
     return CachedImages(file, images.names, np.cumsum(sizes) - sizes, shapes, at_least)
 
 
-def default_folder() -> Path:
+def cache_folder() -> Path:
     """Give the folder for caches: ``$LAYLINE_CACHE``, or the place the system has for them."""
     if own := os.environ.get("LAYLINE_CACHE"):
         return Path(own).expanduser()
@@ -71,7 +142,7 @@ def _key(images: ImageFiles, at_least: int | None, workers: int | None) -> str:
 
     about = f"format {FORMAT}, Pillow {PILLOW}, {len(images)} images of at least {at_least}"
     key = hashlib.blake2b(about.encode(), digest_size=20)
-    with closing(in_order(digest, len(images), workers)) as digests:
+    with closing(thread_map(digest, len(images), workers)) as digests:
         for one in digests:
             key.update(one)
     return key.hexdigest()
@@ -83,7 +154,7 @@ def _build(
     images: ImageFiles,
     at_least: int | None,
     workers: int | None,
-    progress: Progress | None,
+    progress: Callable[[int], None] | None,
 ) -> Indices:
     def size(index: int) -> int:
         return decoded_bytes(images.path(index), at_least)
@@ -91,19 +162,19 @@ def _build(
     def pixels(index: int) -> Pixels:
         return decode(images.path(index), at_least)
 
-    with closing(in_order(size, len(images), workers)) as sizes:
+    with closing(thread_map(size, len(images), workers)) as sizes:
         needed = sum(sizes)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(file.parent).free < needed:
             raise OSError(ENOSPC, os.strerror(ENOSPC))  # before hours of decoding, not after
-        with closing(in_order(pixels, len(images), workers)) as decoded:
-            return write(file, key, _counted(decoded, progress))
+        with closing(thread_map(pixels, len(images), workers)) as decoded:
+            return _write(file, key, _counted(decoded, progress))
     except OSError as error:
         raise _unwritable(file.parent, needed, error) from error
 
 
-def _counted(images: Iterable[Pixels], progress: Progress | None) -> Iterator[Pixels]:
+def _counted(images: Iterable[Pixels], progress: Callable[[int], None] | None) -> Iterator[Pixels]:
     for done, image in enumerate(images, start=1):
         yield image
         if progress is not None:
@@ -119,3 +190,79 @@ def _unwritable(folder: Path, needed: int, error: OSError) -> OSError:
     )
     raised.errno = error.errno
     return raised
+
+
+def _write(file: Path, key: str, images: Iterable[Pixels]) -> Indices:
+    """Write the images under another name, and give the file its own when all of it is on disk.
+
+    Gives the heights and widths, (count, 2).
+    """
+    _remove_abandoned(file.parent)
+    # a name of its own: two processes may write the same cache, and the last one in wins
+    part = file.with_name(f"{file.stem}-{secrets.token_hex(8)}.part")
+    try:
+        with part.open("xb") as out:
+            rows = []
+            for image in images:
+                out.write(image.data)
+                rows.append((image.shape[0], image.shape[1], crc32(image.data)))
+            index = np.array(rows, dtype="<i8").reshape(-1, 3)
+            out.write(index.tobytes() + _seal(key, index.tobytes()))
+            out.flush()
+            os.fsync(out.fileno())
+        part.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    return index[:, :2].astype(np.int64)
+
+
+def _read_shapes(file: Path, key: str, count: int, workers: int | None = None) -> Indices | None:
+    """Read the heights and widths, (count, 2).
+
+    Gives None if there is no such file or anything in it is not as it was written: all of it is
+    read for that.
+    """
+    try:
+        pixels = _map(file)
+    except (OSError, ValueError):  # numpy cannot map an empty file
+        return None
+    start = len(pixels) - count * _ROW - _SEAL
+    if start < 0:
+        return None
+    index = pixels[start : len(pixels) - _SEAL].tobytes()
+    if pixels[len(pixels) - _SEAL :].tobytes() != _seal(key, index):
+        return None
+    rows = np.frombuffer(index, dtype="<i8").reshape(count, 3).astype(np.int64)
+    ends = np.cumsum(3 * rows[:, 0] * rows[:, 1])
+    if (ends[-1] if count else 0) != start:
+        return None
+
+    def intact(i: int) -> bool:
+        start = ends[i] - 3 * rows[i, 0] * rows[i, 1]
+        return crc32(pixels[start : ends[i]].data) == int(rows[i, 2])
+
+    with closing(thread_map(intact, count, workers)) as checks:
+        return rows[:, :2] if all(checks) else None
+
+
+def _map(file: Path) -> Pixels:
+    """Map a file into memory, for reading only.
+
+    A writable private mapping would be counted against the memory of the machine, and refused for
+    a file that is larger.
+    """
+    return np.memmap(file, dtype=np.uint8, mode="r")
+
+
+def _seal(key: str, index: bytes) -> bytes:
+    return hashlib.blake2b(key.encode() + index, digest_size=_SEAL).digest()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what processes left that were killed while they wrote."""
+    for part in folder.glob("*.part"):
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > _ABANDONED:
+                part.unlink()

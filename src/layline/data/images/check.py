@@ -5,9 +5,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from layline.data.base import Images
-from layline.data.images.decoding import check_size
-from layline.data.images.pillow import why_bad
-from layline.data.images.threads import in_order
+from layline.data.images.decoding import check_size, why_bad
+from layline.data.images.threads import thread_map
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def find_bad(
         return None
 
     bad = []
-    with closing(in_order(fault, len(images), workers)) as faults:
+    with closing(thread_map(fault, len(images), workers)) as faults:
         for index, why in enumerate(faults):
             if why is not None:
                 bad.append(BadImage(index, images.names[index], why))
@@ -59,7 +58,7 @@ def find_bad(
     return bad
 
 
-def describe(bad: Sequence[BadImage], limit: int = 20, cure: bool = True) -> str:
+def describe_bad(bad: Sequence[BadImage], limit: int = 20, cure: bool = True) -> str:
     """Tell a user which images cannot be read, and how to go on.
 
     Args:

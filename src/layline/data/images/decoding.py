@@ -2,9 +2,18 @@
 
 What is transparent is put on white, as a viewer shows it. Sixteen bits are divided by 257, which
 takes the whole range to the whole range. Of several frames or pages the first is taken. Colour
-profiles are not applied.
+profiles are not applied. Whatever is wrong with a file is one :class:`BadImageError`, and no
+warning of Pillow reaches the user.
 """
 
+import errno
+import re
+import stat
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -13,11 +22,19 @@ from numpy.typing import NDArray
 
 from layline.arguments import check_integer
 from layline.data.base import Pixels
-from layline.data.images.pillow import BadImageError, Image, opened
+from layline.optional import require
 
 if TYPE_CHECKING:
+    import PIL
+    from PIL import Image as Image
     from PIL import ImageFile
+else:
+    PIL = require("PIL", extra="images", needed_by="reading images")
+    Image = require("PIL.Image", extra="images", needed_by="reading images")
 
+PILLOW: str = PIL.__version__
+# No others: among the rest of what Pillow opens is PostScript, which is a program to be run.
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _ORIENTATION = 0x0112  # the EXIF tag
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -28,6 +45,19 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+
+
+class BadImageError(ValueError):
+    """An image cannot be read.
+
+    Args:
+        why: What is wrong with it, in a few words.
+        name: Its file.
+    """
+
+    def __init__(self, why: str, name: str = "") -> None:
+        super().__init__(f"image must be readable, got {name}: {why}" if name else why)
+        self.why = why
 
 
 def check_size(at_least: int | None) -> None:
@@ -48,7 +78,7 @@ def decode(file: Path | BinaryIO, at_least: int | None = None) -> Pixels:
         BadImageError: It cannot be read.
     """
     check_size(at_least)
-    with opened(file) as image:
+    with _open_image(file) as image:
         _shrink(image, at_least)
         return to_pixels(image)
 
@@ -63,9 +93,108 @@ def to_pixels(image: "Image.Image") -> Pixels:
 
 def decoded_bytes(file: Path | BinaryIO, at_least: int | None = None) -> int:
     """Count the bytes that :func:`decode` will give, from the head of the file alone."""
-    with opened(file) as image:
+    with _open_image(file) as image:
         _shrink(image, at_least)
         return 3 * image.width * image.height
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file, but neither a pipe nor a device, which may never end."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise BadImageError("not a regular file")
+    return path.open("rb")
+
+
+def why_bad(error: Exception) -> str:
+    """Say in a few words why an image cannot be read."""
+    match error:
+        case BadImageError():
+            return error.why
+        case FileNotFoundError() | NotADirectoryError():
+            return "missing"
+        case IsADirectoryError():
+            return "a directory, not a file"
+        case Image.DecompressionBombError() | Image.DecompressionBombWarning():
+            return _too_large("its pixels are ")
+        case MemoryError():
+            return "cannot be read: out of memory"
+        # bad offsets in a file make invalid seeks: that is damage, not the disk's fault
+        case OSError(errno=int() as code, strerror=str() as text) if code != errno.EINVAL:
+            return f"cannot be read: {text.lower()}"
+    text = re.sub(r"<.* at 0x\w+>", "the file", str(error)).partition("\n")[0][:120]
+    return f"truncated or damaged: {text or type(error).__name__}"
+
+
+class _PillowWarnings:
+    """Ignores Pillow's warnings, except that of an image that is too large: it becomes an error.
+
+    The filters of warnings belong to the process: threads that each set and restored them would
+    restore one another's. So the first thread in sets them, and the last one out restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._threads == 0:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.filterwarnings("ignore", module=r"PIL\.")
+                warnings.simplefilter("error", Image.DecompressionBombWarning)
+            self._threads += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._threads -= 1
+            if self._threads == 0:
+                self._filters.__exit__(None, None, None)
+
+
+_WARNINGS = _PillowWarnings()
+
+
+@contextmanager
+def _open_image(file: Path | BinaryIO) -> Iterator["ImageFile.ImageFile"]:
+    """Open an image. Any exception of the body is taken for a fault of the file."""
+    with _WARNINGS:
+        try:
+            with open_regular(file) if isinstance(file, Path) else nullcontext(file) as stream:
+                yield _identified(stream)
+        except Exception as error:
+            name = file if isinstance(file, Path) else getattr(file, "name", "")
+            raise BadImageError(why_bad(error), str(name)) from error
+
+
+def _identified(stream: BinaryIO) -> "ImageFile.ImageFile":
+    try:
+        return Image.open(stream, formats=_FORMATS)
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise BadImageError(_too_large(_sides(stream))) from error
+    except PIL.UnidentifiedImageError as error:
+        empty = stream.seekable() and stream.seek(0, 2) == 0
+        raise BadImageError("empty file" if empty else "not an image") from error
+
+
+def _too_large(sides: str) -> str:
+    return f"too large: {sides}more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.3g} million"
+
+
+def _sides(stream: BinaryIO) -> str:
+    """Read the sides of an image that Pillow refused: its error only has their product."""
+    try:
+        stream.seek(0)
+        prefix = stream.read(16)
+        readers = (Image.OPEN[name] for name in _FORMATS)
+        factory = next(factory for factory, accept in readers if accept and accept(prefix))
+        stream.seek(0)
+        width, height = factory(stream, "").size
+    except Exception:  # some readers refuse as well; then the limit must do
+        return "its pixels are "
+    return f"{width}×{height} pixels, "
 
 
 def _shrink(image: "ImageFile.ImageFile", at_least: int | None) -> None:

@@ -4,7 +4,8 @@ What ``load`` gives is a copy that the caller may write to and hand to ``torch.f
 """
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from mmap import mmap
 from pathlib import Path
@@ -14,8 +15,16 @@ import numpy as np
 
 from layline.data.base import Indices, Pixels
 from layline.data.images.decoding import check_size, decode
-from layline.data.images.listing import IMAGE_SUFFIXES, list_images
-from layline.data.images.pillow import BadImageError
+from layline.data.labels import natural_key
+
+# fmt: off
+IMAGE_SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp",
+    ".ppm", ".pgm", ".pbm", ".pnm",
+})
+# fmt: on
+# what archivers, editors and file servers put between the images, in lower case
+CLUTTER = frozenset({"__macosx", "@eadir"})
 
 
 @dataclass(frozen=True)
@@ -118,11 +127,32 @@ class ImageArrays:
         self.__dict__.update(state)
 
 
-__all__ = [
-    "IMAGE_SUFFIXES",
-    "BadImageError",
-    "ImageArrays",
-    "ImageFiles",
-    "decode",
-    "list_images",
-]
+def list_images(folder: Path) -> list[Path]:
+    """Find the images of a folder and of the folders in it, in natural order.
+
+    Hidden ones and what archivers leave behind are passed over. Links are followed, except one
+    that leads back to a folder it is in. A link that leads nowhere is listed, to be found missing.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"folder must be a folder that exists, got {folder}")
+    key = natural_key()
+    return sorted(
+        _walk(folder, frozenset()),
+        key=lambda path: [(key(part), part) for part in path.relative_to(folder).parts],
+    )
+
+
+def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    status = folder.stat()
+    identity = (status.st_dev, status.st_ino)
+    if identity in above:
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.lower() in CLUTTER:
+                continue
+            path = folder / entry.name
+            if entry.is_dir():
+                yield from _walk(path, above | {identity})
+            elif path.suffix.lower() in IMAGE_SUFFIXES:
+                yield path

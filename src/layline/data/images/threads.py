@@ -11,7 +11,7 @@ from layline.arguments import check_integer
 T = TypeVar("T")
 
 
-def in_order(
+def thread_map(
     work: Callable[[int], T], count: int, workers: int | None = None
 ) -> Generator[T, None, None]:
     """Give ``work(0)``, ``work(1)``, …, computed ahead by some threads.

@@ -1,19 +1,41 @@
 """Adience: faces in eight age groups, with the official five folds (Levi and Hassner, 2015).
 
-Train, validation and test are what the official lists say, line by line. In them no folder, and so
-no person, is both in test and elsewhere; validation is drawn at random from the training folds, so
-the same people are in both, and a few images even are. Notes say how many.
+Train, validation and test are what the official lists say, line by line: for each fold three text
+files with ``folder/file label`` per line. In them no folder, and so no person, is both in test and
+elsewhere; validation is drawn at random from the training folds, so the same people are in both,
+and a few images even are. Notes say how many.
 """
 
-from pathlib import Path
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from layline.arguments import check_boolean
 from layline.data.base import Dataset, Partition
-from layline.data.sources.adience_lists import Line, read_lists
 
 _AGES = ("0-2", "4-6", "8-13", "15-20", "25-32", "38-43", "48-53", "60+")
+_LISTS = {"train": "train", "validation": "val", "test": "test"}  # part, and word in a file's name
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of a list.
+
+    Attributes:
+        path: The image, below the folder of the aligned faces.
+        rank: The age group.
+    """
+
+    path: str
+    rank: int
+
+    @property
+    def folder(self) -> str:
+        """The album that the image lies in: nobody is in two of them."""
+        return self.path.rpartition("/")[0]
 
 
 def read_adience(
@@ -35,7 +57,7 @@ def read_adience(
     place = root if lists is None else Path(str(lists)).expanduser()
     if not place.exists():
         raise FileNotFoundError(f"lists must exist, got {place}: check the path")
-    parts = read_lists(place, partition)
+    parts = _read_lists(place, partition)
     _check_subjects(parts)
     notes = _describe(parts)
     if distinct:
@@ -62,7 +84,7 @@ def _find_images(root: Path) -> Path:
     )
 
 
-def _check_subjects(parts: dict[str, list[Line]]) -> None:
+def _check_subjects(parts: dict[str, list[_Line]]) -> None:
     """Refuse lists in which somebody of the test fold is seen before."""
     test = {line.folder for line in parts["test"]}
     for name in ("train", "validation"):
@@ -74,7 +96,7 @@ def _check_subjects(parts: dict[str, list[Line]]) -> None:
             )
 
 
-def _describe(parts: dict[str, list[Line]]) -> tuple[str, ...]:
+def _describe(parts: dict[str, list[_Line]]) -> tuple[str, ...]:
     """Say what the lists share and repeat."""
     train, validation = parts["train"], parts["validation"]
     folders = {line.folder for line in validation}
@@ -93,10 +115,72 @@ def _describe(parts: dict[str, list[Line]]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _without_repeats(parts: dict[str, list[Line]]) -> dict[str, list[Line]]:
+def _without_repeats(parts: dict[str, list[_Line]]) -> dict[str, list[_Line]]:
     held_out = {line.path for line in parts["validation"]}
     train = [line for line in parts["train"] if line.path not in held_out]
     return {
         name: list({line.path: line for line in part}.values())
         for name, part in {**parts, "train": train}.items()
     }
+
+
+def _read_lists(place: Path, fold: int) -> dict[str, list[_Line]]:
+    """Read the lists of one fold, by the name of the part.
+
+    Args:
+        place: A folder with ``test_fold_is_0`` … in it or below it, or a tar archive of them.
+        fold: Which one is the test fold.
+    """
+    wanted = {f"test_fold_is_{fold}/age_{file}.txt": part for part, file in _LISTS.items()}
+    found = dict(_in_archive(place, wanted) if place.is_file() else _in_folder(place, wanted))
+    absent = [name for name, part in wanted.items() if part not in found]
+    if absent:
+        raise FileNotFoundError(
+            f"lists must hold {absent[0]}, got {place}: put the official lists there, or give "
+            "their folder or archive as lists"
+        )
+    return {part: _parse(*found[part]) for part in _LISTS}
+
+
+def _in_folder(place: Path, wanted: dict[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Find the lists, the nearest ones first; gives the part, the file's name and its text."""
+    for name, part in wanted.items():
+        for depth in range(3):
+            path = next(iter(sorted(place.glob("*/" * depth + name))), None)
+            if path is not None:
+                yield part, (str(path), path.read_text(encoding="utf-8", errors="replace"))
+                break
+
+
+def _in_archive(place: Path, wanted: dict[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    try:
+        with tarfile.open(place) as archive:
+            for member in archive:
+                part = wanted.get("/".join(PurePosixPath(member.name).parts[-2:]))
+                stream = archive.extractfile(member) if part is not None else None
+                if part is not None and stream is not None:
+                    text = stream.read().decode("utf-8", errors="replace")
+                    yield part, (f"{place}:{member.name}", text)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise ValueError(
+            f"lists must be a folder or an intact tar archive, got {place} ({error})"
+        ) from error
+
+
+def _parse(file: str, text: str) -> list[_Line]:
+    lines = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        path, label = ["", *line.rsplit(maxsplit=1)][-2:]
+        parts = PurePosixPath(path.strip()).parts
+        if len(parts) < 2 or ".." in parts or parts[0] == "/":
+            raise ValueError(
+                f"line {number} of {file} must be folder/file and a label, got {line!r}"
+            )
+        if label not in map(str, range(len(_AGES))):
+            raise ValueError(
+                f"the label in line {number} of {file} must be in 0…{len(_AGES) - 1}, got {label!r}"
+            )
+        lines.append(_Line("/".join(parts), int(label)))
+    return lines

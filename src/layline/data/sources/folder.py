@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from layline.data.base import Dataset
-from layline.data.classes import order_found, parse_names, ranks_in
-from layline.data.natural import natural_order
-from layline.data.splits import WORDS, part_named, split
+import numpy as np
+
+from layline.data.base import Dataset, existing
+from layline.data.labels import natural_order, order_names, parse_names, ranks_of
+from layline.data.splits import PART_WORDS, RandomSplit, part_named
 
 _TREE = "expected is root/<class>/<image>, or root/train/<class>/<image> with val and test beside"
 
@@ -31,9 +32,7 @@ def read_folder(
     """
     from layline.data.images.files import ImageFiles, list_images
 
-    root = Path(root)
-    if not root.exists():
-        raise FileNotFoundError(f"root must exist, got {root}: check the path")
+    root = existing(root)
     if not root.is_dir():
         raise ValueError(f"root must be a folder, got {root}: {_TREE}")
     tops = _tops(root, classes)
@@ -48,15 +47,9 @@ def read_folder(
             f"every class must have images, got none in {root.joinpath(*home)}: "
             "add some, or remove the folder"
         )
-    ranks = ranks_in([f.parts[depth - 1] for f in inside], ordered)
-    parts, notes = split(
-        [f.parts[0] for f in inside] if depth == 2 else None,
-        ranks,
-        ordered,
-        validation=validation,
-        test=test,
-        seed=partition,
-    )
+    ranks = ranks_of([f.parts[depth - 1] for f in inside], np.array(ordered))
+    words = [f.parts[0] for f in inside] if depth == 2 else None
+    parts, notes = RandomSplit(validation, test, seed=partition).partition(ranks, ordered, words)
     if len(files) > len(inside):
         notes += (f"Outside the class folders {len(files) - len(inside)} images were left out",)
     images = ImageFiles(root, [f.as_posix() for f in inside])
@@ -65,7 +58,7 @@ def read_folder(
 
 def _folders(folder: Path) -> list[str]:
     """Name the folders inside a folder that a user made."""
-    from layline.data.images.listing import CLUTTER
+    from layline.data.images.files import CLUTTER
 
     names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
     return natural_order(sorted(name for name in names if name.lower() not in CLUTTER))
@@ -74,7 +67,7 @@ def _folders(folder: Path) -> list[str]:
 def _tops(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
     """Name the folders of a ready-made split; ``[""]``, the root itself, where there is none."""
     folders = _folders(root)
-    splits = [name for name in folders if name.casefold() in WORDS]
+    splits = [name for name in folders if name.casefold() in PART_WORDS]
     if not splits or (classes is not None and set(splits) <= {*parse_names("classes", classes)}):
         return [""]
     others = [name for name in folders if name not in splits]
@@ -113,7 +106,7 @@ def _order(
                 f"{top} must have every class of {first}, got no folder {', '.join(lacking)}: "
                 "add it, or use a csv file, where a part may lack a class"
             )
-    ordered, note = order_found(names, classes, "folder names")
+    ordered, note = order_names(names, classes, "folder names")
     if outside := [name for name in names if name not in ordered]:
         raise ValueError(
             f"folders must be among the classes {', '.join(ordered)}, got {', '.join(outside)}: "

@@ -1,22 +1,27 @@
 """Historical Color: photographs of five decades, 265 of each (Palermo, Hays and Efros, 2012).
 
 In each decade 210 images are drawn for training, 5 for validation and 50 for test. Ten drawings
-make the ten partitions; the number of the partition is the seed.
+make the ten partitions; the number of the partition is the seed. The images of an archive are
+unpacked once, beside it.
 """
 
-from pathlib import Path
+import hashlib
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
 from layline.arguments import check_boolean
 from layline.data.base import Dataset, Indices, Partition
-from layline.data.sources.decade_archive import unpack
 
 _DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
 _TRAIN, _VALIDATION, _TEST = 210, 5, 50
 _EACH = _TRAIN + _VALIDATION + _TEST
 _ARCHIVE = "HistoricalColor-ECCV2012-DecadeDatabase.tar"
 _DEEPEST = 5  # folders between the root and decade_database; the archive's own tree has three
+_MD5 = "afb4c47b7da105c4afd1f27e06bea171"
 
 
 def read_historical_color(root: Path, *, partition: int = 0, proportional: bool = False) -> Dataset:
@@ -52,7 +57,7 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
 def _find_decades(root: Path) -> tuple[Path, tuple[str, ...]]:
     """Find the folder that holds the decades, unpacking the archive if there is only that."""
     if root.is_file():
-        return unpack(root, _DECADES)
+        return _unpack(root)
     tries = [root]
     for depth in range(_DEEPEST):
         tries += sorted(root.glob("*/" * depth + "decade_database"))
@@ -66,7 +71,7 @@ def _find_decades(root: Path) -> tuple[Path, tuple[str, ...]]:
                 f"{place}: unpack the archive again"
             )
     if (root / _ARCHIVE).is_file():
-        return unpack(root / _ARCHIVE, _DECADES)
+        return _unpack(root / _ARCHIVE)
     raise FileNotFoundError(
         f"root must hold the folders {', '.join(_DECADES)}, got {root}: "
         f"point at decade_database, at a folder above it or at {_ARCHIVE}"
@@ -124,3 +129,54 @@ def _draw(counts: list[int], rng: np.random.Generator, proportional: bool) -> Pa
 def _shares(count: int) -> tuple[int, int, int]:
     validation, test = (max(1, round(count * part / _EACH)) for part in (_VALIDATION, _TEST))
     return count - validation - test, validation, test
+
+
+def _unpack(archive: Path) -> tuple[Path, tuple[str, ...]]:
+    """Unpack the folders of the decades, or find them unpacked; give their folder and notes.
+
+    The folder carries a piece of the archive's checksum, so another archive of the same name gets
+    a folder of its own. It appears when it is complete, or not at all.
+    """
+    if not tarfile.is_tarfile(archive):
+        raise ValueError(
+            f"root must be a folder or the tar archive, got {archive}: "
+            "download HistoricalColor-ECCV2012-DecadeDatabase.tar again"
+        )
+    with archive.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "md5").hexdigest()
+    folder = archive.with_name(f"{archive.name.partition('.')[0]}-{digest[:8]}")
+    if not folder.exists():
+        _extract(archive, folder)
+    if digest == _MD5:
+        return folder, ()
+    return folder, (f"{archive.name} has the MD5 {digest}, the published archive has {_MD5}.",)
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=folder.parent) as place:
+        unpacked = Path(place) / folder.name
+        unpacked.mkdir()
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(unpacked, _members(tar), filter="data")
+        except (tarfile.TarError, EOFError) as error:
+            raise ValueError(
+                f"root must be an intact archive, got {archive} ({error}): download it again"
+            ) from error
+        try:
+            unpacked.rename(folder)
+        except OSError:
+            if not folder.exists():  # another process may have been quicker
+                raise
+
+
+def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Give the files that lie in the folders of the decades, under short names.
+
+    Only the last two parts of a name are kept, so that no member can lead out of the folder.
+    """
+    for member in tar:
+        *above, decade, name = (".", ".", *PurePosixPath(member.name).parts)
+        in_database = above[-1] == "decade_database" and decade in _DECADES
+        if member.isfile() and in_database and not name.startswith("."):
+            yield member.replace(name=f"{decade}/{name}", deep=False)

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from layline.data.base import Dataset, Indices
-from layline.data.classes import rank_labels
-from layline.data.roots import listed
-from layline.data.splits import part_named, split
+from layline.data.base import Dataset, Indices, listed
+from layline.data.labels import rank_labels
+from layline.data.splits import RandomSplit, part_named
 from layline.data.table import read_delimited
 
 
@@ -58,14 +57,11 @@ def read_manifest(
     keep = _first_of_each(
         paths, {"label": labels, "split": splits and [*map(part_named, splits)], "group": groups}
     )
-    parts, notes = split(
-        splits and [splits[i] for i in keep],
+    parts, notes = RandomSplit(validation, test, seed=partition).partition(
         ranks[keep],
         ordered,
-        validation=validation,
-        test=test,
-        seed=partition,
-        groups=groups and [groups[i] for i in keep],
+        splits and [splits[i] for i in keep],
+        groups and [groups[i] for i in keep],
     )
     if len(keep) < len(paths):
         notes += (f"Of rows that repeat another {len(paths) - len(keep)} were left out",)

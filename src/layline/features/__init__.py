@@ -10,11 +10,9 @@ from functools import partial
 from typing import Any, Literal
 
 from layline.features.base import Features, ImageFeatures, InputSpec
-from layline.features.bundled import is_bundled
 from layline.features.convnet import ConvNet
 from layline.features.mlp import MLP
-from layline.features.pretrained import Pretrained
-from layline.features.timm_models import check_model
+from layline.features.timm_backbone import TimmBackbone, check_model, has_weight_package
 from layline.registry import check_known
 
 Kind = Literal["table", "image"]
@@ -68,8 +66,8 @@ def find(name: str) -> FeatureSpec:
     if name in FEATURES:
         return FEATURES[name]
     check_model(name, beside=FEATURES)
-    weights = "bundled" if is_bundled(name) else "imagenet"
-    return FeatureSpec(partial(Pretrained, name), f"timm's {name}", "image", weights, "crop")
+    weights = "bundled" if has_weight_package(name) else "imagenet"
+    return FeatureSpec(partial(TimmBackbone, name), f"timm's {name}", "image", weights, "crop")
 
 
 def options_of(spec: FeatureSpec) -> tuple[str, ...]:
@@ -100,7 +98,7 @@ __all__ = [
     "Features",
     "ImageFeatures",
     "InputSpec",
-    "Pretrained",
+    "TimmBackbone",
     "create",
     "find",
     "names",

@@ -50,10 +50,6 @@ class Features(nn.Module, ABC):
         features: Tensor = self.last(self.body(x))
         return features
 
-    def names_elsewhere(self) -> dict[str, str]:
-        """Give the names of tensors here, by those that other libraries save them under."""
-        return {}
-
 
 @dataclass(frozen=True)
 class InputSpec:

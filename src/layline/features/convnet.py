@@ -18,17 +18,12 @@ from layline.features.base import ImageFeatures, InputSpec
 
 
 class ConvNet(ImageFeatures):
-    """Map small images to features.
+    """Map small images to features. The arguments not listed here are those of :class:`InputSpec`.
 
     Args:
         dim: Dimension d of the features.
         channels: Channels of the first block.
         depth: Number of blocks.
-        size: Height and width that images are resized to; None keeps those of the data.
-        mean: Of each channel, where white is 1.
-        std: Deviation of each channel, likewise.
-        interpolation: How images are resized.
-        crop: Share of the resized image's side that the central crop keeps.
     """
 
     name = "convnet"

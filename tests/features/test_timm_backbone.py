@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from layline import features, heads
-from layline.features import Pretrained
+from layline.features import TimmBackbone
 from layline.torchvision_import import import_timm
 
 # a size that keeps the test short, where the network takes any
@@ -41,7 +41,7 @@ def test_the_network_is_timms_own_in_two_parts(timm, name):
     fixed = timm.get_pretrained_cfg(name).fixed_input_size and size != 224
     whole = timm.create_model(name, num_classes=5, **({"img_size": size} if fixed else {})).eval()
     state = module.state_dict()
-    whole.load_state_dict({k: state[here] for k, here in module.names_elsewhere().items()})
+    whole.load_state_dict({k: state[ours] for k, ours in module.names_by_timm().items()})
     x = images(size)
     assert module.body(x).shape == (2, module.width)
     torch.testing.assert_close(module(x), whole(module.normalised(x)))
@@ -54,7 +54,7 @@ def test_a_network_of_another_size_can_be_made_without_memory():
 
 @pytest.mark.parametrize("name", ["resnet18.a1_in1k", "vit_tiny_patch16_224"])
 def test_the_input_is_the_models_own_and_the_crop_the_papers(timm, name):
-    module = Pretrained(name, 4)
+    module = TimmBackbone(name, 4)
     own = timm.data.resolve_model_data_config(timm.create_model(name))
     assert (3, module.input.size, module.input.size) == own["input_size"]
     assert (module.input.mean, module.input.std) == (own["mean"], own["std"])
@@ -74,12 +74,12 @@ def test_a_network_is_rebuilt_from_its_options(name, options):
 
 
 def test_no_tensor_has_two_names():
-    tensors = list(Pretrained("resnet18", 3).state_dict().values())
+    tensors = list(TimmBackbone("resnet18", 3).state_dict().values())
     assert len({tensor.data_ptr() for tensor in tensors if tensor.numel()}) == len(tensors)
 
 
 def test_the_last_layer_begins_with_random_numbers_and_not_with_zeros():
-    assert Pretrained("vit_tiny_patch16_224", 3).last.weight.std() > 0.01
+    assert TimmBackbone("vit_tiny_patch16_224", 3).last.weight.std() > 0.01
 
 
 def test_the_registry_knows_what_a_model_takes_and_begins_with():

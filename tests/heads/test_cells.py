@@ -1,8 +1,9 @@
 import numpy as np
+import pytest
 import torch
 from scipy import integrate, stats
 
-from layline.heads.cells import log_cells
+from layline.heads.cells import log_cells, log_normal_cdf
 from layline.heads.gp_dnnor import with_tails
 
 EDGES = [-30.0, -8.0, -1.0, -1e-3, 0.0, 1e-9, 1e-3, 0.5, 6.0, 7.0, 7.0001, 35.0, 36.0]
@@ -48,3 +49,16 @@ def test_with_tails_nothing_of_the_line_is_missing():
         torch.testing.assert_close(cells.exp().sum().item(), 1.0, rtol=0, atol=1e-14)
         expected = stats.norm.logcdf(edges[0]), stats.norm.logsf(edges[-1])
         np.testing.assert_allclose((cells[0].item(), cells[-1].item()), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+def test_the_normal_tail_and_its_slope_are_right_however_far(dtype, rtol):
+    z = torch.tensor([-1e8, -1e6, -1e4, -300, -20, -2, -1e-3, 0, 1e-3, 2, 5], dtype=dtype)
+    z.requires_grad_()
+    values = log_normal_cdf(z)
+    values.sum().backward()
+    x = z.detach().double().numpy()
+    near = x > -1e3
+    np.testing.assert_allclose(values.double().detach(), stats.norm.logcdf(x), rtol=rtol)
+    slope = np.where(near, np.exp(stats.norm.logpdf(x) - stats.norm.logcdf(x)), -x)
+    np.testing.assert_allclose(z.grad.double(), slope, rtol=max(rtol, 1e-7))  # −x is right to 1/x²

@@ -1,12 +1,24 @@
+"""Questions about thresholds: what the formulas promise, and five heads against other libraries."""
+
+import math
+
 import numpy as np
 import pytest
 import torch
+from coral_pytorch.dataset import corn_label_from_logits, levels_from_labelbatch, proba_to_label
+from coral_pytorch.layers import CoralLayer
+from coral_pytorch.losses import coral_loss, corn_loss
+from dlordinal.losses import CORNLoss
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import expit
+from spacecutter.losses import cumulative_link_loss
+from spacecutter.models import LogisticCumulativeLink
+from torch.distributions.transforms import StickBreakingTransform
 
 from layline.geometry.decoding import median
+from layline.heads import HEADS, create
 from layline.heads.cumulative import (
     binary_losses,
     log_differences,
@@ -14,6 +26,7 @@ from layline.heads.cumulative import (
     log_probs_from_cumulative,
 )
 
+SIZES = pytest.mark.parametrize("num_classes", [2, 6, 101])
 SHAPES = st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 3, 7, 40]))
 
 
@@ -129,3 +142,303 @@ def test_binary_losses_are_the_sum_of_the_questions():
     for loss, z, y in zip(binary_losses(logits, ranks), logits.numpy(), ranks.numpy(), strict=True):
         parts = [-np.log(expit(z[k]) if y > k else expit(-z[k])) for k in range(5)]
         assert loss.item() == pytest.approx(sum(parts), rel=1e-12)
+
+
+# The heads: weights as they are after some training, logits that are large and not in order
+
+
+def head_and_batch(name, num_classes=6, n=200, bias=0.0):
+    head = create(name, num_classes, 8).double()
+    with torch.no_grad():
+        head.linear.weight.normal_()
+        if head.linear.bias is not None:
+            head.linear.bias.normal_(mean=bias)
+        if name == "proportional-odds":
+            head.first_cut.normal_(mean=-2.0)
+            head.steps.normal_()
+    return head, torch.randn(n, 8).double(), torch.randint(num_classes, (n,))
+
+
+def corn_and_batch(num_classes=6, n=200):
+    return head_and_batch("corn", num_classes, n, bias=2.0)  # or few would pass the first questions
+
+
+def coral_pair(num_classes, shuffled=False):
+    """Our head and coral-pytorch's layer with the same parameters."""
+    head, layer = create("coral", num_classes, 8).double(), CoralLayer(8, num_classes).double()
+    with torch.no_grad():
+        head.linear.weight.normal_()
+        if shuffled:
+            head.biases.normal_()
+        layer.coral_weights.weight.copy_(head.linear.weight)
+        layer.coral_bias.copy_(head.biases)
+    return head, layer
+
+
+def logits_of(head, features):
+    return features @ head.linear.weight.T + head.linear.bias
+
+
+@pytest.mark.parametrize(
+    ("name", "decode"),
+    [
+        *[(name, "median") for name in ("ranking", "coral", "corn")],
+        *[(name, "mode") for name in ("proportional-odds", "stick-breaking")],
+    ],
+)
+def test_the_decision_rule_is_the_methods_own(name, decode):
+    assert HEADS[name].decode == decode
+
+
+@pytest.mark.parametrize("name", ["proportional-odds", "stick-breaking"])
+@pytest.mark.parametrize("num_classes", [2, 6, 1000])
+def test_the_classes_start_with_equal_shares(name, num_classes):
+    head = create(name, num_classes, 8).double()
+    probs = head.predict_proba(torch.zeros(1, 8))
+    torch.testing.assert_close(probs, torch.full_like(probs, 1 / num_classes), rtol=1e-4, atol=0)
+
+
+@SIZES
+def test_ranking_has_the_loss_of_coral_pytorch_on_the_same_logits(num_classes):
+    """CORAL changes the layer, not the loss."""
+    head, features, ranks = head_and_batch("ranking", num_classes)
+    levels = levels_from_labelbatch(ranks, num_classes, dtype=torch.float64)
+    theirs = coral_loss(logits_of(head, features), levels)
+    torch.testing.assert_close(head.loss(features, ranks), theirs, rtol=1e-12, atol=0)
+
+
+@SIZES
+def test_the_median_of_ranking_is_the_number_of_questions_answered_with_yes(num_classes):
+    head, features, _ = head_and_batch("ranking", num_classes)
+    logits = logits_of(head, features)
+    if num_classes > 2:
+        assert (logits.diff(dim=-1) > 0).any(dim=-1).float().mean() > 0.9  # they contradict
+    count = (logits.sigmoid() > 0.5).sum(dim=-1)
+    assert torch.equal(head.predict(features, decode="median"), count)
+
+
+def test_probabilities_of_ranking_are_differences_of_the_sorted_answers():
+    head, features, _ = head_and_batch("ranking")
+    logits = -np.sort(-logits_of(head, features).detach().numpy(), axis=1)
+    expected = [plain_differences(row) for row in logits]
+    probs = head.predict_proba(features).detach().numpy()
+    np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-12)
+
+
+def test_in_ranking_each_threshold_has_weights_of_its_own():
+    assert create("ranking", 6, 8).linear.weight.shape == (5, 8)
+
+
+@SIZES
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_coral_has_the_loss_and_the_label_of_coral_pytorch(num_classes, shuffled):
+    """Also when training has put the biases out of order."""
+    head, layer = coral_pair(num_classes, shuffled)
+    features, ranks = torch.randn(200, 8).double(), torch.randint(num_classes, (200,))
+    levels = levels_from_labelbatch(ranks, num_classes, dtype=torch.float64)
+    theirs = coral_loss(layer(features), levels)
+    torch.testing.assert_close(head.loss(features, ranks), theirs, rtol=1e-12, atol=0)
+    label = proba_to_label(layer(features).sigmoid())
+    assert torch.equal(head.predict(features, decode="median"), label)
+
+
+@SIZES
+def test_coral_has_one_weight_vector_and_biases_that_start_in_order(num_classes):
+    head = create("coral", num_classes, 8)
+    assert head.linear.weight.shape == (1, 8)
+    assert head.linear.bias is None
+    assert (head.biases.diff() < 0).all()
+    assert torch.equal(head.biases, CoralLayer(8, num_classes).coral_bias)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_probabilities_of_coral_are_differences_in_the_order_of_the_biases(shuffled):
+    head, layer = coral_pair(6, shuffled)
+    features = torch.randn(200, 8).double()
+    logits = layer(features).detach().sort(dim=-1, descending=True).values
+    expected = [plain_differences(row) for row in logits]
+    probs = head.predict_proba(features).detach().numpy()
+    np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-12)
+
+
+def test_biases_of_coral_that_coincide_leave_their_class_next_to_nothing():
+    head = create("coral", 4, 8).double()
+    with torch.no_grad():
+        head.biases.copy_(torch.tensor([1.0, 0.0, 0.0]))
+    log_probs = head.log_probs(torch.randn(5, 8).double())
+    assert log_probs.isfinite().all()
+    assert (log_probs[:, 2] < -50).all()
+
+
+def questions(ranks, num_classes):
+    """How many conditional tasks of CORN each sample takes part in."""
+    return (ranks + 1).clamp(max=num_classes - 1).double()
+
+
+def test_the_loss_of_corn_is_the_sum_over_the_questions_a_sample_is_asked():
+    head, features, ranks = corn_and_batch(n=30)
+    total = 0.0
+    for z, y in zip(logits_of(head, features).tolist(), ranks.tolist(), strict=True):
+        for k in range(5):
+            if y >= k:
+                yes = 1 / (1 + math.exp(-z[k]))
+                total -= math.log(yes if y > k else 1 - yes)
+    assert head.loss(features, ranks).item() == pytest.approx(total / 30, rel=1e-10)
+
+
+@SIZES
+@pytest.mark.parametrize("library", ["coral-pytorch", "dlordinal"])
+def test_the_published_corn_is_ours_over_the_mean_number_of_questions(num_classes, library):
+    """Both libraries divide by the questions asked in the batch, we by its samples."""
+    head, features, ranks = corn_and_batch(num_classes)
+    logits = logits_of(head, features)
+    if library == "coral-pytorch":
+        theirs = corn_loss(logits, ranks, num_classes)
+    else:
+        theirs = CORNLoss(num_classes)(logits, ranks)
+    ours = head.loss(features, ranks)
+    mean = questions(ranks, num_classes).mean()
+    torch.testing.assert_close(ours / mean, theirs, rtol=1e-10, atol=0)
+    gradient, other = (torch.autograd.grad(x, head.linear.weight)[0] for x in (ours, theirs))
+    torch.testing.assert_close(gradient / mean, other, rtol=1e-9, atol=1e-12)
+
+
+def test_the_published_corn_of_a_weighted_batch_is_that_of_the_repeated_one():
+    head, features, ranks = corn_and_batch(n=30)
+    weights = torch.randint(4, (30,))
+    repeated = ranks.repeat_interleave(weights)
+    theirs = corn_loss(logits_of(head, features.repeat_interleave(weights, 0)), repeated, 6)
+    ours = head.loss(features, ranks, sample_weight=weights)
+    mean = (weights * questions(ranks, 6)).sum() / weights.sum()
+    torch.testing.assert_close(ours / mean, theirs, rtol=1e-10, atol=0)
+
+
+@SIZES
+def test_the_median_of_corn_is_the_label_of_coral_pytorch(num_classes):
+    head, features, _ = corn_and_batch(num_classes)
+    theirs = corn_label_from_logits(logits_of(head, features))
+    assert len(theirs.unique()) >= min(num_classes, 5)
+    assert torch.equal(head.predict(features, decode="median"), theirs)
+
+
+def test_exceedance_of_corn_is_the_cumulative_product():
+    head, features, _ = corn_and_batch()
+    above = exceedance(head.log_probs(features))
+    product = logits_of(head, features).sigmoid().cumprod(dim=-1)
+    torch.testing.assert_close(above, product, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_classes", [3, 6, 101])  # spacecutter refuses two classes
+def test_proportional_odds_agree_with_spacecutter(num_classes):
+    head, features, ranks = head_and_batch("proportional-odds", num_classes)
+    link = LogisticCumulativeLink(num_classes).double()
+    with torch.no_grad():
+        link.cutpoints.copy_(head.cut_points())
+    theirs = link(features @ head.linear.weight.T)
+    torch.testing.assert_close(head.predict_proba(features), theirs, rtol=0, atol=1e-12)
+    likely = theirs[torch.arange(len(ranks)), ranks] > 1e-9  # below, it subtracts digits away
+    loss = head.loss(features, ranks, sample_weight=likely.double())
+    other = cumulative_link_loss(theirs[likely], ranks[likely, None])
+    torch.testing.assert_close(loss, other, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("num_classes", [2, 6])
+def test_the_loss_of_proportional_odds_is_the_log_likelihood(num_classes):
+    head, features, ranks = head_and_batch("proportional-odds", num_classes, n=30)
+    score = (features @ head.linear.weight.T)[:, 0].tolist()
+    cuts, total = [-math.inf, *head.cut_points().tolist(), math.inf], 0.0
+    for s, y in zip(score, ranks.tolist(), strict=True):
+        below = [1 / (1 + math.exp(s - c)) if c < math.inf else 1.0 for c in cuts[1:]]
+        total -= math.log(below[y] - (below[y - 1] if y else 0.0))
+    assert head.loss(features, ranks).item() == pytest.approx(total / 30, rel=1e-10)
+
+
+def test_an_unlikely_label_costs_its_true_price():
+    """Clamped at 1e-15 by spacecutter: −log is 34.5 there however wrong, and has no gradient."""
+    head = create("proportional-odds", 3, 1)
+    with torch.no_grad():
+        head.linear.weight.fill_(1.0)
+        head.first_cut.fill_(0.0)
+    features = torch.tensor([[200.0]], requires_grad=True)
+    loss = head.loss(features, torch.tensor([0]))
+    loss.backward()
+    assert loss.item() == pytest.approx(200)
+    assert features.grad.item() == pytest.approx(1)
+    clamped = cumulative_link_loss(torch.zeros(1, 3), torch.tensor([[0]]))
+    assert clamped.item() == pytest.approx(-math.log(1e-15), rel=1e-6)
+
+
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=8))
+def test_the_cut_points_are_in_order_whatever_is_learned(steps):
+    head = create("proportional-odds", len(steps) + 2, 4).double()
+    with torch.no_grad():
+        head.steps.copy_(torch.tensor(steps))
+    assert (head.cut_points().diff() > 0).all()
+
+
+@SIZES
+def test_the_median_is_the_number_of_cut_points_below_the_score(num_classes):
+    head, features, _ = head_and_batch("proportional-odds", num_classes)
+    count = (features @ head.linear.weight.T > head.cut_points()).sum(dim=-1)
+    assert torch.equal(head.predict(features, decode="median"), count)
+
+
+def test_the_odds_are_proportional():
+    """A step along w multiplies the odds of every threshold by the same factor."""
+    head, features, _ = head_and_batch("proportional-odds")
+    w = head.linear.weight.detach()[0]
+    logits = []
+    for shift in (0.0, 1.0):
+        log_probs = head.log_probs(0.1 * features + shift * w / w.dot(w))
+        logits.append(torch.logit(exceedance(log_probs)))
+    torch.testing.assert_close(logits[1] - logits[0], torch.ones(200, 5).double())
+
+
+def test_coral_has_the_distribution_of_proportional_odds():
+    head, features, _ = head_and_batch("proportional-odds")
+    coral = create("coral", 6, 8).double()
+    with torch.no_grad():
+        coral.linear.weight.copy_(head.linear.weight)
+        coral.biases.copy_(-head.cut_points())
+    torch.testing.assert_close(coral.log_probs(features), head.log_probs(features))
+
+
+def test_cut_points_of_a_module_in_half_precision_are_in_single():
+    head = create("proportional-odds", 6, 8).bfloat16()
+    assert head.cut_points().dtype == torch.float32
+
+
+def test_each_class_takes_its_share_of_what_is_left_of_the_stick():
+    """K − 1 shares, not clamped, and the rest for the last class.
+
+    dlordinal's layer has K shares, forces them into [0.1, 0.9] and lets a softmax mend the sum, so
+    that it is no stick any more; the values here are by hand.
+    """
+    head, features, ranks = head_and_batch("stick-breaking", n=30, bias=-1.0)
+    probs, total = head.predict_proba(features).tolist(), 0.0
+    for row, eta, y in zip(probs, logits_of(head, features).tolist(), ranks.tolist(), strict=True):
+        left, pieces = 1.0, []
+        for e in eta:
+            pieces.append(left / (1 + math.exp(-e)))
+            left -= pieces[-1]
+        assert row == pytest.approx([*pieces, left], abs=1e-12)
+        total -= math.log([*pieces, left][y])
+    assert head.loss(features, ranks).item() == pytest.approx(total / 30, rel=1e-9)
+
+
+@SIZES
+def test_stick_breaking_agrees_with_the_transform_of_torch(num_classes):
+    head, features, _ = head_and_batch("stick-breaking", num_classes, bias=-1.0)
+    offset = torch.arange(num_classes - 1, 0, -1).double().log()  # it subtracts this itself
+    theirs = StickBreakingTransform()(logits_of(head, features) + offset)
+    torch.testing.assert_close(head.predict_proba(features), theirs, rtol=0, atol=1e-12)
+
+
+def test_stick_breaking_is_corn_with_the_sign_turned():
+    head, features, ranks = head_and_batch("stick-breaking", bias=-1.0)
+    corn = create("corn", 6, 8).double()
+    with torch.no_grad():
+        corn.linear.weight.copy_(-head.linear.weight)
+        corn.linear.bias.copy_(-head.linear.bias)
+    torch.testing.assert_close(corn.log_probs(features), head.log_probs(features))
+    torch.testing.assert_close(corn.loss(features, ranks), head.loss(features, ranks))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from layline.experiments.results import judged, read_results
-from layline.experiments.statistics import against, holm
+from layline.experiments.results import read_results, select_runs
+from layline.experiments.statistics import compare_with_reference, holm
 from layline.experiments.summaries import means
 
 EUCLIDEAN = ("hard-linear", "soft-poisson", "soft-binomial")
@@ -55,7 +55,7 @@ PAIRS = {
 def main(decode: str = "mode") -> None:
     """Print the claims and what the results say of them."""
     folders = [Path(each) for each in sys.argv[1:]]
-    frame = pd.concat([judged(read_results(folder)) for folder in folders])
+    frame = pd.concat([select_runs(read_results(folder)) for folder in folders])
     frame = frame.drop_duplicates(["data", "method", "seed", "decode"]).reset_index(drop=True)
     print("| claim | metric | pair | wins | ties | losses | mean difference | p | p (Holm) |")
     print("|---|---|---|--:|--:|--:|--:|--:|--:|")
@@ -76,7 +76,7 @@ def _line(
     frame: pd.DataFrame, decode: str, metric: str, first: str, second: str
 ) -> "pd.Series[float]":
     both = frame[frame["method"].isin([first, second])]
-    return against(both, second, metric, decode).loc[first]
+    return compare_with_reference(both, second, metric, decode).loc[first]
 
 
 def _adjacent(frame: pd.DataFrame, decode: str) -> None:

@@ -70,7 +70,6 @@ def write_grid():
         import json
 
         from layline.experiments.grid import Grid
-        from layline.experiments.grid_file import to_toml
 
         labels = {"features": "mlp", "setting": "", "version": "1"}
         frame = frame.assign(**labels, seconds=1.0, samples=10)
@@ -83,7 +82,7 @@ def write_grid():
             }
         )
         frame.to_csv(folder / "results.csv", index=False)
-        (folder / "grid.toml").write_text(to_toml(grid))
+        (folder / "grid.toml").write_text(grid.to_toml())
         about = {"command": ["layline", "bench"], "layline": ["1"], "runs": len(frame)}
         (folder / "environment.json").write_text(json.dumps(about))
         return grid

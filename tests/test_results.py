@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from layline import heads
-from layline.experiments.comparisons import leaderboard
-from layline.experiments.grid_file import read_grid
-from layline.experiments.rendering import to_markdown
-from layline.experiments.results import judged, read_results, tables
+from layline.experiments.grid import read_grid
+from layline.experiments.results import leaderboard, read_results, select_runs, tables
+from layline.experiments.tables import to_markdown
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/results.csv"))
@@ -19,8 +18,8 @@ FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/results.csv"))
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_every_published_table_follows_from_the_runs(folder):
-    grid = read_grid(folder / "grid.toml", None, {}, {}, {})
-    made = dict(tables(judged(read_results(folder)), grid.decodings, grid.reference))
+    grid = read_grid(folder / "grid.toml")
+    made = dict(tables(select_runs(read_results(folder)), grid.decodings, grid.reference))
     assert {path.stem for path in folder.glob("tables/*.md")} == set(made)
     for name, table in made.items():
         assert (folder / "tables" / f"{name}.md").read_text(encoding="utf-8") == to_markdown(table)
@@ -28,7 +27,7 @@ def test_every_published_table_follows_from_the_runs(folder):
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_every_run_of_a_published_grid_is_there(folder):
-    grid = read_grid(folder / "grid.toml", None, {}, {}, {})
+    grid = read_grid(folder / "grid.toml")
     frame = read_results(folder)
     runs = len(grid.data) * len(grid.variants()) * len(grid.seeds)
     assert len(frame) == runs * len(grid.decodings)
@@ -41,7 +40,7 @@ def test_every_run_of_a_published_grid_is_there(folder):
 
 def test_the_benchmark_has_every_method_and_its_page_the_numbers():
     folder = ROOT / "results" / "benchmark"
-    frame = judged(read_results(folder))
+    frame = select_runs(read_results(folder))
     assert set(frame["method"]) == set(heads.names())
     page = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
     shown = re.sub(r" +", " ", page)
@@ -51,7 +50,7 @@ def test_the_benchmark_has_every_method_and_its_page_the_numbers():
 
 
 def test_the_readme_shows_numbers_of_the_benchmark():
-    frame = judged(read_results(ROOT / "results" / "benchmark"))
+    frame = select_runs(read_results(ROOT / "results" / "benchmark"))
     board = leaderboard(frame, "mode")
     rows = dict(zip(board.rows, board.entries, strict=True))
     names = [column.title for column in board.columns]

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from layline.cli.report import write
-from layline.experiments.measures import MEASURES
+from layline.experiments.summaries import METRICS
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def test_metric_and_decoding_choose_the_table(visit, report):
     assert shown(page) == ["mae-mode"]
     page.select_option("#decode", "median")
     assert shown(page) == ["mae-median"]
-    for metric, measure in MEASURES.items():
+    for metric, measure in METRICS.items():
         name = metric.replace("_", "-")
         page.select_option("#metric", name)
         assert shown(page) == [f"{name}-median" if measure.decoded else name]

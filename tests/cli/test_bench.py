@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from layline.cli.app import app
-from layline.experiments.results import judged, read_results
+from layline.experiments.results import read_results, select_runs
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_grid_that_was_killed_at_once_goes_on_from_its_folder(bench, ratings, 
         raise SystemExit(137)
 
     with monkeypatch.context() as context:
-        context.setattr("layline.experiments.runner.run", killed)
+        context.setattr("layline.experiments.runner.run_grid", killed)
         command = small(ratings, "--methods", "classification", "--seeds", "0,3", "--out", "out")
         assert bench(*command).exit_code == 137
     again = bench("--out", "out", "--dry-run")
@@ -97,7 +97,7 @@ def test_tuning_takes_what_validation_prefers(bench, ratings, tmp_path):
     assert result.exit_code == 0, result.output
     frame = read_results(tmp_path / "out")
     assert len(frame) == 6
-    chosen = judged(frame)
+    chosen = select_runs(frame)
     assert len(chosen) == 3
     for seed, tries in frame.groupby("seed"):
         (kept,) = chosen[chosen["seed"] == seed].to_dict("records")

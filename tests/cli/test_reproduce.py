@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from layline.experiments.reproductions import REPRODUCTIONS
+from layline.experiments.paper import REPRODUCTIONS
 
 TINY = ["--epochs", "1", "--partitions", "1", "--jobs", "1"]
 for _setting in (

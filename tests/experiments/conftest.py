@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from layline.experiments.cells import Cell
+from layline.experiments.engines import Executor
 from layline.experiments.grid import Grid
-from layline.experiments.grid_file import to_toml
 from layline.experiments.progress import GridProgress
-from layline.experiments.runner import Place, run
+from layline.experiments.runner import run_grid
 from layline.experiments.store import Store
 
-ONE = Place(jobs=1)
+ONE = Executor(jobs=1)
 
 
 @pytest.fixture(scope="session")
@@ -61,11 +61,13 @@ def grid(tree) -> Grid:
 def go():
     """Run a grid; give the cells that failed, and what was said."""
 
-    def call(grid: Grid, folder: Path, place: Place = ONE, **options) -> tuple[list[Cell], str]:
+    def call(
+        grid: Grid, folder: Path, executor: Executor = ONE, **options
+    ) -> tuple[list[Cell], str]:
         said = io.StringIO()
         progress = GridProgress(Console(file=said, width=200))
         store = Store(folder, options.pop("any_version", False))
-        return run(grid.cells(), store, progress, place, **options), said.getvalue()
+        return run_grid(grid.cells(), store, progress, executor, **options), said.getvalue()
 
     return call
 
@@ -86,7 +88,7 @@ def undisturbed(tmp_path_factory, go, results):
     done: dict[str, pd.DataFrame] = {}
 
     def get(grid: Grid) -> pd.DataFrame:
-        text = to_toml(grid)
+        text = grid.to_toml()
         if text not in done:
             folder = tmp_path_factory.mktemp("grid")
             failed, _ = go(grid, folder)

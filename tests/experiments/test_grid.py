@@ -1,4 +1,4 @@
-"""A grid is the product of its parts, and a cell is known by what is asked for."""
+"""A grid is the product of its parts, and a cell is known by its configuration."""
 
 import subprocess
 import sys
@@ -8,8 +8,7 @@ import pytest
 from layline import heads
 from layline.experiments import cells as cells_module
 from layline.experiments.cells import Cell, code_version
-from layline.experiments.grid import Grid
-from layline.experiments.grid_file import parse_tune, read_grid, to_toml
+from layline.experiments.grid import Grid, check_not_reserved, parse_tune, read_grid
 
 
 def changed(cell: Cell, **sections: dict) -> Cell:
@@ -122,16 +121,16 @@ def test_threads_and_the_version_are_part_of_the_key_and_labels_are_not(grid, mo
     assert Cell(cell.config, cell.labels, cell.threads + 1).key != cell.key
     monkeypatch.setattr(cells_module, "code_version", lambda: "another")
     again = Cell(cell.config, cell.labels, cell.threads)
-    assert again.wanted == cell.wanted
+    assert again.config_hash == cell.config_hash
     assert again.key != cell.key
 
 
 def test_another_process_gives_the_same_key(grid, tmp_path):
     file = tmp_path / "grid.toml"
-    file.write_text(to_toml(grid))
+    file.write_text(grid.to_toml())
     program = (
-        "import sys; from pathlib import Path; from layline.experiments.grid_file import read_grid;"
-        "print(*(c.key for c in read_grid(Path(sys.argv[1]), None, {}, {}, {}).cells()))"
+        "import sys; from pathlib import Path; from layline.experiments.grid import read_grid;"
+        "print(*(c.key for c in read_grid(Path(sys.argv[1])).cells()))"
     )
     said = subprocess.run(
         [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
@@ -146,8 +145,8 @@ def test_the_version_names_the_code():
 
 def test_a_grid_survives_its_file(grid, tmp_path):
     file = tmp_path / "grid.toml"
-    file.write_text(to_toml(grid))
-    assert read_grid(file, None, {}, {}, {}) == grid
+    file.write_text(grid.to_toml())
+    assert read_grid(file) == grid
 
 
 def test_relative_roots_are_in_the_data_folder(tmp_path):
@@ -159,7 +158,7 @@ def test_relative_roots_are_in_the_data_folder(tmp_path):
 
 def test_options_of_the_command_decide_over_the_file(grid, tmp_path):
     file = tmp_path / "grid.toml"
-    file.write_text(to_toml(grid))
+    file.write_text(grid.to_toml())
     settings = {"training": {"epochs": 9}}
     mixed = read_grid(file, None, {"seeds": [7]}, settings, {"head.dim": [4]})
     assert mixed.seeds == [7]
@@ -211,7 +210,7 @@ def test_a_wrong_file_is_named(tmp_path, text, message):
     file = tmp_path / "grid.toml"
     file.write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_grid(file, None, {}, {}, {})
+        read_grid(file)
 
 
 def test_tuning_is_read_from_the_command():
@@ -250,3 +249,26 @@ def test_variants_may_stand_beside_all(tree):
     fixed = {"name": "fixed", "method": "hard-linear", "options": {"norm": 3.0}}
     cells = Grid.model_validate({**tree, "methods": ["all", fixed]}).cells()
     assert {cell.labels["method"] for cell in cells} == {*heads.names(), "fixed"}
+
+
+RESERVED = {"training.seed": "name it in seeds"}
+
+
+def test_what_is_decided_elsewhere_is_named_with_its_value_and_the_cure():
+    with pytest.raises(
+        ValueError, match=r"training\.seed must not be set, got 3: name it in seeds"
+    ):
+        check_not_reserved({"training": {"epochs": 2, "seed": 3}}, RESERVED)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"training": {"epochs": 2}}, {"head": {"seed": 3}}, {"recipe": "released"}],
+)
+def test_everything_else_passes(settings):
+    assert check_not_reserved(settings, RESERVED) is None
+
+
+def test_a_section_is_not_a_value():
+    with pytest.raises(ValueError, match="training: must be a section of settings, got 1"):
+        check_not_reserved({"training": 1}, {"training.seed": "it follows"})

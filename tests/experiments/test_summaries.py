@@ -6,17 +6,56 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layline.evaluation import DECODED, DISTRIBUTION, measure
 from layline.experiments.summaries import (
+    METRICS,
     UNDEFINED,
     bootstrap_interval,
+    find_metric,
     intervals,
     means,
-    of_decoding,
+    select_decoding,
     summary,
 )
+
+
+def perfect_and_poor():
+    """Metrics of sure and right predictions, and of sure and wrong ones with two modes."""
+    ranks = torch.tensor([0, 1, 2, 3] * 5)
+    right = torch.eye(4)[ranks] * 0.94 + 0.015
+    wrong = torch.full((4, 4), 0.05).scatter(1, torch.tensor([[2, 0], [3, 0], [0, 3], [0, 2]]), 0.4)
+    wrong += torch.eye(4)[[2, 3, 0, 0]] * 0.1
+    return (measure(ranks, p.log(), "mode") for p in (right, wrong[ranks]))
+
+
+def test_the_better_end_is_where_a_perfect_model_is():
+    perfect, poor = perfect_and_poor()
+    for metric, known in METRICS.items():
+        assert (perfect[metric] < poor[metric]) == known.lower_is_better, metric
+        assert perfect[metric] != poor[metric], metric
+
+
+def test_what_depends_on_the_decoding_is_what_an_evaluation_decodes():
+    for metric, known in METRICS.items():
+        assert known.decoded == (metric in DECODED), metric
+        assert known.decoded != (metric in DISTRIBUTION or metric == "unimodality_rate"), metric
+
+
+def test_shares_are_per_cent_and_say_so():
+    for known in METRICS.values():
+        assert (known.scale == 100) == ("%" in known.title)
+    assert find_metric("accuracy").shown(0.57284) == 57.28
+    assert find_metric("mae").shown(np.float64(0.4126)) == 0.413
+
+
+def test_an_unknown_metric_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="metric must be a known name, got 'acuracy': did you"):
+        find_metric("acuracy")
+
 
 numbers = st.floats(-100, 100, allow_nan=False)
 
@@ -71,13 +110,13 @@ def test_a_run_that_failed_before_it_was_decoded_counts_for_every_decoding(long_
     lost = frame.error != ""
     frame = pd.concat([frame[~lost], frame[lost].head(1).assign(decode="")], ignore_index=True)
     for decode in ("mode", "median"):
-        found = summary(of_decoding(frame, decode), "mae", by=("data", "method"))
+        found = summary(select_decoding(frame, decode), "mae", by=("data", "method"))
         assert tuple(found.loc[("lev", "arc"), ["n", "failed"]]) == (1, 1)
 
 
 def test_an_unknown_decoding_is_answered_with_the_known_ones(long_frame):
     with pytest.raises(ValueError, match="decode must be a known name, got 'modus': did you mean"):
-        of_decoding(long_frame(), "modus")
+        select_decoding(long_frame(), "modus")
 
 
 def test_means_are_a_pivot_in_the_order_of_the_frame(long_frame):

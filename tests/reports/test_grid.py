@@ -6,10 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from layline.experiments.measures import measure_of
-from layline.experiments.ranks import critical_difference, ranking_of
-from layline.experiments.results import comparisons, judged, read_results, tables, write_tables
-from layline.experiments.summaries import intervals
+from layline.experiments.results import comparisons, read_results, select_runs, tables, write_tables
+from layline.experiments.statistics import critical_difference, rank_methods
+from layline.experiments.summaries import find_metric, intervals
 from layline.reports.grid import (
     intervals_figure,
     ranks_figure,
@@ -88,7 +87,7 @@ def test_pictures_are_written(results):
 
 def test_every_table_is_written_in_every_format(results):
     folder, _, grid = results
-    made = dict(tables(judged(read_results(folder)), grid.decodings, grid.reference))
+    made = dict(tables(select_runs(read_results(folder)), grid.decodings, grid.reference))
     write_tables(folder / "tables", made)
     assert {path.name for path in (folder / "tables").iterdir()} == {
         f"{name}.{ending}" for name in made for ending in ("md", "tex", "csv")
@@ -104,12 +103,12 @@ def test_a_metric_that_no_decoding_changes_is_compared_once(long_frame):
 
 
 def test_ranks_are_drawn_as_they_are(long_frame):
-    ranking = ranking_of(long_frame(), "mae", "mode")
+    ranking = rank_methods(long_frame(), "mae", "mode")
     figure = ranks_figure(ranking)
     (dots,) = figure["data"]
     assert dict(zip(dots["y"], dots["x"], strict=True)) == dict(ranking.ranks)
     (band,) = figure["layout"]["shapes"]
-    width = critical_difference(len(ranking.ranks), ranking.data)
+    width = critical_difference(len(ranking.ranks), ranking.num_data)
     assert band["x1"] - band["x0"] == pytest.approx(width)
 
 
@@ -117,7 +116,7 @@ def test_intervals_are_drawn_in_the_unit_of_the_title(long_frame):
     frame = long_frame()
     name = frame["data"].iloc[0]
     found = intervals(frame, "accuracy", "mode").loc[name]
-    (dots,) = intervals_figure(found, measure_of("accuracy"))["data"]
+    (dots,) = intervals_figure(found, find_metric("accuracy"))["data"]
     assert dots["x"] == sorted(dots["x"], reverse=True)
     for method, x, up, down in zip(
         dots["y"], dots["x"], dots["error_x"]["array"], dots["error_x"]["arrayminus"], strict=True

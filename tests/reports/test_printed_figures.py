@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from layline.experiments.measures import MEASURES
-from layline.experiments.ranks import cliques
-from layline.experiments.summaries import intervals
+from layline.experiments.statistics import cliques
+from layline.experiments.summaries import METRICS, intervals
 from layline.reports.printed_figures import (
     bar_levels,
     best_first,
@@ -129,7 +128,7 @@ def test_an_unknown_format_is_refused(tmp_path):
 
 @pytest.mark.parametrize("metric", ["mae", "accuracy"])
 def test_each_line_is_an_interval_in_the_unit_of_the_title(long_frame, metric):
-    measure = MEASURES[metric]
+    measure = METRICS[metric]
     found = intervals(long_frame(), metric, "mode").xs("era", level="data")
     axis = new_figure(4, 3).add_subplot()
     methods = ["arc", "line", "sord"]
@@ -146,10 +145,10 @@ def test_each_line_is_an_interval_in_the_unit_of_the_title(long_frame, metric):
 def test_a_method_without_a_result_is_said_and_comes_last(long_frame):
     frame = long_frame(failed={("era", "arc", str(seed)) for seed in range(4)})
     found = intervals(frame, "mae", "mode")
-    methods = best_first(found, MEASURES["mae"])
+    methods = best_first(found, METRICS["mae"])
     assert methods[-1] == "arc"
     axis = new_figure(4, 3).add_subplot()
-    draw_intervals(axis, found.xs("era", level="data"), methods, MEASURES["mae"])
+    draw_intervals(axis, found.xs("era", level="data"), methods, METRICS["mae"])
     assert [text.get_text() for text in axis.texts] == ["× no result"]
     assert len(axis.lines) == 4
 
@@ -158,8 +157,8 @@ def test_a_method_without_a_result_is_said_and_comes_last(long_frame):
 def test_the_best_method_is_on_top(long_frame, metric):
     frame = long_frame()
     means = frame[frame.decode == "mode"].groupby("method")[metric].mean()
-    expected = means.sort_values(ascending=MEASURES[metric].lower_is_better).index
-    assert best_first(intervals(frame, metric, "mode"), MEASURES[metric]) == list(expected)
+    expected = means.sort_values(ascending=METRICS[metric].lower_is_better).index
+    assert best_first(intervals(frame, metric, "mode"), METRICS[metric]) == list(expected)
 
 
 @pytest.mark.parametrize(("ending", "pooled"), [("png", False), ("png", True), ("pdf", False)])

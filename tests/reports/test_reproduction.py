@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from layline.experiments.presets import PRESETS
-from layline.experiments.reproductions import REPRODUCTIONS
+from layline.experiments.paper import REPRODUCTIONS
+from layline.experiments.paper.presets import PRESETS
 from layline.reports.paper_figures import (
     draw_curves,
     draw_layouts,

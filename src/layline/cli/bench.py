@@ -80,7 +80,7 @@ def bench(
     """Compare methods: train every combination, once each, and say what the results say."""
     with explained():
         require_libraries("layline bench")
-        from layline.experiments.runner import Place
+        from layline.experiments.engines import Executor
 
         given: dict[str, Any] = {
             "data": [_data_set(source, root) for source in sources or []],
@@ -93,7 +93,7 @@ def bench(
         }
         given = {key: value for key, value in given.items() if value}
         wanted = _grid(given, grid, data_folder, read_settings(config, set_), tune or [], out)
-        _run(wanted, out, Place(engine, jobs, address), any_version, keep_models, dry_run)
+        _run(wanted, out, Executor(engine, jobs, address), any_version, keep_models, dry_run)
 
 
 def _data_set(source: str, root: Path | None) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _grid(
     out: Path,
 ) -> Any:
     """Put the file of the grid and the options of the command together."""
-    from layline.experiments.grid_file import parse_tune, read_grid
+    from layline.experiments.grid import parse_tune, read_grid
 
     before = out / "grid.toml"
     if file is None and "data" not in given and before.exists():
@@ -144,8 +144,7 @@ def _run(
     from rich.console import Console
 
     from layline.cli.grids import run_cells, show
-    from layline.experiments.comparisons import leaderboard
-    from layline.experiments.results import write_grid, write_results
+    from layline.experiments.results import leaderboard, write_grid, write_results
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.reporter import Reporter
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from layline.experiments.cells import Cell
-    from layline.experiments.runner import Place
+    from layline.experiments.engines import Executor
     from layline.experiments.store import Store
     from layline.experiments.tables import Table
 
@@ -30,7 +30,7 @@ def require_libraries(command: str) -> None:
 def run_cells(
     cells: "Sequence[Cell]",
     out: Path,
-    place: "Place",
+    place: "Executor",
     console: "Console",
     *,
     any_version: bool = False,
@@ -50,13 +50,13 @@ def run_cells(
         The store with the results, and the cells that failed.
     """
     from layline.experiments.progress import GridProgress
-    from layline.experiments.runner import run
+    from layline.experiments.runner import run_grid
     from layline.experiments.store import Store
     from layline.training.reporter import Reporter
 
     store, say = Store(out, any_version), Reporter(console)
     try:
-        failed = run(cells, store, GridProgress(console), place, keep_models=keep_models)
+        failed = run_grid(cells, store, GridProgress(console), place, keep_models=keep_models)
     except KeyboardInterrupt:
         done = sum(store.is_done(cell) for cell in cells)
         are = "is" if len(cells) == 1 else "are"
@@ -78,11 +78,11 @@ def show(table: "Table", console: "Console") -> None:
     from rich.table import Table as Shown
     from rich.text import Text
 
-    from layline.experiments.rendering import content, remark
+    from layline.experiments.tables import entry_remark, entry_text
 
     texts = [
         [
-            f"{content(e, c)} {remark(e, c, table.reference)}".rstrip()
+            f"{entry_text(e, c)} {entry_remark(e, c, table.reference)}".rstrip()
             for e, c in zip(entries, table.columns, strict=True)
         ]
         for entries in table.entries

@@ -14,8 +14,8 @@ from layline.cli.options import ConfigFile, Set, read_settings, settings
 
 if TYPE_CHECKING:
     from layline.experiments.cells import Cell
-    from layline.experiments.preset import Preset
-    from layline.experiments.runner import Place
+    from layline.experiments.engines import Executor
+    from layline.experiments.paper.presets import Preset
 
 ALL = "all"
 EXAMPLES = """
@@ -71,18 +71,18 @@ def reproduce(
         if list_ or not names:
             _list()
             return
-        from layline.experiments.runner import Place
+        from layline.experiments.engines import Executor
 
         tree = read_settings(config, set_)
         given = settings(training__epochs=epochs)
         wanted = _preset(preset, source, root or [], partitions, [tree, given])
-        place = Place(engine, jobs, address)
+        place = Executor(engine, jobs, address)
         _run(_chosen(names), wanted, out, place, threads, any_version, dry_run)
 
 
 def _list() -> None:
-    from layline.experiments.presets import PRESETS
-    from layline.experiments.reproductions import REPRODUCTIONS
+    from layline.experiments.paper import REPRODUCTIONS
+    from layline.experiments.paper.presets import PRESETS
 
     for name, reproduction in REPRODUCTIONS.items():
         typer.echo(f"{name:26}{reproduction.title}")
@@ -92,7 +92,7 @@ def _list() -> None:
 
 
 def _chosen(names: Sequence[str]) -> list[str]:
-    from layline.experiments.reproductions import REPRODUCTIONS
+    from layline.experiments.paper import REPRODUCTIONS
     from layline.registry import check_known
 
     for name in names:
@@ -108,7 +108,7 @@ def _preset(
     trees: Sequence[dict[str, Any]],
 ) -> "Preset":
     """Put the preset and what the user wants otherwise together."""
-    from layline.experiments.presets import PRESETS
+    from layline.experiments.paper.presets import PRESETS
     from layline.registry import find
 
     preset = find("--preset", name, PRESETS)
@@ -139,7 +139,7 @@ def _run(
     names: Sequence[str],
     preset: "Preset",
     out: Path,
-    place: "Place",
+    place: "Executor",
     threads: int,
     any_version: bool,
     dry_run: bool,
@@ -147,7 +147,7 @@ def _run(
     from rich.console import Console
 
     from layline.cli.grids import run_cells
-    from layline.experiments.reproductions import REPRODUCTIONS
+    from layline.experiments.paper import REPRODUCTIONS
     from layline.reports.reproduction import write_reproduction
 
     wanted = {name: REPRODUCTIONS[name] for name in names}
@@ -173,7 +173,7 @@ def _run(
 
 
 def _list_cells(cells: "dict[str, list[Cell]]") -> None:
-    from layline.experiments.reproductions import REPRODUCTIONS
+    from layline.experiments.paper import REPRODUCTIONS
 
     for name, some in cells.items():
         for cell in some:

@@ -2,45 +2,70 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import joblib
 
+from layline.experiments.cells import Cell
 from layline.optional import require
 from layline.registry import find
 
-T = TypeVar("T")
-Map = Callable[[Callable[..., T], Iterable[tuple[Any, ...]]], Iterator[T]]
+_T = TypeVar("_T")
+CellMap = Callable[[Callable[[Cell], _T], Iterable[Cell]], Iterator[_T]]
 
 
-@contextmanager
-def engine(name: str, jobs: int | None, address: str | None) -> Iterator[Map[Any]]:
-    """Give a function that calls another one on many arguments, many at once.
+@dataclass(frozen=True)
+class Executor:
+    """Where to run.
 
-    It yields what they return, in any order. If a process dies it raises what its library raises.
-
-    Args:
-        name: ``local``, ``dask`` or ``ray``.
-        jobs: How many at once; with a cluster that is there already, all it has if not given.
-        address: Of the cluster's scheduler; without one a cluster is started here.
+    Attributes:
+        engine: ``local``, ``dask`` or ``ray``.
+        jobs: How many cells at once; if not given, as many as fit the processors, or the cluster.
+        address: Of a cluster's scheduler; without one a cluster is started here.
     """
-    start = find("engine", name, ENGINES)
-    if name == "local" and address is not None:
-        raise ValueError(f"address must be left out for the local engine, got {address}")
-    with start(jobs, address), joblib.parallel_config(backend=_BACKENDS[name]):
 
-        def call(function: Callable[..., T], arguments: Iterable[tuple[Any, ...]]) -> Iterator[T]:
-            # Ray's backend gives its results in the end, all at once
-            how = "list" if name == "ray" else "generator_unordered"
-            parallel = joblib.Parallel(
-                n_jobs=-1 if jobs is None else jobs,
-                batch_size=1,
-                pre_dispatch="all" if name == "dask" else "2*n_jobs",
-                return_as=how,
-            )
-            yield from parallel(joblib.delayed(function)(*each) for each in arguments)
+    engine: str = "local"
+    jobs: int | None = None
+    address: str | None = None
 
-        yield call
+    def jobs_for(self, threads: int) -> int | None:
+        """Say how many cells of so many threads run at once; None is all that a cluster has."""
+        if self.jobs is not None or self.address is not None:
+            return self.jobs
+        return max(1, int(joblib.cpu_count()) // threads)
+
+    @contextmanager
+    def start(self, threads: int = 1) -> Iterator[CellMap[Any]]:
+        """Give a function that calls another one on many cells, many at once.
+
+        It yields what they return, in any order. If a process dies it raises what its library
+        raises.
+
+        Args:
+            threads: Of each cell.
+        """
+        start_engine = find("engine", self.engine, ENGINES)
+        if self.engine == "local" and self.address is not None:
+            raise ValueError(f"address must be left out for the local engine, got {self.address}")
+        jobs = self.jobs_for(threads)
+        backend = "loky" if self.engine == "local" else self.engine
+        with start_engine(jobs, self.address), joblib.parallel_config(backend=backend):
+
+            def call(function: Callable[[Cell], _T], cells: Iterable[Cell]) -> Iterator[_T]:
+                parallel = joblib.Parallel(
+                    n_jobs=-1 if jobs is None else jobs,
+                    batch_size=1,
+                    pre_dispatch="all" if self.engine == "dask" else "2*n_jobs",
+                    # Ray's backend gives its results in the end, all at once
+                    return_as="list" if self.engine == "ray" else "generator_unordered",
+                )
+                yield from parallel(joblib.delayed(function)(cell) for cell in cells)
+
+            yield call
+
+
+LOCAL = Executor()
 
 
 def _local(jobs: int | None, address: str | None) -> AbstractContextManager[Any]:
@@ -81,4 +106,3 @@ ENGINES: dict[str, Callable[[int | None, str | None], AbstractContextManager[Any
     "dask": _dask,
     "ray": _ray,
 }
-_BACKENDS = {"local": "loky", "dask": "dask", "ray": "ray"}

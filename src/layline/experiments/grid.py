@@ -1,25 +1,32 @@
 """A grid: data sets × methods × features × settings × seeds, each combination one run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import tomli_w
 from pydantic import Field, PositiveInt
 
 from layline import data, heads
 from layline.experiments.cells import Cell
-from layline.experiments.decided import check_free
 from layline.geometry.decoding import DECODINGS
 from layline.registry import check_known, find
 from layline.training.config import Section
 from layline.training.resolution import resolved
-from layline.training.settings import Tree, combine, configuration
+from layline.training.settings import (
+    Tree,
+    combine,
+    configuration,
+    parse_settings,
+    read_toml,
+    validated,
+)
 
-ALL = "all"
-Tries = dict[str, Annotated[list[Any], Field(min_length=1)]]
-# What a grid decides, and where.
-_DECIDED = {
+ALL_METHODS = "all"
+SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
+# Settings that a grid makes itself, and where to say them instead.
+_RESERVED = {
     "data.source": "name it in data",
     "data.partition": "it follows from seeds",
     "head.method": "name it in methods",
@@ -28,7 +35,7 @@ _DECIDED = {
 }
 
 
-class DataSet(Section):
+class GridData(Section):
     """A data set of a grid.
 
     Attributes:
@@ -45,7 +52,7 @@ class DataSet(Section):
     root: Path | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
-    tune: Tries | None = None
+    tune: SearchSpace | None = None
 
 
 class Variant(Section):
@@ -80,13 +87,13 @@ class Grid(Section):
         reference: The method that the others are compared with.
     """
 
-    data: Annotated[list[DataSet], Field(min_length=1)]
-    methods: list[str | Variant] = Field(default=[ALL], min_length=1)
+    data: Annotated[list[GridData], Field(min_length=1)]
+    methods: list[str | Variant] = Field(default=[ALL_METHODS], min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
     features: list[str] = Field(default_factory=list)
     decodings: list[str] = Field(default=["mode"], min_length=1)
     settings: dict[str, Any] = Field(default_factory=dict)
-    tune: Tries = Field(default_factory=dict)
+    tune: SearchSpace = Field(default_factory=dict)
     threads: PositiveInt = 1
     reference: str = "hard-linear"
 
@@ -102,66 +109,70 @@ class Grid(Section):
         _check_different("seeds", [str(seed) for seed in self.seeds])
         _check_different("features", self.features)
         _check_different("decodings", self.decodings)
-        given: list[str | None] = [*self.features]
+        chosen: list[str | None] = [*self.features]  # None: what the data set's settings choose
         return [
-            self._cell(one, variant, features, tried, seed)
-            for one in self.data
-            for tried in _tries(self.tune if one.tune is None else one.tune)
+            self._cell(entry, variant, features, combination, seed)
+            for entry in self.data
+            for combination in _combinations(self.tune if entry.tune is None else entry.tune)
             for seed, variant in product(self.seeds, variants)
-            for features in given or [None]
+            for features in chosen or [None]
         ]
 
     def variants(self) -> list[Variant]:
         """List the methods, each with its options."""
         named: list[str | Variant] = []
         for each in self.methods:
-            named += heads.names() if each == ALL else [each]
+            named += heads.names() if each == ALL_METHODS else [each]
         return [
             Variant(name=each, method=each) if isinstance(each, str) else each for each in named
         ]
 
     def _cell(
         self,
-        one: DataSet,
+        entry: GridData,
         variant: Variant,
         features: str | None,
-        tried: tuple[str, Tree],
+        combination: tuple[str, Tree],
         seed: int,
     ) -> Cell:
-        partitions = find(f"source of {one.name}", one.source, data.SOURCES).partitions
+        partitions = find(f"source of {entry.name}", entry.source, data.SOURCES).partitions
         own: Tree = {
             "data": {
-                "source": one.source,
+                "source": entry.source,
                 "partition": seed if partitions is None else seed % partitions,
-                "options": one.options,
+                "options": entry.options,
             },
             "head": {"method": variant.method, "options": variant.options},
             "training": {"seed": seed, "decode": self.decodings[0]},
             "report": {"enabled": False},
         }
-        if one.root is not None:
-            own["data"]["root"] = str(one.root)
+        if entry.root is not None:
+            own["data"]["root"] = str(entry.root)
         if features is not None:
             own["features"] = {"name": features}
-        setting, tree = tried
+        setting, tuned = combination
         try:
-            given = combine(self.settings, one.settings, tree)
-            check_free(given, _DECIDED)
+            given = combine(self.settings, entry.settings, tuned)
+            check_not_reserved(given, _RESERVED)
             config = resolved(configuration(given, own))
         except ValueError as error:
-            raise ValueError(f"{one.name}, {variant.name}: {error}") from None
+            raise ValueError(f"{entry.name}, {variant.name}: {error}") from None
         if config.features.freeze:  # so that the features are extracted once, for all cells
             config = config.model_copy(
                 update={"data": config.data.model_copy(update={"cache": True})}
             )
         labels = {
-            "data": one.name,
+            "data": entry.name,
             "method": variant.name,
             "features": str(config.features.name),
             "setting": setting,
             "seed": str(seed),
         }
         return Cell(config, labels, self.threads)
+
+    def to_toml(self) -> str:
+        """Write the grid out in full; what is None is left out."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
 def _check_different(argument: str, names: Sequence[str]) -> None:
@@ -172,15 +183,80 @@ def _check_different(argument: str, names: Sequence[str]) -> None:
         )
 
 
-def _tries(tune: Tries) -> Iterator[tuple[str, Tree]]:
-    """Give each combination of the settings to tune: how it is called, and as a tree."""
-    keys = list(tune)
+def _combinations(tune: SearchSpace) -> Iterator[tuple[str, Tree]]:
+    """Give each combination of the values to tune: its label, and its settings."""
     for values in product(*tune.values()):
-        tree: Tree = {}
-        for key, value in zip(keys, values, strict=True):
-            branch: Any = value
-            for name in reversed(key.split(".")):
-                branch = {name: branch}
-            tree = combine(tree, branch)
-        named = (f"{key}={value}" for key, value in zip(keys, values, strict=True))
-        yield ", ".join(named), tree
+        chosen = list(zip(tune, values, strict=True))
+        settings = combine({}, *(_nested(key, value) for key, value in chosen))
+        yield ", ".join(f"{key}={value}" for key, value in chosen), settings
+
+
+def _nested(key: str, value: Any) -> Tree:
+    """Give a setting such as ``training.seed`` as a tree of sections."""
+    name, _, rest = key.partition(".")
+    return {name: _nested(rest, value) if rest else value}
+
+
+def check_not_reserved(settings: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
+    """Refuse settings that a grid would overrule: their user would believe that they hold.
+
+    Args:
+        settings: By section, such as ``{"training": {"seed": 3}}``.
+        reserved: Names such as ``training.seed``, each with what to do instead.
+    """
+    for name, cure in reserved.items():
+        section, key = name.split(".")
+        values = settings.get(section, {})
+        if not isinstance(values, Mapping):  # else the grid's own settings would replace it
+            raise ValueError(
+                f"{section}: must be a section of settings, got {values!r}: set {section}.KEY=VALUE"
+            )
+        if key in values:
+            raise ValueError(f"{name} must not be set, got {values[key]!r}: {cure}")
+
+
+def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Read what to tune, such as ``training.head_learning_rate=[0.01, 0.001]``."""
+    tune = {}
+    for text in texts:
+        key = text.partition("=")[0].strip()
+        value: Any = parse_settings([text])
+        for name in key.split("."):
+            value = value[name]
+        if not isinstance(value, list):
+            raise ValueError(
+                f"--tune must be a setting with a list of values, got {text!r}: "
+                f"write {key}=[{value}, …]"
+            )
+        tune[key] = value
+    return tune
+
+
+def read_grid(
+    file: Path | None,
+    data_folder: Path | None = None,
+    given: Tree | None = None,
+    settings: Tree | None = None,
+    tune: dict[str, list[Any]] | None = None,
+) -> Grid:
+    """Read a grid from its file, and lay the options of a command over it.
+
+    Args:
+        file: TOML file with the grid, if there is one.
+        data_folder: Where the relative roots of that file are, if not in the current folder.
+        given: Parts of the grid that decide over those of the file.
+        settings: Settings of every run, laid over those of the file.
+        tune: What to tune, laid over that of the file.
+    """
+    tree = read_toml(file) if file is not None else {}
+    if data_folder is not None:
+        for entry in tree.get("data", []):
+            if "root" in entry:
+                entry["root"] = str(data_folder / entry["root"])
+    tree = {**tree, **(given or {})}
+    for key, more in (("settings", settings), ("tune", tune)):
+        if more:
+            tree[key] = combine(tree.get(key, {}), more)
+    if not tree.get("data"):
+        raise ValueError("SOURCES must be given: photo-quality needs no data, or take a --grid")
+    return validated(Grid, tree)

@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from layline.amounts import amount
-from layline.experiments.cells import Cell
-from layline.experiments.outcomes import Outcome
+from layline.experiments.cells import Cell, Outcome
 from layline.training.progress import clock
 from layline.training.reporter import Reporter
 

@@ -1,8 +1,8 @@
-"""What a grid leaves beside its cells: one CSV file of all runs, and the tables made of it."""
+"""What a grid leaves beside its cells: ``results.csv``, and the tables that compare its methods."""
 
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +11,28 @@ import torch
 
 from layline.evaluation import write_json
 from layline.experiments.cells import Cell
-from layline.experiments.comparisons import comparison, leaderboard, pairwise
 from layline.experiments.grid import Grid
-from layline.experiments.grid_file import to_toml
-from layline.experiments.measures import MEASURES
-from layline.experiments.rendering import FORMATS
-from layline.experiments.store import METRICS, Store
-from layline.experiments.tables import Table
-from layline.experiments.tuning import tuned
+from layline.experiments.statistics import MeanRanks, Pairs, compare_with_reference, rank_methods
+from layline.experiments.store import METRIC_COLUMNS, Store
+from layline.experiments.summaries import METRICS, Metric, find_metric, select_decoding, summary
+from layline.experiments.tables import (
+    TABLE_FORMATS,
+    Column,
+    Entry,
+    Table,
+    mark_best,
+    summary_entries,
+)
 from layline.files import whole_file, write_text
 
 RESULTS = "results.csv"
 GRID = "grid.toml"
+_RANK = Column("Mean rank", digits=2, lower_is_better=True)
 
 
 def write_grid(grid: Grid, folder: Path) -> None:
     """Write ``grid.toml``, from which a grid that was stopped goes on."""
-    write_text(folder / GRID, to_toml(grid))
+    write_text(folder / GRID, grid.to_toml())
 
 
 def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
@@ -39,36 +44,65 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
         store: Where their outcomes are; the files come beside them.
 
     Returns:
-        The runs that count: tuned, one row per run and decoding.
+        The runs that are compared, see :func:`select_runs`.
     """
     write_grid(grid, store.folder)
     frame = store.frame(cells, grid.decodings)
-    chosen = judged(frame)
+    selected = select_runs(frame)
     with whole_file(store.folder / RESULTS) as part:
         frame.to_csv(part, index=False)
     write_json(store.folder / "environment.json", _environment(frame))
-    write_tables(store.folder / "tables", dict(tables(chosen, grid.decodings, grid.reference)))
-    return chosen
+    write_tables(store.folder / "tables", dict(tables(selected, grid.decodings, grid.reference)))
+    return selected
+
+
+def _environment(frame: pd.DataFrame) -> dict[str, Any]:
+    return {
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "layline": sorted(frame["version"].unique()),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "runs": int(frame.groupby("decode").size().max()),
+        "failed": int((frame["error"] != "").groupby(frame["decode"]).sum().max()),
+        "hours": round(float(frame.groupby("decode")["seconds"].sum().max()) / 3600, 2),
+    }
+
+
+def write_tables(folder: Path, named: Mapping[str, Table]) -> None:
+    """Write tables in every format."""
+    for name, table in named.items():
+        for ending, write in TABLE_FORMATS.items():
+            write_text(folder / f"{name}.{ending}", write(table))
 
 
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` as it was written."""
     texts = ("data", "method", "features", "setting", "seed", "decode", "version", "error")
-    numbers = {name: [""] for name in (*METRICS, "validation_mae")}
+    numbers = {name: [""] for name in (*METRIC_COLUMNS, "validation_mae")}
     return pd.read_csv(
         folder / RESULTS, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=numbers
     )
 
 
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the runs that count: of what was tuned, what validation chose.
+def select_runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the runs that are compared: of the settings tried, the one with the best validation MAE.
+
+    It is chosen for each data set, method, features and seed; the first of equal ones is kept. The
+    test part has no say. A setting whose run failed is chosen only if all of them failed.
 
     Where a data set has several kinds of features, each of them is a data set of its own.
+
+    Args:
+        frame: One row per run and decoding, settings in their order.
     """
-    chosen = tuned(frame)
-    several = chosen.groupby("data")["features"].transform("nunique") > 1
-    both = chosen["data"] + " · " + chosen["features"]
-    return chosen.assign(data=chosen["data"].where(~several, both))
+    by = ["data", "method", "features", "seed", "decode"]
+    errors = frame["validation_mae"].fillna(float("inf"))
+    best = frame[by].assign(error=errors).groupby(by, sort=False)["error"].idxmin()
+    selected = frame.loc[best.sort_values()].reset_index(drop=True)
+    several = selected.groupby("data")["features"].transform("nunique") > 1
+    both = selected["data"] + " · " + selected["features"]
+    return selected.assign(data=selected["data"].where(~several, both))
 
 
 def tables(
@@ -77,7 +111,7 @@ def tables(
     """Make the tables of a grid, each with a name for its file.
 
     Args:
-        frame: The runs that count.
+        frame: The runs that are compared.
         decodings: How distributions became ranks.
         reference: The method to compare the others with; if it is not there, none is.
     """
@@ -94,30 +128,140 @@ def comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> Iterator[tuple
     """Compare the methods in each metric, by every decoding where it depends on that.
 
     Args:
-        frame: The runs that count.
+        frame: The runs that are compared.
         decodings: How distributions became ranks.
     """
-    for metric, measure in MEASURES.items():
-        for decode in decodings if measure.decoded else decodings[:1]:
-            name = f"{metric}-{decode}" if measure.decoded else metric
-            yield name.replace("_", "-"), comparison(frame, metric, decode)
+    for name, metric in METRICS.items():
+        for decode in decodings if metric.decoded else decodings[:1]:
+            file = f"{name}-{decode}" if metric.decoded else name
+            yield file.replace("_", "-"), comparison(frame, name, decode)
 
 
-def write_tables(folder: Path, named: dict[str, Table]) -> None:
-    """Write tables in every format."""
-    for name, table in named.items():
-        for ending, write in FORMATS.items():
-            write_text(folder / f"{name}.{ending}", write(table))
+def comparison(frame: pd.DataFrame, metric: str, decode: str, ddof: int = 0) -> Table:
+    """Compare methods on each data set: mean ± standard deviation over seeds, and the mean rank.
+
+    Args:
+        frame: One row per run and decoding.
+        metric: What is compared.
+        decode: How distributions became ranks.
+        ddof: As of :func:`layline.experiments.summaries.summary`.
+    """
+    shown_as = find_metric(metric)
+    data, methods = ([*dict.fromkeys(frame[label])] for label in ("data", "method"))
+    entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"), ddof)
+    ranks = rank_methods(frame, metric, decode)
+    return mark_best(
+        Table(
+            caption=f"{_caption(shown_as, decode)}: mean ± standard deviation over seeds",
+            rows=tuple(methods),
+            columns=(*(Column.of_metric(shown_as, name, shown_as.title) for name in data), _RANK),
+            entries=tuple(
+                (*(entries.get((name, method), Entry()) for name in data), _rank(ranks, method))
+                for method in methods
+            ),
+            notes=ranks.notes,
+        )
+    )
 
 
-def _environment(frame: pd.DataFrame) -> dict[str, Any]:
-    return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "layline": sorted(frame["version"].unique()),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "runs": int(frame.groupby("decode").size().max()),
-        "failed": int((frame["error"] != "").groupby(frame["decode"]).sum().max()),
-        "hours": round(float(frame.groupby("decode")["seconds"].sum().max()) / 3600, 2),
+def leaderboard(frame: pd.DataFrame, decode: str, rank_by: str = "mae") -> Table:
+    """Average every metric over data sets, best mean rank first.
+
+    Args:
+        frame: One row per run and decoding.
+        decode: How distributions became ranks.
+        rank_by: The metric of the mean ranks.
+    """
+    ranks = rank_methods(frame, rank_by, decode)
+    metrics = {name: metric for name, metric in METRICS.items() if name in frame}
+    runs = select_decoding(frame, decode)
+    summaries = {name: summary(runs, name, by=("method", "data")) for name in metrics}
+    methods = (*map(str, ranks.ranks.index), *ranks.left_out)
+    return mark_best(
+        Table(
+            caption=f"All data sets, decoding by the {decode}",
+            rows=methods,
+            columns=(_RANK, *map(Column.of_metric, metrics.values())),
+            entries=tuple(
+                (
+                    _rank(ranks, method),
+                    *(_average(summaries[name], method, metrics[name]) for name in metrics),
+                )
+                for method in methods
+            ),
+            notes=(
+                "Each number is the mean over data sets of the mean over seeds.",
+                f"Mean ranks are those of {find_metric(rank_by).title}.",
+                *ranks.notes,
+            ),
+        )
+    )
+
+
+def _average(lines: pd.DataFrame, method: str, metric: Metric) -> Entry:
+    """Average over data sets, and count runs; a data set where no method has a number is left out.
+
+    A data set on which the method was not run at all is one missing run.
+    """
+    numbers = lines["n"].groupby("data", sort=False).sum()
+    own = lines.loc[method].reindex(numbers.index[numbers > 0])
+    if not own["n"].any():
+        return Entry()
+    return Entry(
+        mean=float(own["mean"].mean()) * metric.scale,
+        n=int(own["n"].sum()),
+        failed=int(own["failed"].fillna(1).sum()),
+    )
+
+
+def _rank(ranks: MeanRanks, method: str) -> Entry:
+    if method not in ranks.ranks.index:
+        return Entry()
+    return Entry(mean=float(ranks.ranks[method]), n=ranks.num_data)
+
+
+def pairwise(
+    frame: pd.DataFrame,
+    reference: str,
+    metric: str,
+    decode: str,
+    pairs: Pairs = "data",
+    tolerance: float | None = None,
+) -> Table:
+    """Compare every method with one of them: wins, ties, losses, difference and significance.
+
+    The arguments are those of :func:`layline.experiments.statistics.compare_with_reference`.
+    """
+    shown_as = find_metric(metric)
+    found = compare_with_reference(frame, reference, metric, decode, pairs, tolerance)
+    found = found.assign(difference=found["difference"] * shown_as.scale)
+    columns = {
+        "wins": Column("Wins", digits=0),
+        "ties": Column("Ties", digits=0),
+        "losses": Column("Losses", digits=0),
+        "difference": Column("Mean difference", digits=shown_as.digits, form="signed"),
+        "pairs": Column("Pairs", digits=0),
+        "p": Column("p", form="p"),
+        "p_holm": Column("p (Holm)", form="p"),
     }
+    paired = "data sets" if pairs == "data" else "runs of the same data set and seed"
+    return Table(
+        caption=f"{_caption(shown_as, decode)}: every method against {reference}",
+        rows=tuple(map(str, found.index)),
+        columns=tuple(columns.values()),
+        entries=tuple(
+            tuple(Entry(None if pd.isna(line[name]) else float(line[name])) for name in columns)
+            for line in found.to_dict("records")
+        ),
+        notes=(
+            f"A win is a data set on which the method is better than {reference}. "
+            f"p: Wilcoxon's signed-rank test, two-sided, over {paired}; "
+            "Holm: corrected for the number of methods.",
+        ),
+    )
+
+
+def _caption(metric: Metric, decode: str) -> str:
+    better = "lower" if metric.lower_is_better else "higher"
+    decoding = f", decoding by the {decode}" if metric.decoded else ""
+    return f"{metric.title}, {better} is better{decoding}"

@@ -1,51 +1,37 @@
 """Run the cells of a grid: what is finished stays, what fails is noted, the rest goes on."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
-from joblib import cpu_count
+from rich.console import Console
 
-from layline.experiments.cells import Cell, code_version
-from layline.experiments.engines import Map, engine
-from layline.experiments.execution import execute, prepare
-from layline.experiments.outcomes import Outcome
+from layline.experiments.cells import Cell, Outcome, code_version
+from layline.experiments.engines import LOCAL, CellMap, Executor
 from layline.experiments.progress import GridProgress
 from layline.experiments.store import Store
+from layline.training.preparation import prepare
+from layline.training.run import train
 
-# What the engines' libraries raise when a process of theirs ends without a word.
-_DEATHS = ("TerminatedWorkerError", "KilledWorker", "WorkerCrashedError", "OutOfMemoryError")
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where to run.
-
-    Attributes:
-        engine: ``local``, ``dask`` or ``ray``.
-        jobs: How many cells at once; if not given, as many as fit the processors, or the cluster.
-        address: Of a cluster's scheduler.
-    """
-
-    engine: str = "local"
-    jobs: int | None = None
-    address: str | None = None
-
-    def jobs_of(self, threads: int) -> int | None:
-        """Say how many cells of so many threads run at once."""
-        if self.jobs is not None or self.address is not None:
-            return self.jobs
-        return max(1, int(cpu_count()) // threads)
+# What the engines' libraries raise when a process of theirs is killed.
+_KILLED = ("TerminatedWorkerError", "KilledWorker", "WorkerCrashedError", "OutOfMemoryError")
+# The random state and the number of threads are the process's: one cell at a time.
+_PROCESS_LOCK = threading.Lock()
 
 
-HERE = Place()
-
-
-def run(
+def run_grid(
     cells: Sequence[Cell],
     store: Store,
     progress: GridProgress,
-    place: Place = HERE,
+    executor: Executor = LOCAL,
     *,
     keep_models: bool = False,
 ) -> list[Cell]:
@@ -55,7 +41,7 @@ def run(
         cells: All of the grid; those with the same key are one.
         store: Where results are and come to.
         progress: Shows how far it is.
-        place: Where to run.
+        executor: Where to run.
         keep_models: Keep the weights and the state of training of each cell.
 
     Returns:
@@ -68,7 +54,7 @@ def run(
             todo = [cell for cell in distinct if not store.is_done(cell)]
             progress.start(len(distinct), len(distinct) - len(todo))
             if todo:
-                _run(todo, store, progress, place, keep_models)
+                _run(todo, store, progress, executor, keep_models)
     except Timeout:
         raise ValueError(
             f"out must be used by one grid at a time, got {store.folder}: wait for the other one, "
@@ -78,22 +64,27 @@ def run(
 
 
 def _run(
-    todo: list[Cell], store: Store, progress: GridProgress, place: Place, keep_models: bool
+    todo: list[Cell], store: Store, progress: GridProgress, executor: Executor, keep_models: bool
 ) -> None:
-    jobs = place.jobs_of(max(cell.threads for cell in todo))
-    common = store.folder.resolve(), code_version(), keep_models
-    with progress, engine(place.engine, jobs, place.address) as call:
-        _prepare(todo, call)
-        for cell, outcome in _survive(todo, store, call, common):
+    threads = max(cell.threads for cell in todo)
+    work = partial(
+        run_cell,
+        folder=store.folder.resolve(),
+        version=code_version(),
+        keep_models=keep_models,
+    )
+    with progress, executor.start(threads) as call:
+        _extract_shared_features(todo, call)
+        for cell, outcome in _outcomes(todo, store, call, work):
             if store.find(cell) != outcome:  # the worker has another disk
                 store.finish(cell, outcome)
-            progress.show(cell, outcome, jobs or 1)
+            progress.show(cell, outcome, executor.jobs_for(threads) or 1)
 
 
-def _prepare(todo: Iterable[Cell], call: Map[None]) -> None:
+def _extract_shared_features(todo: Iterable[Cell], call: CellMap[None]) -> None:
     """Extract frozen features once, before the cells that share them.
 
-    Where a process dies of it the cells extract them themselves, and the cause is found there.
+    Where a process is killed the cells extract them themselves, and the cause is found there.
     """
     kinds = {
         cell.config.model_dump_json(
@@ -103,46 +94,120 @@ def _prepare(todo: Iterable[Cell], call: Map[None]) -> None:
         if cell.config.features.freeze
     }
     try:
-        for _ in call(prepare, [(cell,) for cell in kinds.values()]):
+        for _ in call(extract_features, kinds.values()):
             pass
-    except Exception as death:
-        if type(death).__name__ not in _DEATHS:
+    except Exception as error:
+        if type(error).__name__ not in _KILLED:
             raise
 
 
-def _survive(
-    todo: list[Cell], store: Store, call: Map[tuple[Cell, Outcome]], common: tuple[object, ...]
+def _outcomes(
+    todo: list[Cell],
+    store: Store,
+    call: CellMap[tuple[Cell, Outcome]],
+    work: Callable[[Cell], tuple[Cell, Outcome]],
 ) -> Iterator[tuple[Cell, Outcome]]:
-    """Give the outcomes of all cells, also if processes die under some of them.
+    """Give the outcomes of all cells, also if processes are killed.
 
-    A death ends all cells that were being run. Those are tried again one by one; where a process
-    dies with a single cell, that cell is the cause.
+    When one is, all cells that were being run end. Those are tried again one by one; where a
+    process is killed with a single cell, that cell is the cause.
     """
     left = {cell.key: cell for cell in todo}
     while left:
         try:
-            for cell, outcome in call(execute, [(cell, *common) for cell in left.values()]):
+            for cell, outcome in call(work, list(left.values())):
                 del left[cell.key]
                 yield cell, outcome
-        except Exception as death:
-            if type(death).__name__ not in _DEATHS:
+        except Exception as error:
+            if type(error).__name__ not in _KILLED:
                 raise
             suspects = [cell for cell in left.values() if store.was_started(cell)]
             for suspect in suspects or list(left.values())[:1]:
                 del left[suspect.key]
                 try:
-                    yield from call(execute, [(suspect, *common)])
+                    yield from call(work, [suspect])
                 except Exception as again:
-                    if type(again).__name__ not in _DEATHS:
+                    if type(again).__name__ not in _KILLED:
                         raise
-                    yield suspect, _died(suspect, again)
+                    yield suspect, _killed_outcome(suspect, again)
 
 
-def _died(cell: Cell, death: Exception) -> Outcome:
+def _killed_outcome(cell: Cell, error: Exception) -> Outcome:
     return Outcome(
-        wanted=cell.wanted,
+        wanted=cell.config_hash,
         version=code_version(),
-        error=f"{type(death).__name__}: the process of this cell was ended from outside, most "
+        error=f"{type(error).__name__}: the process of this cell was ended from outside, most "
         "often because the memory was full; lower training.batch_size or run fewer at once",
-        traceback=str(death),
+        traceback=str(error),
     )
+
+
+def run_cell(cell: Cell, folder: Path, version: str, keep_models: bool) -> tuple[Cell, Outcome]:
+    """Run a cell in this process, and keep its outcome in the store as well as giving it back.
+
+    A failure is an outcome. Only an interruption is none: the cell goes on the next time.
+
+    Args:
+        cell: What to run.
+        folder: The store's; on a cluster without a common disk, a folder of the worker.
+        version: The code that the grid was started with.
+        keep_models: Keep the weights and the state of training.
+    """
+    store = Store(folder)
+    # when a grid is killed its workers may still finish their cells, while it is started again
+    with _PROCESS_LOCK, store.lock(cell):
+        found = store.find(cell)
+        if found is not None and not found.error:
+            return cell, found
+        store.start(cell)
+        begin = time.monotonic()
+        about: dict[str, Any] = {"wanted": cell.config_hash, "version": code_version()}
+        try:
+            if version != code_version():
+                raise RuntimeError(
+                    f"version must be {version} on every machine, got {code_version()} here: "
+                    "install the same"
+                )
+            outcome = _train(cell, store, begin, about)
+        except Exception as error:
+            outcome = Outcome(
+                error=f"{type(error).__name__}: {error}",
+                traceback=traceback.format_exc(),
+                seconds=time.monotonic() - begin,
+                **about,
+            )
+        else:
+            if not keep_models:
+                run = store.run_folder(cell)
+                shutil.rmtree(run.state, ignore_errors=True)
+                run.best.unlink(missing_ok=True)
+        store.finish(cell, outcome)
+    return cell, outcome
+
+
+def _train(cell: Cell, store: Store, begin: float, about: dict[str, Any]) -> Outcome:
+    run = store.run_folder(cell)
+    with _threads(cell.threads), (run.path / "log.txt").open("a", encoding="utf-8") as log:
+        numbers = train(cell.config, run, Console(file=log, width=100))
+    if numbers is None:
+        raise RuntimeError("a cell must be the main process of its run, got another")
+    best = min(record["validation_mae"] for record in run.read_history())
+    seconds = time.monotonic() - begin
+    return Outcome.of_test(numbers, validation_mae=best, seconds=seconds, **about)
+
+
+def extract_features(cell: Cell) -> None:
+    """Extract the frozen features of a cell; a failure is left to the cells to report."""
+    with _PROCESS_LOCK, suppress(Exception), _threads(cell.threads):
+        prepare(cell.config, Console(quiet=True))
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads, whatever the process had."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,21 +1,150 @@
-"""One method against the others: wins, Wilcoxon's signed-rank test, and Holm's correction."""
+r"""Statistical tests of methods over data sets, after Demšar (JMLR 7, 2006).
+
+Mean ranks with Friedman's test, and the critical difference of two mean ranks (Nemenyi): with
+k methods on n data sets, and q the quantile of the studentised range divided by √2,
+
+.. math:: \mathrm{CD} = q_{\alpha, k} \sqrt{\frac{k (k + 1)}{6 n}}
+
+One method is compared with the others by Wilcoxon's signed-rank test with Holm's correction.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from layline.experiments.measures import measure_of
-from layline.experiments.ranks import SAME
-from layline.experiments.summaries import of_decoding
+from layline.experiments.summaries import find_metric, finished_values, means, select_decoding
 from layline.registry import check_known
 
 Pairs = Literal["data", "runs"]
+_DECIMALS = 12  # a smaller difference is a rounding error of floating point
 
 
-def against(
+@dataclass(frozen=True)
+class MeanRanks:
+    """The mean ranks of methods over data sets.
+
+    Attributes:
+        ranks: The mean rank of each method, the best first; 1 is the best possible.
+        left_out: Methods without a number on some data set: they have no rank.
+        num_data: Number of data sets.
+        statistic: Of Friedman's test; None with fewer than three methods or two data sets.
+        p: Of Friedman's test that all methods are alike; None likewise.
+    """
+
+    ranks: "pd.Series[float]"
+    left_out: tuple[str, ...]
+    num_data: int
+    statistic: float | None
+    p: float | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences that belong under a table of mean ranks."""
+        notes = []
+        if self.left_out:
+            names = ", ".join(self.left_out)
+            notes.append(f"Some run failed or is missing, and so without a rank: {names}.")
+        if self.p is not None:
+            notes.append(
+                f"Friedman's test that {len(self.ranks)} methods are alike on {self.num_data} data "
+                f"sets: χ² = {self.statistic:.2f}, p = {self.p:.2g}."
+            )
+        return tuple(notes)
+
+
+def rank_methods(frame: pd.DataFrame, metric: str, decode: str) -> MeanRanks:
+    """Rank the methods on each data set by their mean over seeds, and average.
+
+    Args:
+        frame: One row per run and decoding.
+        metric: What is ranked.
+        decode: How distributions became ranks.
+    """
+    table = means(frame, metric, decode)
+    return mean_ranks(table, lower_is_better=find_metric(metric).lower_is_better)
+
+
+def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
+    """Rank the methods on each data set, and average. Equal numbers share their ranks.
+
+    Only methods with a number on every data set are ranked, among themselves; the others are named.
+    A data set on which no method has a number does not count.
+
+    Args:
+        table: A row per data set, a column per method, NaN where there is no number.
+        lower_is_better: Whether the smallest number has rank 1.
+    """
+    table = table.dropna(how="all")
+    ranked = [name for name in table.columns if len(table) and table[name].notna().all()]
+    complete = table[ranked].round(_DECIMALS)
+    ranks = complete.rank(axis="columns", ascending=lower_is_better)
+    statistic, p = _friedman(complete)
+    return MeanRanks(
+        ranks=ranks.mean().sort_values(kind="stable").rename("mean rank"),
+        left_out=tuple(str(name) for name in table.columns if name not in ranked),
+        num_data=len(table),
+        statistic=statistic,
+        p=p,
+    )
+
+
+def _friedman(complete: pd.DataFrame) -> tuple[float | None, float | None]:
+    """Test whether the methods differ at all."""
+    if complete.shape[1] < 3 or len(complete) < 2:
+        return None, None
+    if (complete.nunique(axis="columns") == 1).all():  # scipy would divide by zero
+        return 0.0, 1.0
+    from scipy.stats import friedmanchisquare
+
+    found = friedmanchisquare(*complete.to_numpy().T)
+    return float(found.statistic), float(found.pvalue)
+
+
+def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
+    """Give the difference from which two mean ranks are significantly different (Nemenyi).
+
+    Args:
+        k: Number of methods.
+        n: Number of data sets.
+        alpha: The significance level.
+    """
+    if k < 2 or n < 1:
+        raise ValueError(f"k must be at least 2 and n at least 1, got k = {k} and n = {n}")
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
+    from scipy.stats import studentized_range
+
+    q = studentized_range.ppf(1 - alpha, k, np.inf) / np.sqrt(2)
+    return float(q * np.sqrt(k * (k + 1) / (6 * n)))
+
+
+def cliques(ranks: "pd.Series[float]", difference: float) -> list[tuple[str, ...]]:
+    """Find the largest groups of methods whose mean ranks are not significantly different.
+
+    Args:
+        ranks: The mean rank of each method.
+        difference: The critical difference.
+
+    Returns:
+        Groups of two or more, each with its best method first; none is within another.
+    """
+    ordered = ranks.sort_values(kind="stable")
+    values = ordered.to_numpy(dtype=np.float64)
+    groups, reached = [], 0
+    for start, value in enumerate(values):
+        # the first method that is too far from this one
+        end = int(np.searchsorted((values - value).round(_DECIMALS), difference))
+        if end - start > 1 and end > reached:
+            groups.append(tuple(str(name) for name in ordered.index[start:end]))
+        reached = max(reached, end)
+    return groups
+
+
+def compare_with_reference(
     frame: pd.DataFrame,
     reference: str,
     metric: str,
@@ -25,7 +154,7 @@ def against(
 ) -> pd.DataFrame:
     """Compare every method with one of them, on the runs that both have finished.
 
-    A method that fails where others do badly would win if its mean were of fewer seeds than theirs.
+    A method that fails on hard seeds would win if its mean were over fewer seeds than the other's.
 
     Args:
         frame: One row per run and decoding.
@@ -33,7 +162,7 @@ def against(
         metric: What is compared, in its own unit.
         decode: How distributions became ranks.
         pairs: What is paired: the means over seeds on each data set, or single runs of the same
-            data set and seed. Runs on one data set are not independent, so that the second gives
+            data set and seed. Runs on one data set are not independent, so the second gives
             smaller p than it should.
         tolerance: Means that differ by no more are a tie. Without it, means that are written alike.
 
@@ -43,24 +172,29 @@ def against(
         two-sided ``p`` of Wilcoxon's signed-rank test and ``p_holm``, corrected for the number of
         methods. What has no pair has NaN.
     """
-    measure = measure_of(metric)
+    shown_as = find_metric(metric)
     check_known("reference", reference, list(frame["method"].unique()))
     check_known("pairs", pairs, ["data", "runs"])
-    by_run = _by_run(frame, metric, decode)
+    runs = select_decoding(frame, decode)
+    by_run = (
+        runs.assign(value=finished_values(runs, metric))
+        .pivot_table(index=["data", "seed"], columns="method", values="value", dropna=False)
+        .reindex(columns=frame["method"].unique())
+    )
     lines = {}
     for method in by_run.columns.drop(reference):
-        runs = by_run[[method, reference]].dropna()
-        both = runs.groupby("data").mean()
-        paired = both if pairs == "data" else runs
-        shown = both if tolerance is not None else both.map(measure.shown)
-        gain = (shown[method] - shown[reference]) * (-1 if measure.lower_is_better else 1)
-        gain = gain.where(gain.abs().round(SAME) > (tolerance or 0.0), 0.0)
+        both = by_run[[method, reference]].dropna()
+        by_data = both.groupby("data").mean()
+        paired = by_data if pairs == "data" else both
+        shown = by_data if tolerance is not None else by_data.map(shown_as.shown)
+        gain = (shown[method] - shown[reference]) * (-1 if shown_as.lower_is_better else 1)
+        gain = gain.where(gain.abs().round(_DECIMALS) > (tolerance or 0.0), 0.0)
         differences = (paired[method] - paired[reference]).to_numpy()
         lines[method] = {
             "wins": int((gain > 0).sum()),
             "ties": int((gain == 0).sum()),
             "losses": int((gain < 0).sum()),
-            "difference": (both[method] - both[reference]).mean(),
+            "difference": (by_data[method] - by_data[reference]).mean(),
             "pairs": len(differences),
             "p": signed_rank(differences),
         }
@@ -72,10 +206,9 @@ def against(
 def signed_rank(differences: Float[np.ndarray, " n"]) -> float:
     """Give Wilcoxon's two-sided p that the differences are symmetric around zero.
 
-    Differences of zero say nothing and are left out; if all are zero, p is 1. Nothing to compare
-    gives NaN.
+    Differences of zero are left out; if all are zero, p is 1. Nothing to compare gives NaN.
     """
-    differences = np.asarray(differences, dtype=np.float64).round(SAME)
+    differences = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
     if len(differences) == 0:
         return float("nan")
     differences = differences[differences != 0]
@@ -95,13 +228,3 @@ def holm(p: Sequence[float] | Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"
     factors = np.arange(len(order), 0, -1)
     corrected[order] = np.minimum(np.maximum.accumulate(raw[order] * factors), 1.0)
     return corrected
-
-
-def _by_run(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
-    """Give one row per data set and seed, one column per method."""
-    runs = of_decoding(frame, decode)
-    finished = runs.assign(value=runs[metric].where(runs["error"].fillna("") == ""))
-    found = finished.pivot_table(
-        index=["data", "seed"], columns="method", values="value", aggfunc="mean", dropna=False
-    )
-    return found.reindex(columns=frame["method"].unique())

@@ -9,16 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from filelock import FileLock
 
 from layline.evaluation import DECODED, write_json
-from layline.experiments.cells import Cell, code_version
-from layline.experiments.outcomes import ON_DISTRIBUTIONS, Outcome
+from layline.experiments.cells import DISTRIBUTION_METRICS, Cell, Outcome, code_version
 from layline.training.run_folder import RunFolder
 
-METRICS = (*DECODED, *ON_DISTRIBUTIONS)
+METRIC_COLUMNS = (*DECODED, *DISTRIBUTION_METRICS)
 _OUTCOME = "outcome.json"
 _STARTED = "started"
 
@@ -34,15 +32,15 @@ class Store:
     def __init__(self, folder: Path, any_version: bool = False) -> None:
         self.folder, self._any_version = folder, any_version
 
-    def place(self, cell: Cell) -> Path:
+    def folder_of(self, cell: Cell) -> Path:
         """Name the folder of a cell."""
         return self.folder / "cells" / cell.key
 
     def run_folder(self, cell: Cell) -> RunFolder:
         """Give the folder of the run of a cell, of whatever version its outcome is."""
-        own = self.place(cell)
-        if not (own / _OUTCOME).exists() and self._any_version and cell.wanted in self._others:
-            own = self._others[cell.wanted]
+        own = self.folder_of(cell)
+        if self._any_version and not (own / _OUTCOME).exists():
+            own = self._other_versions.get(cell.config_hash, own)
         return RunFolder(own)
 
     def find(self, cell: Cell) -> Outcome | None:
@@ -55,33 +53,33 @@ class Store:
         return outcome is not None and not outcome.error
 
     def lock(self, cell: Cell) -> FileLock:
-        """Give what keeps all other processes from this cell; it ends with its process."""
-        place = self.folder / "cells" / ".locks"
-        place.mkdir(parents=True, exist_ok=True)
-        return FileLock(place / cell.key)
+        """Give the lock that one process at a time holds on a cell; it ends with its process."""
+        folder = self.folder / "cells" / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / cell.key)
 
     def start(self, cell: Cell) -> None:
         """Note that a cell is being run; what is left of a failure is removed."""
-        place = self.place(cell)
-        failed = _read(place / _OUTCOME)
+        folder = self.folder_of(cell)
+        failed = _read(folder / _OUTCOME)
         if failed is not None and failed.error:
-            away = place.with_name(f".{place.name}.old")  # half of it must not be taken for a cell
-            shutil.rmtree(away, ignore_errors=True)
-            place.rename(away)
-            shutil.rmtree(away)
-        place.mkdir(parents=True, exist_ok=True)
-        (place / _STARTED).write_text(str(os.getpid()))
+            old = folder.with_name(f".{folder.name}.old")  # half of it must not be taken for a cell
+            shutil.rmtree(old, ignore_errors=True)
+            folder.rename(old)
+            shutil.rmtree(old)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _STARTED).write_text(str(os.getpid()))
 
     def was_started(self, cell: Cell) -> bool:
         """Tell whether a cell was begun and has no outcome."""
-        place = self.place(cell)
-        return (place / _STARTED).exists() and not (place / _OUTCOME).exists()
+        folder = self.folder_of(cell)
+        return (folder / _STARTED).exists() and not (folder / _OUTCOME).exists()
 
     def finish(self, cell: Cell, outcome: Outcome) -> None:
         """Keep the outcome of a cell."""
-        place = self.place(cell)
-        write_json(place / _OUTCOME, outcome.as_json())
-        (place / _STARTED).unlink(missing_ok=True)
+        folder = self.folder_of(cell)
+        write_json(folder / _OUTCOME, outcome.as_json())
+        (folder / _STARTED).unlink(missing_ok=True)
 
     def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
         """List the outcomes, one row per cell and decoding; cells without one are left out.
@@ -97,8 +95,8 @@ class Store:
         return pd.DataFrame(rows)
 
     @cached_property
-    def _others(self) -> dict[str, Path]:
-        """Finished cells of other versions, by what was asked for."""
+    def _other_versions(self) -> dict[str, Path]:
+        """Folders of cells that other versions finished, by the hash of their configuration."""
         found = {}
         paths = (self.folder / "cells").glob(f"*/{_OUTCOME}")
         for path in sorted(paths, key=lambda path: path.stat().st_mtime):  # the newest decides
@@ -119,10 +117,11 @@ def _read(path: Path) -> Outcome | None:
 
 def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:
     numbers = outcome.numbers.get(decoding, {})
+    known = {name: value for name, value in numbers.items() if value is not None}
     return {
         **cell.labels,
         "decode": decoding,
-        **{name: _float(numbers.get(name)) for name in METRICS},
+        **{name: float(known.get(name, "nan")) for name in METRIC_COLUMNS},
         "validation_mae": outcome.validation_mae,
         "epoch": outcome.epoch,
         "samples": outcome.samples,
@@ -130,7 +129,3 @@ def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:
         "version": outcome.version,
         "error": outcome.error,
     }
-
-
-def _float(value: float | None) -> float:
-    return np.nan if value is None else float(value)

@@ -1,35 +1,77 @@
-"""What many runs say together: means, their spread, and how sure they are.
+"""Summaries of many runs: means over seeds, standard deviations and bootstrap intervals.
 
 A frame of runs has one row per run and decoding: labels (``data``, ``method``, ``seed``), the
 ``decode``, one column per metric, and ``error``, which is empty if the run finished.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from layline.registry import check_known
+from layline.registry import check_known, find
 
-UNDEFINED = "undefined"  # the kind of error of a run that finished without this number
-
-POOLED = "all"  # what stands in the place of a data set for the mean over them
-
-
-class Interval(NamedTuple):
-    """Both ends of an interval."""
-
-    low: float
-    high: float
+UNDEFINED = "undefined"  # the error of a run that finished without this number
+POOLED = "all"  # the name of the mean over data sets, in place of a data set's
 
 
-def of_decoding(frame: pd.DataFrame, decode: str) -> pd.DataFrame:
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is shown and compared.
+
+    Attributes:
+        title: With the unit.
+        lower_is_better: Whether it is an error, rather than a success.
+        decoded: Whether it depends on how a distribution becomes a rank.
+        digits: After the decimal point.
+        scale: Factor from the metric's own unit to that of the title.
+    """
+
+    title: str
+    lower_is_better: bool
+    decoded: bool
+    digits: int = 3
+    scale: float = 1.0
+
+    def shown(self, value: float) -> float:
+        """Give a value in the unit of the title, rounded as it is written."""
+        return float(f"{value * self.scale:.{self.digits}f}")
+
+
+def _percentage(title: str, *, decoded: bool) -> Metric:
+    return Metric(title, lower_is_better=False, decoded=decoded, digits=2, scale=100.0)
+
+
+METRICS = {
+    "mae": Metric("MAE", lower_is_better=True, decoded=True),
+    "macro_mae": Metric("Macro MAE", lower_is_better=True, decoded=True),
+    "accuracy": _percentage("Accuracy (%)", decoded=True),
+    "within_one": _percentage("Within one (%)", decoded=True),
+    "qwk": Metric("QWK", lower_is_better=False, decoded=True),
+    "rps": Metric("RPS", lower_is_better=True, decoded=False),
+    "ece": Metric("ECE", lower_is_better=True, decoded=False),
+    "unimodality_rate": _percentage("Unimodal (%)", decoded=False),
+}
+
+
+def find_metric(name: str) -> Metric:
+    """Look a metric up by its column in a frame of runs."""
+    return find("metric", name, METRICS)
+
+
+def select_decoding(frame: pd.DataFrame, decode: str) -> pd.DataFrame:
     """Keep the rows of one decoding. A run that failed before it was decoded belongs to each."""
     names = frame["decode"].fillna("")
     check_known("decode", decode, [name for name in names.unique() if name])
     return frame[names.isin((decode, ""))]
+
+
+def finished_values(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    """Give the values of a metric, NaN for runs that failed."""
+    return frame[metric].where(frame["error"].fillna("") == "")
 
 
 def summary(
@@ -44,34 +86,43 @@ def summary(
         frame: One row per run and decoding.
         metric: The column to summarise, in its own unit.
         by: The labels that a group shares; the groups keep the order of the frame.
-        ddof: What is taken from the number of runs to divide the squares: 0 is the standard
-            deviation of these runs, as in the paper's tables, 1 estimates that of all runs.
+        ddof: Subtracted from the number of runs in the denominator of the variance: 0 is the
+            population form of the paper's tables, 1 the unbiased estimate.
 
     Returns:
         One row per group: ``mean``, ``sd`` (NaN where there are too few runs), ``n`` (runs with a
-        number), ``failed`` (runs without), ``error`` (the kind that most of those had).
+        number), ``failed`` (runs without), ``error`` (the most frequent kind among those).
     """
-    values = frame[metric].where(frame["error"].fillna("") == "")
-    runs = frame[list(by)].assign(value=values, kind=_kinds(frame["error"], values))
+    values = finished_values(frame, metric)
+    # the kind of an error, as in "FloatingPointError: the loss is NaN"
+    errors = frame["error"].fillna("").astype(str).str.partition(":")[0].str.strip()
+    errors = errors.mask((errors == "") & values.isna(), UNDEFINED)
+    runs = frame[list(by)].assign(value=values, error=errors)
     groups = runs.groupby(list(by), sort=False, dropna=False)
     return pd.DataFrame(
         {
             "mean": groups["value"].mean(),
             "sd": groups["value"].std(ddof=ddof),
             "n": groups["value"].count(),
-            "failed": groups["kind"].agg(lambda kinds: int((kinds != "").sum())),
-            "error": groups["kind"].agg(_commonest),
+            "failed": groups["error"].agg(lambda errors: int((errors != "").sum())),
+            "error": groups["error"].agg(_most_frequent),
         }
     )
+
+
+def _most_frequent(errors: "pd.Series[str]") -> str:
+    """Choose the error that most runs had, the first in the alphabet among equals."""
+    failures = errors[errors != ""]
+    return "" if failures.empty else str(failures.mode().iloc[0])
 
 
 def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     """Average one metric over the seeds: a row per data set, a column per method.
 
-    NaN stands where a run failed: a mean over fewer seeds, perhaps the easy ones, is no match for
-    the others. Rows and columns keep the order of the frame.
+    Where a run failed it is NaN: the mean of the other seeds, perhaps the easy ones, cannot be
+    compared. Rows and columns keep the order of the frame.
     """
-    found = summary(of_decoding(frame, decode), metric, by=("data", "method"))
+    found = summary(select_decoding(frame, decode), metric, by=("data", "method"))
     return (
         found["mean"]
         .where(found["failed"] == 0)
@@ -81,21 +132,28 @@ def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     )
 
 
+class Interval(NamedTuple):
+    """Both ends of an interval."""
+
+    low: float
+    high: float
+
+
 def bootstrap_interval(
     values: Float[np.ndarray, " n"],
     confidence: float = 0.95,
     resamples: int = 9999,
     seed: int = 0,
 ) -> Interval:
-    """Bound the mean by the percentiles of the means of samples drawn with replacement.
+    """Bound the mean by percentiles of the bootstrap.
 
     A single value, or equal ones, give a point: nothing is known of their spread. No values give
     NaN.
 
     Args:
         values: One number per run.
-        confidence: The share of the drawn means within the interval.
-        resamples: How many means are drawn.
+        confidence: Of the interval.
+        resamples: How many bootstrap samples are drawn.
         seed: Of the draws; the same seed gives the same interval.
     """
     values = np.asarray(values, dtype=np.float64)
@@ -144,10 +202,8 @@ def intervals(
         One row per data set and method: ``mean``, ``low``, ``high``, ``n``. Pooled, the data set is
         called ``all``.
     """
-    runs = of_decoding(frame, decode)
-    values = runs[["data", "method", "seed"]].assign(
-        value=runs[metric].where(runs["error"].fillna("") == "")
-    )
+    runs = select_decoding(frame, decode)
+    values = runs[["data", "method", "seed"]].assign(value=finished_values(runs, metric))
     if pooled:
         by_data = values.pivot_table(
             index=["method", "seed"], columns="data", values="value", sort=False, dropna=False
@@ -158,19 +214,6 @@ def intervals(
     for (data, method), group in values.groupby(["data", "method"], sort=False):
         found = group["value"].dropna().to_numpy(dtype=np.float64)
         mean = found.mean() if len(found) else float("nan")
-        low, high = bootstrap_interval(found, confidence)
-        lines.append((data, method, mean, low, high, len(found)))
+        lines.append((data, method, mean, *bootstrap_interval(found, confidence), len(found)))
     columns = ["data", "method", "mean", "low", "high", "n"]
     return pd.DataFrame(lines, columns=columns).set_index(["data", "method"])
-
-
-def _kinds(errors: Any, values: Any) -> Any:
-    """Name the kind of each run's error, as in ``FloatingPointError: the loss is NaN``."""
-    kinds = errors.fillna("").astype(str).str.partition(":")[0].str.strip()
-    return kinds.mask((kinds == "") & values.isna(), UNDEFINED)
-
-
-def _commonest(kinds: Any) -> str:
-    """Choose the error that most runs had, the first in the alphabet among equals."""
-    failures = kinds[kinds != ""]
-    return "" if failures.empty else str(failures.mode().iloc[0])

@@ -1,19 +1,23 @@
-"""A table of results: what stands in it, and as which text, before any file format.
+"""Tables of results: their entries, the marks of the best, and their text in three formats.
 
-The builders are in ``comparisons``, the formats (Markdown, LaTeX, CSV) in ``rendering``.
+Markdown is for reading, LaTeX for papers, CSV for computing on.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from math import isfinite
-from typing import Literal
+from typing import Literal, Self
 
-Form = Literal["plain", "signed", "p"]
+import pandas as pd
+
+from layline.experiments.summaries import Metric, find_metric, summary
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in one field of a table: a number over several runs, or why there is none.
+    """One field of a table: a number over several runs, or why there is none.
 
     Attributes:
         mean: The number, in the unit of its column; None if there is none.
@@ -21,7 +25,7 @@ class Entry:
         n: Runs that finished.
         failed: Runs that did not.
         error: What they failed with, as in ``FloatingPointError``.
-        note: Why there can be no number, as in ``needs d ≥ 2``.
+        note: Why there can be no number, as in ``impossible``.
         reference: A number published elsewhere, such as the paper's, in the same unit.
         reference_sd: Its standard deviation, where it was published.
         is_best: The best of its column.
@@ -72,13 +76,19 @@ class Column:
     group: str = ""
     digits: int = 3
     lower_is_better: bool | None = None
-    form: Form = "plain"
+    form: Literal["plain", "signed", "p"] = "plain"
 
-    def number(self, value: float) -> str:
+    @classmethod
+    def of_metric(cls, metric: Metric, title: str = "", group: str = "") -> Self:
+        """Make the column of a metric, under its own title if no other is given."""
+        return cls(title or metric.title, group, metric.digits, metric.lower_is_better)
+
+    def write(self, value: float) -> str:
         """Write one number of this column."""
         if self.form == "p" and value < 10**-self.digits:
             return f"<{10**-self.digits:.{self.digits}f}"
-        return signed(value, self.digits) if self.form == "signed" else fixed(value, self.digits)
+        write = write_signed if self.form == "signed" else write_fixed
+        return write(value, self.digits)
 
 
 @dataclass(frozen=True)
@@ -111,46 +121,232 @@ class Table:
                 f"of {shape}: give an empty Entry() where there is nothing"
             )
 
-
-def fixed(value: float, digits: int) -> str:
-    """Write a number with so many digits; what rounds to zero has no sign."""
-    return f"{value:z.{digits}f}"
-
-
-def signed(value: float, digits: int) -> str:
-    """Write a difference with its sign, which zero has not."""
-    text = f"{value:+z.{digits}f}"
-    return text if float(text) else fixed(0.0, digits)
+    def lines(self) -> Iterator[tuple[str, list[tuple[Column, Entry]]]]:
+        """Go through the rows: the label of each, and its entries with their columns."""
+        for label, entries in zip(self.rows, self.entries, strict=True):
+            yield label, list(zip(self.columns, entries, strict=True))
 
 
-def ranked(table: Table) -> Table:
+def summary_entries(
+    frame: pd.DataFrame, metric: str, by: Sequence[str], ddof: int = 0
+) -> dict[tuple[str, ...], Entry]:
+    """Summarise one metric over the runs that share their labels, in the unit of tables.
+
+    Args:
+        frame: One row per run.
+        metric: Which one.
+        by: The labels, at least two; they are the keys of the entries.
+        ddof: As of :func:`layline.experiments.summaries.summary`.
+    """
+    scale = find_metric(metric).scale
+
+    def number(value: float) -> float | None:
+        return None if pd.isna(value) else float(value) * scale
+
+    return {
+        labels: Entry(
+            mean=number(line["mean"]),
+            sd=number(line["sd"]) if line["n"] > 1 else None,  # one run has no spread
+            n=int(line["n"]),
+            failed=int(line["failed"]),
+            error=line["error"],
+        )
+        for labels, line in summary(frame, metric, by, ddof).to_dict("index").items()
+    }
+
+
+def mark_best(table: Table) -> Table:
     """Mark the best and the second best number of each column, as they are written.
 
-    Numbers that are written alike are marked alike. A number from which failed runs are missing is
-    no match for the others and has no mark, nor has anything in a column with a single number or
-    where no number is better than another.
+    Numbers that are written alike are marked alike. A number from which failed runs are missing
+    cannot be compared and has no mark, nor has anything in a column with a single number or where
+    no number is better than another.
     """
     columns = [
-        _marked(column, [line[place] for line in table.entries])
+        _mark_column(column, [line[place] for line in table.entries])
         for place, column in enumerate(table.columns)
     ]
     return replace(table, entries=tuple(zip(*columns, strict=True)) if columns else table.entries)
 
 
-def _marked(column: Column, entries: Sequence[Entry]) -> list[Entry]:
-    """Mark the leaders among the entries of one column."""
-    shown = [
-        None if e.mean is None or e.failed else float(fixed(e.mean, column.digits)) for e in entries
+def _mark_column(column: Column, entries: Sequence[Entry]) -> list[Entry]:
+    written = [
+        None if e.mean is None or e.failed else float(write_fixed(e.mean, column.digits))
+        for e in entries
     ]
-    values = [value for value in shown if value is not None]
-    if column.lower_is_better is None or len(values) < 2:
-        return [replace(entry, is_best=False, is_second=False) for entry in entries]
-    best, second, *_ = [*sorted(set(values), reverse=not column.lower_is_better), None]
+    values = {value for value in written if value is not None}
+    best = second = None
+    if column.lower_is_better is not None and sum(value is not None for value in written) > 1:
+        best, second, *_ = [*sorted(values, reverse=not column.lower_is_better), None]
     return [
         replace(
             entry,
             is_best=value is not None and value == best,
             is_second=value is not None and value == second,
         )
-        for entry, value in zip(entries, shown, strict=True)
+        for entry, value in zip(entries, written, strict=True)
     ]
+
+
+def write_fixed(value: float, digits: int) -> str:
+    """Write a number with so many digits; what rounds to zero has no sign."""
+    return f"{value:z.{digits}f}"
+
+
+def write_signed(value: float, digits: int) -> str:
+    """Write a difference with its sign, which zero has not."""
+    text = f"{value:+z.{digits}f}"
+    return text if float(text) else write_fixed(0.0, digits)
+
+
+def entry_text(entry: Entry, column: Column) -> str:
+    """Write an entry: its number, why there is none, or a dash."""
+    if entry.note:
+        return entry.note
+    if entry.mean is None:
+        return f"failed: {entry.error or 'unknown error'}" if entry.failed else "–"
+    number = column.write(entry.mean)
+    return number if entry.sd is None else f"{number} ± {write_fixed(entry.sd, column.digits)}"
+
+
+def entry_remark(entry: Entry, column: Column, reference: str) -> str:
+    """Write what follows the number: how many runs it is from, and the reference."""
+    remarks = []
+    if entry.mean is not None and entry.failed:
+        remarks.append(f"({entry.n} of {entry.n + entry.failed})")
+    if entry.reference is not None:
+        published = f"{reference} {write_fixed(entry.reference, column.digits)}"
+        if entry.reference_sd is not None:
+            published += f" ± {write_fixed(entry.reference_sd, column.digits)}"
+        if entry.difference is not None:
+            published += f", {write_signed(entry.difference, column.digits)}"
+        remarks.append(f"({published})")
+    return " ".join(remarks)
+
+
+def to_markdown(table: Table) -> str:
+    """Write a table in Markdown: the best in bold, the second best underlined.
+
+    Markdown has one line of heads: a group is written into them where there is more than one.
+    """
+    several = len({column.group for column in table.columns if column.group}) > 1
+    heads = [f"{c.group} · {c.title}" if c.group and several else c.title for c in table.columns]
+    lines = [[_markdown(head) for head in (table.corner, *heads)]]
+    for label, fields in table.lines():
+        texts = [_markdown_entry(entry, column, table.reference) for column, entry in fields]
+        lines.append([_markdown(label), *texts])
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    aligned = [
+        [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])] for first, *others in lines
+    ]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in [aligned[0], rule, *aligned[1:]])
+    notes = [_markdown(note) for note in table.notes]
+    return "\n\n".join([f"**{_markdown(table.caption)}**", body, *notes]) + "\n"
+
+
+def _markdown_entry(entry: Entry, column: Column, reference: str) -> str:
+    text = _markdown(entry_text(entry, column))
+    if entry.is_best:
+        text = f"**{text}**"
+    elif entry.is_second:
+        text = f"<u>{text}</u>"
+    return f"{text} {_markdown(entry_remark(entry, column, reference))}".rstrip()
+
+
+def _markdown(text: str) -> str:
+    """Keep a text on its line and in its column; nothing in it is a tag or an emphasis."""
+    text = re.sub(r"([\\|*`])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
+
+
+def to_latex(table: Table) -> str:
+    r"""Write a table in LaTeX, the best in bold, the second best underlined.
+
+    The document needs ``\usepackage{booktabs}``.
+    """
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{_latex(table.caption)}}}",
+        rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
+        r"\toprule",
+        *_latex_groups(table),
+        " & ".join(map(_latex, [table.corner, *(c.title for c in table.columns)])) + r" \\",
+        r"\midrule",
+    ]
+    for label, fields in table.lines():
+        texts = [_latex_entry(entry, column, table.reference) for column, entry in fields]
+        lines.append(" & ".join([_latex(label), *texts]) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\smallskip{{\footnotesize {_latex(note)}\par}}" for note in table.notes]
+    return "\n".join([*lines, r"\end{table}", ""])
+
+
+def _latex_groups(table: Table) -> list[str]:
+    """Write the upper header with its rules, if any column has a group."""
+    if not any(column.group for column in table.columns):
+        return []
+    heads, rules, start = [""], [], 2
+    for group, columns in groupby(table.columns, key=lambda column: column.group):
+        width = len(list(columns))
+        heads.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex(group)}}}")
+        if group:
+            rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
+        start += width
+    return [" & ".join(heads) + r" \\", "".join(rules)]
+
+
+def _latex_entry(entry: Entry, column: Column, reference: str) -> str:
+    text = _latex(entry_text(entry, column))
+    if entry.is_best:
+        text = rf"\textbf{{{text}}}"
+    elif entry.is_second:
+        text = rf"\underline{{{text}}}"
+    remark = _latex(entry_remark(entry, column, reference))
+    return rf"{text} {{\scriptsize {remark}}}" if remark else text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "_": r"\_", "%": r"\%", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"$<$", ">": r"$>$", "|": r"\textbar{}", "[": "{[}", "±": r"$\pm$", "×": r"$\times$",
+    "≥": r"$\geq$", "≤": r"$\leq$", "−": "$-$", "–": "--", "·": r"$\cdot$", "…": r"\ldots{}",
+    "α": r"$\alpha$", "τ": r"$\tau$", "χ": r"$\chi$", "²": r"$^2$", "\n": " ",
+    "†": r"$\dagger$", "‖": r"$\Vert$",
+}  # fmt: skip
+
+
+def _latex(text: str) -> str:
+    """Escape what LaTeX would read as a command, and write signs as mathematics."""
+    escaped = "".join(_LATEX.get(letter, letter) for letter in text)
+    return re.sub(r"(?<![\w.)}-])-(?=\d)", "$-$", escaped)
+
+
+_CSV_COLUMNS = (
+    "row", "group", "column", "mean", "sd", "n", "failed", "error", "note",
+    "reference", "reference_sd", "difference", "best", "second",
+)  # fmt: skip
+
+
+def to_csv(table: Table) -> str:
+    """Write one line per entry, with all digits: what pandas pivots into any other form."""
+    rows = [
+        {
+            **{"row": label, "group": column.group, "column": column.title},
+            **asdict(entry),
+            **{"difference": entry.difference, "best": entry.is_best, "second": entry.is_second},
+        }
+        for label, fields in table.lines()
+        for column, entry in fields
+    ]
+    frame = pd.DataFrame(rows, columns=_CSV_COLUMNS)
+    return str(frame.to_csv(index=False, lineterminator="\n"))
+
+
+# The ending of a file, and how a table is written there.
+TABLE_FORMATS: dict[str, Callable[[Table], str]] = {
+    "md": to_markdown,
+    "tex": to_latex,
+    "csv": to_csv,
+}

@@ -6,14 +6,18 @@ from typing import Any
 
 import pandas as pd
 
-from layline.experiments.comparisons import leaderboard, pairwise
-from layline.experiments.grid import Grid
-from layline.experiments.grid_file import read_grid
-from layline.experiments.measures import MEASURES, Measure, measure_of
-from layline.experiments.ranks import Ranking, critical_difference, ranking_of
-from layline.experiments.rendering import content
-from layline.experiments.results import GRID, comparisons, judged, read_results
-from layline.experiments.summaries import intervals
+from layline.experiments.grid import Grid, read_grid
+from layline.experiments.results import (
+    GRID,
+    comparisons,
+    leaderboard,
+    pairwise,
+    read_results,
+    select_runs,
+)
+from layline.experiments.statistics import MeanRanks, critical_difference, rank_methods
+from layline.experiments.summaries import METRICS, Metric, find_metric, intervals
+from layline.experiments.tables import entry_text
 from layline.files import write_text
 from layline.reports.html import render_page
 from layline.reports.printed_figures import (
@@ -43,13 +47,13 @@ def write_grid_figures(folder: Path) -> None:
     Args:
         folder: Of the grid; the pictures come into ``figures``.
     """
-    grid, frame = read_grid(folder / GRID, None, {}, {}, {}), judged(read_results(folder))
+    grid, frame = read_grid(folder / GRID), select_runs(read_results(folder))
     decode = grid.decodings[0]
-    ranking = ranking_of(frame, "mae", decode)
+    ranking = rank_methods(frame, "mae", decode)
     figures = {f"mae-{decode}": forest_plot(frame, "mae", decode)}
     if _can_rank(ranking):
         figures[f"critical-difference-{decode}"] = critical_difference_diagram(
-            ranking.ranks, ranking.data, title=f"MAE, {decode}"
+            ranking.ranks, ranking.num_data, title=f"MAE, {decode}"
         )
     for name, figure in figures.items():
         for ending in PRINT_FORMATS:
@@ -57,10 +61,10 @@ def write_grid_figures(folder: Path) -> None:
 
 
 def _render(folder: Path) -> str:
-    grid, everything = read_grid(folder / GRID, None, {}, {}, {}), read_results(folder)
-    frame = judged(everything)
+    grid, everything = read_grid(folder / GRID), read_results(folder)
+    frame = select_runs(everything)
     first = grid.decodings[0]
-    ranking = ranking_of(frame, "mae", first)
+    ranking = rank_methods(frame, "mae", first)
     figures: dict[str, Any] = {"ranks": ranks_figure(ranking)} if _can_rank(ranking) else {}
     panels = _panels(frame, first)
     figures["interval"] = next(iter(panels.values()))
@@ -74,7 +78,7 @@ def _render(folder: Path) -> str:
         facts=_facts(grid, everything, ranking),
         boards={decode: leaderboard(frame, decode) for decode in grid.decodings},
         comparisons=dict(comparisons(frame, grid.decodings)),
-        metrics=[(key.replace("_", "-"), measure.title) for key, measure in MEASURES.items()],
+        metrics=[(key.replace("_", "-"), measure.title) for key, measure in METRICS.items()],
         panels=list(panels),
         against=[pairwise(frame, grid.reference, metric, first) for metric in ("mae", "accuracy")]
         if several
@@ -83,17 +87,17 @@ def _render(folder: Path) -> str:
         about=_about(folder),
         description=(folder / GRID).read_text(encoding="utf-8"),
         figures=figures,
-        content=content,
+        content=entry_text,
     )
 
 
-def _can_rank(ranking: Ranking) -> bool:
-    return len(ranking.ranks) > 1 and ranking.data > 1
+def _can_rank(ranking: MeanRanks) -> bool:
+    return len(ranking.ranks) > 1 and ranking.num_data > 1
 
 
 def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
     """Give the intervals of the mean over data sets, then of each of them."""
-    measure = measure_of("mae")
+    measure = find_metric("mae")
     panels = {}
     if frame["data"].nunique() > 1:
         pooled = intervals(frame, "mae", decode, pooled=True).droplevel("data")
@@ -104,7 +108,7 @@ def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
     return panels
 
 
-def _facts(grid: Grid, frame: pd.DataFrame, ranking: Ranking) -> dict[str, Any]:
+def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
     once = frame[frame["decode"] == grid.decodings[0]]
     tries = max(once.groupby(["data", "method", "features", "seed"]).size())
     tuning = "Nothing was tuned: every method has the same settings."
@@ -115,10 +119,10 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: Ranking) -> dict[str, Any]:
         )
     difference = ""
     if _can_rank(ranking):
-        value = critical_difference(len(ranking.ranks), ranking.data)
+        value = critical_difference(len(ranking.ranks), ranking.num_data)
         difference = (
             f"Ranks that differ by less than {value:.2f}, the shaded band behind the best, may "
-            f"differ by chance (Nemenyi, 5 %). {' '.join(ranking.sentences)}"
+            f"differ by chance (Nemenyi, 5 %). {' '.join(ranking.notes)}"
         )
     return {
         "runs": len(once),
@@ -150,7 +154,7 @@ def _about(folder: Path) -> list[tuple[str, str]]:
     ]
 
 
-def ranks_figure(ranking: Ranking) -> dict[str, Any]:
+def ranks_figure(ranking: MeanRanks) -> dict[str, Any]:
     """Draw the mean rank of each method; the band is what differs from the best by chance.
 
     Args:
@@ -158,7 +162,7 @@ def ranks_figure(ranking: Ranking) -> dict[str, Any]:
     """
     ranks = ranking.ranks
     best = float(ranks.iloc[0])
-    within = critical_difference(len(ranks), ranking.data)
+    within = critical_difference(len(ranks), ranking.num_data)
     return {
         "data": [
             {
@@ -188,7 +192,7 @@ def ranks_figure(ranking: Ranking) -> dict[str, Any]:
     }
 
 
-def intervals_figure(found: pd.DataFrame, measure: Measure) -> dict[str, Any]:
+def intervals_figure(found: pd.DataFrame, measure: Metric) -> dict[str, Any]:
     """Draw the mean of each method with its interval, the best on top.
 
     Args:

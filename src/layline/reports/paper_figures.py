@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from layline.experiments.measures import measure_of
-from layline.experiments.reproductions.curves import Curve
+from layline.experiments.paper.figures import Curve
+from layline.experiments.summaries import find_metric
 from layline.optional import require
 from layline.reports.printed_figures import draw_plane, new_figure
 from layline.training.snapshot import Snapshot
@@ -63,7 +63,7 @@ def draw_curves(
                 elinewidth=1.0,
                 capsize=3,
             )
-        axis.set_ylabel(measure_of(metric).title)
+        axis.set_ylabel(find_metric(metric).title)
     ticks = sorted({x for curve in curves for x in curve.x})
     if _is_logarithmic(ticks):
         left.set_xscale("log", base=2)
@@ -115,11 +115,11 @@ def interactive_curves(
             "tickvals": ticks,
             "ticktext": [f"{x:g}" for x in ticks],
         },
-        yaxis={"title": measure_of(metrics[0]).title, "showgrid": True},
+        yaxis={"title": find_metric(metrics[0]).title, "showgrid": True},
         legend={"orientation": "h", "y": -0.2},
     )
     if len(metrics) > 1:
-        right = {"title": measure_of(metrics[1]).title, "overlaying": "y", "side": "right"}
+        right = {"title": find_metric(metrics[1]).title, "overlaying": "y", "side": "right"}
         figure.update_layout(yaxis2=right)
     return figure
 
@@ -129,7 +129,7 @@ def _is_logarithmic(ticks: Sequence[float]) -> bool:
 
 
 def _short_title(metric: str) -> str:
-    return measure_of(metric).title.split(" (")[0]
+    return find_metric(metric).title.split(" (")[0]
 
 
 def draw_layouts(methods: Mapping[str, Snapshots], title: str, misclassified: bool) -> "Figure":

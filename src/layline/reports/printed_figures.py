@@ -15,9 +15,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from layline.experiments.measures import Measure, measure_of
-from layline.experiments.ranks import cliques, critical_difference
-from layline.experiments.summaries import intervals
+from layline.experiments.statistics import cliques, critical_difference
+from layline.experiments.summaries import Metric, find_metric, intervals
 from layline.files import whole_file
 from layline.optional import require
 from layline.registry import find
@@ -220,7 +219,7 @@ def forest_plot(
         confidence: Of the bootstrap intervals of the mean over seeds.
         pooled: One panel with the mean over data sets instead of one for each.
     """
-    measure = measure_of(metric)
+    measure = find_metric(metric)
     found = intervals(frame, metric, decode, confidence, pooled=pooled)
     methods = best_first(found, measure)
     data = list(found.index.unique("data"))
@@ -244,7 +243,7 @@ def forest_plot(
     return figure
 
 
-def best_first(found: pd.DataFrame, measure: Measure) -> list[str]:
+def best_first(found: pd.DataFrame, measure: Metric) -> list[str]:
     """Put the methods in the order of their mean over panels, the best first.
 
     Those that have no number on some panel come after the others.
@@ -255,7 +254,7 @@ def best_first(found: pd.DataFrame, measure: Measure) -> list[str]:
     return [str(name) for name in ordered.index]
 
 
-def draw_intervals(axis: "Axes", found: pd.DataFrame, methods: list[str], measure: Measure) -> None:
+def draw_intervals(axis: "Axes", found: pd.DataFrame, methods: list[str], measure: Metric) -> None:
     """Draw one panel: a dot at each mean, a line over its interval.
 
     Args:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from layline.experiments.cells import Cell
-from layline.experiments.preset import Preset
-from layline.experiments.rendering import FORMATS
-from layline.experiments.reproductions import Reproduction
-from layline.experiments.reproductions.curves import Sweep
-from layline.experiments.reproductions.layouts import LayoutGrid, moments
+from layline.experiments.paper import Reproduction
+from layline.experiments.paper.figures import LayoutGrid, Sweep, read_snapshots
+from layline.experiments.paper.presets import Preset
+from layline.experiments.tables import TABLE_FORMATS
 from layline.files import write_text
 from layline.reports.paper_figures import (
     draw_curves,
@@ -63,8 +62,8 @@ def write_reproduction(
         The files.
     """
     table = reproduction.table(frame, preset)
-    files = [folder / f"table.{ending}" for ending in FORMATS]
-    for path, render in zip(files, FORMATS.values(), strict=True):
+    files = [folder / f"table.{ending}" for ending in TABLE_FORMATS]
+    for path, render in zip(files, TABLE_FORMATS.values(), strict=True):
         write_text(path, render(table))
     files.append(folder / "cells.csv")
     write_text(files[-1], frame.to_csv(index=False, lineterminator="\n"))
@@ -77,7 +76,7 @@ def write_reproduction(
     elif isinstance(reproduction, LayoutGrid):
         failed = set(frame.loc[frame["error"].fillna("") != "", "row"])
         recorded = {
-            cell.labels["row"]: moments(run_folder(cell))
+            cell.labels["row"]: read_snapshots(run_folder(cell))
             for cell in cells
             if cell.labels["row"] not in failed
         }

@@ -2,8 +2,8 @@
 
 import pytest
 
-from layline.experiments import paper
-from layline.experiments.paper import CATEGORIES, OVERALL, Number
+from layline.experiments.paper import numbers as paper
+from layline.experiments.paper.numbers import CATEGORIES, OVERALL, PaperNumber
 
 TABLES = {
     "historical-adience": (paper.HISTORICAL_ADIENCE, 15),
@@ -96,4 +96,4 @@ def test_rows_of_the_appendix_repeat_those_of_the_main_tables(table, row, same):
 
 def test_a_number_keeps_the_digits_that_are_printed():
     numbers = column(paper.HISTORICAL_ADIENCE, "adience", "accuracy")
-    assert numbers["Classification"] == Number(54.0, 6.3, digits=1)
+    assert numbers["Classification"] == PaperNumber(54.0, 6.3, digits=1)

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from layline import heads
-from layline.experiments import paper
-from layline.experiments.presets import PRESETS
-from layline.experiments.reproductions import REPRODUCTIONS
-from layline.experiments.reproductions.curves import usual
+from layline.experiments.paper import REPRODUCTIONS, numbers
+from layline.experiments.paper.figures import default_option
+from layline.experiments.paper.presets import PRESETS
 
 PAPER, SMALL = PRESETS["paper"], PRESETS["small"]
 COUNTS = {
@@ -48,7 +47,7 @@ def test_every_partition_is_used_once(name):
     frame = pd.DataFrame(dict(cell.labels) for cell in each.cells(PAPER))
     by = [key for key in ("data", "row", "x") if key in frame]
     for labels, group in frame.groupby(by):
-        used = 1 if name == "figure-layouts" else PAPER.stands[labels[0]].partitions
+        used = 1 if name == "figure-layouts" else PAPER.data[labels[0]].partitions
         assert group["partition"].astype(int).tolist() == list(range(used))
     assert set(frame["data"]) == set(each.data)
 
@@ -114,14 +113,14 @@ def test_the_curves_vary_what_the_paper_varies(name, row, values, read):
     assert [read(head_of(name, row, f"{x:g}")) for x in values] == values
 
 
-def test_a_usual_value_is_the_papers_and_not_set_so_that_the_run_is_shared():
-    assert usual("hard-semicircular", "scale") == 6
-    assert usual("soft-poisson", "tau") == 0.11
-    assert usual("soft-binomial", "tau") == 0.13
-    assert usual("soft-binomial", "alpha") == usual("soft-poisson", "alpha") == 6
+def test_a_default_is_the_papers_and_not_set_so_that_the_run_is_shared():
+    assert default_option("hard-semicircular", "scale") == 6
+    assert default_option("soft-poisson", "tau") == 0.11
+    assert default_option("soft-binomial", "tau") == 0.13
+    assert default_option("soft-binomial", "alpha") == default_option("soft-poisson", "alpha") == 6
     for cell in REPRODUCTIONS["figure-tau"].cells(SMALL):
-        is_usual = float(cell.labels["x"]) == usual(cell.labels["method"], "tau")
-        assert (cell.config.head.options == {}) is is_usual
+        is_default = float(cell.labels["x"]) == default_option(cell.labels["method"], "tau")
+        assert (cell.config.head.options == {}) is is_default
 
 
 def test_half_a_circle_in_one_dimension_is_impossible():
@@ -161,7 +160,7 @@ def test_the_dagger_is_the_negative_euclidean_distance(row):
 def test_the_rows_of_unimodal_shapes_have_them():
     shapes = {"P": "Poisson", "B": "Binomial", "E": "Exponential", "T": "Triangular"}
     similarities = {"Euc": "StudentT", "Cos": "Cosine"}
-    for row in paper.UNIMODAL.rows:
+    for row in numbers.UNIMODAL.rows:
         similarity, letter = row.split()
         head = head_of("table-unimodal", row)
         assert type(head.smoothing).__name__ == shapes[letter.strip("()")]
@@ -177,4 +176,4 @@ def test_layout_cells_have_two_dimensions_and_record_what_is_drawn():
 
 
 def test_the_rows_of_the_aesthetics_are_those_of_the_first_table_but_one():
-    assert set(paper.AESTHETICS.rows) == set(paper.HISTORICAL_ADIENCE.rows) - {"GP-DNNOR"}
+    assert set(numbers.AESTHETICS.rows) == set(numbers.HISTORICAL_ADIENCE.rows) - {"GP-DNNOR"}

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from layline import data
-from layline.experiments.presets import PRESETS
-from layline.experiments.reproductions import REPRODUCTIONS
-from layline.experiments.stands import PAPER_DATA
+from layline.experiments.paper import REPRODUCTIONS
+from layline.experiments.paper.presets import PAPER_DATA, PRESETS
 
 PAPER, SMALL = PRESETS["paper"], PRESETS["small"]
 
@@ -31,7 +30,7 @@ def test_the_paper_preset_has_the_papers_data_and_partitions(name, source, optio
     config = cell(PAPER, name, partition=3).config
     assert (config.data.source, config.data.options) == (source, options)
     assert (config.data.partition, config.training.seed) == (3, 3)
-    assert PAPER.stands[name].partitions == partitions
+    assert PAPER.data[name].partitions == partitions
 
 
 def test_the_paper_preset_has_the_papers_recipe():
@@ -88,7 +87,7 @@ def test_settings_of_the_user_lie_over_the_preset_and_under_the_cell():
         {"head": {"method": "coral"}},
     ],
 )
-def test_what_the_grid_decides_cannot_be_set(tree):
+def test_what_is_reserved_to_the_grid_cannot_be_set(tree):
     ((section, values),) = tree.items()
     with pytest.raises(ValueError, match=rf"{section}\.{next(iter(values))} must not be set"):
         SMALL.with_settings(tree)
@@ -101,7 +100,7 @@ def test_roots_bring_the_papers_data_with_any_preset():
     assert (config.data.source, config.data.options) == ("image-aesthetics", {"category": "urban"})
     assert config.data.root == Path("beauty").resolve()
     assert config.features.name == "convnet"
-    assert preset.stands["adience"] == SMALL.stands["adience"]
+    assert preset.data["adience"] == SMALL.data["adience"]
     with pytest.raises(ValueError, match="--root must be a known name, got 'adiance': did you"):
         SMALL.with_roots({"adiance": Path("faces")})
 
@@ -128,9 +127,9 @@ def test_a_table_of_numbers_takes_features_of_its_own():
 
 
 def test_no_more_partitions_than_the_protocol_has():
-    assert PAPER.with_partitions(2).stands["nature"].partitions == 2
+    assert PAPER.with_partitions(2).data["nature"].partitions == 2
     with pytest.raises(ValueError, match="at most 5 for Adience Face, got 7"):
         PAPER.with_partitions(7)
     many = SMALL.with_partitions(7)
-    assert many.stands["nature"].partitions == 7
-    assert many.with_roots({"adience": Path("x")}).stands["adience"].partitions == 5
+    assert many.data["nature"].partitions == 7
+    assert many.with_roots({"adience": Path("x")}).data["adience"].partitions == 5

@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from layline.experiments.paper import CATEGORIES, OVERALL
-from layline.experiments.presets import PRESETS
-from layline.experiments.rendering import FORMATS
-from layline.experiments.reproductions import REPRODUCTIONS
-from layline.experiments.reproductions.curves import Sweep
-from layline.experiments.reproductions.layouts import milestones, moments
-from layline.experiments.reproductions.tables import PaperGrid, with_overall
+from layline.experiments.paper import REPRODUCTIONS
+from layline.experiments.paper.figures import Sweep, drawn_epochs, read_snapshots
+from layline.experiments.paper.numbers import CATEGORIES, OVERALL
+from layline.experiments.paper.presets import PRESETS
+from layline.experiments.paper.tables import PaperGrid, with_overall
+from layline.experiments.tables import TABLE_FORMATS
 from layline.training.run_folder import RunFolder
 from layline.training.snapshot import Snapshot
 
@@ -49,7 +48,7 @@ def test_a_table_has_every_row_and_column_of_the_paper_with_its_numbers(name):
             else:
                 assert (entry.reference, entry.reference_sd) == (number.mean, number.deviation)
                 assert entry.difference == pytest.approx(entry.mean - number.mean)
-    for render in FORMATS.values():
+    for render in TABLE_FORMATS.values():
         text = render(table)
         for word in re.findall(r"[A-Za-z-]{2,}", " ".join(each.paper.rows)):
             assert word in text
@@ -128,7 +127,7 @@ def test_a_run_that_failed_leaves_a_gap_and_its_kind_of_error():
     assert curve.x == (2, 6, 8, 10)
     table = each.table(frame, SMALL)
     assert {entry.error for entry in table.entries[1]} == {"FloatingPointError"}
-    assert "failed: FloatingPointError" in FORMATS["md"](table)
+    assert "failed: FloatingPointError" in TABLE_FORMATS["md"](table)
 
 
 @pytest.mark.parametrize("loss", ["failed", "absent"])
@@ -150,11 +149,11 @@ def test_overall_needs_all_four_categories_of_a_partition(loss):
 
 def test_a_table_says_which_data_are_not_the_papers():
     each = TABLES["table-norm"]
-    assert not any("Not the paper's" in note for note in each.remarks(PAPER))
-    (note,) = [n for n in each.remarks(SMALL) if "Not the paper's data" in n]
+    assert not any("Not the paper's" in note for note in each.notes(PAPER))
+    (note,) = [n for n in each.notes(SMALL) if "Not the paper's data" in n]
     assert "Historical Color is photo-quality (levels 5, distortion all)" in note
-    assert any("IA is the mean over the four categories" in n for n in each.remarks(SMALL))
-    assert any("Decoding: mode" in n for n in each.remarks(PAPER))
+    assert any("IA is the mean over the four categories" in n for n in each.notes(SMALL))
+    assert any("Decoding: mode" in n for n in each.notes(PAPER))
 
 
 @pytest.mark.parametrize(
@@ -162,18 +161,18 @@ def test_a_table_says_which_data_are_not_the_papers():
     [(48, (1, 13, 48)), (96, (1, 26, 96)), (8, (1, 2, 8)), (3, (1, 3)), (1, (1,))],
 )
 def test_layouts_are_drawn_after_the_epochs_of_the_paper_or_as_far_through(epochs, shown):
-    assert milestones(epochs) == shown
+    assert drawn_epochs(epochs) == shown
 
 
 def test_the_layouts_of_a_run_are_read_from_its_folder(tmp_path):
     folder = RunFolder(tmp_path)
     with pytest.raises(FileNotFoundError, match="layouts must be recorded, got none"):
-        moments(folder)
+        read_snapshots(folder)
     points, ranks = np.zeros((3, 2), dtype=np.float32), np.arange(3)
     for moment in ("test", *range(1, 4)):
         size = 10.0 if moment == "test" else moment
         Snapshot(points + size, ranks, ranks, 1.0, proxies=points).save(folder.layout(moment))
-    found = moments(folder)
+    found = read_snapshots(folder)
     assert {title: each.points[0, 0] for title, each in found.items()} == {
         "test": 10,
         "validation, epoch 1": 1,

@@ -1,19 +1,22 @@
 """A table of the paper: methods and data sets, each number beside the paper's own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
 from layline.experiments.cells import Cell
-from layline.experiments.measures import measure_of
-from layline.experiments.paper import CATEGORIES, OVERALL, PaperTable
-from layline.experiments.preset import Preset
-from layline.experiments.reproductions.base import METRICS, Reproduction, chosen, entries
-from layline.experiments.tables import Column, Entry, Table, ranked
-
-_OF_OVERALL = tuple(CATEGORIES.values())
+from layline.experiments.paper.numbers import CATEGORIES, OVERALL, PaperTable
+from layline.experiments.paper.presets import Preset
+from layline.experiments.paper.reproduction import (
+    PAPER_DECODING,
+    PAPER_METRICS,
+    Reproduction,
+    paper_entries,
+)
+from layline.experiments.summaries import find_metric, select_decoding
+from layline.experiments.tables import Column, Entry, Table, mark_best
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,11 @@ class Method:
 
     Attributes:
         name: Name of the head.
-        options: The head's own options, where they are not the usual ones.
+        options: The head's own options, where they are not the defaults.
     """
 
     name: str
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class PaperGrid(Reproduction):
         found = dict.fromkeys(
             name
             for column in self.paper.columns
-            for name in (_OF_OVERALL if column.data == OVERALL else (column.data,))
+            for name in (CATEGORIES.values() if column.data == OVERALL else (column.data,))
         )
         return tuple(found)
 
@@ -61,13 +64,13 @@ class PaperGrid(Reproduction):
             )
             for row, method in self.methods.items()
             for name in self.data
-            for partition in range(preset.stands[name].partitions)
+            for partition in range(preset.data[name].partitions)
         ]
 
     def table(self, frame: pd.DataFrame, preset: Preset) -> Table:
         """Put our numbers and the paper's into the paper's rows and columns."""
-        runs = with_overall(chosen(frame))
-        found = {metric: entries(runs, metric, ("row", "data")) for metric in METRICS}
+        runs = with_overall(select_decoding(frame, PAPER_DECODING))
+        found = paper_entries(runs, ("row", "data"))
         lines = []
         for row, numbers in self.paper.rows.items():
             line = []
@@ -77,31 +80,32 @@ class PaperGrid(Reproduction):
                     entry = replace(entry, reference=number.mean, reference_sd=number.deviation)
                 line.append(entry)
             lines.append(tuple(line))
-        return ranked(
+        return mark_best(
             Table(
                 caption=self.paper.caption,
                 rows=tuple(self.paper.rows),
                 columns=tuple(map(self._column, range(len(self.paper.columns)))),
                 entries=tuple(lines),
-                notes=self.remarks(preset),
+                notes=self.notes(preset),
             )
         )
 
-    def remarks(self, preset: Preset) -> tuple[str, ...]:
+    def notes(self, preset: Preset) -> tuple[str, ...]:
         """Say also what the numbers of Image Aesthetics as a whole are."""
-        notes = super().remarks(preset)
-        if not any(column.data == OVERALL for column in self.paper.columns):
-            return notes
-        name = next(c for c in self.paper.columns if c.data == OVERALL)
-        title = name.below if name.below == "Overall" else name.above
-        return (*notes, f"{title} is the mean over the four categories of Image Aesthetics.")
+        titles = [
+            column.below if column.below == "Overall" else column.above
+            for column in self.paper.columns
+            if column.data == OVERALL
+        ]
+        mean = "is the mean over the four categories of Image Aesthetics."
+        return (*super().notes(preset), *(f"{title} {mean}" for title in titles[:1]))
 
     def _column(self, place: int) -> Column:
         """Write a column with as many digits as the paper does."""
-        of_paper = self.paper.columns[place]
+        column = self.paper.columns[place]
         digits = max(n.digits for row in self.paper.rows.values() if (n := row[place]) is not None)
-        lower = measure_of(of_paper.metric).lower_is_better
-        return Column(of_paper.below, of_paper.above, digits, lower)
+        lower = find_metric(column.metric).lower_is_better
+        return Column(column.below, column.above, digits, lower)
 
 
 def with_overall(frame: pd.DataFrame) -> pd.DataFrame:
@@ -109,13 +113,13 @@ def with_overall(frame: pd.DataFrame) -> pd.DataFrame:
 
     A partition where one of the four has no number has none either.
     """
-    of_four = frame[frame["data"].isin(_OF_OVERALL)]
+    by = ["row", "partition"]
+    of_four = frame[frame["data"].isin(CATEGORIES.values())]
     if of_four.empty:
         return frame
-    groups = of_four.groupby(["row", "partition"], sort=False)
-    complete = groups["data"].transform("nunique") == len(_OF_OVERALL)
+    complete = of_four.groupby(by)["data"].transform("nunique") == len(CATEGORIES)
     errors = of_four["error"].fillna("").mask(~complete, "Incomplete")
-    groups = of_four.assign(error=errors).groupby(["row", "partition"], sort=False)
-    whole = groups[list(METRICS)].agg(lambda values: values.mean(skipna=False))
+    groups = of_four.assign(error=errors).groupby(by, sort=False)
+    whole = groups[list(PAPER_METRICS)].agg(lambda values: values.mean(skipna=False))
     whole["error"] = groups["error"].max()  # any text is more than none
     return pd.concat([frame, whole.reset_index().assign(data=OVERALL)], ignore_index=True)

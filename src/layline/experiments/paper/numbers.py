@@ -12,13 +12,13 @@ DAGGER = "†"
 
 
 @dataclass(frozen=True)
-class Number:
+class PaperNumber:
     """A number of the paper.
 
     Attributes:
         mean: As printed.
-        deviation: What stands behind ±, if anything does.
-        digits: Digits behind the point.
+        deviation: The standard deviation printed after ±, if there is one.
+        digits: After the decimal point.
     """
 
     mean: float
@@ -27,7 +27,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Column:
+class PaperColumn:
     """A column of a table of the paper.
 
     Attributes:
@@ -54,8 +54,8 @@ class PaperTable:
     """
 
     caption: str
-    columns: tuple[Column, ...]
-    rows: MappingProxyType[str, tuple[Number | None, ...]]
+    columns: tuple[PaperColumn, ...]
+    rows: MappingProxyType[str, tuple[PaperNumber | None, ...]]
 
 
 _METRICS = {"accuracy": "Accuracy (%)", "mae": "MAE"}
@@ -65,30 +65,31 @@ CATEGORIES = {"Nature": "nature", "Animals": "animals", "Urban": "urban", "Peopl
 OVERALL = "overall"
 
 _BY_DATA = tuple(
-    Column(above, below, data, metric)
+    PaperColumn(above, below, data, metric)
     for above, data in {"Historical Color": "historical-color", "Adience Face": "adience"}.items()
     for metric, below in _METRICS.items()
 )
 _BY_METRIC = tuple(
-    Column(above, below, data, metric)
+    PaperColumn(above, below, data, metric)
     for metric, above in _METRICS.items()
     for below, data in {**CATEGORIES, "Overall": OVERALL}.items()
 )
 _BRIEF = tuple(
-    Column(above, below, data, metric)
+    PaperColumn(above, below, data, metric)
     for above, data in {"HC": "historical-color", "AF": "adience", "IA": OVERALL}.items()
     for metric, below in _SHORT.items()
 )
 
 
-def _number(text: str) -> Number | None:
+def _number(text: str) -> PaperNumber | None:
     if text == "--":
         return None
     mean, _, deviation = text.partition(" ± ")
-    return Number(float(mean), float(deviation) if deviation else None, len(mean.partition(".")[2]))
+    digits = len(mean.partition(".")[2])
+    return PaperNumber(float(mean), float(deviation) if deviation else None, digits)
 
 
-def _table(caption: str, columns: tuple[Column, ...], text: str) -> PaperTable:
+def _table(caption: str, columns: tuple[PaperColumn, ...], text: str) -> PaperTable:
     lines = [[part.strip() for part in line.split("|")] for line in text.strip().splitlines()]
     rows = {name: tuple(_number(number) for number in numbers) for name, *numbers in lines}
     return PaperTable(caption, columns, MappingProxyType(rows))

@@ -1,28 +1,26 @@
 """The paper's tables and figures by name. To add one: a line in ``REPRODUCTIONS``."""
 
-from layline.experiments import paper
-from layline.experiments.paper import DAGGER
-from layline.experiments.reproductions.base import Impossible, Reproduction
-from layline.experiments.reproductions.curves import Sweep
-from layline.experiments.reproductions.layouts import LayoutGrid
-from layline.experiments.reproductions.tables import Method, PaperGrid
+from layline.experiments.paper import numbers
+from layline.experiments.paper.figures import LayoutGrid, Sweep
+from layline.experiments.paper.reproduction import Impossible, Reproduction
+from layline.experiments.paper.tables import Method, PaperGrid
 
 _MAIN = {
-    "Classification": Method("classification", {}),
-    "Regression": Method("regression", {}),
-    "Ranking": Method("ranking", {}),
-    "CNNPOR": Method("cnnpor", {}),
-    "GP-DNNOR": Method("gp-dnnor", {}),
-    "SORD": Method("sord", {}),
-    "POEs": Method("poe", {}),
-    "UPL, Euclidean Distance": Method("unconstrained", {}),
-    "UPL, Cosine Similarity": Method("unconstrained-cosine", {}),
-    "CPL, Hard-Linear, Euclidean Distance": Method("hard-linear", {}),
-    "CPL, Hard-Semicircular, Cosine Similarity": Method("hard-semicircular", {}),
-    "CPL, Soft-Poisson, Euclidean Distance": Method("soft-poisson", {}),
-    "CPL, Soft-Poisson, Cosine Similarity": Method("soft-poisson-cosine", {}),
-    "CPL, Soft-Binomial, Euclidean Distance": Method("soft-binomial", {}),
-    "CPL, Soft-Binomial, Cosine Similarity": Method("soft-binomial-cosine", {}),
+    "Classification": Method("classification"),
+    "Regression": Method("regression"),
+    "Ranking": Method("ranking"),
+    "CNNPOR": Method("cnnpor"),
+    "GP-DNNOR": Method("gp-dnnor"),
+    "SORD": Method("sord"),
+    "POEs": Method("poe"),
+    "UPL, Euclidean Distance": Method("unconstrained"),
+    "UPL, Cosine Similarity": Method("unconstrained-cosine"),
+    "CPL, Hard-Linear, Euclidean Distance": Method("hard-linear"),
+    "CPL, Hard-Semicircular, Cosine Similarity": Method("hard-semicircular"),
+    "CPL, Soft-Poisson, Euclidean Distance": Method("soft-poisson"),
+    "CPL, Soft-Poisson, Cosine Similarity": Method("soft-poisson-cosine"),
+    "CPL, Soft-Binomial, Euclidean Distance": Method("soft-binomial"),
+    "CPL, Soft-Binomial, Cosine Similarity": Method("soft-binomial-cosine"),
 }
 _SHORT = {
     "H-L": "hard-linear",
@@ -37,12 +35,12 @@ _FACES = ("adience",)
 
 REPRODUCTIONS: dict[str, Reproduction] = {
     "table-historical-adience": PaperGrid(
-        "All methods on Historical Color and Adience Face", paper.HISTORICAL_ADIENCE, _MAIN
+        "All methods on Historical Color and Adience Face", numbers.HISTORICAL_ADIENCE, _MAIN
     ),
     "table-aesthetics": PaperGrid(
         "All methods on the four categories of Image Aesthetics",
-        paper.AESTHETICS,
-        {row: _MAIN[row] for row in paper.AESTHETICS.rows},
+        numbers.AESTHETICS,
+        {row: _MAIN[row] for row in numbers.AESTHETICS.rows},
     ),
     "figure-scale": Sweep(
         "The scale s of the cosine, Hard-Semicircular",
@@ -77,27 +75,27 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     ),
     "table-unimodal": PaperGrid(
         "Four unimodal distributions for Soft-CPL",
-        paper.UNIMODAL,
+        numbers.UNIMODAL,
         {
-            f"{similarity} ({letter})": Method(f"soft-{shape}{ending}", {})
+            f"{similarity} ({letter})": Method(f"soft-{shape}{ending}")
             for similarity, ending in {"Euc": "", "Cos": "-cosine"}.items()
             for letter, shape in _SHAPES.items()
         },
     ),
     "table-negative-euclidean": PaperGrid(
         "Student-t similarity and negative Euclidean distance",
-        paper.NEGATIVE_EUCLIDEAN,
+        numbers.NEGATIVE_EUCLIDEAN,
         {
-            row: Method(_SHORT[row.split()[0]], _NEGATIVE if row.endswith(DAGGER) else {})
-            for row in paper.NEGATIVE_EUCLIDEAN.rows
+            row: Method(_SHORT[row.split()[0]], _NEGATIVE if row.endswith(numbers.DAGGER) else {})
+            for row in numbers.NEGATIVE_EUCLIDEAN.rows
         },
     ),
     "table-norm": PaperGrid(
         "Hard-Linear with a learned and with a fixed length of v0",
-        paper.NORM,
+        numbers.NORM,
         {
             row: Method("hard-linear", {} if norm == "v0" else {"norm": float(norm)})
-            for row in paper.NORM.rows
+            for row in numbers.NORM.rows
             for norm in [row.split()[-1]]
         },
     ),

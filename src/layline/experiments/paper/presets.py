@@ -1,0 +1,262 @@
+"""What to repeat the paper's experiments with: its own data and recipe, or small stand-ins."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from layline.data import SOURCES
+from layline.experiments.cells import Cell
+from layline.experiments.grid import check_not_reserved
+from layline.experiments.paper.numbers import CATEGORIES
+from layline.features import find as find_features
+from layline.registry import check_known, find
+from layline.training.resolution import resolved
+from layline.training.settings import combine, configuration
+
+# The data sets of the paper: the source of each, and its options.
+PAPER_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "historical-color": ("historical-color", {}),
+        "adience": ("adience", {}),
+        **{name: ("image-aesthetics", {"category": name}) for name in CATEGORIES.values()},
+    }
+)
+TITLES = {"historical-color": "Historical Color", "adience": "Adience Face"} | {
+    name: f"Image Aesthetics, {name}" for name in CATEGORIES.values()
+}
+
+
+@dataclass(frozen=True)
+class PresetData:
+    """What is used for a data set of the paper: the set itself or a stand-in.
+
+    Attributes:
+        source: Name of a source of ``layline.data``.
+        partitions: How many of its partitions are used, from the first.
+        options: The source's own options.
+        root: Its folder or file, for a source that has one.
+    """
+
+    source: str
+    partitions: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    root: Path | None = None
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return f"{self.source} ({options})" if options else self.source
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it is still to be said where the data are."""
+        return self.root is None and SOURCES[self.source].needs_root
+
+
+def _available(count: int, source: str) -> int:
+    """Limit a number of partitions to those that the protocol of a source has."""
+    return min(count, SOURCES[source].partitions or count)
+
+
+# Settings that the grids make themselves, and what to do instead.
+_RESERVED = {
+    "data.source": "use --source",
+    "data.root": "use --root",
+    "data.partition": "every cell has its own, use --partitions",
+    "training.seed": "it is the number of the partition",
+    "training.decode": "it is the paper's, the most probable class",
+    "head.method": "every row has its own",
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The data and the settings that all cells of a reproduction share.
+
+    Attributes:
+        summary: What it is, in one line.
+        data: What is used for each data set of ``PAPER_DATA``.
+        settings: By section, as for :func:`layline.training.settings.configuration`.
+        options: By source, its options for every data set that it is used for.
+        layouts: Settings by method for the figure of layouts, whose few runs may be longer.
+    """
+
+    summary: str
+    data: Mapping[str, PresetData]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layouts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def cell(
+        self,
+        name: str,
+        partition: int,
+        method: str,
+        settings: Mapping[str, Any],
+        labels: Mapping[str, str],
+    ) -> Cell:
+        """Make one cell.
+
+        The number of the partition is the seed too: runs that share their first weights would
+        share the luck of those in every number, and ± would not show it.
+
+        Args:
+            name: A data set of ``PAPER_DATA``.
+            partition: Which partition of it.
+            method: Name of the head.
+            settings: What this cell has of its own; it decides over everything else.
+            labels: What the cell is called beside what follows from the other arguments.
+        """
+        used = self.data[name]
+        tree = combine(
+            {"data": {"source": used.source, "options": self.options.get(used.source, {})}},
+            {"data": {"options": used.options}},
+            {} if used.root is None else {"data": {"root": str(used.root)}},
+            {"report": {"enabled": False}},
+            self._settings_for(used.source),
+            {"data": {"partition": partition}, "training": {"seed": partition}},
+            {"head": {"method": method}},
+            settings,
+        )
+        own = {"data": name, "source": str(used), "method": method}
+        numbers = {"partition": str(partition), "seed": str(partition)}
+        return Cell(resolved(configuration(tree)), {**own, **labels, **numbers})
+
+    def _settings_for(self, source: str) -> dict[str, Any]:
+        """Give the settings that fit a source: a table has no use for what reads images."""
+        own = find("source", source, SOURCES).features
+        name = self.settings.get("features", {}).get("name")
+        if name is None or find_features(own).kind == find_features(name).kind:
+            return dict(self.settings)
+        return {section: tree for section, tree in self.settings.items() if section != "features"}
+
+    def with_settings(self, tree: Mapping[str, Any]) -> "Preset":
+        """Lay settings over those of the preset."""
+        check_not_reserved(tree, _RESERVED)
+        return replace(
+            self,
+            settings=combine(self.settings, tree),
+            layouts={method: combine(own, tree) for method, own in self.layouts.items()},
+        )
+
+    def with_roots(self, roots: Mapping[str, Path]) -> "Preset":
+        """Take the paper's own data where their place is known.
+
+        Args:
+            roots: Folder or file by source, such as ``adience``.
+        """
+        known = dict.fromkeys(source for source, _ in PAPER_DATA.values())
+        for source in roots:
+            check_known("--root", source, known)
+        real = {
+            name: PresetData(
+                source,
+                _available(self.data[name].partitions, source),
+                options,
+                root=roots[source],
+            )
+            for name, (source, options) in PAPER_DATA.items()
+            if source in roots
+        }
+        return replace(self, data={**self.data, **real})
+
+    def with_source(self, source: str, root: Path | None) -> "Preset":
+        """Use one data set for all of the paper's; its options are settings."""
+        find("source", source, SOURCES)
+        data = {
+            name: PresetData(source, _available(used.partitions, source), root=root)
+            for name, used in self.data.items()
+        }
+        return replace(self, data=data)
+
+    def with_partitions(self, count: int) -> "Preset":
+        """Use another number of partitions of each data set."""
+        for name, used in self.data.items():
+            most = SOURCES[used.source].partitions
+            if most is not None and count > most:
+                raise ValueError(
+                    f"--partitions must be at most {most} for {TITLES[name]}, got {count}: "
+                    f"{used.source} has {most} of them"
+                )
+        data = {name: replace(used, partitions=count) for name, used in self.data.items()}
+        return replace(self, data=data)
+
+    def missing(self, names: Iterable[str]) -> str:
+        """Say which data are still to be pointed at, or nothing.
+
+        Args:
+            names: The data sets of ``PAPER_DATA`` that are wanted.
+        """
+        wanted = [self.data[name] for name in names]
+        sources = dict.fromkeys(used.source for used in wanted if used.is_missing)
+        return "; ".join(
+            f"--root {source}=PATH must be given: the data come from {origin}"
+            if origin
+            else f"--root PATH must be given: {source} reads data of your own"
+            for source in sources
+            for origin in [SOURCES[source].origin]
+        )
+
+
+_PARTITIONS = 10  # the most that a data set of the paper has
+
+
+def _photo_quality(levels: int, distortion: str) -> PresetData:
+    return PresetData("photo-quality", 2, {"levels": levels, "distortion": distortion})
+
+
+PRESETS: dict[str, Preset] = {
+    "small": Preset(
+        "embedded photo quality and a small convnet: minutes on two cores, other numbers",
+        {
+            "historical-color": _photo_quality(5, "all"),
+            "adience": _photo_quality(8, "all"),
+            "nature": _photo_quality(6, "all"),
+            "animals": _photo_quality(4, "all"),
+            "urban": _photo_quality(5, "noise"),
+            "people": _photo_quality(7, "noise"),
+        },
+        {
+            "data": {"augmentation": "flip", "workers": 0},
+            "features": {"name": "convnet", "weights": "none", "options": {"channels": 16}},
+            # from scratch, in so few steps, the paper's rates would be too low
+            "training": {
+                "epochs": 8,
+                "batch_size": 16,
+                "learning_rate": 0.003,
+                "head_learning_rate": 0.03,
+                "schedule": "cosine",
+                "device": "cpu",
+            },
+        },
+        {
+            "photo-quality": {
+                "size": 32,
+                "per_class": 60,
+                "validation_per_class": 20,
+                "test_per_class": 40,
+            }
+        },
+        # in two dimensions free proxies find their order at a high rate only, and a line shrinks
+        # at it: see docs/decisions/lines-from-scratch.md
+        {
+            method: {"training": {"epochs": 48, "head_learning_rate": rate}}
+            for method, rate in {
+                "hard-linear": 0.01,
+                "hard-semicircular": 0.1,
+                "soft-poisson": 0.1,
+                "soft-binomial": 0.1,
+            }.items()
+        },
+    ),
+    "paper": Preset(
+        "the paper's data and recipe: VGG-16 from ImageNet, 48 epochs; wants a GPU",
+        {
+            name: PresetData(source, _available(_PARTITIONS, source), options)
+            for name, (source, options) in PAPER_DATA.items()
+        },
+        # of a run: the paper's recipe is the default of every setting
+        {"features": {"name": "vgg16", "weights": "imagenet"}, "data": {"size": 224}},
+    ),
+}

@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from layline.cli.report import write
+from layline.cli.report import write_report
 from layline.experiments.summaries import METRICS
 
 pytestmark = pytest.mark.slow
@@ -18,7 +18,7 @@ METHODS = ("hard-linear", "classification", "soft-poisson-cosine", "coral")
 def report(long_frame, write_grid, tmp_path_factory):
     folder = tmp_path_factory.mktemp("grid")
     write_grid(folder, long_frame(DATA, METHODS, failed=[("lev", "coral", "1")]))
-    write(folder, folder / "report.html")
+    write_report(folder, folder / "report.html")
     return folder / "report.html"
 
 

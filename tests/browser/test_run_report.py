@@ -5,7 +5,7 @@ import io
 import pytest
 from PIL import Image
 
-from layline.cli.report import write
+from layline.cli.report import write_report
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +18,7 @@ def report(write_run, tmp_path_factory):
     folder = write_run(
         tmp_path_factory.mktemp("runs") / "run", classes=CLASSES, samples=300, epochs=5
     )
-    write(folder, folder / "report.html")
+    write_report(folder, folder / "report.html")
     return folder / "report.html"
 
 
@@ -148,7 +148,7 @@ def test_nothing_sticks_out_to_the_side(visit, report, width):
 
 def test_a_page_of_a_head_without_proxies(visit, write_run, tmp_path):
     folder = write_run(tmp_path / "run", method="coral", images=False, epochs=1)
-    write(folder, folder / "report.html")
+    write_report(folder, folder / "report.html")
     page = visit(folder / "report.html")
     assert page.evaluate(f"{DATA}.length") == 3
     assert not page.locator("#player").is_visible()
@@ -158,7 +158,7 @@ def test_a_page_of_a_head_without_proxies(visit, write_run, tmp_path):
 def test_a_hundred_classes(visit, write_run, tmp_path):
     names = [f"age {age}" for age in range(100)]
     folder = write_run(tmp_path / "run", classes=names, samples=400, method="hard-semicircular")
-    write(folder, folder / "report.html")
+    write_report(folder, folder / "report.html")
     page = visit(folder / "report.html", width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert len(colours(page)) > 200

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from layline.cli.app import app
+from layline.cli import app
 from layline.experiments.results import read_results, select_runs
 
 

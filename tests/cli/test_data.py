@@ -1,6 +1,4 @@
-import io
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ from typer.testing import CliRunner
 
 from layline import data
 from layline.cli import app
-from layline.cli.data import find_bad
 from layline.data import Dataset, Partition, SourceSpec
 
 SMALL = ("--set", "per_class=2", "--set", "validation_per_class=1", "--set", "test_per_class=1")
@@ -128,13 +125,8 @@ def test_rows_of_a_table_need_no_decoding(monkeypatch):
     assert "your own data" in run("list").output
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
 def test_a_terminal_sees_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    images = data.read("photo-quality", per_class=2, validation_per_class=1, test_per_class=1)
-    assert find_bad(images.inputs) == []
-    assert "\r24/24 images" in sys.stderr.getvalue()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "24/24" in run("check", "photo-quality", *SMALL).stderr
+    monkeypatch.delenv("FORCE_COLOR")
+    assert run("check", "photo-quality", *SMALL).stderr == ""

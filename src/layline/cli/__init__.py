@@ -1,5 +1,99 @@
-"""The ``layline`` command, one file per subcommand."""
+"""The ``layline`` command: its subcommands, one file each, and how it says what is wrong."""
 
-from layline.cli.app import app, main
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from layline import __version__
+from layline.cli import (
+    bench,
+    data,
+    demo,
+    evaluate,
+    methods,
+    predict,
+    report,
+    reproduce,
+    train,
+)
+from layline.cli.options import INTERRUPTED
 
 __all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Deep ordinal classification by controlling where the classes lie.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="The sources of data.", no_args_is_help=True)
+
+
+@contextmanager
+def _errors_as_sentences() -> Iterator[None]:
+    """Turn the mistakes that a user can make into a sentence on stderr and an exit code.
+
+    ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead.
+    """
+    try:
+        yield
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+        if os.environ.get("LAYLINE_DEBUG"):
+            raise
+        sys.stderr.write(f"layline: {_sentence(error)}\n")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("layline: stopped\n")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("layline"):
+        return f"this command needs {error.name}: pip install layline[images]"
+    return str(error)
+
+
+def _add(
+    command: Callable[..., None], examples: str, group: typer.Typer = app, name: str | None = None
+) -> None:
+    group.command(name, epilog=examples)(_errors_as_sentences()(command))
+
+
+_add(train.train, train.EXAMPLES)
+_add(evaluate.evaluate, evaluate.EXAMPLES)
+_add(predict.predict, predict.EXAMPLES)
+_add(report.report, report.EXAMPLES)
+_add(bench.bench, bench.EXAMPLES)
+_add(reproduce.reproduce, reproduce.EXAMPLES)
+_add(methods.methods, methods.EXAMPLES)
+_add(demo.demo, demo.EXAMPLES)
+_add(data.list_sources, data.LIST_EXAMPLES, data_app, "list")
+_add(data.check, data.CHECK_EXAMPLES, data_app)
+app.add_typer(data_app, name="data")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"layline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    """Deep ordinal classification by controlling where the classes lie."""
+
+
+def main() -> None:
+    """Run the command."""
+    app()

@@ -8,9 +8,8 @@ import typer
 from layline.amounts import amount
 from layline.cli.errors import explained
 from layline.cli.grids import require_libraries
-from layline.cli.options import ConfigFile, Root, Set, read_settings
+from layline.cli.options import SOME_FAILED, ConfigFile, Root, Set, read_settings
 
-SOME_FAILED = 3
 EXAMPLES = """
 Examples:
 

@@ -5,17 +5,16 @@ setting is not understood.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from layline import data
 from layline.amounts import amount
-from layline.cli.options import ConfigFile, read_settings, settings
+from layline.cli.options import ConfigFile, Json, read_settings, settings
 from layline.registry import check_known
 
 if TYPE_CHECKING:
@@ -37,14 +36,10 @@ Examples:
   layline data check image-aesthetics --root DIR --set category=urban
 """
 
-app = typer.Typer(help="The sources of data.", no_args_is_help=True)
-
 _SHOWN = ("summary", "origin", "features", "partitions", "needs_root")
-_Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]
 
 
-@app.command("list", epilog=LIST_EXAMPLES)
-def list_sources(as_json: _Json = False) -> None:
+def list_sources(as_json: Json = False) -> None:
     """List the sources, each with what it is and where its data come from."""
     if as_json:
         entries = [
@@ -60,7 +55,6 @@ def list_sources(as_json: _Json = False) -> None:
         typer.echo(f"{'':{width}}{spec.origin or 'your own data'}")
 
 
-@app.command(epilog=CHECK_EXAMPLES)
 def check(
     name: Annotated[str, typer.Argument(help="A source, see layline data list.")],
     root: Annotated[Path | None, typer.Option(help="The folder or file with the data.")] = None,
@@ -76,26 +70,24 @@ def check(
             help="An option of the source; data.options.OPTION is the same.",
         ),
     ] = None,
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Read the data, decode every image, and say whether training can run on them."""
     try:
         check_known("source", name, data.names())
         wanted = _settings(name, root, partition, config, single)
     except (ValueError, OSError, ImportError) as error:
-        _stop(error, code=2)
-    try:
-        dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
-    except (ValueError, OSError, ImportError) as error:
-        _stop(error, code=1)
-    bad = find_bad(dataset.inputs) if isinstance(dataset.inputs, data.Images) else []
-    found = _judge(dataset, bad)
+        typer.echo(f"layline: {error}", err=True)
+        raise typer.Exit(2) from None
+    dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
+    bad = _decode_all(dataset.inputs) if isinstance(dataset.inputs, data.Images) else []
+    found = _findings(dataset, bad)
     if as_json:
         listed = [{"name": one.name, "why": one.why} for one in bad]
         report = {"source": name, **found, "bad": listed}
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
-        _show(found, bad)
+        _show_findings(found, bad)
     if not found["can_run"]:
         raise typer.Exit(1)
 
@@ -118,28 +110,21 @@ def _settings(
     ).data
 
 
-def _stop(error: Exception, code: int) -> NoReturn:
-    typer.echo(f"layline: {error}", err=True)
-    raise typer.Exit(code)
+def _decode_all(images: data.Images) -> list["BadImage"]:
+    """Find the images that cannot be decoded; a terminal sees how far it is."""
+    from rich.console import Console
 
+    from layline.data.images.check import find_bad
+    from layline.training.reporter import Reporter
 
-def find_bad(images: data.Images) -> list["BadImage"]:
-    """Decode every image; a terminal sees how far it is."""
-    from layline.data.images import check as files
-
-    def show(done: int, *_: int) -> None:
-        sys.stderr.write(f"\r{done}/{len(images)} images")
-        sys.stderr.flush()
-
-    live = sys.stderr.isatty()
-    # a JPEG is read to its end at any scale, and a small one is quicker
-    bad = files.find_bad(images, at_least=32, progress=show if live else None)
-    if live:
-        sys.stderr.write("\r\033[K")
+    console = Console(stderr=True)
+    with Reporter(console, shown=console.is_terminal).counted("images", len(images)) as progress:
+        # a JPEG is read to its end at any scale, and a small one is quicker
+        bad = find_bad(images, at_least=32, progress=progress)
     return list({one.name: one for one in bad}.values())  # a list may name a file twice
 
 
-def _judge(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:
+def _findings(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:
     """Count the samples and say whether they are enough."""
     missing = sum(one.why.startswith("missing") for one in bad)
     are = "is" if len(bad) == 1 else "are"
@@ -163,7 +148,7 @@ def _judge(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:
     }
 
 
-def _show(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
+def _show_findings(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
     counts = found["counts"]
     rows = [("class", *counts), *zip(found["classes"], *counts.values(), strict=True)]
     rows.append(("all", *map(sum, counts.values())))

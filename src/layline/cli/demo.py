@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.errors import explained
 from layline.cli.options import ConfigFile, Set, read_settings
 
 if TYPE_CHECKING:
@@ -45,27 +44,26 @@ def demo(
     Prints a table of test numbers, and draws where the classes lie. A run that is already in the
     folder is not trained again.
     """
-    with explained():
-        from rich.console import Console
+    from rich.console import Console
 
-        from layline.cli.report import write_after_training
-        from layline.training.run_folder import RunFolder
+    from layline.cli.report import write_after_training
+    from layline.training.run_folder import RunFolder
 
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ValueError("layline demo must run as one process, got several: it is small")
-        console, results = Console(stderr=True), {}
-        wanted = {"training": {"epochs": epochs, "seed": seed}}
-        changes = read_settings(config, set_)
-        for method in METHODS:
-            console.print(f"[bold]{method}[/bold]")
-            folder = RunFolder(out / method)
-            results[method] = _numbers(folder, method, [wanted, changes], console)
-            _draw(folder, out / f"{method}.png", results[method])
-            write_after_training(folder, console)
-        _show(results, out)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("layline demo must run as one process, got several: it is small")
+    console, results = Console(stderr=True), {}
+    wanted = {"training": {"epochs": epochs, "seed": seed}}
+    changes = read_settings(config, set_)
+    for method in METHODS:
+        console.print(f"[bold]{method}[/bold]")
+        folder = RunFolder(out / method)
+        results[method] = _train(folder, method, [wanted, changes], console)
+        _draw_layout(folder, out / f"{method}.png", results[method])
+        write_after_training(folder, console)
+    _show_table(results, out)
 
 
-def _numbers(
+def _train(
     folder: "RunFolder", method: str, settings: list[dict[str, Any]], console: "Console"
 ) -> dict[str, Any]:
     """Train a method, or go on with it."""
@@ -98,7 +96,7 @@ def _numbers(
     return train(config, folder, console) or {}  # only other processes get none
 
 
-def _draw(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
+def _draw_layout(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
     from layline.reports.printed_figures import layout_plot, save_figure
     from layline.reports.run_record import read_run
 
@@ -111,7 +109,7 @@ def _draw(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> None:
         save_figure(figure, path)
 
 
-def _show(results: dict[str, dict[str, Any]], out: Path) -> None:
+def _show_table(results: dict[str, dict[str, Any]], out: Path) -> None:
     first = next(iter(results.values()))
     typer.echo(f"Photo quality in six levels: {first['samples']} test images, decode mode\n")
     typer.echo(f"{'method':20}" + "".join(f"{title:>12}" for title in _SHOWN.values()))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import typer
 
-INTERRUPTED = 130  # what a shell shows after Ctrl-C
+from layline.cli.options import INTERRUPTED
 
 
 @contextmanager

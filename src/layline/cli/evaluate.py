@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.errors import explained
-from layline.cli.options import ConfigFile, Decode, Root, Set, read_settings
+from layline.amounts import amount
+from layline.cli.options import ConfigFile, Decode, Json, Root, Set, read_settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXAMPLES = """
 Examples:
@@ -16,6 +19,14 @@ Examples:
 
   layline evaluate runs/folder-hard-linear --part validation --decode median
 """
+_BY_DECODING = {
+    "accuracy": "accuracy",
+    "mae": "MAE",
+    "macro_mae": "macro MAE",
+    "within_one": "within one",
+    "qwk": "QWK",
+}
+_OF_DISTRIBUTION = {"rps": "RPS", "ece": "ECE", "unimodality_rate": "unimodal"}
 
 
 def evaluate(
@@ -28,30 +39,60 @@ def evaluate(
     ] = None,
     config: ConfigFile = None,
     set_: Set = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Measure the best model of a run on a part of its data."""
-    with explained():
-        from rich.console import Console
+    from rich.console import Console
 
-        from layline.cli.results import show
-        from layline.evaluation import write_predictions
-        from layline.training.evaluate import evaluate_run
-        from layline.training.run_folder import RunFolder
+    from layline.evaluation import write_predictions
+    from layline.training.evaluate import evaluate_run
+    from layline.training.run_folder import RunFolder
 
-        console = Console(stderr=True)
-        changes = read_settings(config, set_)
-        found = evaluate_run(RunFolder(run), part, decode, root, console, changes)
-        if predictions is not None:
-            write_predictions(
-                predictions,
-                found.names,
-                found.classes,
-                found.log_probs,
-                found.numbers["decode"],
-                found.ranks,
-            )
-        if as_json:
-            typer.echo(json.dumps(found.numbers, indent=2, ensure_ascii=False))
-        else:
-            show(found.numbers, Console())
+    console = Console(stderr=True)
+    changes = read_settings(config, set_)
+    found = evaluate_run(RunFolder(run), part, decode, root, console, changes)
+    if predictions is not None:
+        write_predictions(
+            predictions,
+            found.names,
+            found.classes,
+            found.log_probs,
+            found.numbers["decode"],
+            found.ranks,
+        )
+    if as_json:
+        typer.echo(json.dumps(found.numbers, indent=2, ensure_ascii=False))
+    else:
+        show_numbers(found.numbers, Console())
+
+
+def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | None = None) -> None:
+    """Print the metrics as a small table, a row for each decoding.
+
+    Args:
+        numbers: As in ``test.json``.
+        console: Where to.
+        folder: The run's folder, to say what is in it.
+    """
+    from rich.table import Table
+
+    from layline.training.reporter import Reporter
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"{numbers['part']}, {amount(numbers['samples'], 'sample')}")
+    for title in _BY_DECODING.values():
+        table.add_column(title, justify="right")
+    for decode, values in numbers["by_decoding"].items():
+        mark = " (chosen)" if decode == numbers["decode"] else ""
+        table.add_row(decode + mark, *(_number(values[name]) for name in _BY_DECODING))
+    console.print(table)
+    rest = "  ".join(f"{title} {_number(numbers[key])}" for key, title in _OF_DISTRIBUTION.items())
+    console.print(rest, highlight=False)
+    if folder is not None:
+        Reporter(console)(
+            f"Best epoch {numbers['epoch']}. Model, history and predictions are in {folder}"
+        )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

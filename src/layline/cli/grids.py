@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from layline.amounts import amount
-from layline.cli.errors import INTERRUPTED
+from layline.cli.options import INTERRUPTED
 from layline.optional import require
 
 _EDGES, _BETWEEN = 3, 3  # characters around a table, and around each of its columns

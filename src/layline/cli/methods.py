@@ -2,10 +2,10 @@
 
 import json
 from dataclasses import fields
-from typing import Annotated
 
 import typer
 
+from layline.cli.options import Json
 from layline.heads import HEADS, HeadSpec
 
 EXAMPLES = """
@@ -18,7 +18,7 @@ Examples:
 
 
 def methods(
-    as_json: Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the ordinal methods by family, each with what it is and where it comes from.
 

@@ -1,9 +1,12 @@
-"""Options that several commands take, and how they become settings."""
+"""Options that several commands take, how they become settings, and the exit codes."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+INTERRUPTED = 130  # what a shell shows after Ctrl-C
+SOME_FAILED = 3  # of many runs
 
 Root = Annotated[
     Path | None, typer.Option("--root", help="Folder or file with the data.", show_default=False)
@@ -22,6 +25,7 @@ Decode = Annotated[
     str | None,
     typer.Option("--decode", help="mode (most accurate), median (least MAE) or mean."),
 ]
+Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]
 
 
 def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]:

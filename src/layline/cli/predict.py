@@ -4,16 +4,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from layline.cli.errors import explained
 from layline.cli.options import Decode
 from layline.predictions import FORMATS, Write, open_for_lines
-
-if TYPE_CHECKING:
-    from layline.data.images.check import BadImage
 
 EXAMPLES = """
 Examples:
@@ -25,7 +21,9 @@ Examples:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A .safetensors model, or the folder of a run.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="model", help="A .safetensors model, or the folder of a run.")
+    ],
     paths: Annotated[list[str], typer.Argument(help="Images and folders; CSV files for a table.")],
     out: Annotated[
         Path | None, typer.Option(help="A .csv or .jsonl file; CSV on stdout if not given.")
@@ -44,32 +42,11 @@ def predict(
 
     Files that cannot be read are left out and listed; the exit code is then 1.
     """
-    with explained():
-        if out is not None and out.suffix not in FORMATS:
-            raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
-        bad = _predict(model, paths, out, decode, batch_size, workers, device)
-        if bad:
-            from layline.data.images.check import describe_bad
-
-            sys.stderr.write(f"layline: {describe_bad(bad, cure=not skip_bad)}\n")
-            if not skip_bad:
-                raise typer.Exit(1)
-
-
-def _predict(
-    path: Path,
-    paths: list[str],
-    out: Path | None,
-    decode: str | None,
-    size: int,
-    workers: int | None,
-    device: str,
-) -> list["BadImage"]:
-    """Write the predictions, and give the files that could not be read."""
     import numpy as np
     import torch
 
-    from layline.data.images.check import find_bad
+    from layline.data.images.check import describe_bad, find_bad
+    from layline.data.loading import ImageBatches
     from layline.data.table import TableEncoding
     from layline.devices import choose as choose_device
     from layline.evaluation import normalised
@@ -77,16 +54,18 @@ def _predict(
     from layline.model_file import load
     from layline.registry import check_known
 
+    if out is not None and out.suffix not in FORMATS:
+        raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
     if decode is not None:
         check_known("decode", decode, DECODINGS)
     model = load(path)
     choose = DECODINGS[decode or model.spec.decode]
     model.to(choose_device(device, isinstance(model.spec.inputs, TableEncoding)))
-    names, samples = model.read(_single(paths), keep_going=True)
-    images: Any = getattr(samples, "images", None)
-    bad: list[int] = []
-    with _lines(out, model.classes) as write:
-        for answer in model.stream(samples, size, workers):
+    # one path by itself: a table is one file
+    names, samples = model.read(paths[0] if len(paths) == 1 else paths, keep_going=True)
+    bad = []
+    with _open_lines(out, model.classes) as write:
+        for answer in model.stream(samples, batch_size, workers):
             proba = normalised(answer.log_probs)
             ranks = choose(torch.from_numpy(proba)).tolist()
             for index, rank, shares in zip(answer.index.tolist(), ranks, proba, strict=True):
@@ -94,16 +73,15 @@ def _predict(
                     bad.append(~index)
                 else:
                     write(names[index], model.classes[rank], shares.tolist())
-    return find_bad(images.subset(np.array(bad))) if bad else []
-
-
-def _single(paths: list[str]) -> Any:
-    """Give one path by itself: a table is one file."""
-    return paths[0] if len(paths) == 1 else paths
+    if bad and isinstance(samples, ImageBatches):
+        unreadable = find_bad(samples.images.subset(np.array(bad)))
+        sys.stderr.write(f"layline: {describe_bad(unreadable, cure=not skip_bad)}\n")
+        if not skip_bad:
+            raise typer.Exit(1)
 
 
 @contextmanager
-def _lines(out: Path | None, classes: Sequence[str]) -> Iterator[Write]:
+def _open_lines(out: Path | None, classes: Sequence[str]) -> Iterator[Write]:
     """Open what is written to, and give what writes a line; a file is whole or not there."""
     from layline.files import whole_file
 

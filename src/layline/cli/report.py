@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layline.cli.errors import explained
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -31,17 +29,16 @@ def report(
     open_: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
 ) -> None:
     """Write the report of a run or a grid: one HTML file that needs nothing else, no network."""
-    with explained():
-        place = out or run / "report.html"
-        write(run, place)
-        typer.echo(place)
-        if open_:
-            import webbrowser
+    place = out or run / "report.html"
+    write_report(run, place)
+    typer.echo(place)
+    if open_:
+        import webbrowser
 
-            webbrowser.open(place.resolve().as_uri())
+        webbrowser.open(place.resolve().as_uri())
 
 
-def write(folder: Path, out: Path) -> None:
+def write_report(folder: Path, out: Path) -> None:
     """Write the report of whatever the folder holds.
 
     Args:
@@ -63,6 +60,6 @@ def write_after_training(folder: "RunFolder", console: "Console") -> None:
     from layline.training.reporter import Reporter
 
     try:
-        write(folder.path, folder.report)
+        write_report(folder.path, folder.report)
     except ImportError as error:
         Reporter(console)(f"No report.html: {error}")

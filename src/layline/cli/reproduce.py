@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.bench import SOME_FAILED, Address, AnyVersion, Engine, Jobs
+from layline.cli.bench import Address, AnyVersion, Engine, Jobs
 from layline.cli.errors import explained
 from layline.cli.grids import require_libraries
-from layline.cli.options import ConfigFile, Set, read_settings, settings
+from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
 
 if TYPE_CHECKING:
     from layline.experiments.cells import Cell

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from layline.cli.errors import INTERRUPTED, explained
-from layline.cli.options import ConfigFile, Root, Set, read_settings, settings
+from layline.cli.evaluate import show_numbers
+from layline.cli.options import INTERRUPTED, ConfigFile, Root, Set, read_settings, settings
+from layline.cli.report import write_after_training
 
 EXAMPLES = """
 Examples:
@@ -93,21 +94,15 @@ def train(
         recipe=recipe,
         track=track,
     )
-    with explained():
-        run(given, read_settings(config, set_), out, resume)
+    _start_or_resume(given, read_settings(config, set_), out, resume)
 
 
-def run(
-    given: dict[str, Any],
-    set_: dict[str, Any],
-    out: Path | None,
-    resume: Path | None,
+def _start_or_resume(
+    given: dict[str, Any], set_: dict[str, Any], out: Path | None, resume: Path | None
 ) -> None:
-    """Start a run or go on with one, and show what came out."""
+    """Train a new run or go on with one, and show what came out."""
     from rich.console import Console
 
-    from layline.cli.report import write_after_training
-    from layline.cli.results import show
     from layline.training.reporter import Reporter
     from layline.training.resolution import resolved
     from layline.training.run import train as train_run
@@ -120,7 +115,9 @@ def run(
         if out is not None:
             raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
         folder = RunFolder(resume)
-        wanted = _changed(folder.read_config().model_dump(mode="json", exclude_none=True), tree)
+        wanted = _with_changes(
+            folder.read_config().model_dump(mode="json", exclude_none=True), tree
+        )
         wanted_config = resolved(configuration(wanted))
     else:
         data = tree.get("data", {})
@@ -141,16 +138,16 @@ def run(
             raise  # too early for anything to go on with
         if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
             Reporter(console)(
-                f"{_moment(stop)}. Go on with\n  layline train --resume {folder.path}"
+                f"{_stop_message(stop)}. Go on with\n  layline train --resume {folder.path}"
             )
         raise typer.Exit(INTERRUPTED) from None
     if numbers is not None:
         if wanted_config.report.enabled:
             write_after_training(folder, console)
-        show(numbers, Console(), folder.path)
+        show_numbers(numbers, Console(), folder.path)
 
 
-def _moment(stop: BaseException) -> str:
+def _stop_message(stop: BaseException) -> str:
     """Say where a run was stopped."""
     from layline.training.interruption import Interrupted
 
@@ -159,19 +156,19 @@ def _moment(stop: BaseException) -> str:
     return "Stopped at once; what was saved before is kept"
 
 
-def _changed(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-    """Change what may change in a run that goes on; to repeat a setting changes nothing."""
+def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """Change the settings of a run that goes on, where they may change."""
     from layline.training.settings import combine
 
     after = combine(before, tree)
-    free = _CHANGEABLE
+    changeable = _CHANGEABLE
     if before["training"]["schedule"] == "cosine":  # its rates depend on the number of epochs
-        free = {**free, "training": free["training"] - {"epochs"}}
+        changeable = {**changeable, "training": changeable["training"] - {"epochs"}}
     for section, values in after.items():
         kept = before.get(section)
         if isinstance(values, dict) and isinstance(kept, dict):
             changed = {key for key in values if values[key] != kept.get(key)}
-            wrong = [f"{section}.{key}" for key in sorted(changed - free.get(section, set()))]
+            wrong = [f"{section}.{key}" for key in sorted(changed - changeable.get(section, set()))]
         else:
             wrong = [section] if values != kept else []
         if wrong:

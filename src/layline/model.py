@@ -161,6 +161,6 @@ class OrdinalModel(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write the model to one ``.safetensors`` file, see :func:`layline.load`."""
-        from layline.model_file import save  # which needs safetensors
+        from layline.model_file import save_model  # which needs safetensors
 
-        save(self, Path(path))
+        save_model(self, Path(path))

@@ -1,26 +1,37 @@
 """The file of a model: one ``.safetensors``, read without running anything that is in it.
 
-The header has a description from which the model is rebuilt; the tensors are then filled in.
+The header has a description in JSON, from which the registries rebuild the model; the tensors are
+then filled in. A description may be anyone's and say anything, so whatever is wrong with it is a
+``ValueError``.
 """
 
+import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from layline import model_description
+import layline
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.table import TableEncoding
 from layline.files import whole_file
+from layline.geometry.decoding import DECODINGS
 from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
-from layline.registry import find
+from layline.registry import check_known, find
 
+FORMAT = 1
 Tensors = dict[str, torch.Tensor]
 _KEY = "layline"
 _PICKLES = (b"PK", b"\x80")  # PyTorch's own files, new and old
+_MOST_PIXELS = 8192  # at a side; a file that asks for more would only fill the memory
 
 
-def save(model: OrdinalModel, path: Path) -> None:
+def save_model(model: OrdinalModel, path: Path) -> None:
     """Write a model; the file is whole or it is not there."""
     # copies: safetensors refuses tensors that share memory or are not contiguous
     tensors = {
@@ -29,7 +40,7 @@ def save(model: OrdinalModel, path: Path) -> None:
     }
     with whole_file(path) as part:
         try:
-            save_file(tensors, part, metadata={_KEY: model_description.describe(model.spec)})
+            save_file(tensors, part, metadata={_KEY: describe_model(model.spec)})
         except SafetensorError as error:  # a full disk comes as this
             raise OSError(None, str(error)) from error
 
@@ -48,7 +59,7 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> OrdinalModel:
         raise FileNotFoundError(f"path must be a model file, got {path}: it is not there")
     text, tensors = _read(path)
     try:
-        model = _rebuilt(model_description.read(text), tensors)
+        model = _rebuild(read_description(text), tensors)
     except ImportError:  # a library that the method needs
         raise
     except Exception as error:  # whoever wrote the description may have written anything
@@ -79,7 +90,7 @@ def _is_pickle(path: Path) -> bool:
         return file.read(2).startswith(_PICKLES)
 
 
-def _rebuilt(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
+def _rebuild(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
         if "meta" not in find("method", spec.method, HEADS).limits:
             with torch.device("meta"):  # costs no memory, however absurd the numbers are
@@ -101,3 +112,94 @@ def _kind(tensor: torch.Tensor | None) -> str:
         return "absent"
     numbers = "numbers" if tensor.is_floating_point() else str(tensor.dtype)
     return f"{numbers} of shape {tuple(tensor.shape)}"
+
+
+# --- the description
+
+
+class _Description(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    format: PositiveInt
+    version: str
+    features: str
+    features_options: dict[str, Any]
+    method: str
+    head_options: dict[str, Any]
+    dim: PositiveInt
+    classes: list[str]
+    kind: Literal["images", "table"]
+    inputs: dict[str, Any]
+    decode: str
+
+
+def describe_model(spec: ModelSpec) -> str:
+    """Write down what a model is rebuilt from."""
+    if isinstance(spec.inputs, TableEncoding):
+        kind: Literal["images", "table"] = "table"
+        inputs = spec.inputs.to_json()
+    else:
+        kind, inputs = "images", asdict(spec.inputs)
+    description = _Description(
+        format=FORMAT,
+        version=layline.__version__,
+        features=spec.features,
+        features_options=spec.features_options,
+        method=spec.method,
+        head_options=spec.head_options,
+        dim=spec.dim,
+        classes=list(spec.classes),
+        kind=kind,
+        inputs=inputs,
+        decode=spec.decode,
+    )
+    return description.model_dump_json()
+
+
+def read_description(text: str) -> ModelSpec:
+    """Read what :func:`describe_model` wrote, unless a newer version did."""
+    description = _parse(text)
+    if len(set(description.classes)) < len(description.classes):
+        raise ValueError(f"classes must have different names, got {description.classes}")
+    check_known("decode", description.decode, DECODINGS)
+    return ModelSpec(
+        features=description.features,
+        method=description.method,
+        dim=description.dim,
+        classes=tuple(description.classes),
+        inputs=_inputs(description),
+        features_options=description.features_options,
+        head_options=description.head_options,
+        decode=description.decode,
+    )
+
+
+def _parse(text: str) -> _Description:
+    try:
+        values = json.loads(text)
+        written, version = values["format"], values.get("version", "?")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError("format must be there, got none: the description is damaged") from None
+    if isinstance(written, int) and written > FORMAT:
+        raise ValueError(
+            f"format must be at most {FORMAT}, got {written}, of layline {version}: this is "
+            f"{layline.__version__}, upgrade it"
+        )
+    try:
+        return _Description.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{name} must be right, got: {first['msg']}") from None
+
+
+def _inputs(description: _Description) -> ImagePreprocessing | TableEncoding:
+    if description.kind == "table":
+        return TableEncoding.from_json(description.inputs)
+    try:
+        images = ImagePreprocessing(**description.inputs)
+    except TypeError as error:
+        raise ValueError(f"inputs must be how images are prepared, got: {error}") from None
+    for pixels in (images.resize, description.features_options.get("size") or 0):
+        if pixels > _MOST_PIXELS:
+            raise ValueError(f"size must be at most {_MOST_PIXELS} pixels, got {pixels}")
+    return images

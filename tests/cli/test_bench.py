@@ -1,5 +1,6 @@
 """``layline bench``, as a user meets it."""
 
+import io
 import os
 import signal
 import subprocess
@@ -9,10 +10,13 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from layline.cli import app
+from layline.cli.bench import show_table
 from layline.experiments.results import read_results, select_runs
+from layline.experiments.tables import Column, Entry, Table
 
 
 @pytest.fixture
@@ -190,3 +194,32 @@ def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
     command = [sys.executable, "-m", "layline", "bench", "--out", "out", "--dry-run"]
     listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert listed.stdout.splitlines()[-1] == "1 run"
+
+
+def shown(table, width):
+    said = io.StringIO()
+    show_table(table, Console(file=said, width=width))
+    return said.getvalue()
+
+
+@pytest.fixture
+def table():
+    entries = (
+        tuple(Entry(mean=1.234, n=3, is_best=True) for _ in range(9)),
+        tuple(Entry(mean=5.678, n=2, failed=1) for _ in range(9)),
+    )
+    columns = tuple(Column(f"C{number}") for number in range(9))
+    return Table("A caption", ("line [norm=3]", "arc"), columns, entries)
+
+
+@pytest.mark.parametrize("width", [30, 60, 61, 62, 63, 80, 200])
+def test_a_column_is_shown_whole_or_not_at_all(table, width):
+    lines = [line for line in shown(table, width).splitlines() if line.strip()]
+    (head,) = [line.split() for line in lines if line.split()[0] == "Method"]
+    (line,) = [line for line in lines if "line [norm=3]" in line]
+    (arc,) = [line for line in lines if line.split()[0] == "arc"]
+    count = len(head) - 1
+    assert head == ["Method", *(f"C{number}" for number in range(count))]
+    assert line.split() == ["line", "[norm=3]", *["1.234"] * count]
+    assert arc.split() == ["arc", *["5.678", "(2", "of", "3)"] * count]
+    assert (count == 9) == (width == 200)

@@ -1,14 +1,22 @@
 """``layline bench``: many methods on many data sets, with seeds and statistics."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from layline.amounts import amount
-from layline.cli.errors import explained
-from layline.cli.grids import require_libraries
-from layline.cli.options import SOME_FAILED, ConfigFile, Root, Set, read_settings
+from layline.cli.options import INTERRUPTED, SOME_FAILED, ConfigFile, Root, Set, read_settings
+from layline.optional import require
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from layline.experiments.cells import Cell
+    from layline.experiments.engines import Executor
+    from layline.experiments.store import Store
+    from layline.experiments.tables import Table
 
 EXAMPLES = """
 Examples:
@@ -21,6 +29,7 @@ Examples:
 
   layline bench --out results                          go on with a grid that was stopped
 """
+_AROUND_TABLE, _BETWEEN_COLUMNS = 3, 3  # characters
 Engine = Annotated[str, typer.Option(help="local, dask or ray.")]
 Address = Annotated[
     str | None, typer.Option(help="Of the cluster's scheduler; a local one if not given.")
@@ -77,22 +86,48 @@ def bench(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
 ) -> None:
     """Compare methods: train every combination, once each, and say what the results say."""
-    with explained():
-        require_libraries("layline bench")
-        from layline.experiments.engines import Executor
+    require_libraries("layline bench")
+    from rich.console import Console
 
-        given: dict[str, Any] = {
-            "data": [_data_set(source, root) for source in sources or []],
-            "methods": _split(methods),
-            "seeds": _seeds(seeds),
-            "features": _split(features),
-            "decodings": _split(decode),
-            "reference": reference,
-            "threads": threads,
-        }
-        given = {key: value for key, value in given.items() if value}
-        wanted = _grid(given, grid, data_folder, read_settings(config, set_), tune or [], out)
-        _run(wanted, out, Executor(engine, jobs, address), any_version, keep_models, dry_run)
+    from layline.experiments.engines import Executor
+    from layline.experiments.grid import parse_tune, read_grid
+    from layline.experiments.results import leaderboard, write_grid, write_results
+    from layline.reports.grid import write_grid_figures, write_grid_report
+    from layline.training.reporter import Reporter
+
+    given: dict[str, Any] = {
+        "data": [_data_set(source, root) for source in sources or []],
+        "methods": _split(methods),
+        "seeds": _seeds(seeds),
+        "features": _split(features),
+        "decodings": _split(decode),
+        "reference": reference,
+        "threads": threads,
+    }
+    given = {key: value for key, value in given.items() if value}
+    if grid is None and "data" not in given and (out / "grid.toml").exists():
+        grid = out / "grid.toml"
+    wanted = read_grid(
+        grid, data_folder, given, read_settings(config, set_), parse_tune(tune or [])
+    )
+    cells = wanted.cells()
+    if dry_run:
+        for cell in cells:
+            typer.echo("  ".join([cell.key, *cell.labels.values()]))
+        typer.echo(amount(len({cell.key for cell in cells}), "run"))
+        return
+    write_grid(wanted, out)  # now: a grid that is killed goes on from it
+    console, executor = Console(stderr=True), Executor(engine, jobs, address)
+    store, failed = run_cells(
+        cells, out, executor, console, any_version=any_version, keep_models=keep_models
+    )
+    frame = write_results(wanted, cells, store)
+    write_grid_figures(out)
+    write_grid_report(out, out / "report.html")
+    show_table(leaderboard(frame, wanted.decodings[0]), Console())
+    Reporter(console)(f"Tables, figures and report.html are in {out}")
+    if failed:
+        raise typer.Exit(SOME_FAILED)
 
 
 def _data_set(source: str, root: Path | None) -> dict[str, Any]:
@@ -120,48 +155,87 @@ def _seeds(text: str | None) -> list[int] | None:
     return list(range(numbers[0]))
 
 
-def _grid(
-    given: dict[str, Any],
-    file: Path | None,
-    data_folder: Path | None,
-    settings: dict[str, Any],
-    tune: list[str],
+def require_libraries(command: str) -> None:
+    """Say before the first run, not after the last, what tables and figures need."""
+    for library in ("pandas", "matplotlib", "plotly", "jinja2"):
+        require(library, extra="report", needed_by=command)
+
+
+def run_cells(
+    cells: "Sequence[Cell]",
     out: Path,
-) -> Any:
-    """Put the file of the grid and the options of the command together."""
-    from layline.experiments.grid import parse_tune, read_grid
+    executor: "Executor",
+    console: "Console",
+    *,
+    any_version: bool = False,
+    keep_models: bool = False,
+) -> "tuple[Store, list[Cell]]":
+    """Run the cells that have no result yet, show how it goes, and say what failed.
 
-    before = out / "grid.toml"
-    if file is None and "data" not in given and before.exists():
-        file = before
-    return read_grid(file, data_folder, given, settings, parse_tune(tune))
+    Args:
+        cells: Of the grid.
+        out: Folder of the results.
+        executor: Where to run.
+        console: Where to show it.
+        any_version: Keep results of other versions of the code.
+        keep_models: Keep the weights of every run.
 
-
-def _run(
-    grid: Any, out: Path, place: Any, any_version: bool, keep_models: bool, dry_run: bool
-) -> None:
-    from rich.console import Console
-
-    from layline.cli.grids import run_cells, show
-    from layline.experiments.results import leaderboard, write_grid, write_results
-    from layline.reports.grid import write_grid_figures, write_grid_report
+    Returns:
+        The store with the results, and the cells that failed.
+    """
+    from layline.experiments.progress import GridProgress
+    from layline.experiments.runner import run_grid
+    from layline.experiments.store import Store
     from layline.training.reporter import Reporter
 
-    console = Console(stderr=True)
-    cells = grid.cells()
-    if dry_run:
-        for cell in cells:
-            typer.echo("  ".join([cell.key, *cell.labels.values()]))
-        typer.echo(amount(len({cell.key for cell in cells}), "run"))
-        return
-    write_grid(grid, out)  # now: a grid that is killed goes on from it
-    store, failed = run_cells(
-        cells, out, place, console, any_version=any_version, keep_models=keep_models
-    )
-    frame = write_results(grid, cells, store)
-    write_grid_figures(out)
-    write_grid_report(out, out / "report.html")
-    show(leaderboard(frame, grid.decodings[0]), Console())
-    Reporter(console)(f"Tables, figures and report.html are in {out}")
+    store, say = Store(out, any_version), Reporter(console)
+    try:
+        failed = run_grid(cells, store, GridProgress(console), executor, keep_models=keep_models)
+    except KeyboardInterrupt:
+        done = sum(store.is_done(cell) for cell in cells)
+        are = "is" if len(cells) == 1 else "are"
+        runs = amount(len(cells), "run")
+        say(f"Stopped; {done} of {runs} {are} done. The same command goes on.")
+        raise typer.Exit(INTERRUPTED) from None
     if failed:
-        raise typer.Exit(SOME_FAILED)
+        them = "it" if len(failed) == 1 else "them"
+        say(f"{amount(len(failed), 'run')} failed; the same command tries {them} again:")
+    for cell in failed:
+        outcome = store.find(cell)
+        say(f"  {cell.name}: {outcome.error if outcome else 'not run'}")
+    return store, failed
+
+
+def show_table(table: "Table", console: "Console") -> None:
+    """Print a table; the last columns are left out where the terminal is too narrow for them."""
+    from rich import box
+    from rich.table import Table as Shown
+    from rich.text import Text
+
+    from layline.experiments.tables import entry_remark, entry_text
+
+    texts = [
+        [
+            f"{entry_text(e, c)} {entry_remark(e, c, table.reference)}".rstrip()
+            for e, c in zip(entries, table.columns, strict=True)
+        ]
+        for entries in table.entries
+    ]
+    left = console.width - max(map(len, [table.corner, *table.rows])) - _AROUND_TABLE
+    shown = Shown(box=box.SIMPLE_HEAD, title=table.caption, title_justify="left", pad_edge=False)
+    shown.add_column(table.corner, no_wrap=True)
+    fits = 0
+    for column, *fields in zip(table.columns, *texts, strict=True):
+        width = max(map(len, [*fields, *column.title.split()]))
+        left -= width + _BETWEEN_COLUMNS
+        if left < 0:
+            break
+        shown.add_column(column.title, justify="right", min_width=width)
+        fits += 1
+    for label, fields, entries in zip(table.rows, texts, table.entries, strict=True):
+        marked = [
+            Text(text, style="bold" if entry.is_best else "")
+            for text, entry in zip(fields, entries, strict=True)
+        ]
+        shown.add_row(Text(label), *marked[:fits])
+    console.print(shown)

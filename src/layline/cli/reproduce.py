@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.bench import Address, AnyVersion, Engine, Jobs
-from layline.cli.errors import explained
-from layline.cli.grids import require_libraries
+from layline.cli.bench import Address, AnyVersion, Engine, Jobs, require_libraries, run_cells
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
 
 if TYPE_CHECKING:
     from layline.experiments.cells import Cell
-    from layline.experiments.engines import Executor
     from layline.experiments.paper.presets import Preset
 
 ALL = "all"
@@ -66,21 +63,42 @@ def reproduce(
     list_: Annotated[bool, typer.Option("--list", help="Only list what there is.")] = False,
 ) -> None:
     """Repeat tables and figures of the paper: each in a folder of its own, its numbers beside."""
-    with explained():
-        require_libraries("layline reproduce")
-        if list_ or not names:
-            _list()
-            return
-        from layline.experiments.engines import Executor
+    require_libraries("layline reproduce")
+    if list_ or not names:
+        _list_reproductions()
+        return
+    from rich.console import Console
 
-        tree = read_settings(config, set_)
-        given = settings(training__epochs=epochs)
-        wanted = _preset(preset, source, root or [], partitions, [tree, given])
-        place = Executor(engine, jobs, address)
-        _run(_chosen(names), wanted, out, place, threads, any_version, dry_run)
+    from layline.experiments.engines import Executor
+    from layline.experiments.paper import REPRODUCTIONS
+    from layline.reports.reproduction import write_reproduction
+
+    trees = [read_settings(config, set_), settings(training__epochs=epochs)]
+    chosen = _chosen_names(names)
+    wanted = _preset(preset, source, root or [], partitions, trees)
+    cells = {
+        name: [replace(cell, threads=threads) for cell in REPRODUCTIONS[name].cells(wanted)]
+        for name in chosen
+    }
+    if dry_run:
+        _list_cells(cells)
+        return
+    missing = wanted.missing(data for name in chosen for data in REPRODUCTIONS[name].data)
+    if missing:
+        raise ValueError(missing)
+    every_cell = [cell for some in cells.values() for cell in some]
+    executor, console = Executor(engine, jobs, address), Console(stderr=True)
+    store, failed = run_cells(every_cell, out, executor, console, any_version=any_version)
+    for name in chosen:
+        frame, place = store.frame(cells[name]), out / name
+        write_reproduction(REPRODUCTIONS[name], wanted, cells[name], frame, store.run_folder, place)
+        typer.echo((place / "table.md").read_text(encoding="utf-8"))
+        typer.echo(f"{place}/\n")
+    if failed:
+        raise typer.Exit(SOME_FAILED)
 
 
-def _list() -> None:
+def _list_reproductions() -> None:
     from layline.experiments.paper import REPRODUCTIONS
     from layline.experiments.paper.presets import PRESETS
 
@@ -91,7 +109,7 @@ def _list() -> None:
         typer.echo(f"--preset {name:17}{preset.summary}")
 
 
-def _chosen(names: Sequence[str]) -> list[str]:
+def _chosen_names(names: Sequence[str]) -> list[str]:
     from layline.experiments.paper import REPRODUCTIONS
     from layline.registry import check_known
 
@@ -133,43 +151,6 @@ def _root(text: str) -> tuple[str, Path]:
             f"--root must be SOURCE=PATH, got {text!r}: write adience=PATH, or add --source folder"
         )
     return source, Path(path)
-
-
-def _run(
-    names: Sequence[str],
-    preset: "Preset",
-    out: Path,
-    place: "Executor",
-    threads: int,
-    any_version: bool,
-    dry_run: bool,
-) -> None:
-    from rich.console import Console
-
-    from layline.cli.grids import run_cells
-    from layline.experiments.paper import REPRODUCTIONS
-    from layline.reports.reproduction import write_reproduction
-
-    wanted = {name: REPRODUCTIONS[name] for name in names}
-    cells: dict[str, list[Cell]] = {
-        name: [replace(cell, threads=threads) for cell in each.cells(preset)]
-        for name, each in wanted.items()
-    }
-    together = [cell for some in cells.values() for cell in some]
-    if dry_run:
-        _list_cells(cells)
-        return
-    missing = preset.missing(name for each in wanted.values() for name in each.data)
-    if missing:
-        raise ValueError(missing)
-    store, failed = run_cells(together, out, place, Console(stderr=True), any_version=any_version)
-    for name, each in wanted.items():
-        frame = store.frame(cells[name])
-        write_reproduction(each, preset, cells[name], frame, store.run_folder, out / name)
-        typer.echo((out / name / "table.md").read_text(encoding="utf-8"))
-        typer.echo(f"{out / name}/\n")
-    if failed:
-        raise typer.Exit(SOME_FAILED)
 
 
 def _list_cells(cells: "dict[str, list[Cell]]") -> None:

@@ -37,7 +37,7 @@ def test_the_loss_is_that_of_the_formula(weighted):
     head = create("poe", 4, 6, samples=7, alpha=0.02, beta=0.3, margin=4.0).double().eval()
     features, ranks = batch()
     weights = torch.rand(9).double() if weighted else torch.ones(9).double()
-    draws = head._draws.get(features)
+    draws = head._fixed_draws(features)
     standard = Independent(Normal(torch.zeros(6).double(), 1.0), 1)
     each = []
     for i, gaussian in enumerate(gaussians(head, features)):
@@ -64,7 +64,7 @@ def test_probabilities_are_the_mean_over_the_draws():
     mean, log_variance = head._gaussians(features)
     expected = sum(
         torch.softmax(head.classifier(mean + (0.5 * log_variance).exp() * e), dim=-1)
-        for e in head._draws.get(features)
+        for e in head._fixed_draws(features)
     )
     torch.testing.assert_close(head.predict_proba(features), expected / 5, rtol=0, atol=1e-12)
 

@@ -43,8 +43,6 @@ class Regression(LinearHead):
     neither then has far to go, whatever K.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         loss: ``"l1"``, the absolute error, or ``"l2"``, the squared one.
     """
 

@@ -1,8 +1,8 @@
 r"""CNNPOR (Liu et al., CVPR 2018): classification whose features also rank neighbouring classes.
 
 .. math::
-    L = -\log \operatorname{softmax}(W f + b)_{k^*} + \lambda\,
-    \operatorname{mean}_{(i, j):\, k^*_i = k^*_j + 1} \max\big(0,\, m - (g(f_i) - g(f_j))\big)
+    L = -\log \operatorname{softmax}(W f + b)_y + \lambda\,
+    \operatorname{mean}_{(i, j):\, y_i = y_j + 1} \max\big(0,\, m - (g(f_i) - g(f_j))\big)
 
 What is certain: the softmax with cross entropy, the pairs from adjacent classes, and that a pair in
 the wrong order is penalised. Our reading: what is ordered is a scalar score, one more linear output
@@ -23,11 +23,11 @@ class CNNPOR(LinearHead):
     """Cross entropy with a pairwise constraint between adjacent classes.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         lam: Weight λ of the pairwise term.
         margin: By how much the higher class of a pair must score above the lower one.
     """
+
+    shown_options = ("lam", "margin")
 
     def __init__(
         self, num_classes: int, dim: int = 512, *, lam: float = 1.0, margin: float = 1.0
@@ -55,7 +55,3 @@ class CNNPOR(LinearHead):
             pairs = pairs * weights[:, None] * weights
         total = pairs.sum()
         return self.lam * (pairs * hinge).sum() / torch.where(total > 0, total, 1)
-
-    def extra_repr(self) -> str:
-        """Show the options when the module is printed."""
-        return f"{super().extra_repr()}, lam={self.lam}, margin={self.margin}"

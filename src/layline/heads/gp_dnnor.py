@@ -5,7 +5,7 @@ r"""GP-DNNOR (Liu et al., ICCV 2019): a sparse Gaussian process with an ordinal 
     P(y = k \mid f) = \Phi\Big(\frac{b_k - f}{s}\Big) - \Phi\Big(\frac{b_{k-1} - f}{s}\Big),
     \qquad -\infty = b_{-1} < b_0 < \dots < b_{K-1} = \infty
 
-.. math:: L = -\mathrm{E}_{q(f)}[\log P(k^* \mid f)] + \mathrm{KL}\big(q(u) \,\|\, p(u)\big) / N
+.. math:: L = -\mathrm{E}_{q(f)}[\log P(y \mid f)] + \mathrm{KL}\big(q(u) \,\|\, p(u)\big) / N
 
 What is certain: the process on top of deep features, the likelihood with learned ordered cut points
 and noise, inducing points, and the variational bound in mini-batches. Our reading: a linear layer
@@ -40,13 +40,13 @@ class GPDNNOR(LinearHead):
     """A Gaussian process on the features; needs gpytorch.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         num_data: N, how many samples the training set has: what the divergence from the prior is
             divided by. A smaller number means more trust in the prior.
         inducing_points: How many points carry the process.
         latent_dim: Dimension of the space in which they lie; no more than ``dim`` is used.
     """
+
+    shown_options = ("num_data",)
 
     def __init__(
         self,
@@ -119,10 +119,6 @@ class GPDNNOR(LinearHead):
         gaps = _positive(self.raw_gaps)
         cuts = torch.cat([self.first_cut.double(), gaps]).cumsum(dim=0)
         return cuts, _positive(self.raw_noise)
-
-    def extra_repr(self) -> str:
-        """Show the options when the module is printed."""
-        return f"{super().extra_repr()}, num_data={self.num_data}"
 
 
 def _positive(raw: Tensor) -> Tensor:

@@ -104,11 +104,11 @@ class Sord(_SoftLabelHead):
     """Soft labels of Díaz and Marathe.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         distance: The ``"squared"`` (p = 2) or the ``"absolute"`` (p = 1) difference of ranks.
         alpha: Sharpness α of the labels. Towards infinity they become one-hot.
     """
+
+    shown_options = ("distance", "alpha")
 
     def __init__(
         self,
@@ -125,10 +125,6 @@ class Sord(_SoftLabelHead):
         self.distance = distance
         self.alpha = alpha
 
-    def extra_repr(self) -> str:
-        """Show the options when the module is printed."""
-        return f"{super().extra_repr()}, distance={self.distance!r}, alpha={self.alpha}"
-
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
@@ -140,20 +136,16 @@ class DldlV2(_SoftLabelHead):
     """Label distribution and expectation, learned together.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         sigma: Standard deviation σ of the labels, in ranks. Without it the paper's 2 years, but
             at most a sixth of the scale.
     """
+
+    shown_options = ("sigma",)
 
     def __init__(self, num_classes: int, dim: int = 512, *, sigma: float | None = None) -> None:
         super().__init__(num_classes, dim)
         self.sigma = min(2.0, (num_classes - 1) / 6) if sigma is None else sigma
         check_above("sigma", self.sigma, 0, "it is the deviation of the labels, in ranks")
-
-    def extra_repr(self) -> str:
-        """Show the option when the module is printed."""
-        return f"{super().extra_repr()}, sigma={self.sigma}"
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
@@ -168,11 +160,11 @@ class MeanVariance(SoftmaxHead):
     """Classification that also looks at the mean and the variance of what it predicts.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         mean_weight: λ₁, weight of the mean's squared error.
         variance_weight: λ₂, weight of the variance.
     """
+
+    shown_options = ("mean_weight", "variance_weight")
 
     def __init__(
         self,
@@ -187,11 +179,6 @@ class MeanVariance(SoftmaxHead):
             check_at_least(name, weight, 0, "it is the weight of a penalty")
         self.mean_weight = mean_weight
         self.variance_weight = variance_weight
-
-    def extra_repr(self) -> str:
-        """Show the options when the module is printed."""
-        weights = f"mean_weight={self.mean_weight}, variance_weight={self.variance_weight}"
-        return f"{super().extra_repr()}, {weights}"
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
@@ -224,10 +211,10 @@ class Cdw(SoftmaxHead):
     """Push probability out of every wrong class, the harder the farther it is.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         alpha: Power α of the distance. The higher, the more far errors count against near ones.
     """
+
+    shown_options = ("alpha",)
 
     def __init__(self, num_classes: int, dim: int = 512, *, alpha: float = 0.5) -> None:
         super().__init__(num_classes, dim)
@@ -235,10 +222,6 @@ class Cdw(SoftmaxHead):
         check_above("alpha", alpha, 0, why)
         self.alpha = alpha
         self._weights = ConstantTable(num_classes)
-
-    def extra_repr(self) -> str:
-        """Show the option when the module is printed."""
-        return f"{super().extra_repr()}, alpha={self.alpha}"
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]

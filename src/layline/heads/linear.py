@@ -12,15 +12,20 @@ class LinearHead(OrdinalHead):
     """A head that begins with a linear layer.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features.
         outputs: How many numbers the layer gives; the method knows, not its user.
         bias: Whether the layer adds a constant to each.
     """
 
+    shown_options: tuple[str, ...] = ()
+
     def __init__(self, num_classes: int, dim: int, outputs: int, bias: bool = True) -> None:
         super().__init__(num_classes, dim)
         self.linear = nn.Linear(dim, outputs, bias=bias)
+
+    def extra_repr(self) -> str:
+        """Show the method's options when the module is printed."""
+        options = [f"{name}={getattr(self, name)!r}" for name in self.shown_options]
+        return ", ".join([super().extra_repr(), *options])
 
     def reset_parameters(self) -> None:
         """Start anew, as a head that was just made."""
@@ -41,12 +46,7 @@ class LinearHead(OrdinalHead):
 
 
 class SoftmaxHead(LinearHead):
-    """A head with one logit per class. Without a loss of its own it is trained by cross entropy.
-
-    Args:
-        num_classes: K.
-        dim: Dimension d of the features.
-    """
+    """A head with one logit per class. Without a loss of its own it is trained by cross entropy."""
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=num_classes)

@@ -38,7 +38,37 @@ from layline.heads.base import OrdinalHead
 from layline.optional import require
 
 
-class ProxyAnchor(OrdinalHead):
+class _MetricHead(OrdinalHead):
+    """A head around a loss of pytorch-metric-learning.
+
+    Args:
+        method: Name of the head.
+        loss: Class of the loss, in :mod:`layline.heads.wrapped_losses`.
+        margin: δ.
+        **options: Further arguments of the loss.
+    """
+
+    def __init__(
+        self, num_classes: int, dim: int, method: str, loss: str, *, margin: float, **options: Any
+    ) -> None:
+        super().__init__(num_classes, dim)
+        if not math.isfinite(margin):
+            raise ValueError(f"margin must be a finite number, got {margin}")
+        reducers = require("pytorch_metric_learning.reducers", extra="metric", needed_by=method)
+        from layline.heads import wrapped_losses
+
+        # the terms themselves, so that weights can enter before anything is summed
+        options = options | {"margin": margin, "reducer": reducers.DoNothingReducer()}
+        build = getattr(wrapped_losses, loss)
+        self.metric = nn.ModuleDict({"loss": build(num_classes, dim, **options)})
+
+    @property
+    def _loss(self) -> Any:
+        """The library's loss, which has no types."""
+        return self.metric["loss"]
+
+
+class ProxyAnchor(_MetricHead):
     """Proxy-Anchor loss; needs pytorch-metric-learning.
 
     The loss is that of a batch as a whole, not a mean over samples. A weight multiplies the
@@ -46,8 +76,6 @@ class ProxyAnchor(OrdinalHead):
     δ + log(w)/α.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of features and proxies.
         margin: δ.
         alpha: Scale α of the cosines.
     """
@@ -58,26 +86,23 @@ class ProxyAnchor(OrdinalHead):
     def __init__(
         self, num_classes: int, dim: int = 512, *, margin: float = 0.1, alpha: float = 32.0
     ) -> None:
-        super().__init__(num_classes, dim)
-        _check_margin(margin)
         check_above("alpha", alpha, 0)
+        options = {"margin": margin, "alpha": alpha}
+        super().__init__(num_classes, dim, "proxy-anchor", "ProxyAnchorLoss", **options)
         self.margin = margin
         self.alpha = alpha
-        sizes = {"num_classes": num_classes, "embedding_size": dim}
-        options = {"margin": margin, "alpha": alpha}
-        self.metric = _MetricLoss("ProxyAnchorLoss", "proxy-anchor", **sizes, **options)
 
     def reset_parameters(self) -> None:
         """Draw the proxies as the paper does."""
-        nn.init.kaiming_normal_(self.metric.loss.proxies, mode="fan_out")
+        nn.init.kaiming_normal_(self.proxies(), mode="fan_out")
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Give the proxies, in label order."""
-        proxies: Tensor = self.metric.loss.proxies
+        proxies: Tensor = self._loss.proxies
         return proxies
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        return torch.log_softmax(self.alpha * self.metric.similarities(features), dim=-1)
+        return torch.log_softmax(self.alpha * self._loss.get_logits(features), dim=-1)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
@@ -91,12 +116,17 @@ class ProxyAnchor(OrdinalHead):
         weights: Float[Tensor, " n"] | None,
     ) -> Float[Tensor, ""]:
         if weights is None:
-            terms = self.metric.terms(features, ranks)
+            terms = self._loss(features, ranks)
             present = terms["pos_loss"]["divisor"]
         else:
             tiny = torch.finfo(weights.dtype).tiny
-            margins = self.margin + weights.clamp(min=tiny).log()[:, None] / self.alpha
-            terms = self.metric.terms(features, ranks, margin=margins)
+            try:
+                self._loss.margin = (
+                    self.margin + weights.clamp(min=tiny).log()[:, None] / self.alpha
+                )
+                terms = self._loss(features, ranks)
+            finally:
+                self._loss.margin = self.margin
             mass = features.new_zeros(self.num_classes).index_add(0, ranks, weights)
             present = (mass > 0).sum()
         pull: Tensor = terms["pos_loss"]["losses"].sum() / present
@@ -108,14 +138,12 @@ class ProxyAnchor(OrdinalHead):
         return f"{super().extra_repr()}, margin={self.margin}, alpha={self.alpha}"
 
 
-class SoftTriple(OrdinalHead):
+class SoftTriple(_MetricHead):
     """SoftTriple loss; needs pytorch-metric-learning.
 
     The loss is one of single samples, so weights average it as they do for any head.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of features and centers.
         centers_per_class: How many proxies a class has. The paper and its library use ten, which
             cost as much as ten linear layers.
         la: Scale λ of the similarities.
@@ -133,84 +161,24 @@ class SoftTriple(OrdinalHead):
         gamma: float = 0.1,
         margin: float = 0.01,
     ) -> None:
-        super().__init__(num_classes, dim)
         check_integer("centers_per_class", centers_per_class, 1)
         for name, value in (("la", la), ("gamma", gamma)):
             check_above(name, value, 0)
-        _check_margin(margin)
+        options = {"centers_per_class": centers_per_class, "la": la, "gamma": gamma}
+        super().__init__(
+            num_classes, dim, "soft-triple", "SoftTripleLoss", margin=margin, **options
+        )
         self.la = la
-        sizes = {"num_classes": num_classes, "embedding_size": dim}
-        options = {"centers_per_class": centers_per_class, "gamma": gamma, "margin": margin}
-        self.metric = _MetricLoss("SoftTripleLoss", "soft-triple", la=la, **sizes, **options)
 
     def reset_parameters(self) -> None:
         """Draw the centers anew."""
-        nn.init.kaiming_uniform_(self.metric.loss.fc, a=math.sqrt(5))
+        nn.init.kaiming_uniform_(self._loss.fc, a=math.sqrt(5))
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        return torch.log_softmax(self.la * self.metric.similarities(features), dim=-1)
+        return torch.log_softmax(self.la * self._loss.get_logits(features), dim=-1)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        losses: Tensor = self.metric.terms(features, ranks)["loss"]["losses"]
+        losses: Tensor = self._loss(features, ranks)["loss"]["losses"]
         return losses
-
-
-class _MetricLoss(nn.Module):
-    """A loss of pytorch-metric-learning, called in the precision of the features.
-
-    Args:
-        name: Class of the loss, in :mod:`layline.heads.wrapped_losses`.
-        head: Who needs it.
-        **options: Arguments of the loss.
-    """
-
-    def __init__(self, name: str, head: str, **options: Any) -> None:
-        super().__init__()
-        reducers = require("pytorch_metric_learning.reducers", extra="metric", needed_by=head)
-        from layline.heads import wrapped_losses
-
-        # the terms themselves, so that weights can enter before anything is summed
-        reducer = reducers.DoNothingReducer()
-        self.loss = getattr(wrapped_losses, name)(**options, reducer=reducer)
-
-    def similarities(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        """Give the similarity of every sample to every class that the loss itself uses."""
-        similarities: Tensor = self._called(features, None)
-        return similarities
-
-    def terms(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"], **settings: Any
-    ) -> dict[str, dict[str, Any]]:
-        """Give the terms of the loss before they are reduced, each with what the library adds.
-
-        Args:
-            features: One row per sample.
-            ranks: Their labels.
-            **settings: Attributes of the loss that have another value in this call.
-        """
-        usual = {name: getattr(self.loss, name) for name in settings}
-        try:
-            for name, value in settings.items():
-                setattr(self.loss, name, value)
-            terms: dict[str, dict[str, Any]] = self._called(features, ranks)
-        finally:
-            for name, value in usual.items():
-                setattr(self.loss, name, value)
-        return terms
-
-    def forward(self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"] | None) -> Any:
-        """Give the similarities without ranks, the terms of the loss with them."""
-        return self.loss.get_logits(features) if ranks is None else self.loss(features, ranks)
-
-    def _called(self, features: Tensor, ranks: Tensor | None) -> Any:
-        if all(p.dtype == features.dtype for p in self.parameters()):
-            return self(features, ranks)  # the usual case, at half the overhead
-        given = {name: value.to(features.dtype) for name, value in self.named_parameters()}
-        return torch.func.functional_call(self, given, (features, ranks))
-
-
-def _check_margin(margin: float) -> None:
-    if not math.isfinite(margin):
-        raise ValueError(f"margin must be a finite number, got {margin}")

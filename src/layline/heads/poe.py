@@ -6,7 +6,7 @@ r"""POE (Li et al., CVPR 2021): every feature becomes a Gaussian in an embedding
     P(f) = \tfrac1T \sum_t \operatorname{softmax}(W z_t + b)
 
 .. math::
-    L = -\tfrac1T \sum_t \log \operatorname{softmax}(W z_t + b)_{k^*}
+    L = -\tfrac1T \sum_t \log \operatorname{softmax}(W z_t + b)_y
         + \alpha\, \mathrm{KL}\big(N(\mu, \sigma^2) \,\|\, N(0, I)\big)
         + \beta\, \operatorname{mean}_{|k_a - k_p| < |k_a - k_q|} \max(0,\, m + D_{ap} - D_{aq})
 
@@ -39,17 +39,18 @@ LARGEST_TABLE = 2**24
 class POE(LinearHead):
     """Probabilistic ordinal embeddings: classification of a Gaussian, ordered by triplets.
 
-    Only the loss in training mode draws random numbers. In evaluation mode, and for predictions in
-    any mode, the draws are the same for every sample and at every call.
+    The embedding has the dimension d of the features. Only the loss in training mode draws random
+    numbers. In evaluation mode, and for predictions in any mode, the draws are the same for every
+    sample and at every call.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of the features, and of the embedding.
         samples: T, how many draws from each Gaussian.
         alpha: Weight α of the divergence from the standard normal.
         beta: Weight β of the triplet term.
         margin: m, how much farther q must be from a than p is.
     """
+
+    shown_options = ("samples", "alpha", "beta", "margin")
 
     def __init__(
         self,
@@ -70,7 +71,11 @@ class POE(LinearHead):
         self.alpha = alpha
         self.beta = beta
         self.margin = margin
-        self._draws = FixedDraws(samples, dim)
+        generator = torch.Generator("cpu").manual_seed(0)
+        draws = torch.randn(
+            (samples, 1, dim), generator=generator, dtype=torch.float64, device="cpu"
+        )
+        self._draws = draws.numpy()  # a buffer would lose digits in float32 and back
 
     def reset_parameters(self) -> None:
         """Draw both linear layers anew."""
@@ -79,7 +84,7 @@ class POE(LinearHead):
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         mean, log_variance = self._gaussians(features)
-        log_p = self._sampled_log_probs(mean, log_variance, self._draws.get(features))
+        log_p = self._sampled_log_probs(mean, log_variance, self._fixed_draws(mean))
         return torch.logsumexp(log_p, dim=0) - math.log(self.samples)
 
     def _losses(
@@ -87,11 +92,10 @@ class POE(LinearHead):
     ) -> Float[Tensor, " n"]:
         mean, log_variance = self._gaussians(features)
         if self.training:
-            draws = torch.randn(
-                self.samples, *mean.shape, dtype=mean.dtype, device=mean.device
-            )  # (T, n, d)
+            shape = (self.samples, *mean.shape)  # (T, n, d)
+            draws = torch.randn(shape, dtype=mean.dtype, device=mean.device)
         else:
-            draws = self._draws.get(features)
+            draws = self._fixed_draws(mean)
         log_p = self._sampled_log_probs(mean, log_variance, draws).mean(dim=0)
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
         return F.nll_loss(log_p, ranks, reduction="none") + self.alpha * divergence
@@ -112,6 +116,10 @@ class POE(LinearHead):
         mean, raw = self._scores(features).chunk(2, dim=-1)
         return mean, LARGEST_LOG_VARIANCE * torch.tanh(raw / LARGEST_LOG_VARIANCE)
 
+    def _fixed_draws(self, like: Tensor) -> Float[Tensor, "T 1 d"]:
+        """Give the draws of all samples outside training."""
+        return torch.from_numpy(self._draws).to(like.dtype).to(like.device)
+
     def _sampled_log_probs(
         self,
         mean: Float[Tensor, "n d"],
@@ -122,43 +130,6 @@ class POE(LinearHead):
         weight, bias = self.classifier.weight, self.classifier.bias
         logits = F.linear(embedded, weight.to(mean.dtype), bias.to(mean.dtype))
         return torch.log_softmax(logits, dim=-1)
-
-    def extra_repr(self) -> str:
-        """Show the options when the module is printed."""
-        options = f"samples={self.samples}, alpha={self.alpha}, beta={self.beta}"
-        return f"{super().extra_repr()}, {options}, margin={self.margin}"
-
-
-class FixedDraws:
-    """Standard normal numbers that are the same at every call, kept for each dtype and device.
-
-    Not a buffer: converting a module to float32 and back would leave it with the digits of float32.
-    They are not stored with the module, but made anew.
-
-    Args:
-        samples: T.
-        dim: d.
-    """
-
-    def __init__(self, samples: int, dim: int) -> None:
-        self._shape = (samples, 1, dim)
-        generator = torch.Generator("cpu").manual_seed(0)
-        self._exact = torch.randn(
-            self._shape, generator=generator, dtype=torch.float64, device="cpu"
-        )
-        self._made: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-
-    def __reduce__(self) -> tuple[type["FixedDraws"], tuple[int, int]]:
-        return FixedDraws, (self._shape[0], self._shape[2])
-
-    def get(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "T 1 d"]:
-        """Give them in the precision of the features, where those are."""
-        key = (features.dtype, features.device)
-        if key not in self._made:
-            # Training may use them even if the first to ask was in inference mode.
-            with torch.inference_mode(False), torch.no_grad():
-                self._made[key] = self._exact.to(features.dtype).to(features.device)
-        return self._made[key]
 
 
 def mean_triplet_hinge(

@@ -1,9 +1,9 @@
 """The losses of pytorch-metric-learning, in the form in which heads use them.
 
-They leave the proxies as they are, where the library converts them in place, for good, to the dtype
-of the features. Two of the library's steps are replaced by cheaper ones that give the same numbers:
-the cosines, and the softmax among the centers of a class. Import this module only when it is
-needed: it imports the library.
+The proxies stay as they are, where the library converts them in place, for good, to the dtype of
+the features; a copy is converted for each call. Two of the library's steps are replaced by cheaper
+ones that give the same numbers: the cosines, and the softmax among the centers of a class. Import
+this module only when it is needed: it imports the library.
 """
 
 from typing import Any
@@ -26,11 +26,11 @@ class Cosines(distances.DotProductSimilarity):
         self, query_emb: Float[Tensor, "n d"], ref_emb: Float[Tensor, "m d"]
     ) -> Float[Tensor, "n m"]:
         """Compare every query with every reference."""
-        return pairwise.cosines(query_emb, ref_emb)
+        return pairwise.cosines(query_emb, ref_emb.to(query_emb.dtype))
 
 
-class ProxyAnchorLoss(losses.ProxyAnchorLoss):
-    """Proxy-Anchor, with proxies that keep their precision."""
+class _Unchanged:
+    """What both losses replace of the library's."""
 
     def get_default_distance(self) -> Cosines:
         """Say how samples and proxies are compared."""
@@ -40,15 +40,12 @@ class ProxyAnchorLoss(losses.ProxyAnchorLoss):
         """Leave the proxies alone."""
 
 
-class SoftTripleLoss(losses.SoftTripleLoss):
+class ProxyAnchorLoss(_Unchanged, losses.ProxyAnchorLoss):
+    """Proxy-Anchor, with proxies that keep their precision."""
+
+
+class SoftTripleLoss(_Unchanged, losses.SoftTripleLoss):
     """SoftTriple, with centers that keep their precision."""
-
-    def get_default_distance(self) -> Cosines:
-        """Say how samples and centers are compared."""
-        return Cosines()
-
-    def cast_types(self, *_: Any) -> None:
-        """Leave the centers alone."""
 
     def get_logits(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Give the softly largest cosine of each class.

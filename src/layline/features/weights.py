@@ -7,6 +7,7 @@ it: we, timm, the authors of the network, or a wrapper around one of them.
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
@@ -235,8 +236,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     Args:
         path: A file that ends in one of ``SUFFIXES``.
     """
-    read = _read_safetensors if path.suffix.lower() == ".safetensors" else _read_torch
-    content = read(path)
+    content = _load(path)
     while isinstance(content, Mapping):
         inner = [content[key] for key in _CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]
         if not inner:
@@ -249,27 +249,22 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    safetensors = require("safetensors.torch", extra="images", needed_by="reading .safetensors")
-    try:
-        tensors: dict[str, Tensor] = safetensors.load_file(path)
-    except OSError:
-        raise
-    except Exception as error:  # the library has more kinds than its own
-        raise _file_error(path, "it is damaged, or something else under this name") from error
-    return tensors
-
-
-def _read_torch(path: Path) -> Any:
+def _load(path: Path) -> Any:
+    if path.suffix.lower() == ".safetensors":
+        load = require(
+            "safetensors.torch", extra="images", needed_by="reading .safetensors"
+        ).load_file
+    else:
+        load = partial(torch.load, map_location="cpu", weights_only=True)
     with warnings.catch_warnings():
         # what torch remarks on such files, the errors below say
         warnings.filterwarnings("ignore", "Detected pickle protocol", UserWarning)
         warnings.filterwarnings("ignore", ".*looks like a TorchScript archive", UserWarning)
         try:
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return load(path)
         except OSError:
             raise
-        except Exception as error:  # a damaged pickle may fail anywhere
+        except Exception as error:  # a damaged file may fail anywhere
             reason = "it is damaged, or something else under this name"
             if "TorchScript" in str(error) or _is_pickle(path, error):
                 reason = "reading it would run code from it, save model.state_dict() instead"

@@ -81,8 +81,8 @@ class GPDNNOR(LinearHead):
         shares = torch.arange(1, self.num_classes, dtype=torch.float64) / self.num_classes
         cuts = torch.special.ndtri(shares) * math.hypot(1, noise)
         self.first_cut.copy_(cuts[:1])
-        self.raw_gaps.copy_(_raw(cuts.diff()))
-        self.raw_noise.copy_(_raw(torch.tensor(noise)))
+        self.raw_gaps.copy_(_inverse(cuts.diff()))
+        self.raw_noise.copy_(_inverse(torch.tensor(noise)))
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         mean, variance, _ = self._posterior(features)
@@ -99,8 +99,8 @@ class GPDNNOR(LinearHead):
         nodes, node_weights = mean.new_tensor(NODES), mean.new_tensor(NODE_WEIGHTS)
         f = mean[:, None] + variance.sqrt()[:, None] * nodes  # (n, nodes)
         edges = with_tails((cuts - f[..., None]) / noise)  # (n, nodes, K + 1)
-        own = (ranks[:, None] + torch.arange(2, device=ranks.device))[:, None].expand(*f.shape, 2)
-        log_likelihood = log_cells(edges.gather(-1, own))[..., 0]
+        two = ranks[:, None, None] + torch.arange(2, device=ranks.device)  # those of the label
+        log_likelihood = log_cells(edges.gather(-1, two.expand(*f.shape, 2)))[..., 0]
         expected = log_likelihood @ (node_weights / node_weights.sum())
         return (divergence / self.num_data - expected).to(features.dtype)
 
@@ -126,8 +126,8 @@ def _positive(raw: Tensor) -> Tensor:
     return F.softplus(raw.double()) + LEAST_GAP
 
 
-def _raw(positive: Tensor) -> Tensor:
-    """Find the parameter that :func:`_positive` turns into this, or into the least there is."""
+def _inverse(positive: Tensor) -> Tensor:
+    """Undo :func:`_positive`; what is below its least value becomes that."""
     above = (positive - LEAST_GAP).clamp(min=LEAST_GAP)
     return above + torch.log(-torch.expm1(-above))
 
@@ -159,7 +159,7 @@ class SparseProcess(nn.Module):
         self.reset_parameters()
         # or the first call, even one to predict, would set q with random numbers
         self.strategy.variational_params_initialized.fill_(1)
-        self._forget = gpytorch.utils.memoize.clear_cache_hook
+        self._clear_cache = gpytorch.utils.memoize.clear_cache_hook
 
     def reset_parameters(self) -> None:
         """Draw the inducing points; begin with the prior as posterior."""
@@ -174,10 +174,10 @@ class SparseProcess(nn.Module):
     ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, ""]]:
         """Give mean and variance of q(f) at the inputs, and KL(q‖p)."""
         # gpytorch keeps factors between calls, also when parameters have changed since
-        self._forget(self.strategy)
+        self._clear_cache(self.strategy)
         posterior = self.strategy(inputs)
         divergence = self.strategy.kl_divergence()
-        self._forget(self.strategy)
+        self._clear_cache(self.strategy)
         return posterior.mean, posterior.variance, divergence
 
 
@@ -193,7 +193,7 @@ class _Prior(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start with lengths at which points of a standard normal feel each other."""
+        """Start with lengths at which points of a standard normal are correlated."""
         self.kernel.base_kernel.lengthscale = math.sqrt(self.dim)
         self.kernel.outputscale = 1.0
 

@@ -157,8 +157,8 @@ def mean_triplet_hinge(
             _count(d, g, weights, margin, num_classes)
             for d, g in zip(torch.split(distances, block), torch.split(gaps, block), strict=True)
         ]
-        slope, active, everyone = (torch.cat(parts) for parts in zip(*counted, strict=True))
-        total = weights @ everyone
+        slope, active, possible = (torch.cat(parts) for parts in zip(*counted, strict=True))
+        total = weights @ possible
         share = weights / torch.where(total > 0, total, 1)  # of the anchors
     return (share[:, None] * slope * distances).sum() + margin * (share @ active)
 
@@ -173,25 +173,29 @@ def _count(
     """Give each anchor's slopes in its distances, and the weight of its active and all triplets."""
     anchors, n = distances.shape
     distances, order = distances.sort(dim=-1)
-    gaps, of_sample = gaps.gather(1, order), weights[order]
+    gaps, sorted_weights = gaps.gather(1, order), weights[order]
     # below[a, j, g]: the weight of the j samples closest to a, as far as their gap is less than g
     below = distances.new_zeros(anchors, n + 1, num_classes + 1)
-    below[:, 1:].scatter_(2, gaps[..., None] + 1, of_sample[..., None])
+    below[:, 1:].scatter_(2, gaps[..., None] + 1, sorted_weights[..., None])
     below = below.cumsum(dim=1).cumsum(dim=2).flatten(1)
 
     def look_up(count: Tensor | int, gap: Tensor | int) -> Tensor:
-        where = torch.as_tensor(count * (num_classes + 1) + gap, device=gaps.device)
-        return below.gather(1, where.expand(anchors, n))
+        place = torch.as_tensor(count * (num_classes + 1) + gap, device=gaps.device)
+        return below.gather(1, place.expand(anchors, n))
 
     # a pair (p, q) can be active if q is among the first closer[p] samples: D_aq < D_ap + m
     closer = torch.searchsorted(distances, distances + margin)
+    # too_close[q]: how many samples p are so close that q is not among theirs
     starts = closer.new_zeros(anchors, n + 1)
-    not_reaching = starts.scatter_add_(1, closer, torch.ones_like(closer)).cumsum(dim=1)[:, :-1]
-    as_near = look_up(closer, num_classes) - look_up(closer, gaps + 1)
-    as_far = look_up(n, gaps) - look_up(not_reaching, gaps)
-    everyone = look_up(n, num_classes) - look_up(n, gaps + 1)
-    slope = torch.zeros_like(distances).scatter_(1, order, of_sample * (as_near - as_far))
-    return slope, (of_sample * as_near).sum(dim=1), (of_sample * everyone).sum(dim=1)
+    too_close = starts.scatter_add_(1, closer, torch.ones_like(closer)).cumsum(dim=1)[:, :-1]
+    # the weight of the partners of each sample: as p, as q, and as p whatever the distance
+    near_weight = look_up(closer, num_classes) - look_up(closer, gaps + 1)
+    far_weight = look_up(n, gaps) - look_up(too_close, gaps)
+    possible = look_up(n, num_classes) - look_up(n, gaps + 1)
+    slope = torch.zeros_like(distances).scatter_(
+        1, order, sorted_weights * (near_weight - far_weight)
+    )
+    return slope, (sorted_weights * near_weight).sum(dim=1), (sorted_weights * possible).sum(dim=1)
 
 
 def symmetric_kl(

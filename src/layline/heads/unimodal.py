@@ -123,9 +123,9 @@ class UnimodalPOM(LinearHead):
         # and no small number is divided by, as at least a thirteenth of the mass is on the line
         masses = torch.special.ndtr(self._edges(features))
         first, inner, last = masses.split([1, self.num_classes - 1, 1], dim=-1)
-        up_to = (inner - first) / (last - first)  # P(rank ≤ k) for k = 0…K−2
+        cumulative = (inner - first) / (last - first)  # F_k for k = 0…K−2
         k = torch.arange(self.num_classes - 1, device=features.device)
-        areas = torch.where(k < ranks[:, None], up_to, 1 - up_to)
+        areas = torch.where(k < ranks[:, None], cumulative, 1 - cumulative)
         return areas.sum(dim=-1).to(features.dtype)
 
     def _edges(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K+1"]:

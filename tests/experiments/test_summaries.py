@@ -57,26 +57,26 @@ def test_an_unknown_metric_is_answered_with_the_nearest():
         find_metric("acuracy")
 
 
+BY = ("data", "method", "decode")
 numbers = st.floats(-100, 100, allow_nan=False)
 
 
-@pytest.mark.parametrize("ddof", [0, 1])
-def test_summary_is_what_numpy_says_of_each_group(long_frame, ddof):
+def test_summary_is_what_numpy_says_of_each_group(long_frame):
     frame = long_frame()
-    found = summary(frame, "mae", ddof=ddof)
+    found = summary(frame, "mae", BY)
     assert len(found) == 3 * 3 * 2
     for (data, method, decode), line in found.iterrows():
         chosen = (frame.data == data) & (frame.method == method) & (frame.decode == decode)
         values = frame[chosen].mae.to_numpy()
         assert line["mean"] == pytest.approx(values.mean())
-        assert line["sd"] == pytest.approx(values.std(ddof=ddof))
+        assert line["sd"] == pytest.approx(values.std())
         assert (line["n"], line["failed"], line["error"]) == (4, 0, "")
 
 
 def test_failed_runs_are_counted_and_named_and_never_averaged(long_frame):
     failed = {("lev", "arc", "1"), *(("era", "arc", str(seed)) for seed in range(4))}
     frame = long_frame(failed=failed)
-    found = summary(frame, "mae").xs("mode", level="decode")
+    found = summary(frame, "mae", BY).xs("mode", level="decode")
     kept = frame[(frame.data == "lev") & (frame.method == "arc") & (frame.decode == "mode")]
     one, all_of_them = found.loc[("lev", "arc")], found.loc[("era", "arc")]
     assert (one["n"], one["failed"], one["error"]) == (3, 1, "FloatingPointError")
@@ -88,13 +88,13 @@ def test_failed_runs_are_counted_and_named_and_never_averaged(long_frame):
 def test_a_number_beside_an_error_is_not_used(long_frame):
     frame = long_frame(failed={("lev", "arc", "1")})
     frame.loc[frame.error != "", "mae"] = 1e6
-    assert summary(frame, "mae")["mean"].max() < 2
+    assert summary(frame, "mae", BY)["mean"].max() < 2
 
 
 def test_a_finished_run_without_this_number_is_undefined(long_frame):
     frame = long_frame(seeds=2)
     frame.loc[frame.method == "arc", "qwk"] = np.nan
-    found = summary(frame, "qwk").loc[("lev", "arc", "mode")]
+    found = summary(frame, "qwk", BY).loc[("lev", "arc", "mode")]
     assert (found["n"], found["failed"], found["error"]) == (0, 2, UNDEFINED)
 
 
@@ -152,7 +152,7 @@ def test_the_seed_decides_the_draws_and_more_confidence_is_wider():
     assert bootstrap_interval(values) == bootstrap_interval(values)
     assert bootstrap_interval(values, seed=1) != bootstrap_interval(values)
     narrow, wide = bootstrap_interval(values, 0.5), bootstrap_interval(values, 0.99)
-    assert wide.low < narrow.low < narrow.high < wide.high
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
 @pytest.mark.parametrize("values", [[0.3], [0.1, 0.1, 0.1]])

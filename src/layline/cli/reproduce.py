@@ -159,7 +159,7 @@ def _list_cells(cells: "dict[str, list[Cell]]") -> None:
     for name, some in cells.items():
         for cell in some:
             typer.echo("  ".join([cell.key, name, *cell.labels.values()]))
-        for each in REPRODUCTIONS[name].impossible():
-            typer.echo("  ".join(["impossible", name, *each.labels.values(), each.reason]))
+        for labels, reason in REPRODUCTIONS[name].impossible().items():
+            typer.echo("  ".join(["impossible", name, *labels, reason]))
     keys = [cell.key for some in cells.values() for cell in some]
     typer.echo(f"{len(keys)} runs, {len(set(keys))} of them different")

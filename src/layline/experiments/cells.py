@@ -115,14 +115,14 @@ class Outcome:
     numbers: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
     @classmethod
-    def of_test(cls, test: dict[str, Any], **about: Any) -> Self:
-        """Take the metrics from the numbers of a run's ``test.json``."""
+    def of_test(cls, test: dict[str, Any], **others: Any) -> Self:
+        """Take the metrics from the numbers of a run's ``test.json``, the rest as it is given."""
         same = {name: test[name] for name in DISTRIBUTION_METRICS}
         numbers = {
             decoding: {name: values[name] for name in DECODED} | same
             for decoding, values in test["by_decoding"].items()
         }
-        return cls(epoch=test["epoch"], samples=test["samples"], numbers=numbers, **about)
+        return cls(epoch=test["epoch"], samples=test["samples"], numbers=numbers, **others)
 
     def as_json(self) -> dict[str, Any]:
         """Give it as plain values; JSON has no NaN."""

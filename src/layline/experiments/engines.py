@@ -37,13 +37,10 @@ class Executor:
 
     @contextmanager
     def start(self, threads: int = 1) -> Iterator[CellMap[Any]]:
-        """Give a function that calls another one on many cells, many at once.
+        """Give a function that calls another one on many cells of so many threads, many at once.
 
-        It yields what they return, in any order. If a process dies it raises what its library
+        It yields what they return, in any order. If a process is killed it raises what its library
         raises.
-
-        Args:
-            threads: Of each cell.
         """
         start_engine = find("engine", self.engine, ENGINES)
         if self.engine == "local" and self.address is not None:
@@ -68,10 +65,6 @@ class Executor:
 LOCAL = Executor()
 
 
-def _local(jobs: int | None, address: str | None) -> AbstractContextManager[Any]:
-    return nullcontext()
-
-
 @contextmanager
 def _dask(jobs: int | None, address: str | None) -> Iterator[None]:
     distributed = require("distributed", extra="cluster", needed_by="the engine dask")
@@ -90,10 +83,8 @@ def _dask(jobs: int | None, address: str | None) -> Iterator[None]:
 def _ray(jobs: int | None, address: str | None) -> Iterator[None]:
     ray = require("ray", extra="cluster", needed_by="the engine ray")
     backend = require("ray.util.joblib", extra="cluster", needed_by="the engine ray")
-    if address is None:
-        ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False)
-    else:
-        ray.init(address=address, log_to_driver=False)
+    local = {"num_cpus": jobs, "include_dashboard": False}
+    ray.init(log_to_driver=False, **(local if address is None else {"address": address}))
     backend.register_ray()
     try:
         yield
@@ -101,8 +92,9 @@ def _ray(jobs: int | None, address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
+# How each engine is started, from the number of jobs and the address of a scheduler.
 ENGINES: dict[str, Callable[[int | None, str | None], AbstractContextManager[Any]]] = {
-    "local": _local,
+    "local": lambda jobs, address: nullcontext(),
     "dask": _dask,
     "ray": _ray,
 }

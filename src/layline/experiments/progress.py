@@ -21,59 +21,42 @@ class GridProgress:
     def __init__(self, console: Console) -> None:
         self._say, self._is_live = Reporter(console), console.is_terminal
         columns = BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}")
-        self._live = Progress(*columns, console=console, transient=True)
-        self._line = self._live.add_task("")
-        self._total = self._done = self._failed = 0
-        self._seconds: list[float] = []
+        self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_live)
+        self._task = self._bar.add_task("")
+        self._total = self._done = 0
+        self._outcomes: list[Outcome] = []
 
     def start(self, total: int, done: int) -> None:
-        """Say what there is to do.
-
-        Args:
-            total: Cells of the grid.
-            done: Those that are finished already.
-        """
+        """Say how many cells the grid has, and how many are finished already."""
         self._total, self._done = total, done
         before = f", {done} of them finished before" if done else ""
         if total == done == 1:
             before = ", finished before"
         self._say(amount(total, "run") + before)
-        self._live.update(self._line, total=total, completed=done)
+        self._bar.update(self._task, total=total, completed=done)
 
     def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:
-        """Show a cell that has ended.
-
-        Args:
-            cell: Which.
-            outcome: How.
-            jobs: How many run at once.
-        """
+        """Show how a cell ended, of a grid that runs so many jobs at once."""
         self._done += 1
-        self._seconds.append(outcome.seconds)
+        self._outcomes.append(outcome)
+        spent = sum(each.seconds for each in self._outcomes)
+        left = clock(spent / len(self._outcomes) * (self._total - self._done) / jobs)
+        result = ""
         if outcome.error:
-            self._failed += 1
             self._say(f"{cell.name} failed: {outcome.error}")
-        left = sum(self._seconds) / len(self._seconds) * (self._total - self._done) / jobs
-        failed = f"  {self._failed} failed" if self._failed else ""
-        result = self._result(cell, outcome)
-        self._live.update(
-            self._line, completed=self._done, description=f"{clock(left)} left{failed}  {result}"
-        )
-        if not self._is_live and not outcome.error:
-            self._say(f"{self._done}/{self._total}  {cell.name}  {result}  {clock(left)} left")
-
-    @staticmethod
-    def _result(cell: Cell, outcome: Outcome) -> str:
-        if outcome.error:
-            return ""
-        decoding = cell.config.training.decode
-        return f"MAE {outcome.numbers[decoding]['mae']:.3f}  {outcome.seconds:.1f} s"
+        else:
+            mae = outcome.numbers[cell.config.training.decode]["mae"]
+            result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
+            if not self._is_live:
+                self._say(f"{self._done}/{self._total}  {cell.name}  {result}  {left} left")
+        failed = sum(bool(each.error) for each in self._outcomes)
+        failures = f"  {failed} failed" if failed else ""
+        line = f"{left} left{failures}  {result}"
+        self._bar.update(self._task, completed=self._done, description=line)
 
     def __enter__(self) -> Self:
-        if self._is_live:
-            self._live.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._is_live:
-            self._live.stop()
+        self._bar.stop()

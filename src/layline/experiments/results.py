@@ -12,7 +12,7 @@ import torch
 from layline.evaluation import write_json
 from layline.experiments.cells import Cell
 from layline.experiments.grid import Grid
-from layline.experiments.statistics import MeanRanks, Pairs, compare_with_reference, rank_methods
+from layline.experiments.statistics import MeanRanks, compare_with_reference, rank_methods
 from layline.experiments.store import METRIC_COLUMNS, Store
 from layline.experiments.summaries import METRICS, Metric, find_metric, select_decoding, summary
 from layline.experiments.tables import (
@@ -112,8 +112,8 @@ def tables(
 
     Args:
         frame: The runs that are compared.
-        decodings: How distributions became ranks.
-        reference: The method to compare the others with; if it is not there, none is.
+        decodings: Of the grid.
+        reference: The method to compare the others with, if it is in the frame.
     """
     yield from comparisons(frame, decodings)
     for decode in decodings:
@@ -125,30 +125,18 @@ def tables(
 
 
 def comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> Iterator[tuple[str, Table]]:
-    """Compare the methods in each metric, by every decoding where it depends on that.
-
-    Args:
-        frame: The runs that are compared.
-        decodings: How distributions became ranks.
-    """
+    """Compare the methods in each metric, by every decoding where it depends on that."""
     for name, metric in METRICS.items():
         for decode in decodings if metric.decoded else decodings[:1]:
             file = f"{name}-{decode}" if metric.decoded else name
             yield file.replace("_", "-"), comparison(frame, name, decode)
 
 
-def comparison(frame: pd.DataFrame, metric: str, decode: str, ddof: int = 0) -> Table:
-    """Compare methods on each data set: mean ± standard deviation over seeds, and the mean rank.
-
-    Args:
-        frame: One row per run and decoding.
-        metric: What is compared.
-        decode: How distributions became ranks.
-        ddof: As of :func:`layline.experiments.summaries.summary`.
-    """
+def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
+    """Compare methods on each data set: mean ± standard deviation over seeds, and the mean rank."""
     shown_as = find_metric(metric)
     data, methods = ([*dict.fromkeys(frame[label])] for label in ("data", "method"))
-    entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"), ddof)
+    entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"))
     ranks = rank_methods(frame, metric, decode)
     return mark_best(
         Table(
@@ -164,15 +152,9 @@ def comparison(frame: pd.DataFrame, metric: str, decode: str, ddof: int = 0) -> 
     )
 
 
-def leaderboard(frame: pd.DataFrame, decode: str, rank_by: str = "mae") -> Table:
-    """Average every metric over data sets, best mean rank first.
-
-    Args:
-        frame: One row per run and decoding.
-        decode: How distributions became ranks.
-        rank_by: The metric of the mean ranks.
-    """
-    ranks = rank_methods(frame, rank_by, decode)
+def leaderboard(frame: pd.DataFrame, decode: str) -> Table:
+    """Average every metric over data sets, best mean rank by MAE first."""
+    ranks = rank_methods(frame, "mae", decode)
     metrics = {name: metric for name, metric in METRICS.items() if name in frame}
     runs = select_decoding(frame, decode)
     summaries = {name: summary(runs, name, by=("method", "data")) for name in metrics}
@@ -191,7 +173,7 @@ def leaderboard(frame: pd.DataFrame, decode: str, rank_by: str = "mae") -> Table
             ),
             notes=(
                 "Each number is the mean over data sets of the mean over seeds.",
-                f"Mean ranks are those of {find_metric(rank_by).title}.",
+                "Mean ranks are those of MAE.",
                 *ranks.notes,
             ),
         )
@@ -220,20 +202,10 @@ def _rank(ranks: MeanRanks, method: str) -> Entry:
     return Entry(mean=float(ranks.ranks[method]), n=ranks.num_data)
 
 
-def pairwise(
-    frame: pd.DataFrame,
-    reference: str,
-    metric: str,
-    decode: str,
-    pairs: Pairs = "data",
-    tolerance: float | None = None,
-) -> Table:
-    """Compare every method with one of them: wins, ties, losses, difference and significance.
-
-    The arguments are those of :func:`layline.experiments.statistics.compare_with_reference`.
-    """
+def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> Table:
+    """Compare every method with one of them: wins, ties, losses, difference and significance."""
     shown_as = find_metric(metric)
-    found = compare_with_reference(frame, reference, metric, decode, pairs, tolerance)
+    found = compare_with_reference(frame, reference, metric, decode)
     found = found.assign(difference=found["difference"] * shown_as.scale)
     columns = {
         "wins": Column("Wins", digits=0),
@@ -244,7 +216,6 @@ def pairwise(
         "p": Column("p", form="p"),
         "p_holm": Column("p (Holm)", form="p"),
     }
-    paired = "data sets" if pairs == "data" else "runs of the same data set and seed"
     return Table(
         caption=f"{_caption(shown_as, decode)}: every method against {reference}",
         rows=tuple(map(str, found.index)),
@@ -255,7 +226,7 @@ def pairwise(
         ),
         notes=(
             f"A win is a data set on which the method is better than {reference}. "
-            f"p: Wilcoxon's signed-rank test, two-sided, over {paired}; "
+            "p: Wilcoxon's signed-rank test, two-sided, over data sets; "
             "Holm: corrected for the number of methods.",
         ),
     )

@@ -6,11 +6,11 @@ k methods on n data sets, and q the quantile of the studentised range divided by
 .. math:: \mathrm{CD} = q_{\alpha, k} \sqrt{\frac{k (k + 1)}{6 n}}
 
 One method is compared with the others by Wilcoxon's signed-rank test with Holm's correction.
+Frames of runs, metrics and decodings are those of :mod:`layline.experiments.summaries`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,6 @@ from jaxtyping import Float
 from layline.experiments.summaries import find_metric, finished_values, means, select_decoding
 from layline.registry import check_known
 
-Pairs = Literal["data", "runs"]
 _DECIMALS = 12  # a smaller difference is a rounding error of floating point
 
 
@@ -57,13 +56,7 @@ class MeanRanks:
 
 
 def rank_methods(frame: pd.DataFrame, metric: str, decode: str) -> MeanRanks:
-    """Rank the methods on each data set by their mean over seeds, and average.
-
-    Args:
-        frame: One row per run and decoding.
-        metric: What is ranked.
-        decode: How distributions became ranks.
-    """
+    """Rank the methods on each data set by their mean over seeds, and average."""
     table = means(frame, metric, decode)
     return mean_ranks(table, lower_is_better=find_metric(metric).lower_is_better)
 
@@ -123,14 +116,9 @@ def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
 
 
 def cliques(ranks: "pd.Series[float]", difference: float) -> list[tuple[str, ...]]:
-    """Find the largest groups of methods whose mean ranks are not significantly different.
+    """Find the largest groups of methods whose mean ranks are closer than the critical difference.
 
-    Args:
-        ranks: The mean rank of each method.
-        difference: The critical difference.
-
-    Returns:
-        Groups of two or more, each with its best method first; none is within another.
+    A group has two or more methods, the best first, and none is within another.
     """
     ordered = ranks.sort_values(kind="stable")
     values = ordered.to_numpy(dtype=np.float64)
@@ -145,36 +133,20 @@ def cliques(ranks: "pd.Series[float]", difference: float) -> list[tuple[str, ...
 
 
 def compare_with_reference(
-    frame: pd.DataFrame,
-    reference: str,
-    metric: str,
-    decode: str,
-    pairs: Pairs = "data",
-    tolerance: float | None = None,
+    frame: pd.DataFrame, reference: str, metric: str, decode: str
 ) -> pd.DataFrame:
     """Compare every method with one of them, on the runs that both have finished.
 
     A method that fails on hard seeds would win if its mean were over fewer seeds than the other's.
 
-    Args:
-        frame: One row per run and decoding.
-        reference: The method that the others are compared with.
-        metric: What is compared, in its own unit.
-        decode: How distributions became ranks.
-        pairs: What is paired: the means over seeds on each data set, or single runs of the same
-            data set and seed. Runs on one data set are not independent, so the second gives
-            smaller p than it should.
-        tolerance: Means that differ by no more are a tie. Without it, means that are written alike.
-
     Returns:
         One row per other method: ``wins`` of it over the reference, ``ties`` and ``losses`` on data
-        sets, the mean ``difference`` to the reference over data sets, the number of ``pairs``, the
-        two-sided ``p`` of Wilcoxon's signed-rank test and ``p_holm``, corrected for the number of
-        methods. What has no pair has NaN.
+        sets (a tie is written alike), the mean ``difference`` to the reference, the number of
+        ``pairs``, the two-sided ``p`` of Wilcoxon's signed-rank test over data sets and ``p_holm``,
+        corrected for the number of methods. What has no pair has NaN.
     """
     shown_as = find_metric(metric)
     check_known("reference", reference, list(frame["method"].unique()))
-    check_known("pairs", pairs, ["data", "runs"])
     runs = select_decoding(frame, decode)
     by_run = (
         runs.assign(value=finished_values(runs, metric))
@@ -183,20 +155,17 @@ def compare_with_reference(
     )
     lines = {}
     for method in by_run.columns.drop(reference):
-        both = by_run[[method, reference]].dropna()
-        by_data = both.groupby("data").mean()
-        paired = by_data if pairs == "data" else both
-        shown = by_data if tolerance is not None else by_data.map(shown_as.shown)
+        both = by_run[[method, reference]].dropna().groupby("data").mean()
+        shown = both.map(shown_as.shown)
         gain = (shown[method] - shown[reference]) * (-1 if shown_as.lower_is_better else 1)
-        gain = gain.where(gain.abs().round(_DECIMALS) > (tolerance or 0.0), 0.0)
-        differences = (paired[method] - paired[reference]).to_numpy()
+        differences = both[method] - both[reference]
         lines[method] = {
             "wins": int((gain > 0).sum()),
             "ties": int((gain == 0).sum()),
             "losses": int((gain < 0).sum()),
-            "difference": (by_data[method] - by_data[reference]).mean(),
+            "difference": differences.mean(),
             "pairs": len(differences),
-            "p": signed_rank(differences),
+            "p": signed_rank(differences.to_numpy()),
         }
     columns = ["wins", "ties", "losses", "difference", "pairs", "p"]
     found = pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis("method")

@@ -17,6 +17,7 @@ from layline.experiments.cells import DISTRIBUTION_METRICS, Cell, Outcome, code_
 from layline.training.run_folder import RunFolder
 
 METRIC_COLUMNS = (*DECODED, *DISTRIBUTION_METRICS)
+_OUTCOME_COLUMNS = ("validation_mae", "epoch", "samples", "seconds", "version", "error")
 _OUTCOME = "outcome.json"
 _STARTED = "started"
 
@@ -122,10 +123,5 @@ def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:
         **cell.labels,
         "decode": decoding,
         **{name: float(known.get(name, "nan")) for name in METRIC_COLUMNS},
-        "validation_mae": outcome.validation_mae,
-        "epoch": outcome.epoch,
-        "samples": outcome.samples,
-        "seconds": outcome.seconds,
-        "version": outcome.version,
-        "error": outcome.error,
+        **{name: getattr(outcome, name) for name in _OUTCOME_COLUMNS},
     }

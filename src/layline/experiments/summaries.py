@@ -1,12 +1,12 @@
 """Summaries of many runs: means over seeds, standard deviations and bootstrap intervals.
 
-A frame of runs has one row per run and decoding: labels (``data``, ``method``, ``seed``), the
-``decode``, one column per metric, and ``error``, which is empty if the run finished.
+A ``frame`` of runs has one row per run and decoding: labels (``data``, ``method``, ``seed``), the
+``decode``, one column per metric in its own unit, and ``error``, which is empty if the run
+finished. A ``metric`` is named by its column, and ``decode`` says which rows are used.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -74,24 +74,13 @@ def finished_values(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
     return frame[metric].where(frame["error"].fillna("") == "")
 
 
-def summary(
-    frame: pd.DataFrame,
-    metric: str,
-    by: Sequence[str] = ("data", "method", "decode"),
-    ddof: int = 0,
-) -> pd.DataFrame:
-    """Summarise one metric over the runs that share their labels.
-
-    Args:
-        frame: One row per run and decoding.
-        metric: The column to summarise, in its own unit.
-        by: The labels that a group shares; the groups keep the order of the frame.
-        ddof: Subtracted from the number of runs in the denominator of the variance: 0 is the
-            population form of the paper's tables, 1 the unbiased estimate.
+def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+    """Summarise one metric over the runs that share the labels ``by``.
 
     Returns:
-        One row per group: ``mean``, ``sd`` (NaN where there are too few runs), ``n`` (runs with a
-        number), ``failed`` (runs without), ``error`` (the most frequent kind among those).
+        One row per group, in the order of the frame: ``mean``, ``sd`` (in the population form, as
+        in the paper's tables), ``n`` (runs with a number), ``failed`` (runs without), ``error``
+        (the most frequent kind among those).
     """
     values = finished_values(frame, metric)
     # the kind of an error, as in "FloatingPointError: the loss is NaN"
@@ -102,7 +91,7 @@ def summary(
     return pd.DataFrame(
         {
             "mean": groups["value"].mean(),
-            "sd": groups["value"].std(ddof=ddof),
+            "sd": groups["value"].std(ddof=0),
             "n": groups["value"].count(),
             "failed": groups["error"].agg(lambda errors: int((errors != "").sum())),
             "error": groups["error"].agg(_most_frequent),
@@ -132,19 +121,12 @@ def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     )
 
 
-class Interval(NamedTuple):
-    """Both ends of an interval."""
-
-    low: float
-    high: float
-
-
 def bootstrap_interval(
     values: Float[np.ndarray, " n"],
     confidence: float = 0.95,
     resamples: int = 9999,
     seed: int = 0,
-) -> Interval:
+) -> tuple[float, float]:
     """Bound the mean by percentiles of the bootstrap.
 
     A single value, or equal ones, give a point: nothing is known of their spread. No values give
@@ -164,12 +146,12 @@ def bootstrap_interval(
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
     if len(values) == 0:
-        return Interval(float("nan"), float("nan"))
+        return float("nan"), float("nan")
     if np.ptp(values) == 0:
-        return Interval(float(values[0]), float(values[0]))
+        return float(values[0]), float(values[0])
     from scipy.stats import bootstrap
 
-    found = bootstrap(
+    low, high = bootstrap(
         (values,),
         np.mean,
         confidence_level=confidence,
@@ -177,7 +159,7 @@ def bootstrap_interval(
         method="percentile",
         random_state=np.random.default_rng(seed),
     ).confidence_interval
-    return Interval(float(found.low), float(found.high))
+    return float(low), float(high)
 
 
 def intervals(
@@ -190,17 +172,11 @@ def intervals(
 ) -> pd.DataFrame:
     """Bound the mean over seeds of every method by the bootstrap.
 
-    Args:
-        frame: One row per run and decoding.
-        metric: What is averaged, in its own unit.
-        decode: How distributions became ranks.
-        confidence: Of the intervals.
-        pooled: Whether the runs are averaged over data sets first, seed by seed, where a seed
-            finished on every data set of the frame.
+    Pooled, the runs are averaged over data sets first, seed by seed, where a seed finished on every
+    data set of the frame; the data set is then called ``all``.
 
     Returns:
-        One row per data set and method: ``mean``, ``low``, ``high``, ``n``. Pooled, the data set is
-        called ``all``.
+        One row per data set and method: ``mean``, ``low``, ``high``, ``n``.
     """
     runs = select_decoding(frame, decode)
     values = runs[["data", "method", "seed"]].assign(value=finished_values(runs, metric))

@@ -128,15 +128,14 @@ class Table:
 
 
 def summary_entries(
-    frame: pd.DataFrame, metric: str, by: Sequence[str], ddof: int = 0
+    frame: pd.DataFrame, metric: str, by: Sequence[str]
 ) -> dict[tuple[str, ...], Entry]:
     """Summarise one metric over the runs that share their labels, in the unit of tables.
 
     Args:
         frame: One row per run.
-        metric: Which one.
-        by: The labels, at least two; they are the keys of the entries.
-        ddof: As of :func:`layline.experiments.summaries.summary`.
+        metric: The column.
+        by: The labels, at least two; their values are the keys of the entries.
     """
     scale = find_metric(metric).scale
 
@@ -151,7 +150,7 @@ def summary_entries(
             failed=int(line["failed"]),
             error=line["error"],
         )
-        for labels, line in summary(frame, metric, by, ddof).to_dict("index").items()
+        for labels, line in summary(frame, metric, by).to_dict("index").items()
     }
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from layline.experiments.paper import numbers as paper
-from layline.experiments.paper.numbers import CATEGORIES, OVERALL, PaperNumber
+from layline.experiments.paper.numbers import CATEGORIES, OVERALL
+from layline.experiments.tables import Entry
 
 TABLES = {
     "historical-adience": (paper.HISTORICAL_ADIENCE, 15),
@@ -16,27 +17,26 @@ TABLES = {
 
 def column(table, data, metric):
     (place,) = [i for i, c in enumerate(table.columns) if (c.data, c.metric) == (data, metric)]
-    return {row: numbers[place] for row, numbers in table.rows.items()}
+    return {row: fields[place][1].reference for row, fields in table.printed.lines()}
 
 
 @pytest.mark.parametrize(("table", "rows"), TABLES.values(), ids=TABLES)
-def test_every_row_has_a_number_for_every_column_or_none(table, rows):
-    assert len(table.rows) == rows
-    for numbers in table.rows.values():
-        assert len(numbers) == len(table.columns)
-        for number, place in zip(numbers, table.columns, strict=True):
-            if number is not None:
+def test_every_number_is_an_accuracy_or_an_error(table, rows):
+    assert len(table.printed.rows) == rows
+    for entries in table.printed.entries:
+        for entry, place in zip(entries, table.columns, strict=True):
+            if entry.reference is not None:
                 low, high = (40, 80) if place.metric == "accuracy" else (0.2, 1)
-                assert low < number.mean < high
+                assert low < entry.reference < high
 
 
 def test_the_only_numbers_that_the_paper_does_not_have_are_those_of_sord_on_historical_color():
     missing = [
         (name, row, place.data, place.metric)
         for name, (table, _) in TABLES.items()
-        for row, numbers in table.rows.items()
-        for number, place in zip(numbers, table.columns, strict=True)
-        if number is None
+        for row, fields in table.printed.lines()
+        for (_, entry), place in zip(fields, table.columns, strict=True)
+        if entry.reference is None
     ]
     where = ("historical-adience", "SORD", "historical-color")
     assert missing == [(*where, "accuracy"), (*where, "mae")]
@@ -44,8 +44,9 @@ def test_the_only_numbers_that_the_paper_does_not_have_are_those_of_sord_on_hist
 
 def test_only_the_first_table_prints_deviations_and_all_of_its_numbers_have_one():
     for table, _ in TABLES.values():
-        numbers = [n for row in table.rows.values() for n in row if n is not None]
-        assert {n.deviation is not None for n in numbers} == {table is paper.HISTORICAL_ADIENCE}
+        numbers = [e for line in table.printed.entries for e in line if e.reference is not None]
+        is_first = table is paper.HISTORICAL_ADIENCE
+        assert {e.reference_sd is not None for e in numbers} == {is_first}
 
 
 def test_what_the_text_says_about_poes_follows_from_the_table():
@@ -62,17 +63,18 @@ def test_what_the_text_says_about_poes_follows_from_the_table():
     }
     for (data, metric), difference in said.items():
         numbers = column(third if data == OVERALL else first, data, metric)
-        assert numbers[ours].mean - numbers[theirs].mean == pytest.approx(difference)
+        assert numbers[ours] - numbers[theirs] == pytest.approx(difference)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "mae"])
 def test_overall_is_near_the_mean_of_the_categories_for_the_methods_of_the_paper(metric):
     # the others' overall numbers are not the means of their four
-    for row in paper.AESTHETICS.rows:
+    digits = {"accuracy": 2, "mae": 3}[metric]
+    for row in paper.AESTHETICS.printed.rows:
         if row.startswith(("CPL", "UPL", "POEs")):
-            four = [column(paper.AESTHETICS, c, metric)[row].mean for c in CATEGORIES.values()]
+            four = [column(paper.AESTHETICS, c, metric)[row] for c in CATEGORIES.values()]
             whole = column(paper.AESTHETICS, OVERALL, metric)[row]
-            assert whole.mean == pytest.approx(sum(four) / 4, abs=1.3 * 10**-whole.digits)
+            assert whole == pytest.approx(sum(four) / 4, abs=1.3 * 10**-digits)
 
 
 @pytest.mark.parametrize(
@@ -89,11 +91,14 @@ def test_overall_is_near_the_mean_of_the_categories_for_the_methods_of_the_paper
     ],
 )
 def test_rows_of_the_appendix_repeat_those_of_the_main_tables(table, row, same):
-    for place, number in zip(table.columns, table.rows[row], strict=True):
+    for place in table.columns:
         main = paper.AESTHETICS if place.data == OVERALL else paper.HISTORICAL_ADIENCE
-        assert number.mean == column(main, place.data, place.metric)[same].mean
+        numbers = column(table, place.data, place.metric)
+        assert numbers[row] == column(main, place.data, place.metric)[same]
 
 
-def test_a_number_keeps_the_digits_that_are_printed():
-    numbers = column(paper.HISTORICAL_ADIENCE, "adience", "accuracy")
-    assert numbers["Classification"] == PaperNumber(54.0, 6.3, digits=1)
+def test_a_number_keeps_its_deviation_and_a_column_the_digits_that_are_printed():
+    printed = paper.HISTORICAL_ADIENCE.printed
+    entries = dict(zip(printed.rows, printed.entries, strict=True))
+    assert entries["Classification"][2] == Entry(reference=54.0, reference_sd=6.3)
+    assert [column.digits for column in printed.columns] == [2, 2, 1, 2]

@@ -2,25 +2,25 @@
 
 from layline.experiments.paper import numbers
 from layline.experiments.paper.figures import LayoutGrid, Sweep
-from layline.experiments.paper.reproduction import Impossible, Reproduction
+from layline.experiments.paper.reproduction import Reproduction
 from layline.experiments.paper.tables import Method, PaperGrid
 
 _MAIN = {
-    "Classification": Method("classification"),
-    "Regression": Method("regression"),
-    "Ranking": Method("ranking"),
-    "CNNPOR": Method("cnnpor"),
-    "GP-DNNOR": Method("gp-dnnor"),
-    "SORD": Method("sord"),
-    "POEs": Method("poe"),
-    "UPL, Euclidean Distance": Method("unconstrained"),
-    "UPL, Cosine Similarity": Method("unconstrained-cosine"),
-    "CPL, Hard-Linear, Euclidean Distance": Method("hard-linear"),
-    "CPL, Hard-Semicircular, Cosine Similarity": Method("hard-semicircular"),
-    "CPL, Soft-Poisson, Euclidean Distance": Method("soft-poisson"),
-    "CPL, Soft-Poisson, Cosine Similarity": Method("soft-poisson-cosine"),
-    "CPL, Soft-Binomial, Euclidean Distance": Method("soft-binomial"),
-    "CPL, Soft-Binomial, Cosine Similarity": Method("soft-binomial-cosine"),
+    "Classification": "classification",
+    "Regression": "regression",
+    "Ranking": "ranking",
+    "CNNPOR": "cnnpor",
+    "GP-DNNOR": "gp-dnnor",
+    "SORD": "sord",
+    "POEs": "poe",
+    "UPL, Euclidean Distance": "unconstrained",
+    "UPL, Cosine Similarity": "unconstrained-cosine",
+    "CPL, Hard-Linear, Euclidean Distance": "hard-linear",
+    "CPL, Hard-Semicircular, Cosine Similarity": "hard-semicircular",
+    "CPL, Soft-Poisson, Euclidean Distance": "soft-poisson",
+    "CPL, Soft-Poisson, Cosine Similarity": "soft-poisson-cosine",
+    "CPL, Soft-Binomial, Euclidean Distance": "soft-binomial",
+    "CPL, Soft-Binomial, Cosine Similarity": "soft-binomial-cosine",
 }
 _SHORT = {
     "H-L": "hard-linear",
@@ -34,13 +34,15 @@ _NEGATIVE = {"similarity": "negative-euclidean"}
 _FACES = ("adience",)
 
 REPRODUCTIONS: dict[str, Reproduction] = {
-    "table-historical-adience": PaperGrid(
-        "All methods on Historical Color and Adience Face", numbers.HISTORICAL_ADIENCE, _MAIN
+    "table-historical-adience": PaperGrid.of(
+        "All methods on Historical Color and Adience Face",
+        numbers.HISTORICAL_ADIENCE,
+        {row: Method(name) for row, name in _MAIN.items()},
     ),
-    "table-aesthetics": PaperGrid(
+    "table-aesthetics": PaperGrid.of(
         "All methods on the four categories of Image Aesthetics",
         numbers.AESTHETICS,
-        {row: _MAIN[row] for row in numbers.AESTHETICS.rows},
+        {row: Method(_MAIN[row]) for row in numbers.AESTHETICS.printed.rows},
     ),
     "figure-scale": Sweep(
         "The scale s of the cosine, Hard-Semicircular",
@@ -73,7 +75,7 @@ REPRODUCTIONS: dict[str, Reproduction] = {
     "figure-layouts": LayoutGrid(
         "Features and proxies in two dimensions, and how they got there", _FACES, _SHORT
     ),
-    "table-unimodal": PaperGrid(
+    "table-unimodal": PaperGrid.of(
         "Four unimodal distributions for Soft-CPL",
         numbers.UNIMODAL,
         {
@@ -82,23 +84,23 @@ REPRODUCTIONS: dict[str, Reproduction] = {
             for letter, shape in _SHAPES.items()
         },
     ),
-    "table-negative-euclidean": PaperGrid(
+    "table-negative-euclidean": PaperGrid.of(
         "Student-t similarity and negative Euclidean distance",
         numbers.NEGATIVE_EUCLIDEAN,
         {
             row: Method(_SHORT[row.split()[0]], _NEGATIVE if row.endswith(numbers.DAGGER) else {})
-            for row in numbers.NEGATIVE_EUCLIDEAN.rows
+            for row in numbers.NEGATIVE_EUCLIDEAN.printed.rows
         },
     ),
-    "table-norm": PaperGrid(
+    "table-norm": PaperGrid.of(
         "Hard-Linear with a learned and with a fixed length of v0",
         numbers.NORM,
         {
             row: Method("hard-linear", {} if norm == "v0" else {"norm": float(norm)})
-            for row in numbers.NORM.rows
+            for row in numbers.NORM.printed.rows
             for norm in [row.split()[-1]]
         },
     ),
 }
 
-__all__ = ["REPRODUCTIONS", "Impossible", "Reproduction"]
+__all__ = ["REPRODUCTIONS", "Reproduction"]

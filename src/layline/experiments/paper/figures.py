@@ -9,12 +9,7 @@ import pandas as pd
 from layline import heads
 from layline.experiments.cells import Cell
 from layline.experiments.paper.presets import Preset
-from layline.experiments.paper.reproduction import (
-    PAPER_METRICS,
-    Impossible,
-    Reproduction,
-    paper_entries,
-)
+from layline.experiments.paper.reproduction import PAPER_METRICS, Reproduction, paper_entries
 from layline.experiments.summaries import find_metric
 from layline.experiments.tables import Column, Entry, Table, mark_best
 from layline.heads.constrained_proxies import ConstrainedProxies
@@ -45,9 +40,9 @@ class Curve:
 class Sweep(Reproduction):
     """A figure of the paper with a number on its x axis.
 
+    It needs one data set.
+
     Attributes:
-        title: What it shows, in one line.
-        data: The data sets that it needs: one.
         symbol: What the number is called.
         key: The setting that it is: ``dim``, or an option of the head.
         values: Its values, from the left.
@@ -55,8 +50,6 @@ class Sweep(Reproduction):
         drawn: The metrics that the figure shows; its table has both.
     """
 
-    title: str
-    data: tuple[str, ...]
     symbol: str
     key: str
     values: Sequence[float]
@@ -67,21 +60,23 @@ class Sweep(Reproduction):
         """Give a cell for each method, value and partition, without the impossible ones."""
         (name,) = self.data
         return [
-            preset.cell(name, partition, method, self._setting(method, x), _labels(row, x))
+            preset.cell(
+                name, partition, method, self._setting(method, x), {"row": row, "x": f"{x:g}"}
+            )
             for row, method in self.methods.items()
             for x in self.values
             if not self._why_impossible(method, x)
             for partition in range(preset.data[name].partitions)
         ]
 
-    def impossible(self) -> list[Impossible]:
+    def impossible(self) -> dict[tuple[str, ...], str]:
         """Give the values that a method cannot have, with the error of its head."""
-        return [
-            Impossible(_labels(row, x), reason)
+        return {
+            (row, f"{x:g}"): reason
             for row, method in self.methods.items()
             for x in self.values
             if (reason := self._why_impossible(method, x))
-        ]
+        }
 
     def curves(self, frame: pd.DataFrame) -> list[Curve]:
         """Give the points of the figure, where there is a number."""
@@ -103,7 +98,7 @@ class Sweep(Reproduction):
     def table(self, frame: pd.DataFrame, preset: Preset) -> Table:
         """Put the curves into a table, a row for each value."""
         found = paper_entries(frame, ("row", "x"))
-        impossible = {tuple(each.labels.values()): each.reason for each in self.impossible()}
+        impossible = self.impossible()
         columns = [(row, metric) for row in self.methods for metric in PAPER_METRICS]
 
         def entry(row: str, metric: str, x: str) -> Entry:
@@ -146,10 +141,6 @@ class Sweep(Reproduction):
         return ""
 
 
-def _labels(row: str, x: float) -> dict[str, str]:
-    return {"row": row, "x": f"{x:g}"}
-
-
 def default_option(method: str, option: str) -> float:
     """Find the default of ``alpha``, ``scale`` or ``tau`` of a method with constrained proxies."""
     head = heads.create(method, 3, 2)
@@ -162,14 +153,12 @@ def default_option(method: str, option: str) -> float:
 class LayoutGrid(Reproduction):
     """The layouts of several methods in two dimensions, while they learn.
 
+    It needs one data set, of which the first partition is used.
+
     Attributes:
-        title: What it shows, in one line.
-        data: The data sets that it needs: one, of which the first partition is used.
         methods: Names of the heads, by what the paper calls them.
     """
 
-    title: str
-    data: tuple[str, ...]
     methods: Mapping[str, str]
     spread: ClassVar[str] = "One run of each method, on the first partition."
 

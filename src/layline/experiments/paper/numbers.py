@@ -5,40 +5,31 @@ Learning, AAAI 2023. Accuracy is in per cent, MAE in ranks, ± the standard devi
 partitions where the paper prints one, -- where it has no number.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+from typing import NamedTuple
+
+from layline.experiments.summaries import find_metric
+from layline.experiments.tables import Column, Entry, Table
 
 DAGGER = "†"
+# Image Aesthetics as a whole is the mean over its four categories.
+CATEGORIES = {"Nature": "nature", "Animals": "animals", "Urban": "urban", "People": "people"}
+OVERALL = "overall"
 
 
-@dataclass(frozen=True)
-class PaperNumber:
-    """A number of the paper.
-
-    Attributes:
-        mean: As printed.
-        deviation: The standard deviation printed after ±, if there is one.
-        digits: After the decimal point.
-    """
-
-    mean: float
-    deviation: float | None
-    digits: int
-
-
-@dataclass(frozen=True)
-class PaperColumn:
+class PaperColumn(NamedTuple):
     """A column of a table of the paper.
 
     Attributes:
-        above: The upper line of its heading.
-        below: The lower line of its heading.
+        group: The upper line of its heading.
+        title: The lower line of its heading.
         data: The data set, in the words of this project.
         metric: ``accuracy`` or ``mae``.
     """
 
-    above: str
-    below: str
+    group: str
+    title: str
     data: str
     metric: str
 
@@ -48,51 +39,57 @@ class PaperTable:
     """A table of the paper.
 
     Attributes:
-        caption: What it is about.
-        columns: Its columns, from the left.
-        rows: The numbers of each row, None where the paper has none.
+        printed: Its rows and columns; its numbers are the references of the entries.
+        columns: What each of its columns is about.
     """
 
-    caption: str
+    printed: Table
     columns: tuple[PaperColumn, ...]
-    rows: MappingProxyType[str, tuple[PaperNumber | None, ...]]
 
 
 _METRICS = {"accuracy": "Accuracy (%)", "mae": "MAE"}
 _SHORT = {"accuracy": "Acc.", "mae": "MAE"}
-# Image Aesthetics as a whole is the mean over its four categories.
-CATEGORIES = {"Nature": "nature", "Animals": "animals", "Urban": "urban", "People": "people"}
-OVERALL = "overall"
-
 _BY_DATA = tuple(
-    PaperColumn(above, below, data, metric)
-    for above, data in {"Historical Color": "historical-color", "Adience Face": "adience"}.items()
-    for metric, below in _METRICS.items()
+    PaperColumn(group, title, data, metric)
+    for group, data in {"Historical Color": "historical-color", "Adience Face": "adience"}.items()
+    for metric, title in _METRICS.items()
 )
 _BY_METRIC = tuple(
-    PaperColumn(above, below, data, metric)
-    for metric, above in _METRICS.items()
-    for below, data in {**CATEGORIES, "Overall": OVERALL}.items()
+    PaperColumn(group, title, data, metric)
+    for metric, group in _METRICS.items()
+    for title, data in {**CATEGORIES, "Overall": OVERALL}.items()
 )
 _BRIEF = tuple(
-    PaperColumn(above, below, data, metric)
-    for above, data in {"HC": "historical-color", "AF": "adience", "IA": OVERALL}.items()
-    for metric, below in _SHORT.items()
+    PaperColumn(group, title, data, metric)
+    for group, data in {"HC": "historical-color", "AF": "adience", "IA": OVERALL}.items()
+    for metric, title in _SHORT.items()
 )
-
-
-def _number(text: str) -> PaperNumber | None:
-    if text == "--":
-        return None
-    mean, _, deviation = text.partition(" ± ")
-    digits = len(mean.partition(".")[2])
-    return PaperNumber(float(mean), float(deviation) if deviation else None, digits)
 
 
 def _table(caption: str, columns: tuple[PaperColumn, ...], text: str) -> PaperTable:
     lines = [[part.strip() for part in line.split("|")] for line in text.strip().splitlines()]
-    rows = {name: tuple(_number(number) for number in numbers) for name, *numbers in lines}
-    return PaperTable(caption, columns, MappingProxyType(rows))
+    rows, *numbers = zip(*lines, strict=True)
+    printed = Table(
+        caption,
+        rows,
+        tuple(map(_column, columns, numbers)),
+        tuple(tuple(map(_entry, line[1:])) for line in lines),
+    )
+    return PaperTable(printed, columns)
+
+
+def _column(column: PaperColumn, numbers: Sequence[str]) -> Column:
+    """Write a column with as many digits as the paper does."""
+    digits = max(len(number.partition(" ")[0].partition(".")[2]) for number in numbers)
+    lower_is_better = find_metric(column.metric).lower_is_better
+    return Column(column.title, column.group, digits, lower_is_better)
+
+
+def _entry(text: str) -> Entry:
+    if text == "--":
+        return Entry()
+    mean, _, sd = text.partition(" ± ")
+    return Entry(reference=float(mean), reference_sd=float(sd) if sd else None)
 
 
 HISTORICAL_ADIENCE = _table(

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from layline.data import SOURCES
@@ -14,18 +13,6 @@ from layline.features import find as find_features
 from layline.registry import check_known, find
 from layline.training.resolution import resolved
 from layline.training.settings import combine, configuration
-
-# The data sets of the paper: the source of each, and its options.
-PAPER_DATA: Mapping[str, tuple[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "historical-color": ("historical-color", {}),
-        "adience": ("adience", {}),
-        **{name: ("image-aesthetics", {"category": name}) for name in CATEGORIES.values()},
-    }
-)
-TITLES = {"historical-color": "Historical Color", "adience": "Adience Face"} | {
-    name: f"Image Aesthetics, {name}" for name in CATEGORIES.values()
-}
 
 
 @dataclass(frozen=True)
@@ -48,17 +35,24 @@ class PresetData:
         options = ", ".join(f"{name} {value}" for name, value in self.options.items())
         return f"{self.source} ({options})" if options else self.source
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether it is still to be said where the data are."""
-        return self.root is None and SOURCES[self.source].needs_root
-
 
 def _available(count: int, source: str) -> int:
     """Limit a number of partitions to those that the protocol of a source has."""
     return min(count, SOURCES[source].partitions or count)
 
 
+def _own_data(source: str, **options: str) -> PresetData:
+    return PresetData(source, _available(10, source), options)  # the paper uses up to 10 partitions
+
+
+PAPER_DATA = {
+    "historical-color": _own_data("historical-color"),
+    "adience": _own_data("adience"),
+    **{name: _own_data("image-aesthetics", category=name) for name in CATEGORIES.values()},
+}
+TITLES = {"historical-color": "Historical Color", "adience": "Adience Face"} | {
+    name: f"Image Aesthetics, {name}" for name in CATEGORIES.values()
+}
 # Settings that the grids make themselves, and what to do instead.
 _RESERVED = {
     "data.source": "use --source",
@@ -146,20 +140,15 @@ class Preset:
         Args:
             roots: Folder or file by source, such as ``adience``.
         """
-        known = dict.fromkeys(source for source, _ in PAPER_DATA.values())
+        known = dict.fromkeys(own.source for own in PAPER_DATA.values())
         for source in roots:
             check_known("--root", source, known)
-        real = {
-            name: PresetData(
-                source,
-                _available(self.data[name].partitions, source),
-                options,
-                root=roots[source],
-            )
-            for name, (source, options) in PAPER_DATA.items()
-            if source in roots
-        }
-        return replace(self, data={**self.data, **real})
+        data = dict(self.data)
+        for name, own in PAPER_DATA.items():
+            if own.source in roots:
+                partitions = _available(data[name].partitions, own.source)
+                data[name] = replace(own, root=roots[own.source], partitions=partitions)
+        return replace(self, data=data)
 
     def with_source(self, source: str, root: Path | None) -> "Preset":
         """Use one data set for all of the paper's; its options are settings."""
@@ -183,23 +172,16 @@ class Preset:
         return replace(self, data=data)
 
     def missing(self, names: Iterable[str]) -> str:
-        """Say which data are still to be pointed at, or nothing.
-
-        Args:
-            names: The data sets of ``PAPER_DATA`` that are wanted.
-        """
-        wanted = [self.data[name] for name in names]
-        sources = dict.fromkeys(used.source for used in wanted if used.is_missing)
+        """Say of which data sets of ``PAPER_DATA`` the root is still to be given, or nothing."""
+        used = [self.data[name] for name in names]
+        sources = {each.source: SOURCES[each.source] for each in used if each.root is None}
         return "; ".join(
-            f"--root {source}=PATH must be given: the data come from {origin}"
-            if origin
-            else f"--root PATH must be given: {source} reads data of your own"
-            for source in sources
-            for origin in [SOURCES[source].origin]
+            f"--root {name}=PATH must be given: the data come from {source.origin}"
+            if source.origin
+            else f"--root PATH must be given: {name} reads data of your own"
+            for name, source in sources.items()
+            if source.needs_root
         )
-
-
-_PARTITIONS = 10  # the most that a data set of the paper has
 
 
 def _photo_quality(levels: int, distortion: str) -> PresetData:
@@ -252,10 +234,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "paper": Preset(
         "the paper's data and recipe: VGG-16 from ImageNet, 48 epochs; wants a GPU",
-        {
-            name: PresetData(source, _available(_PARTITIONS, source), options)
-            for name, (source, options) in PAPER_DATA.items()
-        },
+        PAPER_DATA,
         # of a run: the paper's recipe is the default of every setting
         {"features": {"name": "vgg16", "weights": "imagenet"}, "data": {"size": 224}},
     ),

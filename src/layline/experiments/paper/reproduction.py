@@ -1,7 +1,7 @@
 """What every reproduction is: cells to run, and a table of their results beside the paper's."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,18 +17,6 @@ PAPER_DECODING = "mode"  # the most probable class, equation (4)
 
 
 @dataclass(frozen=True)
-class Impossible:
-    """A cell of the paper's grid that cannot be run.
-
-    Attributes:
-        labels: Those that the cell would have.
-        reason: Why there is no such model.
-    """
-
-    labels: Mapping[str, str]
-    reason: str
-
-
 class Reproduction(ABC):
     """A table or a figure of the paper, as a grid of runs.
 
@@ -57,9 +45,9 @@ class Reproduction(ABC):
             preset: What the cells were made from.
         """
 
-    def impossible(self) -> list[Impossible]:
-        """Give the cells of the paper's grid that cannot be run."""
-        return []
+    def impossible(self) -> dict[tuple[str, ...], str]:
+        """Give the cells of the paper's grid that cannot be run: their own labels, and why."""
+        return {}
 
     def notes(self, preset: Preset) -> tuple[str, ...]:
         """Say under a table what its numbers are, and which data are not the paper's."""
@@ -67,7 +55,7 @@ class Reproduction(ABC):
         others = [
             f"{TITLES[name]} is {preset.data[name]}"
             for name in self.data
-            if preset.data[name].source != PAPER_DATA[name][0]
+            if preset.data[name].source != PAPER_DATA[name].source
         ]
         if others:
             notes.append(f"Not the paper's data: {'; '.join(others)}.")

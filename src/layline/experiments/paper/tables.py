@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -15,8 +15,8 @@ from layline.experiments.paper.reproduction import (
     Reproduction,
     paper_entries,
 )
-from layline.experiments.summaries import find_metric, select_decoding
-from layline.experiments.tables import Column, Entry, Table, mark_best
+from layline.experiments.summaries import select_decoding
+from layline.experiments.tables import Entry, Table, mark_best
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,22 @@ class PaperGrid(Reproduction):
     """A table of the paper as a grid of runs.
 
     Attributes:
-        title: What it shows, in one line.
         paper: The table as printed.
         methods: What each of its rows is trained with.
     """
 
-    title: str
     paper: PaperTable
     methods: Mapping[str, Method]
 
-    @property
-    def data(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The data sets of its columns, of Image Aesthetics the four categories."""
-        found = dict.fromkeys(
+    @classmethod
+    def of(cls, title: str, paper: PaperTable, methods: Mapping[str, Method]) -> Self:
+        """Find the data sets of the columns, of Image Aesthetics the four categories."""
+        names = [
             name
-            for column in self.paper.columns
+            for column in paper.columns
             for name in (CATEGORIES.values() if column.data == OVERALL else (column.data,))
-        )
-        return tuple(found)
+        ]
+        return cls(title, tuple(dict.fromkeys(names)), paper, methods)
 
     def cells(self, preset: Preset) -> list[Cell]:
         """Give a cell for each row, data set and partition."""
@@ -71,41 +69,29 @@ class PaperGrid(Reproduction):
         """Put our numbers and the paper's into the paper's rows and columns."""
         runs = with_overall(select_decoding(frame, PAPER_DECODING))
         found = paper_entries(runs, ("row", "data"))
-        lines = []
-        for row, numbers in self.paper.rows.items():
-            line = []
-            for column, number in zip(self.paper.columns, numbers, strict=True):
-                entry = found[column.metric].get((row, column.data), Entry())
-                if number is not None:
-                    entry = replace(entry, reference=number.mean, reference_sd=number.deviation)
-                line.append(entry)
-            lines.append(tuple(line))
-        return mark_best(
-            Table(
-                caption=self.paper.caption,
-                rows=tuple(self.paper.rows),
-                columns=tuple(map(self._column, range(len(self.paper.columns)))),
-                entries=tuple(lines),
-                notes=self.notes(preset),
+        columns, printed = self.paper.columns, self.paper.printed
+        entries = tuple(
+            tuple(
+                replace(
+                    found[column.metric].get((row, column.data), Entry()),
+                    reference=number.reference,
+                    reference_sd=number.reference_sd,
+                )
+                for column, (_, number) in zip(columns, fields, strict=True)
             )
+            for row, fields in printed.lines()
         )
+        return mark_best(replace(printed, entries=entries, notes=self.notes(preset)))
 
     def notes(self, preset: Preset) -> tuple[str, ...]:
         """Say also what the numbers of Image Aesthetics as a whole are."""
         titles = [
-            column.below if column.below == "Overall" else column.above
+            column.title if column.title == "Overall" else column.group
             for column in self.paper.columns
             if column.data == OVERALL
         ]
         mean = "is the mean over the four categories of Image Aesthetics."
         return (*super().notes(preset), *(f"{title} {mean}" for title in titles[:1]))
-
-    def _column(self, place: int) -> Column:
-        """Write a column with as many digits as the paper does."""
-        column = self.paper.columns[place]
-        digits = max(n.digits for row in self.paper.rows.values() if (n := row[place]) is not None)
-        lower = find_metric(column.metric).lower_is_better
-        return Column(column.below, column.above, digits, lower)
 
 
 def with_overall(frame: pd.DataFrame) -> pd.DataFrame:

@@ -42,7 +42,7 @@ def convnet(method="soft-poisson", **options):
 
 
 def table():
-    encoding = TableEncoding.fit(FRAME, np.arange(3))
+    encoding = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))
     options = {"in_features": len(encoding.columns), "hidden": [8]}
     return trained(ModelSpec("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
 

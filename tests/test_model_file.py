@@ -70,7 +70,7 @@ def timm_model():
 
 
 def table():
-    encoding = TableEncoding.fit(FRAME, np.arange(4))
+    encoding = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(4))
     options = {"in_features": len(encoding.columns), "hidden": [8]}
     return trained(ModelSpec("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
 

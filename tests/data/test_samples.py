@@ -1,5 +1,7 @@
 """Samples as a user hands them over."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from layline.data.samples import as_images, as_rows
 from layline.data.table import TableEncoding
 
 FRAME = {"size": ["1", "2", "3"], "colour": ["red", "blue", "red"]}
-ENCODING = TableEncoding.fit(FRAME, np.arange(3))
+ENCODING = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))
 
 
 def pixels(seed=0, height=6, width=5):
@@ -116,6 +118,27 @@ def test_columns_become_rows(make):
     rows = as_rows(make({"colour": ["blue", "green"], "size": [5, 6], "more": [0, 0]}), ENCODING)
     assert rows.names == ["row 0", "row 1"]
     np.testing.assert_array_equal(rows.values, [[5, 1, 0], [6, 0, 0]])
+
+
+def test_a_csv_file_becomes_rows_called_by_their_id(tmp_path):
+    (tmp_path / "a.csv").write_text("colour,size,who\nred,7,007\nblue,5,\n")
+    encoding = replace(ENCODING, id_column="who")
+    assert as_rows(tmp_path / "a.csv", encoding).names == ["007", "row 3"]
+    assert as_rows({"colour": ["red"], "size": [7]}, encoding).names == ["row 0"]
+
+
+def test_a_category_is_compared_as_it_is_written(tmp_path):
+    frame = pd.DataFrame({"ward": ["01", "1", "x"]})
+    encoding = TableEncoding.fit(frame, np.arange(3))
+    (tmp_path / "a.csv").write_text("ward\n01\n1\n")
+    assert (
+        as_rows(tmp_path / "a.csv", encoding).values.tolist() == encoding.apply(frame[:2]).tolist()
+    )
+
+
+def test_columns_of_a_dict_belong_together_by_their_places():
+    columns = {"colour": pd.Series(["red", "blue"], index=[5, 6]), "size": pd.Series([1, 2])}
+    assert as_rows(columns, ENCODING).values[:, 0].tolist() == [1, 2]
 
 
 def test_a_csv_file_becomes_rows_called_by_their_place_in_it(tmp_path):

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -77,7 +78,8 @@ def test_a_model_without_mistakes_has_an_empty_list(dataset, tmp_path):
 
 
 def test_the_cells_of_a_row_are_given_as_they_stood():
-    frame = {"size": ["1.5", "", "2"], "colour": ["red", "blue", "green"], "n": ["1", "2", "3"]}
+    cells = {"size": ["1.5", "", "2"], "colour": ["red", "blue", "green"], "n": ["1", "2", "3"]}
+    frame = pd.DataFrame(cells)
     encoding = TableEncoding.fit(frame, np.array([0, 1]))
     rows = Rows(encoding.apply(frame), ["a", "b", "c"], encoding)
     assert [cells_of(rows, index) for index in range(3)] == [

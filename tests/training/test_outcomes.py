@@ -1,6 +1,7 @@
 """What a model says of many samples."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from accelerate import Accelerator
@@ -19,7 +20,7 @@ ACCELERATOR = Accelerator(cpu=True)
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    encoding = TableEncoding.fit({"a": ["1", "2"], "b": ["3", "5"]}, np.array([0, 1]))
+    encoding = TableEncoding.fit(pd.DataFrame({"a": ["1", "2"], "b": ["3", "5"]}), np.array([0, 1]))
     options = {"in_features": 2, "hidden": [8]}
     return ModelSpec("mlp", "hard-linear", 3, ("x", "y", "z"), encoding, options).build()
 

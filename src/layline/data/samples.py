@@ -1,6 +1,6 @@
 """Samples as a user hands them to a model: paths, folders, arrays, Pillow images, data frames."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from layline.data.base import Indices, Pixels
-from layline.data.table import Rows, TableEncoding, read_delimited
+from layline.data.table import Rows, TableEncoding
+from layline.data.table_file import read_delimited
+from layline.optional import require
 
 
 @dataclass(frozen=True)
@@ -65,30 +67,33 @@ def as_images(samples: Any) -> GivenImages:
 
 def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
     """Make rows of a data frame, a dict of columns, or the path of a CSV file."""
+    pandas = require("pandas", extra="images", needed_by="predicting from a table")
     if isinstance(samples, str | Path):
-        sheet = read_delimited(Path(samples).expanduser())
-        names, columns = [f"row {row}" for row in sheet.rows], sheet.columns
-    elif hasattr(samples, "keys"):
-        columns = samples
-        names = [f"row {row}" for row in range(_length(samples))]
+        file = read_delimited(Path(samples).expanduser(), encoding.is_text)
+        frame, numbers = file.frame, file.row_names
+    elif isinstance(samples, pandas.DataFrame | Mapping):
+        if isinstance(samples, Mapping):
+            _check_columns(samples)
+            samples = {name: list(column) for name, column in samples.items()}
+        frame = pandas.DataFrame(samples)
+        numbers = [f"row {row}" for row in range(len(frame))]
     else:
         raise ValueError(
             "samples must be a data frame or the path of a CSV file, got "
             f"{type(samples).__name__}: the model was trained on a table"
         )
-    return Rows(encoding.apply(columns, names), names, encoding)
+    names = encoding.row_names(frame, numbers)
+    return Rows(encoding.apply(frame, numbers), names, encoding)
 
 
-def _length(columns: Any) -> int:
-    """Count the rows of a data frame or a dict of columns."""
-    lengths = []
-    for name in columns:
-        if isinstance(columns[name], str) or not hasattr(columns[name], "__len__"):
-            raise ValueError(f"a column must be a list, got {columns[name]!r} as {name!r}")
-        lengths.append(len(columns[name]))
+def _check_columns(columns: Mapping[str, Any]) -> None:
+    """Refuse a dict that is not of columns of one length."""
+    for name, column in columns.items():
+        if isinstance(column, str) or not isinstance(column, Sized):
+            raise ValueError(f"a column must be a list, got {column!r} as {name!r}")
+    lengths = [len(column) for column in columns.values()]
     if len(set(lengths)) > 1:
         raise ValueError(f"columns must be of one length, got {' and '.join(map(str, lengths))}")
-    return lengths[0] if lengths else 0
 
 
 def _each(samples: Any) -> Sequence[Any]:

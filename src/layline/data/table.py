@@ -1,137 +1,57 @@
-"""Tables: reading a file, cells, and how they become the numbers that a network takes."""
+"""Tables: how cells become the numbers that a network takes.
 
-import csv
-import io
+A column is numeric if all its training cells are numbers, booleans or missing, and categorical
+otherwise. A numeric column stays as it is and a missing value becomes the median; where training
+had missing values, a second column of zeros and ones tells which. A categorical column becomes a
+column of zeros and ones for each category, and a value that training never saw is none of them.
+
+In a numeric column an empty cell, NA, N/A, NaN, null, None and ? are missing, in upper or lower
+case; in a categorical column they are categories like any other. A data frame and the file that it
+would be written to are encoded alike.
+"""
+
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from numbers import Real
-from pathlib import Path
-from typing import Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Indices, listed, only_file
+from layline.data.base import Indices, listed
 from layline.data.labels import is_number, natural_order
 
-_DELIMITERS = (",", ";", "\t")
-
-
-@dataclass(frozen=True)
-class Delimited:
-    """The cells of a file.
-
-    Attributes:
-        path: The file.
-        columns: The cells below each name of the header, without blanks around them.
-        rows: Which row of the file each cell stands in, 1 for the header.
-        unnamed: How many columns were left out because the header has no name for them.
-    """
-
-    path: Path
-    columns: dict[str, list[str]]
-    rows: list[int]
-    unnamed: int = 0
-
-    def column(self, argument: str, name: str) -> list[str]:
-        """Give a column that has to be there."""
-        if name not in self.columns:
-            near = get_close_matches(str(name), self.columns, n=1, cutoff=0.5)
-            near = near or [column for column in self.columns if column.lower() == name.lower()]
-            cure = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(
-                f"{argument} must be a column of {self.path.name}, got {name!r}: "
-                f"{cure}it has {', '.join(self.columns)}"
-            )
-        return self.columns[name]
-
-    def filled(self, argument: str, name: str) -> list[str]:
-        """Give a column that has to be there, without an empty cell."""
-        cells = self.column(argument, name)
-        empty = [row for row, cell in zip(self.rows, cells, strict=True) if not cell]
-        if empty:
-            raise ValueError(
-                f"column {name!r} must be filled, got nothing in row {listed(empty)}: "
-                "fill the cells or delete the rows"
-            )
-        return cells
-
-    def optional(self, argument: str, name: str | None, usual: str) -> list[str] | None:
-        """Give a column that may be absent under its usual name, but not under another."""
-        if name is None or (name == usual and name not in self.columns):
-            return None
-        return self.filled(argument, name)
-
-
-def read_delimited(root: str | Path) -> Delimited:
-    """Read a file with commas, semicolons or tabs, whichever divide its first line."""
-    path = only_file(root, (".csv", ".tsv"))
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"root must be text in UTF-8, got {path}: save it as CSV with that encoding"
-        ) from error
-    first = next((line for line in io.StringIO(text) if line.strip()), "")
-    delimiter = max(
-        _DELIMITERS, key=lambda mark: len(next(csv.reader([first], delimiter=mark), []))
-    )
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True, skipinitialspace=True)
-    records: list[tuple[int, list[str]]] = []
-    try:
-        for row, record in enumerate(reader, start=1):
-            if any(cells := [cell.strip() for cell in record]):
-                records.append((row, cells))
-    except csv.Error as error:
-        raise ValueError(
-            f"root must be a table, got {path.name} with {error} in line {reader.line_num}: "
-            "check the quotes"
-        ) from error
-    if len(records) < 2:
-        raise ValueError(f"root must have a header and rows, got {path} with {len(records)} lines")
-    return _by_column(path, records[0][1], records[1:])
-
-
-def _by_column(
-    path: Path, header: Sequence[str], records: list[tuple[int, list[str]]]
-) -> Delimited:
-    named = [name for name in header if name]
-    twice = [name for name in dict.fromkeys(named) if named.count(name) > 1]
-    if twice:
-        raise ValueError(f"columns must have different names, got {twice[0]!r} twice: rename one")
-    for row, cells in records:
-        if len(cells) != len(header):
-            raise ValueError(
-                f"every row must have {len(header)} cells like the header, got {len(cells)} in "
-                f"row {row} of {path.name}: put quotes around a cell that holds the delimiter"
-            )
-    columns = zip(*(cells for _, cells in records), strict=True)
-    return Delimited(
-        path,
-        {name: list(cells) for name, cells in zip(header, columns, strict=True) if name},
-        [row for row, _ in records],
-        unnamed=len(header) - len(named),
-    )
-
+if TYPE_CHECKING:
+    import pandas as pd
 
 Values = NDArray[np.float64]
+NUMERIC_KINDS = "biuf"  # the kinds of dtypes that are booleans, integers or floats
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 _WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "infinity": math.inf}
 _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+NUMERIC_KINDS = (
+    "biuf"  # booleans, integers and floats, as numpy and pandas name the kinds of dtypes
+)
 
 
-def texts_of(cells: Iterable[Any]) -> list[str]:
-    """Write every cell as a text; empty where there is nothing."""
-    return [_text(cell) for cell in cells]
+def check_different(names: Sequence[str]) -> None:
+    """Refuse two columns of one name."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"columns must have different names, got {twice[0]!r} twice: rename one")
+
+
+def texts_of(column: "pd.Series[Any]") -> list[str]:
+    """Write every cell as a text, as it would be in a file; empty where there is nothing."""
+    cells = column.to_numpy(dtype=object)
+    return [cell.strip() if isinstance(cell, str) else _text(cell) for cell in cells]
 
 
 def _text(cell: Any) -> str:
-    if isinstance(cell, str):
-        return cell.strip()
     if isinstance(cell, Real) and not isinstance(cell, bool):
         number = float(cell)  # a float32 with all its digits
         if math.isnan(number):
@@ -141,48 +61,36 @@ def _text(cell: Any) -> str:
     return "" if text in ("None", "NaT", "<NA>") else text
 
 
-def numbers_if_all(column: str, cells: Sequence[str]) -> Values | None:
-    """Give the numbers of a column, NaN for what is missing; None if some cell is a word."""
-    values = [_number(cell) for cell in cells]
-    words = [cell for cell, value in zip(cells, values, strict=True) if value is None]
-    if not words:
-        return _finite(column, cells, values, None)
-    if all(_COMMA.fullmatch(word) for word in words):
-        raise ValueError(
-            f"column {column!r} must have decimal points, got {words[0]!r}: replace the commas"
-        )
-    return None
+def numbers_of(column: "pd.Series[Any]") -> tuple[Values, NDArray[np.bool_]]:
+    """Give the numbers of a column, NaN for what is missing, and which cells are words instead."""
+    if column.dtype.kind in NUMERIC_KINDS:
+        values: Values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return values, np.zeros(len(column), dtype=bool)
+    texts = texts_of(column)
+    number = {text: _number(text) for text in set(texts)}
+    words = np.array([number[text] is None for text in texts], dtype=bool)
+    return np.array([number[text] for text in texts], dtype=np.float64), words  # None becomes NaN
 
 
-def numbers_of(column: str, cells: Sequence[str], rows: Sequence[str] | None = None) -> Values:
-    """Give the numbers of a column that has to be numeric.
-
-    Args:
-        column: Its name.
-        cells: Its cells.
-        rows: What each row is called in an error.
-    """
-    return _finite(column, cells, [_number(cell) for cell in cells], rows)
-
-
-def _number(cell: str) -> float | None:
-    word = cell.lower()
+def _number(text: str) -> float | None:
+    word = text.lower()
     if word in _MISSING:
         return math.nan
-    return float(cell) if is_number(cell) else _WORDS.get(word.lstrip("+-"))
+    return float(text) if is_number(text) else _WORDS.get(word.lstrip("+-"))
 
 
-def _finite(
-    column: str, cells: Sequence[str], values: Sequence[float | None], rows: Sequence[str] | None
-) -> Values:
-    for i, value in enumerate(values):
-        if value is None or math.isinf(value):
-            place = f" in {rows[i]}" if rows else ""
-            raise ValueError(
-                f"column {column!r} must hold finite numbers, got {cells[i]!r}{place}: "
-                "correct it, or leave the cell empty"
-            )
-    return np.array(values, dtype=np.float64)
+def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None) -> Values:
+    """Give the numbers of a column that has to be numeric; ``rows`` names them in an error."""
+    values, words = numbers_of(column)
+    wrong = words | np.isinf(values)
+    if wrong.any():
+        i = int(wrong.argmax())
+        place = f" in {rows[i]}" if rows else ""
+        raise ValueError(
+            f"column {column.name!r} must hold finite numbers, got "
+            f"{texts_of(column.iloc[[i]])[0]!r}{place}: correct it, or leave the cell empty"
+        )
+    return values
 
 
 @dataclass(frozen=True)
@@ -200,21 +108,22 @@ class NumericColumn:
     indicator: bool
 
     def __post_init__(self) -> None:
-        _check("name", self.name, lambda value: isinstance(value, str), "a string")
-        _check("median", self.median, _is_finite, "a finite number")
-        _check("indicator", self.indicator, lambda value: isinstance(value, bool), "true or false")
+        _check("name", self.name, isinstance(self.name, str), "a string")
+        finite = type(self.median) in (int, float) and math.isfinite(self.median)
+        _check("median", self.median, finite, "a finite number")
+        _check("indicator", self.indicator, isinstance(self.indicator, bool), "true or false")
 
     @property
     def outputs(self) -> list[str]:
         """Name the encoded columns."""
         return [self.name, f"{self.name} missing"] if self.indicator else [self.name]
 
-    def encode(self, cells: Sequence[str], rows: Sequence[str] | None) -> list[Values]:
+    def encode(self, column: "pd.Series[Any]", rows: Sequence[str] | None) -> Values:
         """Give the encoded columns; ``rows`` is what each row is called in an error."""
-        values = numbers_of(self.name, cells, rows)
+        values = _finite_numbers(column, rows)
         missing = np.isnan(values)
         filled = np.where(missing, self.median, values)
-        return [filled, missing.astype(np.float64)] if self.indicator else [filled]
+        return np.stack([filled, missing] if self.indicator else [filled], axis=1)
 
 
 @dataclass(frozen=True)
@@ -230,44 +139,43 @@ class CategoricalColumn:
     categories: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _check("name", self.name, lambda value: isinstance(value, str), "a string")
-        _check("categories", self.categories, _are_names, "different strings, not none")
-        object.__setattr__(self, "categories", tuple(self.categories))  # JSON has a list
+        _check("name", self.name, isinstance(self.name, str), "a string")
+        words = self.categories if isinstance(self.categories, list | tuple) else ()
+        good = all(isinstance(word, str) for word in words) and 0 < len(words) == len({*words})
+        _check("categories", self.categories, good, "different strings, not none")
+        object.__setattr__(self, "categories", tuple(words))  # JSON has a list
 
     @property
     def outputs(self) -> list[str]:
         """Name the encoded columns."""
         return [f"{self.name}={category}" for category in self.categories]
 
-    def encode(self, cells: Sequence[str], rows: Sequence[str] | None) -> list[Values]:
+    def encode(self, column: "pd.Series[Any]", rows: Sequence[str] | None) -> Values:
         """Give the encoded columns."""
-        words = np.array(cells, dtype=object)
-        return [(words == category).astype(np.float64) for category in self.categories]
+        place = {category: i for i, category in enumerate(self.categories)}
+        places = np.array([place.get(text, -1) for text in texts_of(column)])
+        encoded: Values = (places[:, None] == np.arange(len(place))).astype(np.float64)
+        return encoded
 
 
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _are_names(value: Any) -> bool:
-    right = isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
-    return right and 0 < len(value) == len(set(value))
-
-
-def _check(name: str, value: Any, good: Callable[[Any], bool], rule: str) -> None:
-    if not good(value):
+def _check(name: str, value: Any, good: bool, rule: str) -> None:
+    if not good:
         raise ValueError(f"{name} of a column must be {rule}, got {value!r}: it was not fitted so")
-
-
-Frame = Mapping[str, Any]  # cells by the name of their column: a dict of lists, or a DataFrame
 
 
 @dataclass(frozen=True)
 class TableEncoding:
-    """The columns that a model was trained with."""
+    """How the cells of a table become numbers: learned on the training rows, kept with the model.
+
+    Attributes:
+        numeric: The columns of numbers.
+        categorical: The columns of words.
+        id_column: The column that names the rows, which is not an input; None if there is none.
+    """
 
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
+    id_column: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 < len(self.names) == len(set(self.names)):
@@ -275,63 +183,86 @@ class TableEncoding:
                 f"columns must have values and different names, got {list(self.names)}: "
                 "there is nothing to learn from"
             )
+        id_column = self.id_column
+        _check("id_column", id_column, isinstance(id_column, str | None), "a string")
 
     @classmethod
-    def fit(cls, frame: Frame, rows: Indices) -> Self:
-        """Learn from the training rows. A column that is empty there is left out."""
+    def fit(cls, frame: "pd.DataFrame", rows: Indices, id_column: str | None = None) -> Self:
+        """Learn from the training rows. A column that is empty there is left out.
+
+        Args:
+            frame: The columns.
+            rows: The places of the training rows.
+            id_column: A column that names the rows, if there is one.
+        """
+        check_different(list(frame))
         numeric, categorical = [], []
         for name in frame:
-            texts = texts_of(frame[name])
-            cells = [texts[row] for row in rows]
-            values = numbers_if_all(name, cells)
-            if values is None:
-                categorical.append(CategoricalColumn(name, _categories(name, cells)))
-            elif not np.isnan(values).all():
+            if name == id_column:
+                continue
+            column = frame[name].iloc[rows]
+            words = numbers_of(column)[1]
+            if words.any():
+                categorical.append(CategoricalColumn(name, _categories(column, words)))
+                continue
+            values = _finite_numbers(column)
+            if not np.isnan(values).all():
                 missing = bool(np.isnan(values).any())
                 numeric.append(NumericColumn(name, float(np.nanmedian(values)), missing))
-        return cls(tuple(numeric), tuple(categorical))
+        return cls(tuple(numeric), tuple(categorical), id_column)
+
+    @property
+    def inputs(self) -> tuple[NumericColumn | CategoricalColumn, ...]:
+        """The columns in the order in which they are encoded."""
+        return self.numeric + self.categorical
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the columns of the table that are used."""
-        return (*(c.name for c in self.numeric), *(c.name for c in self.categorical))
+        """Name the columns of the table that are inputs."""
+        return tuple(column.name for column in self.inputs)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Name the columns of what :meth:`apply` gives."""
-        numbers = [name for column in self.numeric for name in column.outputs]
-        return (*numbers, *(name for column in self.categorical for name in column.outputs))
+        return tuple(name for column in self.inputs for name in column.outputs)
 
-    def apply(self, frame: Frame, rows: Sequence[str] | None = None) -> Values:
+    def is_text(self, name: str) -> bool:
+        """Tell whether a column has to be read as it is written."""
+        return all(name != column.name for column in self.numeric)
+
+    def apply(self, frame: "pd.DataFrame", rows: Sequence[str] | None = None) -> Values:
         """Turn cells into numbers, (rows, columns).
 
         Args:
             frame: The cells; columns that training did not have are ignored.
             rows: What each row is called in an error.
         """
-        encoded: list[Values] = []
-        for number in self.numeric:
-            encoded += number.encode(_texts(frame, number.name), rows)
-        for column in self.categorical:
-            encoded += column.encode(_texts(frame, column.name), rows)
-        return np.stack(encoded, axis=1)
+        check_different(list(frame))
+        return np.hstack([each.encode(_column(frame, each.name), rows) for each in self.inputs])
 
-    def unseen(self, frame: Frame) -> tuple[str, ...]:
+    def row_names(self, frame: "pd.DataFrame", numbers: Sequence[str]) -> list[str]:
+        """Call the rows by their id where they have one, and by their numbers otherwise."""
+        if self.id_column is None or self.id_column not in frame:
+            return list(numbers)
+        ids = texts_of(frame[self.id_column])
+        return [own or number for own, number in zip(ids, numbers, strict=True)]
+
+    def unseen(self, frame: "pd.DataFrame") -> tuple[str, ...]:
         """Say which categories training never saw, one sentence for each column that has some."""
         notes = []
         for column in self.categorical:
-            new = sorted(set(_texts(frame, column.name)) - set(column.categories))
+            new = {*texts_of(_column(frame, column.name))} - {*column.categories}
             if new:
                 notes.append(
                     f"Column {column.name!r} has values that training never saw, "
-                    f"{listed(map(repr, natural_order(new)))}: they count as none of the known"
+                    f"{listed(map(repr, natural_order(sorted(new))))}: "
+                    "they count as none of the known"
                 )
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
         """Give plain data for a model file."""
-        words = [{"name": c.name, "categories": list(c.categories)} for c in self.categorical]
-        return {"numeric": [asdict(column) for column in self.numeric], "categorical": words}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
@@ -339,30 +270,37 @@ class TableEncoding:
         try:
             numeric = tuple(NumericColumn(**column) for column in data["numeric"])
             categorical = tuple(CategoricalColumn(**column) for column in data["categorical"])
+            id_column = data.get("id_column")
         except (TypeError, KeyError) as error:
             raise ValueError(
                 f"a table encoding must have numeric and categorical columns, got {error}: "
                 "the file is damaged"
             ) from error
-        return cls(numeric, categorical)
+        return cls(numeric, categorical, id_column)
 
 
-def _texts(frame: Frame, name: str) -> list[str]:
+def _column(frame: "pd.DataFrame", name: str) -> "pd.Series[Any]":
     if name not in frame:
         raise ValueError(
             f"the table must have the column {name!r}, got only {', '.join(map(str, frame))}: "
             "the model was trained with it"
         )
-    return texts_of(frame[name])
+    return frame[name]
 
 
-def _categories(name: str, cells: Sequence[str]) -> tuple[str, ...]:
-    """List the different values, unless they are names of the rows."""
-    different = sorted(set(cells))
-    if len(different) > 50 and len(different) > len(cells) / 2:
+def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str, ...]:
+    """List the different values, unless they are decimal commas or names of the rows."""
+    texts = texts_of(column)
+    first = texts[int(words.argmax())]
+    if all(_COMMA.fullmatch(text) for text, word in zip(texts, words, strict=True) if word):
         raise ValueError(
-            f"column {name!r} must repeat its values to be a category, got {len(different)} in "
-            f"{len(cells)} training rows: name it in drop"
+            f"column {column.name!r} must have decimal points, got {first!r}: replace the commas"
+        )
+    different = sorted(set(texts))
+    if len(different) > 50 and len(different) > len(texts) / 2:
+        raise ValueError(
+            f"column {column.name!r} must repeat its values to be a category, got "
+            f"{len(different)} in {len(texts)} training rows: name it in drop"
         )
     return tuple(natural_order(different))
 

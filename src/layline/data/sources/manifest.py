@@ -10,7 +10,7 @@ import numpy as np
 from layline.data.base import Dataset, Indices, listed
 from layline.data.labels import rank_labels
 from layline.data.splits import RandomSplit, part_named
-from layline.data.table import read_delimited
+from layline.data.table_file import read_delimited
 
 
 def read_manifest(
@@ -53,7 +53,7 @@ def read_manifest(
     ]
     splits = sheet.optional("split_column", split_column, "split")
     groups = sheet.optional("group_column", group_column, "group")
-    ranks, ordered, note = rank_labels(labels, sheet.rows, classes)
+    ranks, ordered, note = rank_labels(labels, sheet.rows.tolist(), classes)
     keep = _first_of_each(
         paths, {"label": labels, "split": splits and [*map(part_named, splits)], "group": groups}
     )

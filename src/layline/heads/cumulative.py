@@ -106,11 +106,16 @@ def binary_losses(logits: Float[Tensor, "n K-1"], ranks: Int[Tensor, " n"]) -> F
     return F.binary_cross_entropy_with_logits(logits, passed, reduction="none").sum(dim=-1)
 
 
-class Ranking(LinearHead):
-    """K − 1 independent binary classifiers on shared features."""
+class _ThresholdHead(LinearHead):
+    """A head with weights of its own for each threshold."""
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=num_classes - 1)
+        self._set_start_values()
+
+
+class Ranking(_ThresholdHead):
+    """K − 1 independent binary classifiers on shared features."""
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         return log_probs_from_cumulative(self._scores(features))
@@ -144,11 +149,8 @@ class Coral(LinearHead):
         return binary_losses(self._scores(features) + self.biases.to(features.dtype), ranks)
 
 
-class Corn(LinearHead):
+class Corn(_ThresholdHead):
     """Conditional ordinal regression: K − 1 conditional binary classifiers."""
-
-    def __init__(self, num_classes: int, dim: int = 512) -> None:
-        super().__init__(num_classes, dim, outputs=num_classes - 1)
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         return log_probs_from_conditional(self._scores(features))
@@ -185,12 +187,8 @@ class ProportionalOdds(LinearHead):
         return log_differences(self._scores(features) - cuts, gaps)
 
 
-class StickBreaking(LinearHead):
+class StickBreaking(_ThresholdHead):
     """A chain of decisions to stop at a rank or go on."""
-
-    def __init__(self, num_classes: int, dim: int = 512) -> None:
-        super().__init__(num_classes, dim, outputs=num_classes - 1)
-        self._set_start_values()
 
     @torch.no_grad()
     def _set_start_values(self) -> None:

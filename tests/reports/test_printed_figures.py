@@ -161,11 +161,11 @@ def test_the_best_method_is_on_top(long_frame, metric):
     assert best_first(intervals(frame, metric, "mode"), METRICS[metric]) == list(expected)
 
 
-@pytest.mark.parametrize(("ending", "pooled"), [("png", False), ("png", True), ("pdf", False)])
-def test_the_forest_plot_is_written(tmp_path, long_frame, ending, pooled):
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_the_forest_plot_is_written(tmp_path, long_frame, ending):
     path = tmp_path / f"intervals.{ending}"
     data = ("lev", "5 $ and $", "swd", "esl", "<faces>")
-    save_figure(forest_plot(long_frame(data=data, seeds=2), "qwk", "mode", pooled=pooled), path)
+    save_figure(forest_plot(long_frame(data=data, seeds=2), "qwk", "mode"), path)
     if ending == "pdf":
         assert path.read_bytes().startswith(b"%PDF")
         return

@@ -78,7 +78,7 @@ def _render(folder: Path) -> str:
         facts=_facts(grid, everything, ranking),
         boards={decode: leaderboard(frame, decode) for decode in grid.decodings},
         comparisons=dict(comparisons(frame, grid.decodings)),
-        metrics=[(key.replace("_", "-"), measure.title) for key, measure in METRICS.items()],
+        metrics=[(key.replace("_", "-"), metric.title) for key, metric in METRICS.items()],
         panels=list(panels),
         against=[pairwise(frame, grid.reference, metric, first) for metric in ("mae", "accuracy")]
         if several
@@ -97,14 +97,14 @@ def _can_rank(ranking: MeanRanks) -> bool:
 
 def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
     """Give the intervals of the mean over data sets, then of each of them."""
-    measure = find_metric("mae")
+    metric = find_metric("mae")
     panels = {}
     if frame["data"].nunique() > 1:
         pooled = intervals(frame, "mae", decode, pooled=True).droplevel("data")
-        panels[_ALL] = intervals_figure(pooled, measure)
+        panels[_ALL] = intervals_figure(pooled, metric)
     found = intervals(frame, "mae", decode)
     for name in frame["data"].unique():
-        panels[str(name)] = intervals_figure(found.loc[name], measure)
+        panels[str(name)] = intervals_figure(found.loc[name], metric)
     return panels
 
 
@@ -192,15 +192,15 @@ def ranks_figure(ranking: MeanRanks) -> dict[str, Any]:
     }
 
 
-def intervals_figure(found: pd.DataFrame, measure: Metric) -> dict[str, Any]:
+def intervals_figure(found: pd.DataFrame, metric: Metric) -> dict[str, Any]:
     """Draw the mean of each method with its interval, the best on top.
 
     Args:
         found: ``mean``, ``low`` and ``high`` of each method, in the metric's own unit.
-        measure: How it is shown.
+        metric: How it is shown.
     """
-    finished = found.dropna(subset=["mean"])[["mean", "low", "high"]] * measure.scale
-    finished = finished.sort_values("mean", ascending=measure.lower_is_better)
+    finished = found.dropna(subset=["mean"])[["mean", "low", "high"]] * metric.scale
+    finished = finished.sort_values("mean", ascending=metric.lower_is_better)
     mean = finished["mean"]
     return {
         "data": [
@@ -224,7 +224,7 @@ def intervals_figure(found: pd.DataFrame, measure: Metric) -> dict[str, Any]:
         ],
         "layout": {
             **_method_rows(len(finished)),
-            "xaxis": {"title": {"text": measure.title}, "side": "top"},
+            "xaxis": {"title": {"text": metric.title}, "side": "top"},
         },
     }
 

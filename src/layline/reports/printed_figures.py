@@ -101,24 +101,20 @@ def leaders(ranks: "pd.Series[float]") -> list[Leader]:
 def bar_levels(spans: Sequence[tuple[float, float]]) -> list[int]:
     """Put each span on the first level where it touches no other."""
     ends: list[float] = []
-    levels = []
+    levels = {}
     for low, high in sorted(spans):
         level = next((i for i, end in enumerate(ends) if end < low), len(ends))
         ends[level : level + 1] = [high]
-        levels.append((low, high, level))
-    places = {(low, high): level for low, high, level in levels}
-    return [places[span] for span in spans]
+        levels[low, high] = level
+    return [levels[span] for span in spans]
 
 
-def critical_difference_diagram(
-    ranks: "pd.Series[float]", data: int, alpha: float = 0.05, title: str = ""
-) -> "Figure":
-    """Draw the diagram.
+def critical_difference_diagram(ranks: "pd.Series[float]", data: int, title: str = "") -> "Figure":
+    """Draw the diagram, with a difference that is found by chance in 5 % of the cases.
 
     Args:
         ranks: The mean rank of each method.
         data: The number of data sets that they are ranked on.
-        alpha: How often a difference may be found where there is none.
         title: Above it.
     """
     if len(ranks) < 2:
@@ -126,7 +122,7 @@ def critical_difference_diagram(
             f"ranks must be of at least 2 methods, got {len(ranks)}: "
             "methods are ranked where they finished on every data set"
         )
-    difference = critical_difference(len(ranks), data, alpha)
+    difference = critical_difference(len(ranks), data)
     values = {str(name): rank for name, rank in ranks.items()}
     groups = [(values[group[0]], values[group[-1]]) for group in cliques(ranks, difference)]
     lines = (len(ranks) + 1) // 2 + _BAR_STEP * len(set(bar_levels(groups)))
@@ -202,68 +198,57 @@ def _draw_scale(axis: "Axes", start: int, stop: int, difference: float) -> None:
 # --- the forest plot
 
 
-def forest_plot(
-    frame: pd.DataFrame,
-    metric: str,
-    decode: str,
-    confidence: float = 0.95,
-    *,
-    pooled: bool = False,
-) -> "Figure":
-    """Draw the intervals of one metric, the best method on top.
+def forest_plot(frame: pd.DataFrame, metric: str, decode: str) -> "Figure":
+    """Draw 95 % bootstrap intervals of the mean over seeds, the best method on top.
 
     Args:
         frame: One row per run and decoding.
         metric: What is drawn.
         decode: How distributions became ranks.
-        confidence: Of the bootstrap intervals of the mean over seeds.
-        pooled: One panel with the mean over data sets instead of one for each.
     """
-    measure = find_metric(metric)
-    found = intervals(frame, metric, decode, confidence, pooled=pooled)
-    methods = best_first(found, measure)
+    shown = find_metric(metric)
+    found = intervals(frame, metric, decode)
+    methods = best_first(found, shown)
     data = list(found.index.unique("data"))
     across = min(_ACROSS, len(data))
     down = -(-len(data) // across)
     figure = new_figure(1.8 + 2.2 * across, (0.9 + 0.19 * len(methods)) * down + 0.3)
     axes = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
     for axis, name in zip(axes, data, strict=False):
-        draw_intervals(axis, found.xs(name, level="data"), methods, measure)
-        if not pooled:
-            axis.set_title(name, fontsize=10, parse_math=False)
+        draw_intervals(axis, found.xs(name, level="data"), methods, shown)
+        axis.set_title(name, fontsize=10, parse_math=False)
     for axis in axes[len(data) :]:
         axis.set_visible(False)
-    where = "mean over data sets and seeds" if pooled else "mean over seeds"
-    decoding = f", decoding by the {decode}" if measure.decoded else ""
-    better = "lower" if measure.lower_is_better else "higher"
+    decoding = f", decoding by the {decode}" if shown.decoded else ""
+    better = "lower" if shown.lower_is_better else "higher"
     figure.supxlabel(
-        f"{measure.title}, {better} is better{decoding}: {where} with {confidence:.0%} interval",
+        f"{shown.title}, {better} is better{decoding}: mean over seeds with 95% interval",
         fontsize=9,
     )
     return figure
 
 
-def best_first(found: pd.DataFrame, measure: Metric) -> list[str]:
+def best_first(found: pd.DataFrame, metric: Metric) -> list[str]:
     """Put the methods in the order of their mean over panels, the best first.
 
     Those that have no number on some panel come after the others.
     """
     table = found["mean"].unstack("method")
     overall = pd.DataFrame({"missing": table.isna().any(), "mean": table.mean()})
-    ordered = overall.sort_values(["missing", "mean"], ascending=[True, measure.lower_is_better])
+    ordered = overall.sort_values(["missing", "mean"], ascending=[True, metric.lower_is_better])
     return [str(name) for name in ordered.index]
 
 
-def draw_intervals(axis: "Axes", found: pd.DataFrame, methods: list[str], measure: Metric) -> None:
+def draw_intervals(axis: "Axes", found: pd.DataFrame, methods: list[str], metric: Metric) -> None:
     """Draw one panel: a dot at each mean, a line over its interval.
 
     Args:
         axis: To draw on.
         found: The mean, low and high of each method, in the metric's own unit.
         methods: From top to bottom; one without a number has a cross at the left edge.
-        measure: How the metric is shown.
+        metric: How the metric is shown.
     """
-    scaled = found.reindex(methods)[["mean", "low", "high"]] * measure.scale
+    scaled = found.reindex(methods)[["mean", "low", "high"]] * metric.scale
     for place, (mean, low, high) in enumerate(scaled.to_numpy().tolist()):
         if mean != mean:  # NaN: no run finished
             axis.annotate(

@@ -22,13 +22,12 @@ from accelerate import Accelerator
 from rich.console import Console
 
 from layline.data.loading import Key, in_order, loader
-from layline.training import assembly
+from layline.training.assembly import assemble, parts_of
 from layline.training.checkpoint import Checkpoints
-from layline.training.display import Display
-from layline.training.loop import Loop
-from layline.training.reporter import Reporter
-from layline.training.resolution import resolved
-from layline.training.settings import configuration
+from layline.training.config import configuration, resolved
+from layline.training.display import Reporter
+from layline.training.distributed import SeveralProcesses
+from layline.training.loop import Hooks, Loop
 
 
 class Ready:
@@ -47,6 +46,13 @@ class Ready:
     def __getitems__(self, keys: list[Key]) -> tuple[torch.Tensor, torch.Tensor]:
         index = torch.tensor([index for index, _ in keys])
         return self.pixels[index], index
+
+
+class Saving(Hooks):
+    """Save the state after the epoch, as a run does."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.save = checkpoints.save
 
 
 def options() -> argparse.Namespace:
@@ -72,33 +78,30 @@ def prepare(given: argparse.Namespace, say: Reporter, accelerator: Accelerator) 
         "training": {"epochs": 1, "batch_size": given.batch_size, "device": "cpu"},
     }
     config = resolved(configuration(wanted))
-    dataset = assembly.read_data(config, say)
-    model = assembly.build(config, dataset)
-    dataset = assembly.with_cache(config, dataset, model, say, accelerator)
-    return config, model, assembly.tasks(config, dataset, model)
+    run = assemble(config, say, accelerator)
+    return config, run.model, parts_of(config, run.dataset, run.model.spec)
 
 
-def epoch(config: Any, model: Any, tasks: dict[str, Any], accelerator: Accelerator) -> float:
+def epoch(config: Any, model: Any, parts: dict[str, Any], accelerator: Accelerator) -> float:
     """Time an epoch: its steps, validation, checkpoint, and the start of the workers."""
+    processes = SeveralProcesses(accelerator)
     with TemporaryDirectory() as folder:
         loop = Loop(
             model,
-            tasks["train"],
-            tasks["validation"],
-            config.training,
-            accelerator,
-            checkpoints=Checkpoints(Path(folder), accelerator),
-            on_epoch=lambda *_: None,
-            display=Display(1, Console(quiet=True), False),
+            parts["train"],
+            parts["validation"],
+            config.training.options(),
+            processes,
+            Saving(Checkpoints(Path(folder), processes)),
         )
         start = time.perf_counter()
         loop.run()
         return time.perf_counter() - start
 
 
-def in_memory(tasks: dict[str, Any]) -> dict[str, Any]:
+def in_memory(parts: dict[str, Any]) -> dict[str, Any]:
     """Put ready tensors in the place of images."""
-    return {name: replace(task, samples=Ready(task.samples, 1)) for name, task in tasks.items()}
+    return {name: replace(part, samples=Ready(part.samples, 1)) for name, part in parts.items()}
 
 
 @torch.inference_mode()
@@ -130,12 +133,12 @@ def compare(what: str, rounds: int, **sides: Any) -> None:
     print(f"{what}: {names}: {first:.2f} s / {second:.2f} s = {first / second:.3f}×", flush=True)
 
 
-def measure_prediction(given: argparse.Namespace, model: Any, tasks: dict[str, Any]) -> None:
+def measure_prediction(given: argparse.Namespace, model: Any, parts: dict[str, Any]) -> None:
     """Compare the command, from its start to its end, with the forward pass."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "model.safetensors"
         model.save(file)
-        pixels = torch.cat([task.samples.pixels for task in in_memory(tasks).values()])
+        pixels = torch.cat([part.samples.pixels for part in in_memory(parts).values()])
         predict = ("-m", "layline", "predict", file, given.root, "--out", Path(folder) / "out.csv")
         compare(
             f"{len(pixels)} images",
@@ -151,10 +154,10 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     accelerator = Accelerator(cpu=True)
     say = Reporter(Console(stderr=True, quiet=given.epoch is not None))
-    config, model, tasks = prepare(given, say, accelerator)
+    config, model, parts = prepare(given, say, accelerator)
     if given.epoch:
-        tasks = in_memory(tasks) if given.epoch == "memory" else tasks
-        print(epoch(config, model, tasks, accelerator))
+        parts = in_memory(parts) if given.epoch == "memory" else parts
+        print(epoch(config, model, parts, accelerator))
         return
 
     if "import" in given.measure:
@@ -165,11 +168,11 @@ def main() -> None:
             torch=lambda: command("-c", "import torch")[0],
         )
     if "predict" in given.measure:
-        measure_prediction(given, model, tasks)
+        measure_prediction(given, model, parts)
     if "epoch" in given.measure:
         again = (__file__, *sys.argv[1:], "--epoch")  # each in a process of its own, as a run is
         compare(
-            f"an epoch of {len(tasks['train'].ranks)} images",
+            f"an epoch of {len(parts['train'].ranks)} images",
             given.rounds,
             cache=lambda: float(command(*again, "cache")[1]),
             tensors_in_memory=lambda: float(command(*again, "memory")[1]),

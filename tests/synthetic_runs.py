@@ -6,14 +6,13 @@ import numpy as np
 import torch
 
 from layline import heads
-from layline.data.base import Dataset, Partition
 from layline.data.images.files import ImageArrays
-from layline.evaluation import measure, write_json, write_predictions
-from layline.training.mistakes import write_mistakes
-from layline.training.proxies_file import write_proxies
+from layline.evaluation import Evaluation, Predictions, measure
+from layline.files import write_json
+from layline.geometry.decoding import DECODINGS
+from layline.training.config import configuration
+from layline.training.record import chosen_samples, take_snapshot, write_mistakes, write_proxies
 from layline.training.run_folder import RunFolder
-from layline.training.settings import configuration
-from layline.training.snapshot import chosen_samples, take_snapshot
 
 
 class Unloaded:
@@ -75,11 +74,13 @@ def write_run(
             if recorded:
                 drawn.save(folder.layout(epoch))
         tested = features(best)
-        log_probs = head.log_probs(tested)
+        decisions = {name: head.predict(tested, name) for name in DECODINGS}
+        said = Predictions(head.log_probs(tested), decisions)
     truth = torch.tensor(ranks)
-    numbers = {"part": "test", "epoch": best, **measure(truth, log_probs, "mode")}
+    numbers = {"part": "test", "epoch": best, **measure(truth, said, "mode")}
     write_json(folder.test, numbers)
-    write_predictions(folder.predictions, names, classes, log_probs, "mode", truth)
+    measured = Evaluation(numbers, names, classes, truth, said)
+    measured.write_predictions(folder.predictions)
     folder.write_history(
         [
             {
@@ -98,14 +99,10 @@ def write_run(
     environment = {"command": ["layline", "train"], "layline": "0", "torch": "2", "python": "3"}
     environment["counts"] = dict.fromkeys(("train", "validation", "test"), counts)
     folder.environment.write_text(json.dumps(environment))
-    predicted = log_probs.argmax(dim=-1)
-    drawn = take_snapshot(tested[keep], truth[keep], predicted[keep], head, keep)
+    drawn = take_snapshot(tested[keep], truth[keep], decisions["mode"][keep], head, keep)
     drawn.save(folder.layout("test"))
     write_proxies(folder.proxies, head)
-    none, all_ = np.arange(0), np.arange(samples)
     pixels = rng.integers(0, 256, (samples, 24, 32), dtype=np.uint8)
     inputs = ImageArrays(pixels, names) if images else Unloaded(names)
-    dataset = Dataset(inputs, ranks, tuple(classes), Partition(none, none, all_))
-    proba = log_probs.exp().numpy()
-    write_mistakes(folder.mistakes, folder.thumbnails, dataset, predicted.numpy(), proba, 24, None)
+    write_mistakes(folder, measured, inputs, 24)
     return path

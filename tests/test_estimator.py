@@ -2,6 +2,9 @@
 
 import copy
 import pickle
+import re
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -511,6 +514,22 @@ def test_negative_mae_counts_ranks():
     y = ["low", "mid", "high", "high"]
     assert negative_mae(Always(), np.zeros((4, 1)), y) == -5 / 4
     assert negative_mae(Always(), np.zeros((4, 1)), y, sample_weight=[1, 1, 0, 0]) == -1 / 2
+
+
+def test_the_core_will_do_and_progress_is_shown_without_rich():
+    """A fit needs none of the libraries that runs on disk need."""
+    extras = "accelerate", "pydantic", "rich", "safetensors", "pandas", "timm", "torchvision", "PIL"
+    code = f"""
+import sys
+sys.modules |= dict.fromkeys({extras!r})
+from sklearn.datasets import load_iris
+from layline import OrdinalClassifier
+OrdinalClassifier(dim=4, epochs=2, random_state=0, verbose=1).fit(*load_iris(return_X_y=True))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    first, second = done.stderr.splitlines()
+    assert re.match(r"epoch 1/2  loss \S+  val loss \S+  val MAE \S+  accuracy \S+  best", first)
+    assert second.startswith("epoch 2/2")
 
 
 @pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (1, 8)])

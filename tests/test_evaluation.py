@@ -1,33 +1,55 @@
-"""The numbers of a model: all of them, each with its decoding, as layline.metrics has them."""
+"""What a model predicts of a part, and its numbers as layline.metrics has them."""
 
 import csv
 import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layline import metrics
-from layline.evaluation import DECODED, measure, normalised, write_json, write_predictions
+from layline.data.loading import RowBatches
+from layline.data.table import TableEncoding
+from layline.devices import Processes
+from layline.evaluation import (
+    DECODED,
+    Evaluation,
+    Part,
+    Predictions,
+    measure,
+    normalised,
+    predict_part,
+)
+from layline.files import write_json
 from layline.geometry.decoding import DECODINGS
+from layline.model import ModelSpec
 
 CLASSES = ("low", "mid", "high", "top")
+COUNT = 25
+ALONE = Processes(torch.device("cpu"))
 
 
 def outcome(n=40, num_classes=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
     ranks = torch.randint(num_classes, (n,), generator=generator)
-    return ranks, torch.randn(n, num_classes, generator=generator).mul(2).log_softmax(dim=-1)
+    return ranks, said(torch.randn(n, num_classes, generator=generator).mul(2).log_softmax(dim=-1))
+
+
+def said(log_probs):
+    """What a model says that has these probabilities and decides by them."""
+    proba = log_probs.double().softmax(dim=-1)
+    return Predictions(log_probs, {name: choose(proba) for name, choose in DECODINGS.items()})
 
 
 @pytest.mark.parametrize("decode", DECODINGS)
 def test_every_metric_is_that_of_layline_metrics(decode):
-    ranks, log_probs = outcome()
-    found = measure(ranks, log_probs, decode)
-    proba = log_probs.double().exp()
+    ranks, predictions = outcome()
+    found = measure(ranks, predictions, decode)
+    proba = predictions.log_probs.double().exp()
     proba = proba / proba.sum(dim=-1, keepdim=True)
     chosen = DECODINGS[decode](proba)
     expected = {
@@ -49,9 +71,9 @@ def test_every_metric_is_that_of_layline_metrics(decode):
 
 
 def test_plain_arithmetic_gives_the_same():
-    ranks, log_probs = outcome()
-    found = measure(ranks, log_probs, "mode")
-    error = (log_probs.argmax(dim=-1) - ranks).abs().numpy()
+    ranks, predictions = outcome()
+    found = measure(ranks, predictions, "mode")
+    error = (predictions.log_probs.argmax(dim=-1) - ranks).abs().numpy()
     assert found["accuracy"] == pytest.approx((error == 0).mean())
     assert found["mae"] == pytest.approx(error.mean())
     assert found["within_one"] == pytest.approx((error <= 1).mean())
@@ -69,9 +91,9 @@ def test_the_other_decodings_stand_beside_the_chosen_one():
 
 @pytest.mark.parametrize("decode", DECODINGS)
 def test_the_confusion_has_true_classes_as_rows_and_is_of_the_chosen_decoding(decode):
-    ranks, log_probs = outcome()
-    confusion = np.array(measure(ranks, log_probs, decode)["confusion"])
-    chosen = DECODINGS[decode](log_probs.exp())
+    ranks, predictions = outcome()
+    confusion = np.array(measure(ranks, predictions, decode)["confusion"])
+    chosen = DECODINGS[decode](predictions.log_probs.exp())
     for true in range(4):
         for predicted in range(4):
             both = (ranks == true) & (chosen == predicted)
@@ -81,7 +103,7 @@ def test_the_confusion_has_true_classes_as_rows_and_is_of_the_chosen_decoding(de
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_number_that_does_not_exist_is_null(tmp_path, n):
     ranks = torch.full((n,), 2)
-    found = measure(ranks, torch.eye(4)[ranks].log_softmax(dim=-1), "mode")
+    found = measure(ranks, said(torch.eye(4)[ranks].log_softmax(dim=-1)), "mode")
     assert math.isnan(metrics.spearman(ranks, ranks))
     assert (found["spearman"], found["kendall"]) == (None, None)
     write_json(tmp_path / "test.json", found)
@@ -106,24 +128,92 @@ def test_rows_sum_to_one_in_double_precision_and_certainty_stays_finite():
 
 @pytest.mark.parametrize("decode", DECODINGS)
 def test_predictions_have_a_line_per_sample_that_agrees_with_the_numbers(tmp_path, decode):
-    ranks, log_probs = outcome()
+    ranks, predictions = outcome()
     names = [f"folder/{i}.jpg" for i in range(40)]
-    write_predictions(tmp_path / "p.csv", names, CLASSES, log_probs, decode, ranks)
+    tested = Evaluation({"decode": decode}, names, CLASSES, ranks, predictions)
+    tested.write_predictions(tmp_path / "p.csv")
     with (tmp_path / "p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["path"] for row in rows] == names
     assert [row["true"] for row in rows] == [CLASSES[rank] for rank in ranks]
     right = np.mean([row["true"] == row["predicted"] for row in rows])
-    assert right == pytest.approx(measure(ranks, log_probs, decode)["accuracy"])
+    assert right == pytest.approx(measure(ranks, predictions, decode)["accuracy"])
     written = np.array([[float(row[f"p_{name}"]) for name in CLASSES] for row in rows])
-    np.testing.assert_allclose(written, normalised(log_probs), atol=1e-7)
-    write_predictions(tmp_path / "p.jsonl", names, CLASSES, log_probs, decode, ranks)
+    np.testing.assert_allclose(written, predictions.proba, atol=1e-7)
+    tested.write_predictions(tmp_path / "p.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert [line["predicted"] for line in lines] == [row["predicted"] for row in rows]
 
 
 def test_another_ending_is_refused_and_leaves_no_file(tmp_path):
-    ranks, log_probs = outcome(1)
+    tested = Evaluation({"decode": "mode"}, ["a"], CLASSES, *outcome(1))
     with pytest.raises(ValueError, match=r"the ending of predictions must be .*got '\.txt'"):
-        write_predictions(tmp_path / "p.txt", ["a"], CLASSES, log_probs, "mode", ranks)
+        tested.write_predictions(tmp_path / "p.txt")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    encoding = TableEncoding.fit(pd.DataFrame({"a": ["1", "2"], "b": ["3", "5"]}), np.array([0, 1]))
+    options = {"in_features": 2, "hidden": [8]}
+    return ModelSpec("mlp", "hard-linear", 3, ("x", "y", "z"), encoding, options).build()
+
+
+@pytest.fixture(scope="module")
+def part():
+    rng = np.random.default_rng(0)
+    return Part(
+        RowBatches(rng.normal(size=(COUNT, 2)).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, 3, COUNT)),
+        torch.from_numpy(rng.uniform(0.5, 2, COUNT).astype(np.float32)),
+    )
+
+
+def predicted(model, part, batch_size=8, **options):
+    return predict_part(model, part, part.batches(ALONE, batch_size), ALONE, **options)
+
+
+@given(batch_size=st.integers(1, COUNT + 5))
+def test_they_are_in_order_and_the_loss_is_a_weighted_mean(model, part, batch_size):
+    found = predicted(model, part, batch_size)
+    x, _ = part.samples.__getitems__([(index, 0) for index in range(COUNT)])
+    model.eval()
+    with torch.no_grad():
+        vectors = model.features(x)
+        losses = [model.head.loss(vectors[i : i + 1], part.ranks[i : i + 1]) for i in range(COUNT)]
+        log_probs = model.head.log_probs(vectors)
+        decided = {name: model.head.predict(vectors, name) for name in DECODINGS}
+    torch.testing.assert_close(found.log_probs, log_probs)
+    assert all(torch.equal(found.decisions[name], decided[name]) for name in DECODINGS)
+    mean = (torch.stack(losses) @ part.weight / part.weight.sum()).item()
+    assert found.loss == pytest.approx(mean, rel=1e-5)
+
+
+def test_nothing_is_remembered_for_a_gradient(model, part):
+    assert not predicted(model, part).log_probs.requires_grad
+
+
+def test_the_model_is_asked_as_in_testing(model, part):
+    model.train()
+    predicted(model, part)
+    assert not model.training
+
+
+@given(batch_size=st.integers(1, COUNT + 5), keep=st.sets(st.integers(0, COUNT - 1)))
+def test_features_are_kept_of_those_that_are_asked_for(model, part, batch_size, keep):
+    wanted = torch.tensor(sorted(keep), dtype=torch.int64)
+    found = predicted(model, part, batch_size, keep=wanted)
+    x, _ = part.samples.__getitems__([(index, 0) for index in range(COUNT)])
+    with torch.no_grad():
+        torch.testing.assert_close(found.features, model.features(x)[wanted])
+
+
+def test_batches_can_be_gone_over_again(model, part):
+    batches = part.batches(ALONE, 2)
+    first, second = (predict_part(model, part, batches, ALONE).log_probs for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_without_asking_no_features_are_kept(model, part):
+    assert predicted(model, part).features.shape == (0, 3)

@@ -1,6 +1,11 @@
-"""Where to compute."""
+"""Where to compute: on which device, and in this process alone or in several together."""
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from layline.registry import check_known
 
@@ -26,3 +31,57 @@ def autocast_is_on(device: torch.device) -> bool:
     """Tell whether torch computes in half precision here, where the device knows that at all."""
     kind = device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+class Processes:
+    """What trains or predicts: one process, in full precision.
+
+    :class:`layline.training.distributed.SeveralProcesses` answers the same for several of them.
+    Where a sentence says so, all processes call a method together.
+
+    Args:
+        device: Where this process computes.
+        index: Which of the processes this one is.
+        count: How many there are.
+    """
+
+    def __init__(self, device: torch.device, index: int = 0, count: int = 1) -> None:
+        self.device, self.index, self.count = device, index, count
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes and shows what all of them found."""
+        return self.index == 0
+
+    def prepare(self, model: nn.Module, optimiser: Optimizer) -> tuple[nn.Module, Optimizer]:
+        """Give the model and the optimiser that steps are made with."""
+        return model, optimiser
+
+    def backward(self, loss: Float[Tensor, ""]) -> None:
+        """Compute the gradients of a loss, which are averaged over the processes."""
+        torch.autograd.backward(loss)
+
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Leave gradients with their process: more of the same step follow."""
+        return nullcontext()
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Compute in the precision of training."""
+        return nullcontext()
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Add each number up over the processes, together."""
+        return values
+
+    def any(self, flag: bool) -> bool:
+        """Tell whether the flag is true in any process, together."""
+        return self.sum([float(flag)])[0] > 0
+
+    def gather(
+        self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]
+    ) -> tuple[Int[Tensor, " m"], Shaped[Tensor, "m width"]]:
+        """Collect the rows of all processes and the number of each one's sample, together."""
+        return index, rows
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give all processes the buffers of the main one, together."""

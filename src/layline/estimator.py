@@ -1,11 +1,12 @@
 """Ordinal classification as scikit-learn knows it: ``fit``, ``predict``, ``transform``."""
 
 import copy
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import fields
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
 
@@ -33,9 +34,14 @@ from layline.data.labels import (
     ranks_of,
     weigh_classes,
 )
+from layline.data.loading import RowBatches
 from layline.data.splits import stratified_holdout
+from layline.devices import Processes
+from layline.evaluation import Part, Predictions
+from layline.model import HasProxies, Network
 from layline.registry import check_known
-from layline.training.in_memory import Options, Samples, train
+from layline.training.loop import Hooks, Loop, TrainingState
+from layline.training.optimisation import Options
 
 Array = NDArray[Any]
 _ONE_FIT = threading.RLock()
@@ -186,30 +192,32 @@ class OrdinalClassifier(
                 "nothing is held out, and the last epoch is kept",
                 stacklevel=3,  # where fit was called
             )
-        samples = self._samples(x, ranks, loss_weight, rows)
-        validation = self._samples(x, ranks, loss_weight, held_out) if len(held_out) else None
+        train = self._part(x, ranks, loss_weight, rows)
+        validation = self._part(x, ranks, loss_weight, held_out) if len(held_out) else None
 
         with _seeded(seed):
-            features = self._built_features(samples.x, torch.from_numpy(weight[rows]), device)
+            features = self._built_features(
+                self._tensor(x[rows], device), torch.from_numpy(weight[rows]), device
+            )
             head = heads.create(
                 self.method, num_classes=len(classes), dim=self.dim, **(self.head_options or {})
             )
-            history, best_epoch = train(
-                features,
-                head.float().to(device),
-                samples,
-                validation,
+            network = Network(features, head.float().to(device))
+            options = replace(
                 options,
-                torch.Generator().manual_seed(seed),
+                generator=torch.Generator().manual_seed(seed),
+                fused=device.type in ("cpu", "cuda"),
             )
+            hooks = _BestInMemory(network, self.epochs, self.verbose)
+            state = Loop(network, train, validation, options, Processes(device), hooks).run()
+            hooks.restore_best()
         self.classes_ = classes
         self.features_, self.head_ = features, head
-        self.history_, self.best_epoch_ = history, best_epoch
+        self.history_, self.best_epoch_ = state.history, state.best_epoch or len(state.history)
         self._n_features_out = self.dim
         self.__dict__.pop("proxies_", None)  # of an earlier fit with another method
-        proxies: Any = getattr(head, "proxies", None)
-        if proxies is not None:
-            self.proxies_ = proxies().detach().cpu().numpy()
+        if isinstance(head, HasProxies):
+            self.proxies_ = head.proxies().detach().cpu().numpy()
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -287,7 +295,16 @@ class OrdinalClassifier(
                 f"head_options must be the method's own options, got {taken[0]!r}: "
                 "dim is an argument of its own, and num_classes follows from the labels"
             )
-        return Options(**{field.name: getattr(self, field.name) for field in fields(Options)})
+        check_integer("verbose", self.verbose, 0)
+        return Options(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            head_learning_rate=self.head_learning_rate,
+            weight_decay=self.weight_decay,
+            decode=self.decode,
+            patience=self.patience,
+        )
 
     def _checked_data(self, X: ArrayLike, *y: ArrayLike | None, reset: bool) -> Any:
         """Check X, and y if it is given."""
@@ -309,12 +326,12 @@ class OrdinalClassifier(
         dtype = rows.dtype if self._named and _has_double(device) else np.float32
         return torch.from_numpy(np.require(rows, dtype, ["C", "W"]))
 
-    def _samples(self, x: Array, ranks: Array, weight: Array, rows: Array) -> Samples:
+    def _part(self, x: Array, ranks: Array, weight: Array, rows: Array) -> Part:
         scaled = weight[rows] / weight[rows].max()
         # near one they fit into float32, and the lightest must not become zero there
         scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
-        return Samples(
-            self._tensor(x[rows], torch.device(self.device)),
+        return Part(
+            RowBatches(self._tensor(x[rows], torch.device(self.device)).numpy()),
             torch.from_numpy(ranks[rows]),
             torch.tensor(scaled, dtype=torch.float32),
         )
@@ -346,6 +363,71 @@ class OrdinalClassifier(
                 f"features must give (n, dim), here (2, {self.dim}), got {got}: {cure}"
             )
         return module
+
+
+class _BestInMemory(Hooks):
+    """Remember the weights of the best epoch, and show how training goes if that is wanted.
+
+    Args:
+        network: What is trained.
+        epochs: How many epochs are planned.
+        verbose: Nothing is shown at zero.
+    """
+
+    advice = ", or standardise X"
+
+    def __init__(self, network: Network, epochs: int, verbose: int) -> None:
+        self._network, self._epochs, self._verbose = network, epochs, verbose
+        self._best: dict[str, Any] = {}
+        self._display = None
+        if verbose:
+            with suppress(ModuleNotFoundError):  # without rich a plain line per epoch will do
+                from rich.console import Console
+
+                from layline.training.display import Display
+
+                self._display = Display(epochs, Console(stderr=True))
+
+    def restore_best(self) -> None:
+        """Put the network back into its best epoch; the last one if nothing was validated."""
+        if self._best:
+            self._network.load_state_dict(self._best)
+        self._network.eval()
+
+    def start_epoch(self, state: TrainingState, steps: int) -> None:
+        """Show that an epoch begins."""
+        if self._display is not None:
+            self._display.start_epoch(state, steps)
+
+    def finish_step(self, state: TrainingState, samples: int) -> None:
+        """Show a step."""
+        if self._display is not None:
+            self._display.show_step(state, samples)
+
+    def finish_epoch(
+        self, state: TrainingState, is_best: bool, validated: Predictions | None
+    ) -> None:
+        """Show the epoch, and keep its weights on the CPU, where they do not fill the device."""
+        if is_best:
+            self._best = {
+                name: value.detach().to("cpu", copy=True)
+                if isinstance(value, Tensor)
+                else copy.deepcopy(value)
+                for name, value in self._network.state_dict().items()
+            }
+        if self._display is not None:
+            self._display.show_epoch(state)
+        elif self._verbose:
+            sys.stderr.write(state.describe(self._epochs) + "\n")
+
+    def __enter__(self) -> Self:
+        if self._display is not None:
+            self._display.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._display is not None:
+            self._display.__exit__(*error)
 
 
 def negative_mae(

@@ -1,21 +1,32 @@
-"""The numbers of a model on a set of samples, each with the decoding that it was measured with."""
+"""Measuring a model on a part of the data: what it predicts, and how far that is from the truth.
 
-import json
-from collections.abc import Sequence
+A part is gone over once, by one process or several, with the same result. The head decides which
+rank a sample gets; here nothing is decided anew from rounded probabilities.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from layline import metrics
-from layline.files import whole_file, write_text
+from layline.data.loading import Batch, Batches, in_order, loader, to_device
+from layline.devices import Processes
+from layline.files import whole_file
 from layline.geometry.decoding import DECODINGS
-from layline.predictions import FORMATS, open_for_lines
+from layline.model import Network
+from layline.prediction_file import FORMATS, open_for_lines
 from layline.registry import find
 
+EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 # What depends on how a distribution becomes a rank.
 DECODED = {
     "accuracy": metrics.accuracy,
@@ -34,28 +45,159 @@ DISTRIBUTION = {
 }
 
 
-def measure(
-    ranks: Int[Tensor, " n"], log_probs: Float[Tensor, "n K"], decode: str
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Part:
+    """Samples with their labels.
+
+    Attributes:
+        samples: Where batches are fetched from.
+        ranks: The class of each sample.
+        weight: How much each sample counts.
+    """
+
+    samples: Batches
+    ranks: Int[Tensor, " n"]
+    weight: Float[Tensor, " n"]
+
+    def batches(
+        self, processes: Processes, batch_size: int, workers: int | None = None
+    ) -> DataLoader[Any]:
+        """Fetch the batches of this process, as often as they are asked for, by the same workers.
+
+        Every process takes whole batches, so that each batch has the samples that it would have on
+        a single process.
+
+        Args:
+            processes: One or several.
+            batch_size: Samples of a training batch; without gradients more fit.
+            workers: Processes that fetch batches.
+        """
+        size = EVALUATION_FACTOR * batch_size
+        batches = in_order(len(self.ranks), size, processes.index, processes.count)
+        on_gpu = processes.device.type == "cuda"
+        return loader(self.samples, batches, workers, on_gpu, ahead=1)  # they are large
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model says of the samples of a part, in their order.
+
+    Attributes:
+        log_probs: Logarithms of the probabilities of the classes.
+        decisions: The rank of each sample, by the name of the decoding.
+        loss: The weighted mean of the loss.
+        features: The vectors of those samples whose vectors were asked for.
+    """
+
+    log_probs: Float[Tensor, "n K"]
+    decisions: dict[str, Int[Tensor, " n"]]
+    loss: float = math.nan
+    features: Float[Tensor, "m d"] = field(default_factory=lambda: torch.zeros(0, 0))
+
+    @property
+    def proba(self) -> Float[np.ndarray, "n K"]:
+        """Probabilities that sum to one in float64."""
+        return normalised(self.log_probs)
+
+
+@torch.no_grad()
+def predict_part(
+    model: Network,
+    part: Part,
+    batches: Iterable[Batch],
+    processes: Processes,
+    *,
+    full_precision: bool = False,
+    keep: Int[Tensor, " m"] | None = None,
+) -> Predictions:
+    """Go over all samples once. All processes call it together and get the same.
+
+    Args:
+        model: As it was before it was prepared for several processes.
+        part: The samples.
+        batches: What ``part.batches`` gives.
+        processes: One or several.
+        full_precision: Whatever the precision of training.
+        keep: The samples whose features are wanted, in ascending order; none if not given.
+    """
+    model.eval()
+    processes.share_buffers(model)
+    head, device = model.head, processes.device
+    is_kept = torch.zeros(len(part.ranks), dtype=torch.bool)
+    is_kept[[] if keep is None else keep] = True
+    log_probs = _Rows(processes, head.num_classes)
+    decisions = _Rows(processes, len(DECODINGS), torch.int64)
+    kept = _Rows(processes, head.dim)
+    loss_sum = 0.0
+    for x, index in batches:
+        ranks, weight = part.ranks[index].to(device), part.weight[index].to(device)
+        with nullcontext() if full_precision else processes.autocast():
+            features = model.features(to_device(x, device))
+        loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
+        log_probs.add(index, head.log_probs(features))
+        decided = [head.predict(features, name) for name in DECODINGS]
+        decisions.add(index, torch.stack(decided, dim=1))
+        chosen = is_kept[index]
+        kept.add(index[chosen], features[chosen.to(device)].float())
+    (total,) = processes.sum([loss_sum])
+    return Predictions(
+        log_probs.in_order(),
+        dict(zip(DECODINGS, decisions.in_order().unbind(dim=1), strict=True)),
+        total / part.weight.double().sum().item(),
+        kept.in_order(),
+    )
+
+
+class _Rows:
+    """Rows that come batch by batch and are put in the order of the samples at the end.
+
+    Args:
+        processes: One or several, each with rows of its own.
+        width: Of a row.
+        dtype: Of its numbers.
+    """
+
+    def __init__(self, processes: Processes, width: int, dtype: torch.dtype = torch.float32):
+        self._processes = processes
+        self._rows = [torch.zeros(0, width, dtype=dtype, device=processes.device)]
+        self._index = [torch.zeros(0, dtype=torch.int64, device=processes.device)]
+
+    def add(self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]) -> None:
+        """Take the rows of these samples."""
+        self._index.append(index.to(rows.device))
+        self._rows.append(rows)
+
+    def in_order(self) -> Shaped[Tensor, "n width"]:
+        """Give the rows of all processes, each sample once, on the CPU."""
+        index, rows = self._processes.gather(torch.cat(self._index), torch.cat(self._rows))
+        return rows[index.argsort()].cpu()
+
+
+def normalised(log_probs: Float[Tensor, "n K"]) -> Float[np.ndarray, "n K"]:
+    """Turn log probabilities into rows that sum to one in float64."""
+    proba: np.ndarray[Any, np.dtype[np.float64]] = log_probs.double().softmax(dim=-1).numpy()
+    return proba
+
+
+def measure(ranks: Int[Tensor, " n"], found: Predictions, decode: str) -> dict[str, Any]:
     """Compute all metrics.
 
     Args:
         ranks: The true classes.
-        log_probs: What a model says.
+        found: What a model says.
         decode: The decoding that was chosen; the others are given beside it.
     """
-    proba = normalised(log_probs)
-    predicted = {name: choose(torch.from_numpy(proba)) for name, choose in DECODINGS.items()}
+    proba = found.proba
     by_decoding = {
         name: {metric: _number(function(ranks, chosen)) for metric, function in DECODED.items()}
-        for name, chosen in predicted.items()
+        for name, chosen in found.decisions.items()
     }
     distribution = {
         name: _number(function(ranks, proba)) for name, function in DISTRIBUTION.items()
     }
     distribution["unimodality_rate"] = _number(metrics.unimodality_rate(proba))
     confusion = np.zeros((proba.shape[1], proba.shape[1]), dtype=int)
-    np.add.at(confusion, (ranks.numpy(), predicted[decode].numpy()), 1)
+    np.add.at(confusion, (ranks.numpy(), found.decisions[decode].numpy()), 1)
     return {
         "samples": len(ranks),
         "decode": decode,
@@ -66,45 +208,35 @@ def measure(
     }
 
 
-def normalised(log_probs: Float[Tensor, "n K"]) -> Float[np.ndarray, "n K"]:
-    """Turn log probabilities into rows that sum to one in float64."""
-    proba: np.ndarray[Any, np.dtype[np.float64]] = log_probs.double().softmax(dim=-1).numpy()
-    return proba
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write numbers as JSON, whole or not at all."""
-    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
-
-
-def write_predictions(
-    path: Path,
-    names: Sequence[str],
-    classes: Sequence[str],
-    log_probs: Float[Tensor, "n K"],
-    decode: str,
-    ranks: Int[Tensor, " n"],
-) -> None:
-    """Write one line per sample: path, true class, predicted class, probabilities.
-
-    Args:
-        path: A ``.csv`` or ``.jsonl`` file.
-        names: What the samples are called.
-        classes: Names of the classes, lowest first.
-        log_probs: What a model says.
-        decode: How the predicted class is chosen.
-        ranks: The true classes.
-    """
-    proba = normalised(log_probs)
-    chosen = DECODINGS[decode](torch.from_numpy(proba)).tolist()
-    with whole_file(path) as part, open_for_lines(part) as file:
-        write = find("the ending of predictions", path.suffix, FORMATS)(
-            file, classes, with_truth=True
-        )
-        for name, rank, shares, true in zip(names, chosen, proba, ranks.tolist(), strict=True):
-            write(name, classes[rank], shares.tolist(), classes[true])
-
-
 def _number(value: float) -> float | None:
     """JSON has no NaN, which a correlation with a constant is."""
     return value if np.isfinite(value) else None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model measured on a part of the data.
+
+    Attributes:
+        numbers: All metrics, as in ``test.json``.
+        names: What the samples are called.
+        classes: Names of the classes, lowest first.
+        ranks: The true ones.
+        found: What the model says.
+    """
+
+    numbers: dict[str, Any]
+    names: Sequence[str]
+    classes: Sequence[str]
+    ranks: Int[Tensor, " n"]
+    found: Predictions
+
+    def write_predictions(self, path: Path) -> None:
+        """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
+        start = find("the ending of predictions", path.suffix, FORMATS)
+        chosen = self.found.decisions[self.numbers["decode"]].tolist()
+        lines = zip(self.names, chosen, self.found.proba.tolist(), self.ranks.tolist(), strict=True)
+        with whole_file(path) as part, open_for_lines(part) as file:
+            write = start(file, self.classes, with_truth=True)
+            for name, rank, shares, true in lines:
+                write(name, self.classes[rank], shares, self.classes[true])

@@ -1,10 +1,12 @@
 """Files and folders that are either whole or not there, whatever happens while they are written."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -51,6 +53,11 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file as a whole, in UTF-8."""
     with whole_file(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write values as JSON, as a whole."""
+    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
 def _flush(path: Path) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -72,7 +72,37 @@ class Answer:
     log_probs: Float[Tensor, "n K"]
 
 
-class OrdinalModel(nn.Module):
+@runtime_checkable
+class HasProxies(Protocol):
+    """A head whose classes have proxies."""
+
+    def proxies(self) -> Float[Tensor, "K d"]:
+        """Give one proxy per class, lowest first."""
+
+
+class Network(nn.Module):
+    """Features and a head: what is trained.
+
+    Args:
+        features: Maps prepared samples to vectors.
+        head: The ordinal method.
+    """
+
+    features: Any  # a Features, its last layer alone where the body is frozen, or a user's module
+
+    def __init__(self, features: nn.Module, head: heads.OrdinalHead) -> None:
+        super().__init__()
+        self.features = features
+        self.head = head
+
+    def forward(
+        self, x: Tensor, ranks: Int[Tensor, " n"], weight: Float[Tensor, " n"]
+    ) -> Float[Tensor, ""]:
+        """Compute the loss of a batch of prepared samples."""
+        return self.head.loss(self.features(x), ranks, weight)
+
+
+class OrdinalModel(Network):
     """Features and a head, with the names of the classes.
 
     Args:
@@ -81,24 +111,14 @@ class OrdinalModel(nn.Module):
         head: The ordinal method.
     """
 
-    features: Any  # a Features, or its last layer alone where the body is frozen
-
     def __init__(self, spec: ModelSpec, features: nn.Module, head: heads.OrdinalHead) -> None:
-        super().__init__()
+        super().__init__(features, head)
         self.spec = spec
-        self.features = features
-        self.head = head
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, lowest first."""
         return self.spec.classes
-
-    def forward(
-        self, x: Tensor, ranks: Int[Tensor, " n"], weight: Float[Tensor, " n"]
-    ) -> Float[Tensor, ""]:
-        """Compute the loss of a batch of prepared samples."""
-        return self.head.loss(self.features(x), ranks, weight)
 
     def predict(self, samples: Any, decode: str | None = None) -> NDArray[np.str_]:
         """Name the class of each sample.

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layline.evaluation import DECODED, DISTRIBUTION, measure
+from layline.evaluation import DECODED, DISTRIBUTION, Predictions, measure
 from layline.experiments.summaries import (
     METRICS,
     UNDEFINED,
@@ -29,7 +29,10 @@ def perfect_and_poor():
     right = torch.eye(4)[ranks] * 0.94 + 0.015
     wrong = torch.full((4, 4), 0.05).scatter(1, torch.tensor([[2, 0], [3, 0], [0, 3], [0, 2]]), 0.4)
     wrong += torch.eye(4)[[2, 3, 0, 0]] * 0.1
-    return (measure(ranks, p.log(), "mode") for p in (right, wrong[ranks]))
+    return (
+        measure(ranks, Predictions(p.log(), {"mode": p.argmax(dim=-1)}), "mode")
+        for p in (right, wrong[ranks])
+    )
 
 
 def test_the_better_end_is_where_a_perfect_model_is():

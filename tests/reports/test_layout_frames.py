@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from layline.reports.layout_frames import align, layout_frames, shown_epochs
-from layline.training.snapshot import Snapshot
+from layline.training.record import Snapshot
 
 CLASSES = 5
 RNG = np.random.default_rng(0)

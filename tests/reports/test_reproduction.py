@@ -17,8 +17,8 @@ from layline.reports.paper_figures import (
     split_by_outcome,
 )
 from layline.reports.reproduction import write_reproduction
+from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
-from layline.training.snapshot import Snapshot
 
 SMALL = PRESETS["small"]
 

@@ -1,4 +1,4 @@
-"""From a configuration to the data, the model and the tasks of a run."""
+"""From a configuration to the data, the model and the parts of a run."""
 
 import io
 import shutil
@@ -11,10 +11,9 @@ from rich.console import Console
 
 from layline import data
 from layline.data import Partition
-from layline.training.assembly import build, fingerprint, read_data, tasks
-from layline.training.reporter import Reporter
-from layline.training.resolution import resolved
-from layline.training.settings import configuration
+from layline.training.assembly import build, data_fingerprint, parts_of, read_data
+from layline.training.config import configuration, resolved
+from layline.training.display import Reporter
 
 QUIET = Reporter(Console(quiet=True))
 FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}
@@ -84,8 +83,8 @@ def test_columns_are_scaled_by_the_training_rows(table):
 
 
 def test_data_are_told_apart(photographs_read):
-    first = fingerprint(photographs_read)
-    assert fingerprint(data.read("photo-quality", **FEW)) == first
+    first = data_fingerprint(photographs_read)
+    assert data_fingerprint(data.read("photo-quality", **FEW)) == first
     parts = photographs_read.partition
     swapped = Partition(parts.train, parts.test, parts.validation)
     others = [
@@ -94,13 +93,13 @@ def test_data_are_told_apart(photographs_read):
         replace(photographs_read, partition=swapped),
         photographs_read.drop([3]),
     ]
-    assert len({first, *map(fingerprint, others)}) == 5
+    assert len({first, *map(data_fingerprint, others)}) == 5
 
 
 def test_only_training_images_vary_and_only_the_test_is_unweighted(photographs_read):
     wanted = config(training={"class_weight": {"poor": 3.0}})
-    found = tasks(wanted, photographs_read, build(wanted, photographs_read))
-    assert [len(task.ranks) for task in found.values()] == [24, 12, 12]
+    found = parts_of(wanted, photographs_read, build(wanted, photographs_read).spec)
+    assert [len(part.ranks) for part in found.values()] == [24, 12, 12]
     keys = [(0, 1)], [(0, 2)]
     first, second = (found["train"].samples.__getitems__(key)[0] for key in keys)
     assert not torch.equal(first, second)

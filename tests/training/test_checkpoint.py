@@ -9,7 +9,9 @@ from accelerate import Accelerator
 from torch import nn
 
 from layline.training import checkpoint
-from layline.training.checkpoint import Checkpoints, Progress
+from layline.training.checkpoint import Checkpoints
+from layline.training.distributed import SeveralProcesses
+from layline.training.loop import TrainingState
 
 HISTORY = [{"epoch": 1, "train_loss": 0.1 + 0.2}]
 
@@ -23,7 +25,7 @@ class Trained:
         wrapped, self.optimiser = accelerator.prepare(
             self.layer, torch.optim.AdamW(self.layer.parameters())
         )
-        self.checkpoints = Checkpoints(folder, accelerator)
+        self.checkpoints = Checkpoints(folder, SeveralProcesses(accelerator))
         for _ in range(steps):
             wrapped(torch.ones(1, 3)).sum().backward()
             self.optimiser.step()
@@ -40,7 +42,7 @@ def names(folder):
 
 def test_what_was_saved_comes_back_bit_by_bit(tmp_path):
     trained, fresh = Trained(tmp_path, steps=3), Trained(tmp_path)
-    saved = Progress(2, 3, 0.1 + 0.2, 7.0, 1, 1 / 3, HISTORY)
+    saved = TrainingState(2, 3, 0.1 + 0.2, 7.0, 1, 1 / 3, HISTORY)
     trained.checkpoints.save(saved)
     assert fresh.checkpoints.restore() == saved
     assert len(fresh.state()) == len(trained.state()) == 8
@@ -55,38 +57,38 @@ def test_before_anything_was_saved_there_is_nothing_to_go_back_to(tmp_path):
 def test_the_last_moment_takes_the_place_of_those_before_it(tmp_path):
     trained = Trained(tmp_path)
     for epoch, step in [(1, 9), (1, 10), (2, 0), (10, 0)]:
-        trained.checkpoints.save(Progress(epoch, step))
+        trained.checkpoints.save(TrainingState(epoch, step))
         assert names(tmp_path) == [f"epoch-{epoch:05}-step-{step:07}"]
-    assert trained.checkpoints.restore() == Progress(10, 0)
+    assert trained.checkpoints.restore() == TrainingState(10, 0)
 
 
 def test_the_latest_of_several_moments_is_taken(tmp_path, monkeypatch):
     trained = Trained(tmp_path)
-    trained.checkpoints.save(Progress(1, 5))
+    trained.checkpoints.save(TrainingState(1, 5))
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint.shutil, "rmtree", lambda *args, **kwargs: None)  # killed before it
-        trained.checkpoints.save(Progress(2, 0))
+        trained.checkpoints.save(TrainingState(2, 0))
     assert names(tmp_path) == ["epoch-00001-step-0000005", "epoch-00002-step-0000000"]
-    assert trained.checkpoints.restore() == Progress(2, 0)
-    trained.checkpoints.save(Progress(2, 1))
+    assert trained.checkpoints.restore() == TrainingState(2, 0)
+    trained.checkpoints.save(TrainingState(2, 1))
     assert names(tmp_path) == ["epoch-00002-step-0000001"]
 
 
 def test_what_was_left_half_saved_is_never_read(tmp_path):
     trained = Trained(tmp_path)
-    trained.checkpoints.save(Progress(1, 1))
+    trained.checkpoints.save(TrainingState(1, 1))
     (tmp_path / ".saving").mkdir()
     (tmp_path / ".saving" / "model.safetensors").write_bytes(b"half")
-    assert trained.checkpoints.restore() == Progress(1, 1)
-    trained.checkpoints.save(Progress(1, 2))
+    assert trained.checkpoints.restore() == TrainingState(1, 1)
+    trained.checkpoints.save(TrainingState(1, 2))
     assert names(tmp_path) == ["epoch-00001-step-0000002"]
 
 
 def test_the_same_moment_can_be_saved_again(tmp_path):
     trained = Trained(tmp_path)
-    trained.checkpoints.save(Progress(1, 1))
-    trained.checkpoints.save(Progress(1, 1))
-    assert trained.checkpoints.restore() == Progress(1, 1)
+    trained.checkpoints.save(TrainingState(1, 1))
+    trained.checkpoints.save(TrainingState(1, 1))
+    assert trained.checkpoints.restore() == TrainingState(1, 1)
     assert not (tmp_path / ".saving").exists()
 
 
@@ -116,19 +118,19 @@ def bad_file(*args, **kwargs):
 )
 def test_a_full_disk_keeps_the_state_before(tmp_path, monkeypatch, target, failure, said):
     trained = Trained(tmp_path, steps=2)
-    trained.checkpoints.save(Progress(1, 2))
+    trained.checkpoints.save(TrainingState(1, 2))
     with monkeypatch.context() as patch:
         patch.setattr(target, failure)
         with pytest.raises(OSError, match=said) as caught:
-            trained.checkpoints.save(Progress(1, 3))
+            trained.checkpoints.save(TrainingState(1, 3))
     assert caught.value.filename == str(tmp_path / "epoch-00001-step-0000003")
     assert names(tmp_path) == ["epoch-00001-step-0000002"]
-    assert trained.checkpoints.restore() == Progress(1, 2)
-    trained.checkpoints.save(Progress(1, 3))
-    assert trained.checkpoints.restore() == Progress(1, 3)
+    assert trained.checkpoints.restore() == TrainingState(1, 2)
+    trained.checkpoints.save(TrainingState(1, 3))
+    assert trained.checkpoints.restore() == TrainingState(1, 3)
 
 
 def test_the_progress_is_plain_json(tmp_path):
-    Trained(tmp_path).checkpoints.save(Progress(1, 3, history=HISTORY))
+    Trained(tmp_path).checkpoints.save(TrainingState(1, 3, history=HISTORY))
     (moment,) = tmp_path.iterdir()
     assert json.loads((moment / "progress.json").read_text())["history"] == HISTORY

@@ -12,7 +12,7 @@ from layline.data.images.cache import CachedImages
 from layline.data.images.files import ImageArrays
 from layline.data.loading import RowBatches
 from layline.training import frozen
-from layline.training.frozen import extract, fingerprint, shared_folder
+from layline.training.frozen import Extraction, body_fingerprint, extract, shared_folder
 
 COUNT = 50
 
@@ -36,11 +36,11 @@ def run(body, rows, folder, processes=1, process=0, **options):
         is_main_process=process == 0,
         wait_for_everyone=lambda: None,
     )
-    return extract(body, RowBatches(rows), folder, accelerator, batch_size=7, **options)
+    return extract(Extraction(body, RowBatches(rows), folder, accelerator, 7, **options))
 
 
 def test_rows_are_what_the_body_says_in_the_order_of_the_samples(body, rows, tmp_path):
-    found = extract(body, RowBatches(rows), tmp_path, Accelerator(cpu=True), batch_size=7)
+    found = extract(Extraction(body, RowBatches(rows), tmp_path, Accelerator(cpu=True), 7))
     assert isinstance(found, np.memmap)
     with torch.no_grad():
         expected = body.body(torch.from_numpy(rows)).numpy()
@@ -125,11 +125,11 @@ def test_a_full_disk_leaves_whole_pieces(body, rows, tmp_path, monkeypatch):
 
 
 def test_bodies_are_told_apart_by_what_is_frozen_of_them(body):
-    before = fingerprint(body)
+    before = body_fingerprint(body)
     body.last.weight.data += 1
-    assert fingerprint(body) == before
+    assert body_fingerprint(body) == before
     body.hidden[0].weight.data += 1
-    assert fingerprint(body) != before
+    assert body_fingerprint(body) != before
 
 
 def test_runs_share_features_of_cached_images_only(body, tmp_path):

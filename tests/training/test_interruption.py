@@ -5,8 +5,9 @@ import signal
 import threading
 
 import pytest
-from accelerate import Accelerator
+import torch
 
+from layline.devices import Processes
 from layline.training.interruption import Interrupted, Interruption
 
 STEP = "layline.training.loop:Loop._step"
@@ -16,9 +17,9 @@ STEP = "layline.training.loop:Loop._step"
 def test_a_signal_is_noticed_and_nothing_else_happens(number):
     before = signal.getsignal(number)
     with Interruption() as interruption:
-        assert not interruption.wanted(Accelerator(cpu=True))
+        assert not interruption.wanted(Processes(torch.device("cpu")))
         signal.raise_signal(number)
-        assert interruption.wanted(Accelerator(cpu=True))
+        assert interruption.wanted(Processes(torch.device("cpu")))
     assert signal.getsignal(number) is before
 
 
@@ -113,12 +114,12 @@ def test_a_run_that_is_stopped_at_once_goes_on_from_what_was_saved(
 
 
 def test_before_there_is_a_run_nothing_is_promised(monkeypatch, command, options, tmp_path):
-    from layline.training import assembly
+    from layline.training import run
 
     def stop(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(assembly, "read_data", stop)
+    monkeypatch.setattr(run, "assemble", stop)
     stopped = command("train", *options, "--out", tmp_path / "run")
     assert (stopped.exit_code, stopped.stderr) == (130, "layline: stopped\n")
 

@@ -26,9 +26,9 @@ MOMENTS = [
     {"target": "layline.training.run_folder:write_text", "number": 2},
     {"target": "layline.training.run_folder:write_text", "number": 2, "when": "after"},
     {"target": f"{SAVING}:publish_folder", "number": 2, "when": "after"},
-    {"target": "layline.training.mistakes:whole_file"},
-    {"target": "layline.training.testing:write_predictions", "when": "after"},
-    {"target": "layline.training.testing:write_json"},
+    {"target": "layline.training.record:_write_thumbnail"},
+    {"target": "layline.evaluation:Evaluation.write_predictions", "when": "after"},
+    {"target": "layline.training.run:write_json"},
 ]
 
 

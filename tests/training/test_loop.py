@@ -1,4 +1,4 @@
-"""The training loop, on a small table."""
+"""The training loop: as a run on a small table, and on samples in memory."""
 
 import json
 import math
@@ -6,13 +6,26 @@ from dataclasses import replace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
+from torch import nn
 
-from layline import heads
-from layline.model import OrdinalModel
-from layline.training.checkpoint import Progress
+from layline import heads, metrics
+from layline.data.loading import RowBatches
+from layline.devices import Processes
+from layline.evaluation import Part, measure, predict_part
+from layline.model import Network, OrdinalModel
 from layline.training.config import Training
-from layline.training.loop import Loop, is_finished
+from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
+
+CPU = torch.device("cpu")
+
+
+def chosen(generator=None, fused=False, **training):
+    """Give the options of the loop that follow from settings."""
+    return replace(Training(**training).options(), generator=generator, fused=fused)
+
 
 STEPS = 5  # of an epoch: 150 rows in batches of 32
 
@@ -124,7 +137,7 @@ def test_weights_that_are_infinite_are_never_saved(
 
 
 def test_a_validation_loss_that_is_no_number_stops_the_run(monkeypatch, train):
-    def change(found, loop):
+    def change(found, loop, part):
         return replace(found, loss=math.nan)
 
     after(monkeypatch, Loop, "_validate", 2, change)
@@ -155,18 +168,18 @@ def test_a_run_can_be_given_more_epochs(train, command, outcome):
 
 
 @pytest.mark.parametrize(
-    ("progress", "options", "finished"),
+    ("state", "options", "finished"),
     [
-        (Progress(), {}, False),
-        (Progress(epoch=4, best_epoch=1), {}, True),
-        (Progress(epoch=3, best_epoch=1), {"patience": 2}, False),
-        (Progress(epoch=3, best_epoch=1), {"patience": 1}, True),
-        (Progress(epoch=3, best_epoch=2), {"patience": 1}, False),
-        (Progress(epoch=3, best_epoch=0), {"patience": 1}, False),
+        (TrainingState(), {}, False),
+        (TrainingState(epoch=4, best_epoch=1), {}, True),
+        (TrainingState(epoch=3, best_epoch=1), {"patience": 2}, False),
+        (TrainingState(epoch=3, best_epoch=1), {"patience": 1}, True),
+        (TrainingState(epoch=3, best_epoch=2), {"patience": 1}, False),
+        (TrainingState(epoch=3, best_epoch=0), {"patience": 1}, False),
     ],
 )
-def test_when_a_run_is_finished(progress, options, finished):
-    assert is_finished(progress, Training(epochs=3, **options)) == finished
+def test_when_a_run_is_finished(state, options, finished):
+    assert state.is_finished(chosen(epochs=3, **options)) == finished
 
 
 def test_the_schedule_is_followed(monkeypatch, train):
@@ -263,3 +276,245 @@ def test_every_loss_reaches_every_weight(name, count):
     head = heads.create(name, 4, 6).train()
     head.loss(torch.randn(count, 6), torch.arange(count) % 4, torch.ones(count)).backward()
     assert all(weight.grad is not None for weight in head.parameters() if weight.requires_grad)
+
+
+def indices(batches: EpochBatches, epoch: int, first_step: int = 0) -> list[list[int]]:
+    batches.start(epoch, first_step)
+    return [[index for index, _ in part] for part in batches]
+
+
+@given(
+    count=st.integers(12, 200),
+    batch_size=st.integers(12, 40),
+    processes=st.integers(1, 3),
+    accumulation=st.integers(1, 2),
+)
+def test_an_epoch_takes_every_sample_once_over_all_processes(
+    count, batch_size, processes, accumulation
+):
+    options = chosen(batch_size=batch_size, accumulation=accumulation)
+    shares = [EpochBatches(count, options, process, processes) for process in range(processes)]
+    parts = [part for share in shares for part in indices(share, epoch=2)]
+    assert sorted(index for part in parts for index in part) == list(range(count))
+    assert all(parts)
+    assert {len(share) for share in shares} == {shares[0].steps * accumulation}
+    assert sum(shares[0].sizes) == count
+    assert max(shares[0].sizes) - min(shares[0].sizes) <= 1
+
+
+@given(count=st.integers(12, 100), processes=st.integers(1, 3), accumulation=st.integers(1, 2))
+def test_a_step_has_the_same_samples_however_it_is_shared(count, processes, accumulation):
+    whole = EpochBatches(count, chosen(batch_size=12))
+    options = chosen(batch_size=12, accumulation=accumulation)
+    shares = [
+        indices(EpochBatches(count, options, process, processes), epoch=3)
+        for process in range(processes)
+    ]
+    for step, batch in enumerate(indices(whole, epoch=3)):
+        mine = slice(step * accumulation, (step + 1) * accumulation)
+        together = [index for share in shares for part in share[mine] for index in part]
+        assert together == batch
+
+
+def test_the_order_changes_with_the_epoch_and_the_seed_only():
+    first = EpochBatches(50, chosen(seed=1))
+    again, other = EpochBatches(50, chosen(seed=1)), EpochBatches(50, chosen(seed=2))
+    assert indices(first, 1) == indices(again, 1) != indices(first, 2)
+    assert indices(first, 1) != indices(other, 1)
+
+
+def test_an_epoch_can_be_entered_in_the_middle():
+    batches = EpochBatches(100, chosen(batch_size=10))
+    assert indices(batches, 4, first_step=3) == indices(batches, 4)[3:]
+    batches.start(4, first_step=3)
+    assert len(batches) == 7
+
+
+def test_keys_carry_the_epoch():
+    batches = EpochBatches(10, chosen())
+    batches.start(7)
+    assert {epoch for part in batches for _, epoch in part} == {7}
+
+
+def test_no_batch_is_a_single_sample():
+    assert EpochBatches(33, chosen(batch_size=32)).sizes == [17, 16]
+    assert EpochBatches(5, chosen(batch_size=2)).sizes == [3, 2]
+
+
+def test_the_rest_is_left_out_if_wanted():
+    batches = EpochBatches(70, chosen(batch_size=32, drop_last=True))
+    assert batches.sizes == [32, 32]
+    assert len({i for epoch in range(1, 9) for part in indices(batches, epoch) for i in part}) == 70
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "message"),
+    [
+        ({"batch_size": 3, "accumulation": 2}, 2, r"at least processes × accumulation = 4, got 3"),
+        ({"batch_size": 64, "drop_last": True}, 1, "drop_last must be false for 40 training"),
+        (
+            {"batch_size": 64, "accumulation": 41},
+            1,
+            "a batch must have at least 41 samples, got 40",
+        ),
+    ],
+)
+def test_impossible_sizes_are_explained(options, processes, message):
+    with pytest.raises(ValueError, match=message):
+        EpochBatches(40, chosen(**options), 0, processes)
+
+
+def samples(n=90, noise=1.0, seed=0):
+    """Three classes along a line, blurred."""
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.arange(n) % 3
+    x = ranks[:, None] * torch.ones(4) + noise * torch.randn(n, 4, generator=generator)
+    return Part(RowBatches(x.numpy()), ranks, torch.ones(n))
+
+
+def network(method="hard-linear", features=None, dim=8):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        usual = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, dim))
+        return Network(features or usual, heads.create(method, num_classes=3, dim=dim))
+
+
+def fit(model, part, validation=None, hooks=None, **changes):
+    """Train in memory, without accelerate."""
+    options = chosen(**{"epochs": 6, "batch_size": 16, "learning_rate": 1e-2} | changes)
+    return Loop(model, part, validation, options, Processes(CPU), hooks or Hooks()).run()
+
+
+def test_the_loss_falls_and_the_record_is_plain():
+    state = fit(network(), samples(), samples(30, seed=1))
+    history = state.history
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+    assert [record["epoch"] for record in history] == [1, 2, 3, 4, 5, 6]
+    measured = ("validation_loss", "validation_mae", "validation_accuracy")
+    for record in history:
+        assert set(record) == {"epoch", "train_loss", *measured}
+        assert all(type(value) in (int, float) for value in record.values())
+    maes = [record["validation_mae"] for record in history]
+    assert (state.best_mae, state.best_epoch) == (min(maes), 1 + maes.index(min(maes)))
+
+
+def test_without_validation_no_epoch_is_the_best():
+    state = fit(network(), samples())
+    assert (state.best_epoch, len(state.history)) == (0, 6)
+    assert set(state.history[0]) == {"epoch", "train_loss"}
+
+
+@pytest.mark.parametrize("patience", [1, 4])
+def test_patience_ends_training_that_long_after_the_best_epoch(patience):
+    validation = samples(30, noise=3.0, seed=1)
+    state = fit(network(), samples(), validation, epochs=200, patience=patience)
+    assert len(state.history) == state.best_epoch + patience < 200
+
+
+def test_a_generator_or_a_seed_decides_the_order():
+    def history(**order):
+        return fit(network(), samples(), **order).history
+
+    def generated(seed):
+        return history(generator=torch.Generator().manual_seed(seed))
+
+    assert generated(0) == generated(0) != generated(1)
+    assert history(seed=0) == history(seed=0) != history(seed=1)
+
+
+def test_validation_does_not_change_training():
+    plain, validated = (fit(network(), samples(), v).history for v in (None, samples(30, seed=1)))
+    assert [r["train_loss"] for r in plain] == [r["train_loss"] for r in validated]
+
+
+class Watch(nn.Module):
+    """Note the mode and the size of each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append((self.training, torch.is_grad_enabled(), len(x)))
+        return x
+
+
+def test_each_part_runs_in_its_own_mode():
+    watch = Watch()
+    features = nn.Sequential(watch, nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+    fit(network(features=features), samples(33), samples(30, seed=1), epochs=2)
+    assert watch.seen == ([(True, True, 11)] * 3 + [(False, False, 30)]) * 2
+
+
+def test_one_sample_left_over_does_not_stop_a_batch_norm():
+    features = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8))
+    fit(network(features=features), samples(17))
+
+
+def test_frozen_weights_stay_and_parameter_free_features_will_do():
+    model = network()
+    model.features[0].requires_grad_(False)
+    before = model.features[0].weight.clone()
+    fit(model, samples())
+    assert torch.equal(model.features[0].weight, before)
+    history = fit(network("classification", nn.Identity(), dim=4), samples()).history
+    assert history[-1]["train_loss"] < history[0]["train_loss"]
+
+
+def test_a_batch_of_light_samples_moves_the_weights_little():
+    part = samples(8)
+    light = replace(part, weight=torch.tensor([1.0] + [1e-6] * 7))
+    alone = Part(RowBatches(part.samples._rows[:1]), part.ranks[:1], torch.ones(1))
+    moved = []
+    # the mean weight of the eight is an eighth, so the one sample that counts steps eightfold
+    for chosen_part, rate in [(light, 0.01), (alone, 0.08)]:
+        model = network("classification")
+        before = model.features[0].weight.detach().clone()
+        rates = {"learning_rate": rate, "head_learning_rate": rate, "weight_decay": 0.0}
+        fit(model, chosen_part, epochs=1, batch_size=1, optimiser="sgd", momentum=0.0, **rates)
+        moved.append(model.features[0].weight.detach() - before)
+    assert moved[1].abs().max() > 1e-3
+    torch.testing.assert_close(*moved, atol=1e-6, rtol=1e-3)
+
+
+@pytest.mark.parametrize("rate", ["learning_rate", "head_learning_rate"])
+def test_a_diverging_run_names_the_epoch_and_the_cure(rate):
+    class Advice(Hooks):
+        advice = ", or standardise X"
+
+    said = r"at step \d+ of epoch \d+: lower learning_rate .*1e\+30.*\), or standardise X"
+    with pytest.raises(FloatingPointError, match=said):
+        fit(network("classification"), samples(), hooks=Advice(), **{rate: 1e30})
+
+
+def test_a_step_that_spoils_the_weights_at_the_very_end_is_noticed():
+    with pytest.raises(FloatingPointError, match="got inf at step 1 of epoch 1"):
+        fit(
+            network("classification"),
+            samples(),
+            epochs=1,
+            batch_size=90,
+            learning_rate=math.nextafter(3e38, 0),
+            fused=True,
+        )
+
+
+@pytest.mark.parametrize("decode", ["mode", "median", "mean"])
+def test_long_features_are_decided_as_the_head_decides(decode):
+    """Their probabilities round to the same numbers, so that an arg max of them would be wrong."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 8, generator=generator)
+    x = 2200 * x / x.norm(dim=1, keepdim=True)
+    head = heads.create("hard-linear", num_classes=6, dim=8, norm=3.0)
+    decided = head.predict(x, decode)
+    if decode == "mode":
+        assert (head.log_probs(x).exp().argmax(dim=-1) != decided).any()
+    model = Network(nn.Identity(), head)
+    ranks = torch.arange(400) % 6
+    part = Part(RowBatches(x.numpy()), ranks, torch.ones(400))
+    found = predict_part(model, part, part.batches(Processes(CPU), 16), Processes(CPU))
+    assert torch.equal(found.decisions[decode], decided)
+    assert measure(ranks, found, decode)["mae"] == metrics.mean_absolute_error(ranks, decided)
+    tiny = {"learning_rate": 1e-30, "head_learning_rate": 1e-30, "weight_decay": 0.0}
+    state = fit(model, part, part, epochs=1, decode=decode, **tiny)
+    assert state.best_mae == metrics.mean_absolute_error(ranks, decided)

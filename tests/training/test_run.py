@@ -168,7 +168,7 @@ def test_tensorboard_gets_the_history(command, options, whole, outcome, tmp_path
 
 @pytest.mark.parametrize("name", ["mlflow", "wandb"])
 def test_a_tracker_that_is_not_installed_is_named(monkeypatch, command, options, tmp_path, name):
-    installed = "layline.training.acceleration.get_available_trackers"
+    installed = "layline.training.distributed.get_available_trackers"
     monkeypatch.setattr(installed, lambda: ["tensorboard"])
     result = command("train", *options, "--track", name, "--out", tmp_path / "run")
     assert result.exit_code == 1

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from layline.training.config import configuration
 from layline.training.run_folder import RunFolder, new_folder
-from layline.training.settings import configuration
 
 CONFIG = configuration({"data": {"source": "photo-quality", "options": {"per_class": 3}}})
 

@@ -6,15 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from accelerate import Accelerator
+import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
 from layline import load, metrics
-from layline.training import assembly
-from layline.training.evaluate import evaluate_run
-from layline.training.outcomes import batches_of, outcomes_of
-from layline.training.reporter import Reporter
+from layline.devices import Processes
+from layline.evaluation import predict_part
+from layline.training.assembly import parts_of, read_data
+from layline.training.display import Reporter
+from layline.training.run import evaluate_run
 from layline.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -58,18 +59,18 @@ def test_validation_is_exact(by_two, history):
     """Each record is what a single process finds on the same weights."""
     folder, _ = by_two
     records, model, config = history(folder), load(folder), RunFolder(folder).read_config()
-    task = assembly.tasks(config, assembly.read_data(config, QUIET), model)["validation"]
+    part = parts_of(config, read_data(config, QUIET), model.spec)["validation"]
     best = json.loads((folder / "test.json").read_text())["epoch"]
     (state,) = (folder / "state").iterdir()
     files = {best: folder / "best.safetensors", 3: state / "model.safetensors"}
     for epoch, file in files.items():
         model.load_state_dict(load_file(file))
-        alone = Accelerator(cpu=True)
-        found = outcomes_of(model, task, batches_of(task, alone, 16), alone)
+        alone = Processes(torch.device("cpu"))
+        found = predict_part(model, part, part.batches(alone, 16), alone)
         assert found.log_probs.shape == (66, 6)
-        mode = found.log_probs.argmax(dim=-1)
-        assert records[epoch - 1]["validation_mae"] == metrics.mean_absolute_error(task.ranks, mode)
-        assert records[epoch - 1]["validation_accuracy"] == metrics.accuracy(task.ranks, mode)
+        mode = found.decisions["mode"]
+        assert records[epoch - 1]["validation_mae"] == metrics.mean_absolute_error(part.ranks, mode)
+        assert records[epoch - 1]["validation_accuracy"] == metrics.accuracy(part.ranks, mode)
         assert records[epoch - 1]["validation_loss"] == pytest.approx(found.loss, abs=1e-6)
 
 

@@ -93,7 +93,7 @@ def bench(
     from layline.experiments.grid import parse_tune, read_grid
     from layline.experiments.results import leaderboard, write_grid, write_results
     from layline.reports.grid import write_grid_figures, write_grid_report
-    from layline.training.reporter import Reporter
+    from layline.training.display import Reporter
 
     given: dict[str, Any] = {
         "data": [_data_set(source, root) for source in sources or []],
@@ -186,7 +186,7 @@ def run_cells(
     from layline.experiments.progress import GridProgress
     from layline.experiments.runner import run_grid
     from layline.experiments.store import Store
-    from layline.training.reporter import Reporter
+    from layline.training.display import Reporter
 
     store, say = Store(out, any_version), Reporter(console)
     try:

@@ -100,7 +100,7 @@ def _settings(
     single: list[str] | None,
 ) -> "Data":
     """Put together what is known of the data; an option's short name is that of the source."""
-    from layline.training.settings import configuration
+    from layline.training.config import configuration
 
     given = read_settings(None, single)
     section = {"data": given.pop("data")} if "data" in given else {}
@@ -115,7 +115,7 @@ def _decode_all(images: data.Images) -> list["BadImage"]:
     from rich.console import Console
 
     from layline.data.images.check import find_bad
-    from layline.training.reporter import Reporter
+    from layline.training.display import Reporter
 
     console = Console(stderr=True)
     with Reporter(console, shown=console.is_terminal).counted("images", len(images)) as progress:

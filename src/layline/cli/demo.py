@@ -67,9 +67,8 @@ def _train(
     folder: "RunFolder", method: str, settings: list[dict[str, Any]], console: "Console"
 ) -> dict[str, Any]:
     """Train a method, or go on with it."""
-    from layline.training.resolution import resolved
+    from layline.training.config import configuration, resolved
     from layline.training.run import train
-    from layline.training.settings import configuration
 
     config = resolved(
         configuration(

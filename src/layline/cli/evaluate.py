@@ -44,22 +44,14 @@ def evaluate(
     """Measure the best model of a run on a part of its data."""
     from rich.console import Console
 
-    from layline.evaluation import write_predictions
-    from layline.training.evaluate import evaluate_run
+    from layline.training.run import evaluate_run
     from layline.training.run_folder import RunFolder
 
     console = Console(stderr=True)
     changes = read_settings(config, set_)
     found = evaluate_run(RunFolder(run), part, decode, root, console, changes)
     if predictions is not None:
-        write_predictions(
-            predictions,
-            found.names,
-            found.classes,
-            found.log_probs,
-            found.numbers["decode"],
-            found.ranks,
-        )
+        found.write_predictions(predictions)
     if as_json:
         typer.echo(json.dumps(found.numbers, indent=2, ensure_ascii=False))
     else:
@@ -76,7 +68,7 @@ def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | Non
     """
     from rich.table import Table
 
-    from layline.training.reporter import Reporter
+    from layline.training.display import Reporter
 
     table = Table(box=None, pad_edge=False)
     table.add_column(f"{numbers['part']}, {amount(numbers['samples'], 'sample')}")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from layline.cli.options import Decode
-from layline.predictions import FORMATS, Write, open_for_lines
+from layline.prediction_file import FORMATS, Write, open_for_lines
 
 EXAMPLES = """
 Examples:

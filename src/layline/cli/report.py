@@ -57,7 +57,7 @@ def write_report(folder: Path, out: Path) -> None:
 
 def write_after_training(folder: "RunFolder", console: "Console") -> None:
     """Write the report of a run that has just ended, or say what is missing for it."""
-    from layline.training.reporter import Reporter
+    from layline.training.display import Reporter
 
     try:
         write_report(folder.path, folder.report)

@@ -103,11 +103,10 @@ def _start_or_resume(
     """Train a new run or go on with one, and show what came out."""
     from rich.console import Console
 
-    from layline.training.reporter import Reporter
-    from layline.training.resolution import resolved
+    from layline.training.config import combine, configuration, resolved
+    from layline.training.display import Reporter
     from layline.training.run import train as train_run
     from layline.training.run_folder import RunFolder, new_folder
-    from layline.training.settings import combine, configuration
 
     console = Console(stderr=True)
     tree = combine(set_, given)
@@ -158,7 +157,7 @@ def _stop_message(stop: BaseException) -> str:
 
 def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
     """Change the settings of a run that goes on, where they may change."""
-    from layline.training.settings import combine
+    from layline.training.config import combine
 
     after = combine(before, tree)
     changeable = _CHANGEABLE

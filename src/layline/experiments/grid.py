@@ -12,14 +12,14 @@ from layline import data, heads
 from layline.experiments.cells import Cell
 from layline.geometry.decoding import DECODINGS
 from layline.registry import check_known, find
-from layline.training.config import Section
-from layline.training.resolution import resolved
-from layline.training.settings import (
+from layline.training.config import (
+    Section,
     Tree,
     combine,
     configuration,
     parse_settings,
     read_toml,
+    resolved,
     validated,
 )
 

@@ -7,8 +7,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from layline.amounts import amount
 from layline.experiments.cells import Cell, Outcome
-from layline.training.progress import clock
-from layline.training.reporter import Reporter
+from layline.training.display import Reporter, clock
 
 
 class GridProgress:

@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 import torch
 
-from layline.evaluation import write_json
 from layline.experiments.cells import Cell
 from layline.experiments.grid import Grid
 from layline.experiments.statistics import MeanRanks, compare_with_reference, rank_methods
@@ -23,7 +22,7 @@ from layline.experiments.tables import (
     mark_best,
     summary_entries,
 )
-from layline.files import whole_file, write_text
+from layline.files import whole_file, write_json, write_text
 
 RESULTS = "results.csv"
 GRID = "grid.toml"

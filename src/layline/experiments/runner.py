@@ -18,7 +18,7 @@ from layline.experiments.cells import Cell, Outcome, code_version
 from layline.experiments.engines import LOCAL, CellMap, Executor
 from layline.experiments.progress import GridProgress
 from layline.experiments.store import Store
-from layline.training.preparation import prepare
+from layline.training.frozen import prepare
 from layline.training.run import train
 
 # What the engines' libraries raise when a process of theirs is killed.

@@ -12,8 +12,9 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock
 
-from layline.evaluation import DECODED, write_json
+from layline.evaluation import DECODED
 from layline.experiments.cells import DISTRIBUTION_METRICS, Cell, Outcome, code_version
+from layline.files import write_json
 from layline.training.run_folder import RunFolder
 
 METRIC_COLUMNS = (*DECODED, *DISTRIBUTION_METRICS)

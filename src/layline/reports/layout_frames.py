@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import orthogonal_procrustes
 
-from layline.training.snapshot import Snapshot
+from layline.training.record import Snapshot
 
 MOST_FRAMES = 60
 _LEVELS = 32767  # of a coordinate, in 16 bits

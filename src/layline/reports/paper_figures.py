@@ -17,7 +17,7 @@ from layline.experiments.paper.figures import Curve
 from layline.experiments.summaries import find_metric
 from layline.optional import require
 from layline.reports.printed_figures import draw_plane, new_figure
-from layline.training.snapshot import Snapshot
+from layline.training.record import Snapshot
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from layline.reports.html import valid_unicode
-from layline.training.config import Config
+from layline.training.config import Config, to_toml
+from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
-from layline.training.settings import to_toml
-from layline.training.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

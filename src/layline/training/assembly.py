@@ -1,8 +1,7 @@
-"""From a configuration to the data, the model and the tasks of a run."""
+"""From a configuration to the data, the model and the parts of a run."""
 
 import hashlib
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,13 +15,56 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.table import Rows, TableEncoding
+from layline.evaluation import Part
+from layline.features.base import ImageFeatures
+from layline.features.weights import load_weights
 from layline.model import ModelSpec, OrdinalModel
-from layline.training.batches import EpochBatches
 from layline.training.config import Config
-from layline.training.outcomes import Task
-from layline.training.reporter import Reporter
+from layline.training.display import Reporter
+from layline.training.loop import EpochBatches
 
 LARGEST_SMALL = 64  # pixels
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """All that a run is made of.
+
+    Attributes:
+        config: What is wanted.
+        dataset: The data, decoded where a cache is wanted.
+        model: As it is before training, with the weights to begin with.
+        accelerator: One process or many.
+        say: Tells the user what happens.
+    """
+
+    config: Config
+    dataset: Dataset
+    model: OrdinalModel
+    accelerator: Accelerator
+    say: Reporter
+
+
+def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembly:
+    """Read the data and make the model; nothing is written but the cache of images.
+
+    Args:
+        config: What is wanted, resolved.
+        say: Tells the user what happens.
+        accelerator: One process or many.
+    """
+    dataset = read_data(config, say, accelerator)
+    class_weights(config, dataset)  # what does not fit is refused before anything is written
+    EpochBatches(
+        len(dataset.partition.train),
+        config.training.options(),
+        processes=accelerator.num_processes,
+    )
+    model = build(config, dataset)
+    for note in load_weights(model.features, str(config.features.weights)):
+        say(note)
+    run = Assembly(config, dataset, model, accelerator, say)
+    return replace(run, dataset=_cached(run))
 
 
 def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:
@@ -51,10 +93,9 @@ def _without_bad_files(
 ) -> Dataset:
     from layline.data.images.check import BadImage, describe_bad, find_bad
 
-    is_main = accelerator is None or accelerator.is_main_process
     shared: list[list[BadImage]] = [[]]
-    if is_main:
-        with say.counted("Looking at the images", len(dataset.inputs)) as count:
+    if accelerator is None or accelerator.is_main_process:
+        with say.counted("Looking at the images", len(images)) as count:
             shared = [find_bad(images, progress=count)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
@@ -65,7 +106,7 @@ def _without_bad_files(
     return dataset
 
 
-def fingerprint(dataset: Dataset) -> str:
+def data_fingerprint(dataset: Dataset) -> str:
     """Tell data sets apart: the names of the samples, their ranks and parts."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(
@@ -80,41 +121,41 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
     """Make the model, with weights that follow from the seed."""
     name = str(config.features.name)
     options = dict(config.features.options)
-    kind = features.find(name).kind
-    samples = dataset.inputs
-    is_table = isinstance(samples, Rows)
-    if is_table != (kind == "table"):
+    inputs = dataset.inputs
+    is_table = isinstance(inputs, Rows)
+    if is_table != (features.find(name).kind == "table"):
         raise ValueError(
             f"features.name must be for {'tables' if is_table else 'images'}, got {name}: "
             f"{config.data.source} has {'rows' if is_table else 'images'}"
         )
-    inputs: ImagePreprocessing | TableEncoding
+    preparation: ImagePreprocessing | TableEncoding
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
-        if isinstance(samples, Rows):
-            inputs = samples.encoding
-            options["in_features"] = samples.values.shape[1]
+        if isinstance(inputs, Rows):
+            preparation = inputs.encoding
+            options["in_features"] = inputs.values.shape[1]
         else:
             if config.data.size is not None:
                 options["size"] = config.data.size
-            network: Any = features.create(name, dim=config.head.dim, **options)
-            inputs, options = _preprocessing(config, network, samples), network.options
+            network = features.create(name, dim=config.head.dim, **options)
+            assert isinstance(network, ImageFeatures)
+            preparation, options = _preprocessing(config, network, inputs), network.options
         model = ModelSpec(
             features=name,
             method=config.head.method,
             dim=config.head.dim,
             classes=dataset.classes,
-            inputs=inputs,
+            inputs=preparation,
             features_options=options,
             head_options=config.head.options,
             decode=config.training.decode,
         ).build()
-    if isinstance(samples, Rows):
-        model.features.fit_scale(torch.from_numpy(samples.values[dataset.partition.train]))
+    if isinstance(inputs, Rows):
+        model.features.fit_scale(torch.from_numpy(inputs.values[dataset.partition.train]))
     return model
 
 
-def _preprocessing(config: Config, network: Any, images: Images) -> ImagePreprocessing:
+def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> ImagePreprocessing:
     wanted = network.input
     size = wanted.size
     if size is None:  # a small network takes small images as they are
@@ -124,13 +165,26 @@ def _preprocessing(config: Config, network: Any, images: Images) -> ImagePreproc
     )
 
 
-def check_fits(config: Config, dataset: Dataset, processes: int) -> None:
-    """Refuse settings that do not fit the data, before anything is written."""
-    _class_weights(config, dataset)
-    EpochBatches(len(dataset.partition.train), config.training, processes=processes)
+def _cached(run: Assembly) -> Dataset:
+    """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
+    dataset, preparation = run.dataset, run.model.spec.inputs
+    if not run.config.data.cache or not isinstance(preparation, ImagePreprocessing):
+        return dataset
+    from layline.data.images.cache import cache_folder, cache_images
+    from layline.data.images.files import ImageFiles
+
+    if not isinstance(dataset.inputs, ImageFiles):  # the others need no decoding
+        return dataset
+    with (
+        run.accelerator.main_process_first(),  # the others find it ready
+        run.say.counted("Decoding the images", len(dataset.inputs)) as count,
+    ):
+        images = cache_images(dataset.inputs, preparation.at_least, cache_folder(), progress=count)
+    return replace(dataset, inputs=images)
 
 
-def _class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
+def class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
+    """Give the weight of each class, as the training part has them."""
     weights: NDArray[np.float64] = weigh_classes(
         config.training.class_weight,
         np.array(dataset.classes),
@@ -140,48 +194,29 @@ def _class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     return weights
 
 
-def with_cache(
-    config: Config,
-    dataset: Dataset,
-    model: OrdinalModel,
-    say: Reporter,
-    accelerator: Accelerator,
-) -> Dataset:
-    """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
-    preparation = model.spec.inputs
-    if not config.data.cache or not isinstance(preparation, ImagePreprocessing):
-        return dataset
-    from layline.data.images.cache import cache_folder, cache_images
-    from layline.data.images.files import ImageFiles
-
-    if not isinstance(dataset.inputs, ImageFiles):  # the others need no decoding
-        return dataset
-    with (
-        accelerator.main_process_first(),  # the others find it ready
-        say.counted("Decoding the images", len(dataset.inputs)) as count,
-    ):
-        images = cache_images(dataset.inputs, preparation.at_least, cache_folder(), progress=count)
-    return replace(dataset, inputs=images)
-
-
-def tasks(config: Config, dataset: Dataset, model: OrdinalModel) -> dict[str, Task]:
-    """Give the three parts as tasks: augmented for training, as they are for the others."""
-    weights = _class_weights(config, dataset)
+def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Part]:
+    """Give the three parts: augmented for training, as they are for the others."""
+    weights = class_weights(config, dataset)
     found = {}
-    for name, part in dataset.partition.parts().items():
+    for name, index in dataset.partition.parts().items():
         augmentation = str(config.data.augmentation) if name == "train" else "none"
-        ranks = dataset.ranks[part]
+        ranks = dataset.ranks[index]
         weight = weights[ranks] if name != "test" else np.ones(len(ranks))
-        found[name] = Task(
-            samples(dataset.inputs.subset(part), model.spec, augmentation, config.training.seed),
+        found[name] = Part(
+            batches_of(dataset.inputs.subset(index), spec, augmentation, config.training.seed),
             torch.from_numpy(ranks),
             torch.tensor(weight / weight.mean(), dtype=torch.float32),
         )
     return found
 
 
-def samples(inputs: Any, spec: ModelSpec, augmentation: str = "none", seed: int = 0) -> Batches:
+def batches_of(
+    inputs: Images | Rows, spec: ModelSpec, augmentation: str = "none", seed: int = 0
+) -> Batches:
     """Prepare inputs for a model."""
-    if isinstance(spec.inputs, TableEncoding):
+    if isinstance(inputs, Rows) and isinstance(spec.inputs, TableEncoding):
         return RowBatches(inputs.values)
-    return ImageBatches(inputs, spec.inputs, augmentation, seed)
+    if isinstance(inputs, Images) and isinstance(spec.inputs, ImagePreprocessing):
+        return ImageBatches(inputs, spec.inputs, augmentation, seed)
+    takes = "rows" if isinstance(spec.inputs, TableEncoding) else "images"
+    raise ValueError(f"the data must be {takes}, got others: the model takes nothing else")

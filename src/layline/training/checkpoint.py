@@ -7,40 +7,16 @@ by running code.
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
-from accelerate import Accelerator
 from safetensors import SafetensorError
 
 from layline.files import explained, publish_folder
-from layline.training.sums import summed
+from layline.training.distributed import SeveralProcesses
+from layline.training.loop import TrainingState
 
-Record = dict[str, float]
-_PROGRESS = "progress.json"
-
-
-@dataclass
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        epoch: The epoch being trained, counted from 1.
-        step: Steps done in it.
-        loss_sum: Weighted sum of the losses in it, of this process.
-        weight_sum: Sum of those weights.
-        best_epoch: The epoch with the lowest validation error so far; 0 before there is one.
-        best_mae: That error.
-        history: One record per finished epoch.
-    """
-
-    epoch: int = 1
-    step: int = 0
-    loss_sum: float = 0.0
-    weight_sum: float = 0.0
-    best_epoch: int = 0
-    best_mae: float = float("inf")
-    history: list[Record] = field(default_factory=list)
+_STATE = "progress.json"
 
 
 class Checkpoints:
@@ -48,18 +24,18 @@ class Checkpoints:
 
     Args:
         folder: ``state/`` of the run.
-        accelerator: Knows the model and the optimiser.
+        processes: Know the model and the optimiser.
     """
 
-    def __init__(self, folder: Path, accelerator: Accelerator) -> None:
+    def __init__(self, folder: Path, processes: SeveralProcesses) -> None:
         self._folder = folder
-        self._accelerator = accelerator
+        self._processes, self._accelerator = processes, processes.accelerator
 
-    def save(self, progress: Progress) -> None:
+    def save(self, state: TrainingState) -> None:
         """Save this moment, and remove the moments before it. All processes call it together."""
         accelerator = self._accelerator
-        loss_sum, weight_sum = summed([progress.loss_sum, progress.weight_sum], accelerator)
-        place = self._folder / f"epoch-{progress.epoch:05}-step-{progress.step:07}"
+        loss_sum, weight_sum = self._processes.sum([state.loss_sum, state.weight_sum])
+        place = self._folder / f"epoch-{state.epoch:05}-step-{state.step:07}"
         part = self._folder / ".saving"
         if accelerator.is_main_process:
             shutil.rmtree(part, ignore_errors=True)  # of a run that was killed while saving
@@ -69,8 +45,8 @@ class Checkpoints:
             self._write(part)
             accelerator.wait_for_everyone()
             if accelerator.is_main_process:
-                values = asdict(progress) | {"loss_sum": loss_sum, "weight_sum": weight_sum}
-                (part / _PROGRESS).write_text(json.dumps(values), encoding="utf-8")
+                values = asdict(state) | {"loss_sum": loss_sum, "weight_sum": weight_sum}
+                (part / _STATE).write_text(json.dumps(values), encoding="utf-8")
                 before = self._moments()
                 if place in before:  # the same moment has the same state
                     shutil.rmtree(part)
@@ -84,16 +60,16 @@ class Checkpoints:
             raise explained(error, place) from error
         accelerator.wait_for_everyone()
 
-    def restore(self) -> Progress | None:
+    def restore(self) -> TrainingState | None:
         """Go back to the last saved moment, if there is one."""
         moments = self._moments()
         if not moments:
             return None
-        progress = Progress(**json.loads((moments[-1] / _PROGRESS).read_text(encoding="utf-8")))
+        state = TrainingState(**json.loads((moments[-1] / _STATE).read_text(encoding="utf-8")))
         self._accelerator.load_state(str(moments[-1]))
         if not self._accelerator.is_main_process:  # the main process goes on with all sums
-            progress.loss_sum = progress.weight_sum = 0.0
-        return progress
+            state.loss_sum = state.weight_sum = 0.0
+        return state
 
     def _write(self, part: Path) -> None:
         try:

@@ -1,14 +1,59 @@
-"""Everything that can be chosen for a run, with its default: the paper's recipe."""
+"""Everything that can be chosen for a run, with its default: the paper's recipe.
 
+The sections come first, then how a recipe, a TOML file and single settings become one ``Config``,
+then what follows from the choices, such as the weights of the features.
+"""
+
+import tomllib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
-from pydantic import NonNegativeFloat as NotNegative
+import tomli_w
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 
+from layline import data, features, heads
 from layline.data.images.preprocessing import AUGMENTATIONS
+from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import DECODINGS
-from layline.training.validators import known, without
+from layline.registry import check_known, find
+from layline.training.optimisation import Options
+
+Tree = dict[str, Any]
+S = TypeVar("S", bound="Section")
+
+
+def _one_of(names: Collection[str]) -> BeforeValidator:
+    """Refuse what is not among the names."""
+
+    def check(value: Any) -> Any:
+        check_known("value", value, names)
+        return value
+
+    return BeforeValidator(check)
+
+
+def _reserved(**cures: str) -> AfterValidator:
+    """Refuse options that are settings of their own, and say what to do instead."""
+
+    def check(options: Tree) -> Tree:
+        for name, cure in cures.items():
+            if name in options:
+                raise ValueError(f"must not have {name}: {cure}")
+        return options
+
+    return AfterValidator(check)
 
 
 class Section(BaseModel):
@@ -38,10 +83,10 @@ class Data(Section):
     partition: Annotated[int, Field(ge=0)] = 0
     options: Annotated[
         dict[str, Any],
-        without(name="set data.source", root="set data.root", partition="set data.partition"),
+        _reserved(name="set data.source", root="set data.root", partition="set data.partition"),
     ] = {}
     size: PositiveInt | None = None
-    augmentation: Annotated[str, known(AUGMENTATIONS)] | None = None
+    augmentation: Annotated[str, _one_of(AUGMENTATIONS)] | None = None
     keep_ratio: bool = False
     cache: bool = False
     skip_bad: bool = False
@@ -63,7 +108,7 @@ class Features(Section):
     freeze: bool = False
     options: Annotated[
         dict[str, Any],
-        without(
+        _reserved(
             name="set features.name",
             model="set features.name",
             dim="set head.dim",
@@ -85,7 +130,7 @@ class Head(Section):
     dim: PositiveInt = 512
     options: Annotated[
         dict[str, Any],
-        without(
+        _reserved(
             name="set head.method", dim="set head.dim", num_classes="the data have the classes"
         ),
     ] = {}
@@ -123,22 +168,27 @@ class Training(Section):
     optimiser: Literal["adamw", "sgd"] = "adamw"
     learning_rate: PositiveFloat = 1e-3
     head_learning_rate: PositiveFloat = 1e-2
-    weight_decay: NotNegative = 1e-2
+    weight_decay: NonNegativeFloat = 1e-2
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     schedule: Literal["none", "cosine", "steps"] = "none"
     milestones: list[PositiveInt] = [36, 44]
     decay: PositiveFloat = 0.1
-    warmup_epochs: NotNegative = 0.0
+    warmup_epochs: NonNegativeFloat = 0.0
     warmup_start: Annotated[float, Field(ge=0, le=1)] = 1 / 3
     drop_last: bool = False
     precision: Literal["no", "bf16", "fp16"] = "no"
     accumulation: PositiveInt = 1
     class_weight: Literal["balanced"] | dict[str, PositiveFloat] | None = None
-    decode: Annotated[str, known(DECODINGS)] = "mode"
+    decode: Annotated[str, _one_of(DECODINGS)] = "mode"
     patience: PositiveInt | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    checkpoint_minutes: NotNegative = 5.0
+    checkpoint_minutes: NonNegativeFloat = 5.0
     device: Literal["auto", "cpu"] = "auto"
+
+    def options(self) -> Options:
+        """Give what the loop is told."""
+        names = {each.name for each in fields(Options)} & set(type(self).model_fields)
+        return Options(**{name: getattr(self, name) for name in names})
 
 
 class Report(Section):
@@ -178,7 +228,7 @@ class Config(Section):
 
 
 # What the authors' released code does differently, where it can be chosen.
-RECIPES: dict[str, dict[str, Any]] = {
+RECIPES: dict[str, Tree] = {
     "paper": {},
     "released": {
         "data": {"keep_ratio": True},
@@ -194,3 +244,140 @@ RECIPES: dict[str, dict[str, Any]] = {
         },
     },
 }
+
+
+def combine(*trees: Mapping[str, Any]) -> Tree:
+    """Lay settings over each other: the last one that names a key decides."""
+    result: Tree = {}
+    for tree in trees:
+        for key, value in tree.items():
+            below = result.get(key)
+            both = isinstance(below, Mapping) and isinstance(value, Mapping)
+            result[key] = combine(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def configuration(*trees: Mapping[str, Any]) -> Config:
+    """Make the configuration from settings, the recipe that they name below them.
+
+    Args:
+        *trees: Settings by section, such as ``{"training": {"epochs": 3}}``; later ones decide.
+    """
+    wanted = combine(*trees)
+    name = wanted.get("recipe", "paper")
+    recipe = find("recipe", name, RECIPES)
+    head = wanted.get("head", {})
+    method = head.get("method", "hard-linear") if isinstance(head, Mapping) else None
+    if name == "released" and method in heads.HEADS:
+        recipe = combine(recipe, {"head": {"options": dict(heads.HEADS[method].released)}})
+    config = validated(Config, combine(recipe, wanted))
+    check_known("head.method", config.head.method, heads.HEADS)
+    return config
+
+
+def validated(kind: type[S], tree: Mapping[str, Any]) -> S:
+    """Make a section from a tree; what is wrong with it is said in a sentence."""
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        raise ValueError(_sentence(error, kind)) from None
+
+
+def _sentence(error: ValidationError, kind: type[Section]) -> str:
+    """Say the first thing that is wrong, and how many more there are."""
+    first, *more = error.errors()
+    name = ".".join(map(str, first["loc"]))
+    says_so = first["type"] in ("missing", "extra_forbidden", "value_error")  # the last: our own
+    got = "" if says_so else f", got {first['input']!r}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = f"is no setting; {_near(first['loc'], kind)}"
+    rest = f" (and {len(more)} more)" if more else ""
+    return f"{name}: {message}{got}{rest}"
+
+
+def _near(location: tuple[int | str, ...], kind: type[Section]) -> str:
+    section: Any = kind
+    for name in location[:-1]:
+        if isinstance(name, str):
+            section = section.model_fields[name].annotation
+        else:  # one of a list
+            (section,) = get_args(section)
+    return "known are " + ", ".join(section.model_fields)
+
+
+def read_toml(path: Path) -> Tree:
+    """Read settings from a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"config must be a file, got {path}: it is not there") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"config must be TOML, got {path}: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """Write a configuration out in full; what is None is left out."""
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def parse_settings(settings: Iterable[str]) -> Tree:
+    """Read settings such as ``training.epochs=10`` into a tree.
+
+    A value is read as TOML (a number, true, a list), and as plain text where it is none.
+    """
+    tree: Tree = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        path = key.strip().split(".")
+        if not equals or not all(path):
+            raise ValueError(f"--set must be key=value, got {setting!r}: write training.epochs=10")
+        branch: Any = _toml_value(text.strip())
+        for name in reversed(path):
+            branch = {name: branch}
+        tree = combine(tree, branch)
+    return tree
+
+
+def _toml_value(text: str) -> Any:
+    """Read a value as TOML, and as plain text where it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def resolved(config: Config) -> Config:
+    """Fill in what follows from other choices, so that the configuration stands by itself."""
+    source = find("data.source", config.data.source, data.SOURCES)
+    name = config.features.name or source.features
+    spec = features.find(name)
+    weights = config.features.weights or spec.weights
+    check_weights(weights, name)
+    if weights not in NAMES:
+        weights = str(Path(weights).expanduser().resolve())
+    if config.features.freeze and weights == "none":
+        raise ValueError(
+            f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
+            "as it was made"
+        )
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(
+                update={
+                    "root": config.data.root and config.data.root.expanduser().resolve(),
+                    "options": {
+                        key: _full(value) if key in source.places else value
+                        for key, value in config.data.options.items()
+                    },
+                    "augmentation": config.data.augmentation or spec.augmentation,
+                }
+            ),
+            "features": config.features.model_copy(update={"name": name, "weights": weights}),
+        }
+    )
+
+
+def _full(path: Any) -> Any:
+    """Name a place so that the run can go on from another folder."""
+    return str(Path(path).expanduser().resolve()) if isinstance(path, str) else path

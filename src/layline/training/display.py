@@ -1,100 +1,147 @@
-"""How a run looks while it goes: one live line with a bar, or a plain line per epoch."""
+"""What a user sees while a run goes: notes, how far a long wait is, how far training is."""
 
 import time
-from typing import Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn
-from rich.progress import Progress as Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-from layline.training.checkpoint import Progress
-from layline.training.progress import clock
-from layline.training.reporter import Reporter
+if TYPE_CHECKING:  # a note to the user need not wait for torch
+    from layline.training.loop import TrainingState
 
+_LINES_OF_A_WAIT = 4  # in a log
 _LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}"
-
 _WIDE = 110  # columns for all of it; where there are fewer, time left must not be what is cut
+
+
+class Reporter:
+    """Tell a user things, on one of several processes only.
+
+    Args:
+        console: Where to.
+        shown: Whether this process is the one.
+    """
+
+    def __init__(self, console: Console, shown: bool = True) -> None:
+        self._console, self._shown = console, shown
+
+    def __call__(self, text: str) -> None:
+        """Say something, in a line of its own."""
+        if self._shown:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def counted(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show how far something is: a bar on a terminal, a few lines in a log.
+
+        Args:
+            what: What is done to each of them.
+            total: How many there are.
+
+        Yields:
+            A function that is told how many are done.
+        """
+        if not self._shown:
+            yield lambda done: None
+        elif self._console.is_terminal:
+            columns = TextColumn(what), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()
+            with Progress(*columns, console=self._console, transient=True) as bar:
+                task = bar.add_task(what, total=total)
+                yield lambda done: bar.update(task, completed=done)
+        else:
+            lines = 0
+
+            def count(done: int) -> None:
+                nonlocal lines
+                due = _LINES_OF_A_WAIT * done // max(total, 1)
+                if due > lines:
+                    lines = due
+                    self(f"{what}: {done} of {total}")
+
+            yield count
 
 
 class Display:
     """Show the epoch, the speed, the losses, the validation error and the time left.
 
+    A terminal gets one live line with a bar, a log a plain line per epoch.
+
     Args:
         epochs: How many epochs are planned.
-        console: Where to show it; a terminal gets the live line.
+        console: Where to show it.
         shown: Only one of several processes shows anything.
     """
 
     def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
         self._epochs, self._console, self._say = epochs, console, Reporter(console, shown)
         texts = [TextColumn(text) for text in _LIVE]
-        self._live = Live(texts[0], BarColumn(20), *texts[1:], console=console, transient=True)
+        self._live = Progress(texts[0], BarColumn(20), *texts[1:], console=console, transient=True)
         self._line = self._live.add_task("", epoch="", now="", last="")
         self._is_live = shown and console.is_terminal
         self._last = ""
-        self._steps, self._steps_here, self._images, self._start = 1, 0, 0, time.monotonic()
-        self._begin = self._start
+        self._steps, self._steps_made, self._samples = 1, 0, 0
+        self._begin = self._epoch_begin = time.monotonic()
 
-    def start_epoch(self, progress: Progress, steps: int) -> None:
+    def start_epoch(self, state: "TrainingState", steps: int) -> None:
         """Begin an epoch, or go on with it.
 
         Args:
-            progress: How far the run is.
+            state: How far training is.
             steps: Steps of an epoch.
         """
-        self._steps, self._images, self._start = steps, 0, time.monotonic()
+        self._steps, self._samples, self._epoch_begin = steps, 0, time.monotonic()
         self._live.reset(
             self._line,
             total=steps,
-            completed=progress.step,
-            epoch=self._number(progress.epoch),
+            completed=state.step,
+            epoch=state.epoch_of(self._epochs),
             now="",
             last=self._last,
         )
 
-    def show_step(self, progress: Progress, images: int) -> None:
+    def show_step(self, state: "TrainingState", samples: int) -> None:
         """Show a step.
 
         Args:
-            progress: How far the run is.
-            images: Samples of the step.
+            state: How far training is.
+            samples: Samples of the step.
         """
-        self._images += images
-        self._steps_here += 1
+        self._samples += samples
+        self._steps_made += 1
         now = (
-            f"{self._speed():.0f} images/s  loss {progress.loss_sum / progress.weight_sum:.4f}  "
-            f"{clock(self._left(progress))} left"
+            f"{self._speed()}  loss {state.loss_sum / state.weight_sum:.4f}  "
+            f"{self._time_left(state)} left"
         )
-        self._live.update(self._line, completed=progress.step, now=now, last=self._last)
+        self._live.update(self._line, completed=state.step, now=now, last=self._last)
 
-    def show_epoch(self, progress: Progress) -> None:
+    def show_epoch(self, state: "TrainingState") -> None:
         """Show a finished epoch, the last one of the history."""
-        record = progress.history[-1]
-        result = (
-            f"val MAE {record['validation_mae']:.4f}  "
-            f"accuracy {record['validation_accuracy']:.4f}  "
-            f"best {progress.best_mae:.4f} at {progress.best_epoch}"
-        )
-        short = f"MAE {record['validation_mae']:.3f}  acc {record['validation_accuracy']:.3f}"
-        self._last = f"[dim]{result if self._console.width >= _WIDE else short}[/dim]"
+        record = state.history[-1]
+        if "validation_mae" in record:
+            short = f"MAE {record['validation_mae']:.3f}  acc {record['validation_accuracy']:.3f}"
+            result = state.describe_validation() if self._console.width >= _WIDE else short
+            self._last = f"[dim]{result}[/dim]"
         if not self._is_live:
             self._say(
-                f"epoch {self._number(progress.epoch)}  loss {record['train_loss']:.4f}  "
-                f"val loss {record['validation_loss']:.4f}  {result}  "
-                f"{self._speed():.0f} images/s  {clock(self._left(progress))} left"
+                f"{state.describe(self._epochs)}  {self._speed()}  {self._time_left(state)} left"
             )
 
-    def _number(self, epoch: int) -> str:
-        return f"{epoch:{len(str(self._epochs))}}/{self._epochs}"
+    def _speed(self) -> str:
+        per_second = self._samples / max(time.monotonic() - self._epoch_begin, 1e-9)
+        return f"{per_second:.0f} samples/s"
 
-    def _speed(self) -> float:
-        return self._images / max(time.monotonic() - self._start, 1e-9)
-
-    def _left(self, progress: Progress) -> float:
-        """Estimate the seconds that are left, from the steps made since the start."""
-        steps = (self._epochs - progress.epoch + 1) * self._steps - progress.step
-        spent = time.monotonic() - self._begin
-        return spent / max(self._steps_here, 1) * steps
+    def _time_left(self, state: "TrainingState") -> str:
+        """Estimate the time that is left, from the steps made since the start."""
+        steps = (self._epochs - state.epoch + 1) * self._steps - state.step
+        return clock((time.monotonic() - self._begin) / max(self._steps_made, 1) * steps)
 
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
@@ -105,3 +152,10 @@ class Display:
     def __exit__(self, *_: object) -> None:
         if self._is_live:
             self._live.stop()
+
+
+def clock(seconds: float) -> str:
+    """Write a time as minutes and seconds, with the hours if there are any."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

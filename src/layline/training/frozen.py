@@ -1,63 +1,74 @@
-"""Features of a frozen body: extracted once, in pieces, so that a stop costs one piece."""
+"""Features of a frozen body: extracted once, in pieces, so that a stop costs one piece.
+
+Runs on the same cached images and the same body share them.
+"""
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from jaxtyping import Float
 from numpy.lib.format import write_array_header_1_0
+from rich.console import Console
 
+from layline.data.base import Inputs
 from layline.data.images.cache import CachedImages, cache_folder
 from layline.data.images.files import ImageArrays
 from layline.data.loading import Batches, in_order, loader
+from layline.evaluation import EVALUATION_FACTOR
 from layline.features.base import Features
 from layline.files import whole_file
+from layline.training.assembly import Assembly, assemble, batches_of
+from layline.training.config import Config
+from layline.training.display import Reporter
+from layline.training.distributed import make_accelerator
 
 PIECE = 512
 
 
-@torch.no_grad()
-def extract(
-    features: Features,
-    samples: Batches,
-    folder: Path,
-    accelerator: Accelerator,
-    *,
-    batch_size: int = 64,
-    workers: int | None = None,
-    progress: Callable[[int], None] = lambda done: None,
-) -> Float[np.ndarray, "n width"]:
-    """Compute what the body says of each sample, or read it if it was computed before.
-
-    Processes share the pieces. All of them call it together and get the same rows, memory-mapped.
+def prepare(config: Config, console: Console) -> None:
+    """Decode the images and extract the frozen features of a run, if its cache shares them.
 
     Args:
-        features: Its body is applied.
-        samples: As they are in testing.
-        folder: Where to keep the rows; for these samples and this body only.
-        accelerator: One process or many.
-        batch_size: Samples at a time.
-        workers: Processes that fetch batches.
-        progress: Called with the number of samples that this process has done.
+        config: Of one of the runs, resolved.
+        console: Where to say what happens.
     """
-    whole = folder / "rows.npy"
-    if not whole.exists():
-        features.eval().to(accelerator.device)
-        _extract_pieces(features, samples, folder, accelerator, batch_size, workers, progress)
-        accelerator.wait_for_everyone()
-        if accelerator.is_main_process:
-            _join(_pieces(folder, len(samples)), whole, len(samples), features.width)
-    accelerator.wait_for_everyone()
-    rows: Float[np.ndarray, "n width"] = np.load(whole, mmap_mode="r")
-    return rows
+    run = assemble(config, Reporter(console), make_accelerator(config))
+    model = run.model
+    place = shared_folder(model.features, run.dataset.inputs, model.spec.inputs, config.data.cache)
+    if config.features.freeze and place is not None:
+        frozen_rows(run, place)
+
+
+def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
+    """Give what the frozen body says of each sample; it is computed where it is not there yet.
+
+    Args:
+        run: Whose samples and body.
+        folder: Where the rows are kept.
+    """
+    samples = batches_of(run.dataset.inputs, run.model.spec)
+    share = -(-len(samples) // run.accelerator.num_processes)
+    with run.say.counted("Extracting frozen features", share) as count:
+        return extract(
+            Extraction(
+                run.model.features,
+                samples,
+                folder,
+                run.accelerator,
+                batch_size=EVALUATION_FACTOR * run.config.training.batch_size,
+                workers=run.config.data.workers,
+                progress=count,
+            )
+        )
 
 
 def shared_folder(
-    features: Features, inputs: Any, preparation: Any, cache: bool = False
+    features: Features, inputs: Inputs, preparation: object, cache: bool = False
 ) -> Path | None:
     """Name the folder that runs on the same images and body share, if the images are cached.
 
@@ -74,12 +85,12 @@ def shared_folder(
     else:
         return None
     about = [images, repr(preparation), features.name, repr(features.options)]
-    about.append(fingerprint(features))
+    about.append(body_fingerprint(features))
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
     return parent / f"features-{digest.hexdigest()}"
 
 
-def fingerprint(features: Features) -> str:
+def body_fingerprint(features: Features) -> str:
     """Tell bodies apart by their tensors."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(features.state_dict().items()):
@@ -88,38 +99,72 @@ def fingerprint(features: Features) -> str:
     return digest.hexdigest()
 
 
-def _pieces(folder: Path, count: int) -> list[Path]:
-    return [folder / f"piece-{start:09}.npy" for start in range(0, count, PIECE)]
+@dataclass(frozen=True)
+class Extraction:
+    """What is extracted, and how.
+
+    Attributes:
+        features: Its body is applied.
+        samples: As they are in testing.
+        folder: Where to keep the rows; for these samples and this body only.
+        accelerator: One process or many.
+        batch_size: Samples at a time.
+        workers: Processes that fetch batches.
+        progress: Called with the number of samples that this process has done.
+    """
+
+    features: Features
+    samples: Batches
+    folder: Path
+    accelerator: Accelerator
+    batch_size: int = 64
+    workers: int | None = None
+    progress: Callable[[int], None] = lambda done: None
+
+    def pieces(self) -> list[Path]:
+        """Name the files of the pieces."""
+        starts = range(0, len(self.samples), PIECE)
+        return [self.folder / f"piece-{start:09}.npy" for start in starts]
 
 
-def _extract_pieces(
-    features: Features,
-    samples: Batches,
-    folder: Path,
-    accelerator: Accelerator,
-    batch_size: int,
-    workers: int | None,
-    progress: Callable[[int], None],
-) -> None:
+@torch.no_grad()
+def extract(job: Extraction) -> Float[np.ndarray, "n width"]:
+    """Compute what the body says of each sample, or read it if it was computed before.
+
+    Processes share the pieces. All of them call it together and get the same rows, memory-mapped.
+    """
+    whole = job.folder / "rows.npy"
+    if not whole.exists():
+        job.features.eval().to(job.accelerator.device)
+        _extract_pieces(job)
+        job.accelerator.wait_for_everyone()
+        if job.accelerator.is_main_process:
+            _join(job.pieces(), whole, len(job.samples), job.features.width)
+    job.accelerator.wait_for_everyone()
+    rows: Float[np.ndarray, "n width"] = np.load(whole, mmap_mode="r")
+    return rows
+
+
+def _extract_pieces(job: Extraction) -> None:
     """Compute the pieces of this process that are not there yet."""
-    names = _pieces(folder, len(samples))
-    numbers = range(accelerator.process_index, len(names), accelerator.num_processes)
+    names, count = job.pieces(), len(job.samples)
+    numbers = range(job.accelerator.process_index, len(names), job.accelerator.num_processes)
     missing = [number for number in numbers if not names[number].exists()]
-    batches, of_piece = [], []
+    batches, batches_of_piece = [], []
     for number in missing:
         start = number * PIECE
-        cut = in_order(min(PIECE, len(samples) - start), batch_size)
+        cut = in_order(min(PIECE, count - start), job.batch_size)
         batches += [[(start + index, epoch) for index, epoch in batch] for batch in cut]
-        of_piece.append(len(cut))
-    fetched = iter(loader(samples, batches, workers))
+        batches_of_piece.append(len(cut))
+    fetched = iter(loader(job.samples, batches, job.workers))
     done = 0
-    for number, cut_into in zip(missing, of_piece, strict=True):
+    for number, cut_into in zip(missing, batches_of_piece, strict=True):
         rows = []
         for _ in range(cut_into):
             x, _ = next(fetched)
-            rows.append(features.body(x.to(accelerator.device)).float().cpu().numpy())
+            rows.append(job.features.body(x.to(job.accelerator.device)).float().cpu().numpy())
             done += len(x)
-            progress(done)
+            job.progress(done)
         with whole_file(names[number]) as part, part.open("wb") as file:
             np.save(file, np.concatenate(rows))
 

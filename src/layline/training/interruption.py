@@ -5,10 +5,8 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-from accelerate import Accelerator
-
 from layline.amounts import amount
-from layline.training.agreement import anywhere
+from layline.devices import Processes
 
 
 class Interrupted(KeyboardInterrupt):
@@ -35,9 +33,9 @@ class Interruption:
         self._seen = False
         self._before: dict[int, Any] = {}
 
-    def wanted(self, accelerator: Accelerator) -> bool:
+    def wanted(self, processes: Processes) -> bool:
         """Tell whether to stop; all processes get the same answer."""
-        return anywhere(self._seen, accelerator)
+        return processes.any(self._seen)
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
         if self._seen and number == signal.SIGINT:

@@ -1,4 +1,4 @@
-"""The training loop, on one process or many.
+"""The training loop, of a run and of the estimator, on one process or several.
 
 A run is a function of its configuration: the order of the samples, their augmentation and every
 random number of a step follow from the seed, the epoch and the step. So a run that was stopped goes
@@ -6,29 +6,119 @@ on from its last saved moment and ends where it would have ended.
 """
 
 import math
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Self
 
 import torch
-from accelerate import Accelerator
 from jaxtyping import Int
 from torch import Tensor
 
 from layline import metrics
-from layline.data.loading import Batch, loader, mixed_seed, to_device
-from layline.geometry.decoding import DECODINGS
-from layline.model import OrdinalModel
-from layline.training.agreement import anywhere
-from layline.training.batches import EpochBatches
-from layline.training.checkpoint import Checkpoints, Progress, Record
-from layline.training.config import Training
-from layline.training.display import Display
-from layline.training.interruption import Interrupted, Interruption
-from layline.training.optimisation import optimiser as make_optimiser
-from layline.training.optimisation import set_rates
-from layline.training.outcomes import Outcomes, Task, batches_of, outcomes_of
-from layline.training.sums import summed
+from layline.data.loading import Batch, Key, loader, mixed_seed, to_device
+from layline.devices import Processes
+from layline.evaluation import Part, Predictions, predict_part
+from layline.model import Network
+from layline.training.interruption import Interrupted
+from layline.training.optimisation import Options, make_optimiser, set_rates
+
+EpochRecord = dict[str, float]
+
+
+@dataclass
+class TrainingState:
+    """How far training is.
+
+    Attributes:
+        epoch: The epoch being trained, counted from 1.
+        step: Steps done in it.
+        loss_sum: Weighted sum of the losses in it, of this process.
+        weight_sum: Sum of those weights.
+        best_epoch: The epoch with the lowest validation error so far, the first of several; 0
+            before there is one.
+        best_mae: That error.
+        history: One record per finished epoch.
+    """
+
+    epoch: int = 1
+    step: int = 0
+    loss_sum: float = 0.0
+    weight_sum: float = 0.0
+    best_epoch: int = 0
+    best_mae: float = math.inf
+    history: list[EpochRecord] = field(default_factory=list)
+
+    def is_finished(self, options: Options) -> bool:
+        """Tell whether the last epoch was trained, or patience ended."""
+        waited = self.epoch - 1 - self.best_epoch
+        impatient = options.patience is not None and waited >= options.patience
+        return self.epoch > options.epochs or (self.best_epoch > 0 and impatient)
+
+    def epoch_of(self, epochs: int) -> str:
+        """Write the epoch and how many are planned, in a fixed width."""
+        return f"{self.epoch:{len(str(epochs))}}/{epochs}"
+
+    def describe(self, epochs: int) -> str:
+        """Write what came out of the epoch that is just finished."""
+        record = self.history[-1]
+        parts = [f"epoch {self.epoch_of(epochs)}", f"loss {record['train_loss']:.4f}"]
+        if "validation_loss" in record:
+            parts += [f"val loss {record['validation_loss']:.4f}", self.describe_validation()]
+        return "  ".join(parts)
+
+    def describe_validation(self) -> str:
+        """Write the validation error of the epoch that is just finished, beside the best one."""
+        record = self.history[-1]
+        return (
+            f"val MAE {record['validation_mae']:.4f}  "
+            f"accuracy {record['validation_accuracy']:.4f}  "
+            f"best {self.best_mae:.4f} at {self.best_epoch}"
+        )
+
+
+class Hooks:
+    """What else happens while training: nothing. A run saves, records and shows.
+
+    Attributes:
+        advice: Ends the sentence that is said when training does not stay finite.
+        drawn: The validation samples whose features ``finish_epoch`` wants, in ascending order.
+    """
+
+    advice = ""
+    drawn: Int[Tensor, " m"] | None = None
+
+    def restore(self) -> TrainingState | None:
+        """Go back to the last saved moment, if there is one."""
+        return None
+
+    def save(self, state: TrainingState) -> None:
+        """Save this moment."""
+
+    def save_is_due(self) -> bool:
+        """Tell whether to save within the epoch; all processes get the same answer."""
+        return False
+
+    def stop_is_wanted(self) -> bool:
+        """Tell whether to save and stop; all processes get the same answer."""
+        return False
+
+    def start_epoch(self, state: TrainingState, steps: int) -> None:
+        """Begin an epoch, or go on with it."""
+
+    def finish_step(self, state: TrainingState, samples: int) -> None:
+        """Take notice of a step with so many samples."""
+
+    def finish_epoch(
+        self, state: TrainingState, is_best: bool, validated: Predictions | None
+    ) -> None:
+        """Take notice of an epoch, the last one of the history."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what ``__enter__`` began."""
 
 
 class Loop:
@@ -37,172 +127,204 @@ class Loop:
     Args:
         model: What is trained.
         train: What to learn from.
-        validation: What to choose the epoch by.
-        options: The user's choices.
-        accelerator: One process or many.
-        checkpoints: Where to save the state.
-        on_epoch: Called after each epoch on the main process with the progress, whether this
-            epoch is the best so far, and what came out of validation; it writes all of that.
-        display: Shows how it goes.
+        validation: What to choose the epoch by, if there is anything.
+        options: Epochs, batches, optimiser and rates.
+        processes: One or several.
+        hooks: What else happens.
         workers: Processes that fetch batches.
-        keep: The validation samples whose features ``on_epoch`` wants.
     """
 
     def __init__(
         self,
-        model: OrdinalModel,
-        train: Task,
-        validation: Task,
-        options: Training,
-        accelerator: Accelerator,
-        *,
-        checkpoints: Checkpoints,
-        on_epoch: Callable[[Progress, bool, Outcomes], None],
-        display: Display,
+        model: Network,
+        train: Part,
+        validation: Part | None,
+        options: Options,
+        processes: Processes,
+        hooks: Hooks,
         workers: int | None = None,
-        keep: Int[Tensor, " m"] | None = None,
     ) -> None:
         self._model, self._train, self._validation = model, train, validation
-        self._options, self._accelerator = options, accelerator
-        self._keep = keep
-        self._checkpoints, self._on_epoch, self._display = checkpoints, on_epoch, display
-        self._usual_weight = train.weight.double().mean().item()
-        self._batches = EpochBatches(
-            len(train.ranks), options, accelerator.process_index, accelerator.num_processes
-        )
-        on_gpu = accelerator.device.type == "cuda"
+        self._options, self._processes, self._hooks = options, processes, hooks
+        self._mean_weight = train.weight.double().mean().item()
+        self._batches = EpochBatches(len(train.ranks), options, processes.index, processes.count)
+        on_gpu = processes.device.type == "cuda"
         self._fetch = loader(train.samples, self._batches, workers, pin_memory=on_gpu)
-        self._started: Iterable[Batch] | None = None
-        self._fetch_validation = batches_of(validation, accelerator, options.batch_size, workers)
+        self._fetch_validation: Iterable[Batch] = (
+            validation.batches(processes, options.batch_size, workers) if validation else ()
+        )
+        self._first_validation: Iterable[Batch] | None = None
         optimiser = make_optimiser(model.features, model.head, options)
-        self._wrapped, self._optimiser = accelerator.prepare(model, optimiser)
+        self._wrapped, self._optimiser = processes.prepare(model, optimiser)
 
-    def run(self) -> Progress:
+    def run(self) -> TrainingState:
         """Train, from the last saved moment on if there is one."""
-        progress = self._checkpoints.restore() or Progress()
-        if not is_finished(progress, self._options):
+        state = self._hooks.restore() or TrainingState()
+        if not state.is_finished(self._options):
             # workers are copies of this process: they start while it is small, which is quicker
-            self._started = iter(self._fetch_validation)
-        self._saved = time.monotonic()
-        with Interruption() as interruption, self._display:
-            while not is_finished(progress, self._options):
-                self._batches.start(progress.epoch, progress.step)
-                self._train_epoch(progress, iter(self._fetch), interruption)
-                self._finish_epoch(progress)
-                if interruption.wanted(self._accelerator):
-                    raise Interrupted(progress.epoch, progress.step)
-        return progress
+            self._first_validation = iter(self._fetch_validation)
+        with self._hooks:
+            while not state.is_finished(self._options):
+                self._batches.start(state.epoch, state.step)
+                self._train_epoch(state, iter(self._fetch))
+                self._finish_epoch(state)
+                if self._hooks.stop_is_wanted():
+                    raise Interrupted(state.epoch, state.step)
+        return state
 
-    def _train_epoch(
-        self, progress: Progress, parts: Iterator[tuple[Tensor, Tensor]], stop: Interruption
-    ) -> None:
+    def _train_epoch(self, state: TrainingState, batches: Iterator[Batch]) -> None:
         """Make the steps of an epoch that are not done yet."""
         self._wrapped.train()
-        steps = self._batches.steps
-        self._display.start_epoch(progress, steps)
-        while progress.step < steps:
-            self._step(progress, parts)
-            progress.step += 1
-            self._display.show_step(progress, self._batches.sizes[progress.step - 1])
-            if progress.step == steps:
+        self._hooks.start_epoch(state, self._batches.steps)
+        while state.step < self._batches.steps:
+            self._step(state, batches)
+            state.step += 1
+            self._hooks.finish_step(state, self._batches.sizes[state.step - 1])
+            if state.step == self._batches.steps:
                 break  # the end of the epoch is saved with its validation
-            if stop.wanted(self._accelerator):
-                self._save(progress)
-                raise Interrupted(progress.epoch, progress.step)
-            if self._save_is_due():
-                self._save(progress)
+            stop = self._hooks.stop_is_wanted()
+            if stop or self._hooks.save_is_due():
+                self._check_weights(state)
+                self._hooks.save(state)
+            if stop:
+                raise Interrupted(state.epoch, state.step)
 
-    def _step(self, progress: Progress, parts: Iterator[tuple[Tensor, Tensor]]) -> None:
+    def _step(self, state: TrainingState, batches: Iterator[Batch]) -> None:
         """Make one step of the optimiser, over all processes and accumulated parts."""
-        accelerator, options = self._accelerator, self._options
-        epoch, step = progress.epoch, progress.step
-        # torch.manual_seed also formats a stack trace for a GPU that is not in use
-        on_cpu = accelerator.device.type == "cpu"
-        seed_with = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
-        seed_with(mixed_seed(options.seed, epoch, step, accelerator.process_index))
-        set_rates(self._optimiser, options, epoch - 1 + step / self._batches.steps)
+        processes, options = self._processes, self._options
+        if options.generator is None:
+            self._seed_step(state)
+        set_rates(self._optimiser, options, state.epoch - 1 + state.step / self._batches.steps)
         loss_sum = 0.0
         for part in range(options.accumulation):
-            x, index = next(parts)
+            x, index = next(batches)
             ranks, weight = self._train.ranks[index], self._train.weight[index]
             is_last = part == options.accumulation - 1
-            with nullcontext() if is_last else accelerator.no_sync(self._wrapped):
-                given = (to_device(each, accelerator.device) for each in (x, ranks, weight))
+            with nullcontext() if is_last else processes.no_sync(self._wrapped):
+                given = (to_device(each, processes.device) for each in (x, ranks, weight))
                 loss = self._wrapped(*given)
                 # the head divides by the weight of its part, and processes are averaged
-                share = weight.sum().item() / (self._usual_weight * self._batches.sizes[step])
-                accelerator.backward(loss * (share * accelerator.num_processes))
+                share = weight.sum().item() / (self._mean_weight * self._batches.sizes[state.step])
+                processes.backward(loss * (share * processes.count))
             loss_sum += loss.item() * weight.sum().item()
-            progress.weight_sum += weight.sum().item()
-        self._check_finite(loss_sum, epoch, step + 1)
-        progress.loss_sum += loss_sum
+            state.weight_sum += weight.sum().item()
+        self._check_finite(loss_sum, state.epoch, state.step + 1)
+        state.loss_sum += loss_sum
         self._optimiser.step()
         self._optimiser.zero_grad()
 
-    def _finish_epoch(self, progress: Progress) -> None:
+    def _seed_step(self, state: TrainingState) -> None:
+        # torch.manual_seed also formats a stack trace for a GPU that is not in use
+        on_cpu = self._processes.device.type == "cpu"
+        seed_with = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed_with(mixed_seed(self._options.seed, state.epoch, state.step, self._processes.index))
+
+    def _finish_epoch(self, state: TrainingState) -> None:
         """Validate, remember the best epoch, and save."""
-        accelerator = self._accelerator
-        loss_sum, weight_sum = summed([progress.loss_sum, progress.weight_sum], accelerator)
-        record: Record = {"epoch": progress.epoch, "train_loss": loss_sum / weight_sum}
-        found = self._validate()
-        record |= self._measured(found)
-        self._check_finite(record["validation_loss"], progress.epoch, progress.step)
-        self._check_weights(progress)  # an infinite one need not show in the loss
-        is_best = record["validation_mae"] < progress.best_mae
+        loss_sum, weight_sum = self._processes.sum([state.loss_sum, state.weight_sum])
+        record: EpochRecord = {"epoch": state.epoch, "train_loss": loss_sum / weight_sum}
+        self._check_weights(state)  # an infinite one need not show in the loss
+        validated, is_best = None, False
+        if self._validation is not None:
+            validated = self._validate(self._validation)
+            record |= self._measured(self._validation, validated)
+            self._check_finite(validated.loss, state.epoch, state.step)
+            is_best = record["validation_mae"] < state.best_mae
         if is_best:
-            progress.best_epoch, progress.best_mae = progress.epoch, record["validation_mae"]
-        progress.history.append(record)
-        self._display.show_epoch(progress)
-        accelerator.log(record, step=progress.epoch)
-        if accelerator.is_main_process:
-            self._on_epoch(progress, is_best, found)
-        progress.epoch, progress.step = progress.epoch + 1, 0
-        progress.loss_sum = progress.weight_sum = 0.0
-        self._save(progress)
+            state.best_epoch, state.best_mae = state.epoch, record["validation_mae"]
+        state.history.append(record)
+        self._hooks.finish_epoch(state, is_best, validated)
+        state.epoch, state.step = state.epoch + 1, 0
+        state.loss_sum = state.weight_sum = 0.0
+        self._hooks.save(state)
 
-    def _validate(self) -> Outcomes:
-        batches = self._fetch_validation if self._started is None else self._started
-        self._started = None
-        task, accelerator = self._validation, self._accelerator
-        return outcomes_of(self._model, task, batches, accelerator, keep=self._keep)
+    def _validate(self, part: Part) -> Predictions:
+        first, self._first_validation = self._first_validation, None
+        batches = self._fetch_validation if first is None else first
+        return predict_part(self._model, part, batches, self._processes, keep=self._hooks.drawn)
 
-    def _measured(self, found: Outcomes) -> Record:
-        task = self._validation
-        outcome = task.ranks, DECODINGS[self._options.decode](found.log_probs.exp())
+    def _measured(self, part: Part, found: Predictions) -> EpochRecord:
+        outcome = part.ranks, found.decisions[self._options.decode]
         return {
             "validation_loss": found.loss,
-            "validation_mae": metrics.mean_absolute_error(*outcome, sample_weight=task.weight),
-            "validation_accuracy": metrics.accuracy(*outcome, sample_weight=task.weight),
+            "validation_mae": metrics.mean_absolute_error(*outcome, sample_weight=part.weight),
+            "validation_accuracy": metrics.accuracy(*outcome, sample_weight=part.weight),
         }
 
-    def _save_is_due(self) -> bool:
-        """Tell whether to save within the epoch; the main process decides for all."""
-        waited = time.monotonic() - self._saved
-        due = waited >= 60 * self._options.checkpoint_minutes
-        return anywhere(due and self._accelerator.is_main_process, self._accelerator)
-
-    def _save(self, progress: Progress) -> None:
-        self._check_weights(progress)
-        self._checkpoints.save(progress)
-        self._saved = time.monotonic()
-
-    def _check_weights(self, progress: Progress) -> None:
+    def _check_weights(self, state: TrainingState) -> None:
         finite = all(weight.isfinite().all() for weight in self._model.parameters())
-        self._check_finite(0.0 if finite else math.inf, progress.epoch, progress.step)
+        self._check_finite(0.0 if finite else math.inf, state.epoch, state.step)
 
     def _check_finite(self, value: float, epoch: int, step: int) -> None:
         """Stop all processes together if what one of them has is not finite."""
-        if anywhere(not math.isfinite(value), self._accelerator):
+        if self._processes.any(not math.isfinite(value)):
             got = math.nan if math.isfinite(value) else value
             raise FloatingPointError(
                 f"training must stay finite, got {got} at step {step} of epoch {epoch}: lower "
                 f"learning_rate ({self._options.learning_rate}) and head_learning_rate "
-                f"({self._options.head_learning_rate}); the last good state is kept"
+                f"({self._options.head_learning_rate}){self._hooks.advice}"
             )
 
 
-def is_finished(progress: Progress, options: Training) -> bool:
-    """Tell whether the last epoch was trained, or patience ended."""
-    waited = progress.epoch - 1 - progress.best_epoch
-    impatient = options.patience is not None and waited >= options.patience
-    return progress.epoch > options.epochs or (progress.best_epoch > 0 and impatient)
+class EpochBatches:
+    """Which samples make a step, epoch by epoch, for one process.
+
+    Every step takes ``batch_size`` samples over all processes. Each process takes its share of them
+    in ``accumulation`` parts. Batches are nearly equal: a rest of one would stop a BatchNorm.
+
+    Attributes:
+        steps: Steps in an epoch.
+        sizes: Samples in each step, over all processes.
+
+    Args:
+        count: Number of training samples.
+        options: Sizes, and what the order follows from.
+        process: Which process this is.
+        processes: How many there are.
+    """
+
+    def __init__(self, count: int, options: Options, process: int = 0, processes: int = 1) -> None:
+        self._count = count
+        self._seed, self._generator = options.seed, options.generator
+        self._parts = processes * options.accumulation
+        self._mine = range(process * options.accumulation, (process + 1) * options.accumulation)
+        size = options.batch_size
+        if size < self._parts:
+            raise ValueError(
+                f"batch_size must be at least processes × accumulation = {self._parts}, got "
+                f"{size}: every part of a batch needs a sample"
+            )
+        if options.drop_last and count < size:
+            raise ValueError(
+                f"drop_last must be false for {count} training samples, got true: with a "
+                f"batch_size of {size} none would be left"
+            )
+        self._used = count // size * size if options.drop_last else count
+        self.steps = math.ceil(self._used / size)
+        if size > 1:  # an odd number of samples in pairs ends with three together
+            self.steps = max(1, min(self.steps, self._used // 2))
+        self.sizes = [len(part) for part in torch.arange(self._used).tensor_split(self.steps)]
+        if min(self.sizes) < self._parts:
+            raise ValueError(
+                f"a batch must have at least {self._parts} samples, got {min(self.sizes)}: every "
+                "process and accumulated part needs one, so give more samples or fewer parts"
+            )
+        self.epoch, self.first_step = 1, 0
+
+    def start(self, epoch: int, first_step: int = 0) -> None:
+        """Choose the epoch, counted from 1, and how many of its steps to leave out."""
+        self.epoch, self.first_step = epoch, first_step
+
+    def __len__(self) -> int:
+        return (self.steps - self.first_step) * len(self._mine)
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        """Give the samples of each part, in the order of the steps."""
+        generator = self._generator
+        if generator is None:
+            generator = torch.Generator().manual_seed(mixed_seed(self._seed, self.epoch))
+        order = torch.randperm(self._count, generator=generator)[: self._used]
+        for batch in order.tensor_split(self.steps)[self.first_step :]:
+            parts = batch.tensor_split(self._parts)
+            for mine in self._mine:
+                yield [(index, self.epoch) for index in parts[mine].tolist()]

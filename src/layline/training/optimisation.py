@@ -1,27 +1,77 @@
-"""The optimiser, and how its rates change."""
+"""How the weights are changed: the options of training, the optimiser and its rates."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from layline.training.config import Training
+from layline.arguments import check_above, check_at_least, check_integer
+from layline.geometry.decoding import DECODINGS
+from layline.registry import check_known
 
 
-def optimiser(features: nn.Module, head: nn.Module, options: Training) -> torch.optim.Optimizer:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the loop is told. A run's are chosen in ``config.Training``, which explains them.
+
+    Attributes:
+        generator: Draws the order of each epoch, one after another, and leaves the random numbers
+            of a step to PyTorch's generators. Without one both follow from the seed, the epoch and
+            the step, so that a run can be resumed.
+        fused: Take the optimiser's fused form: a quarter faster on small networks, other digits.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    head_learning_rate: float
+    weight_decay: float
+    decode: str
+    patience: int | None
+    optimiser: str = "adamw"
+    momentum: float = 0.0
+    schedule: str = "none"
+    milestones: Sequence[int] = ()
+    decay: float = 1.0
+    warmup_epochs: float = 0.0
+    warmup_start: float = 1.0
+    drop_last: bool = False
+    accumulation: int = 1
+    seed: int = 0
+    generator: torch.Generator | None = None
+    fused: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            check_integer(name, getattr(self, name), 1)
+        for name in ("learning_rate", "head_learning_rate"):
+            check_above(name, getattr(self, name), 0, "1e-3 is usual")
+        check_at_least("weight_decay", self.weight_decay, 0, "0 turns it off")
+        check_known("decode", self.decode, DECODINGS)
+        if self.patience is not None:
+            check_integer("patience", self.patience, 1, "None never stops early")
+
+
+def make_optimiser(features: nn.Module, head: nn.Module, options: Options) -> torch.optim.Optimizer:
     """Make the optimiser, with one rate for the features and one for the head."""
+    rates = {features: options.learning_rate, head: options.head_learning_rate}
     groups = [
-        {"params": _trainable(features), "lr": options.learning_rate},
-        {"params": _trainable(head), "lr": options.head_learning_rate},
+        {
+            "params": [weight for weight in module.parameters() if weight.requires_grad],
+            "lr": rate,
+            "initial_lr": rate,
+        }
+        for module, rate in rates.items()
     ]
-    for group in groups:
-        group["initial_lr"] = group["lr"]
+    decay, fused = options.weight_decay, options.fused or None
     if options.optimiser == "sgd":
-        return torch.optim.SGD(groups, momentum=options.momentum, weight_decay=options.weight_decay)
-    return torch.optim.AdamW(groups, weight_decay=options.weight_decay)
+        return torch.optim.SGD(groups, momentum=options.momentum, weight_decay=decay, fused=fused)
+    return torch.optim.AdamW(groups, weight_decay=decay, fused=fused)
 
 
-def set_rates(optimiser: torch.optim.Optimizer, options: Training, passed: float) -> None:
+def set_rates(optimiser: torch.optim.Optimizer, options: Options, passed: float) -> None:
     """Set the rates for a step.
 
     Args:
@@ -33,7 +83,7 @@ def set_rates(optimiser: torch.optim.Optimizer, options: Training, passed: float
         group["lr"] = group["initial_lr"] * rate_factor(options, passed)
 
 
-def rate_factor(options: Training, passed: float) -> float:
+def rate_factor(options: Options, passed: float) -> float:
     """Tell by what the rates are multiplied when so many epochs have passed."""
     if passed < options.warmup_epochs:
         start = options.warmup_start
@@ -44,7 +94,3 @@ def rate_factor(options: Training, passed: float) -> float:
     if options.schedule == "steps":
         return options.decay ** sum(passed >= milestone for milestone in options.milestones)
     return 1.0
-
-
-def _trainable(module: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in module.parameters() if parameter.requires_grad]

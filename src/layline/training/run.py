@@ -1,32 +1,53 @@
-"""A run, from its configuration to its test numbers."""
+"""A run, from its configuration to its test numbers, and measured again from its model file."""
 
+import platform
+import sys
+import time
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
+import numpy as np
+import torch
 from accelerate import Accelerator
 from rich.console import Console
 from safetensors.torch import load_file
 
-from layline.data.base import Dataset
+import layline
+from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import RowBatches
-from layline.features.weights import load_weights
+from layline.data.table import TableEncoding
+from layline.devices import Processes, choose
+from layline.evaluation import Evaluation, Part, Predictions, measure, predict_part
+from layline.files import write_json
 from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
-from layline.training import assembly
-from layline.training.acceleration import make_accelerator
-from layline.training.checkpoint import Checkpoints, Progress
-from layline.training.config import Config
-from layline.training.display import Display
-from layline.training.frozen import shared_folder
-from layline.training.health import worry
-from layline.training.loop import Loop
-from layline.training.opening import open_folder
-from layline.training.outcomes import Outcomes, Task
-from layline.training.preparation import frozen_rows
-from layline.training.reporter import Reporter
+from layline.model_file import load
+from layline.registry import check_known
+from layline.training.assembly import (
+    Assembly,
+    assemble,
+    batches_of,
+    data_fingerprint,
+    parts_of,
+    read_data,
+)
+from layline.training.checkpoint import Checkpoints
+from layline.training.config import Config, configuration
+from layline.training.display import Display, Reporter
+from layline.training.distributed import SeveralProcesses, make_accelerator
+from layline.training.frozen import body_fingerprint, frozen_rows, shared_folder
+from layline.training.interruption import Interruption
+from layline.training.loop import Hooks, Loop, TrainingState
+from layline.training.record import (
+    chosen_samples,
+    collapse_warning,
+    take_snapshot,
+    write_mistakes,
+    write_proxies,
+)
 from layline.training.run_folder import RunFolder
-from layline.training.snapshot import chosen_samples, take_snapshot
-from layline.training.testing import measure_best
 
 
 def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
@@ -55,82 +76,58 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
 def _train(
     config: Config, folder: RunFolder, console: Console, accelerator: Accelerator
 ) -> dict[str, Any] | None:
-    shown = accelerator.is_main_process
-    say = Reporter(console, shown)
+    say = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
         say(f"{accelerator.num_processes} processes")
-    dataset = assembly.read_data(config, say, accelerator)
-    assembly.check_fits(config, dataset, accelerator.num_processes)
-    model = assembly.build(config, dataset)
-    for note in load_weights(model.features, str(config.features.weights)):
-        say(note)
-    dataset = assembly.with_cache(config, dataset, model, say, accelerator)
-    tasks = assembly.tasks(config, dataset, model)
-    if shown:
-        open_folder(folder, config, dataset, model, accelerator)
+    run = assemble(config, say, accelerator)
+    model = trained = run.model
+    parts = parts_of(config, run.dataset, model.spec)
+    if accelerator.is_main_process:
+        folder.open(config, _environment(run))
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
-
-    trained, said = model, list[str]()
     if config.features.freeze:
-        tasks = _frozen_tasks(config, dataset, model, tasks, folder, say, accelerator)
+        parts = _frozen_parts(run, parts, folder)
         trained = OrdinalModel(model.spec, model.features.last, model.head)
 
-    shown_ranks = tasks["validation"].ranks
-    keep = chosen_samples(len(shown_ranks), config.report.drawn, config.training.seed)
-
-    def finish_epoch(progress: Progress, is_best: bool, found: Outcomes) -> None:
-        warning = worry(model.head)
-        if warning and warning not in said:
-            said.append(warning)
-            say(warning)
-        if is_best:
-            folder.write_best(model)
-        if config.report.enabled:
-            predicted = DECODINGS[config.training.decode](found.log_probs[keep].exp())
-            layout = take_snapshot(found.features, shown_ranks[keep], predicted, model.head)
-            layout.save(folder.layout(progress.epoch))
-        folder.write_history(progress.history)
-
-    progress = Loop(
+    processes = SeveralProcesses(accelerator)
+    display = Display(config.training.epochs, console, accelerator.is_main_process)
+    hooks = _RunHooks(run, parts["validation"], folder, processes, display)
+    state = Loop(
         trained,
-        tasks["train"],
-        tasks["validation"],
-        config.training,
-        accelerator,
-        checkpoints=Checkpoints(folder.state, accelerator),
-        on_epoch=finish_epoch,
-        display=Display(config.training.epochs, console, shown),
-        workers=config.data.workers,
-        keep=keep,
+        parts["train"],
+        parts["validation"],
+        config.training.options(),
+        processes,
+        hooks,
+        config.data.workers,
     ).run()
 
     model.load_state_dict(load_file(folder.best))
-    numbers = measure_best(
-        config, dataset, trained, tasks["test"], folder, accelerator, progress.best_epoch
-    )
-    return numbers if shown else None
+    return _test(run, trained, parts["test"], folder, state.best_epoch)
 
 
-def _frozen_tasks(
-    config: Config,
-    dataset: Dataset,
-    model: OrdinalModel,
-    tasks: dict[str, Task],
-    folder: RunFolder,
-    say: Reporter,
-    accelerator: Accelerator,
-) -> dict[str, Task]:
-    """Put the features of the frozen body in the place of the images."""
-    model.features.requires_grad_(False)
-    model.features.last.requires_grad_(True)
-    shared = shared_folder(model.features, dataset.inputs, model.spec.inputs, config.data.cache)
-    place = shared or folder.frozen
-    rows = frozen_rows(config, dataset, model, place, say, accelerator)
-    parts = dataset.partition.parts()
+def _environment(run: Assembly) -> dict[str, Any]:
+    """Describe what a run is started with; the fingerprints must be the same when it goes on."""
+    dataset = run.dataset
+    prints = {"data": data_fingerprint(dataset)}
+    if run.config.features.freeze:
+        prints["frozen"] = body_fingerprint(run.model.features)
     return {
-        name: replace(task, samples=RowBatches(rows[parts[name]])) for name, task in tasks.items()
+        **prints,
+        "counts": {
+            name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
+            for name, part in dataset.partition.parts().items()
+        },
+        "command": sys.argv,
+        "layline": layline.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processes": run.accelerator.num_processes,
+        "device": str(run.accelerator.device),
+        "threads": torch.get_num_threads(),
     }
 
 
@@ -143,3 +140,203 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value if isinstance(value, int | float | str) else str(value)
     return flat
+
+
+def _frozen_parts(run: Assembly, parts: dict[str, Part], folder: RunFolder) -> dict[str, Part]:
+    """Put the features of the frozen body in the place of the images."""
+    model, dataset = run.model, run.dataset
+    model.features.requires_grad_(False)
+    model.features.last.requires_grad_(True)
+    cache = run.config.data.cache
+    place = shared_folder(model.features, dataset.inputs, model.spec.inputs, cache)
+    rows = frozen_rows(run, place or folder.frozen)
+    index = dataset.partition.parts()
+    return {
+        name: replace(part, samples=RowBatches(rows[index[name]])) for name, part in parts.items()
+    }
+
+
+class _RunHooks(Hooks):
+    """What a run does beside training: it saves, records, shows, and stops when it is told to.
+
+    Args:
+        run: What is trained.
+        validation: The part that the epoch is chosen by.
+        folder: Where everything is written.
+        processes: One or several.
+        display: Shows how it goes.
+    """
+
+    advice = "; the last good state is kept"
+
+    def __init__(
+        self,
+        run: Assembly,
+        validation: Part,
+        folder: RunFolder,
+        processes: SeveralProcesses,
+        display: Display,
+    ) -> None:
+        self._run, self._folder, self._processes, self._display = run, folder, processes, display
+        self._ranks, self._decode = validation.ranks, run.config.training.decode
+        report = run.config.report
+        self.drawn = chosen_samples(len(self._ranks), report.drawn, run.config.training.seed)
+        self._checkpoints = Checkpoints(folder.state, processes)
+        self._interruption = Interruption()
+        self._saved = time.monotonic()
+        self._warnings: set[str] = set()
+
+    def restore(self) -> TrainingState | None:
+        """Go back to the last saved moment, if there is one."""
+        return self._checkpoints.restore()
+
+    def save(self, state: TrainingState) -> None:
+        """Save this moment."""
+        self._checkpoints.save(state)
+        self._saved = time.monotonic()
+
+    def save_is_due(self) -> bool:
+        """Tell whether to save within the epoch; the main process decides for all."""
+        waited = time.monotonic() - self._saved
+        due = waited >= 60 * self._run.config.training.checkpoint_minutes
+        return self._processes.any(due and self._processes.is_main)
+
+    def stop_is_wanted(self) -> bool:
+        """Tell whether Ctrl-C or a polite kill came to any process."""
+        return self._interruption.wanted(self._processes)
+
+    def start_epoch(self, state: TrainingState, steps: int) -> None:
+        """Show that an epoch begins."""
+        self._display.start_epoch(state, steps)
+
+    def finish_step(self, state: TrainingState, samples: int) -> None:
+        """Show a step."""
+        self._display.show_step(state, samples)
+
+    def finish_epoch(
+        self, state: TrainingState, is_best: bool, validated: Predictions | None
+    ) -> None:
+        """Show and track the epoch, and write the best model, the layout and the history."""
+        self._display.show_epoch(state)
+        self._run.accelerator.log(state.history[-1], step=state.epoch)
+        if not self._processes.is_main or validated is None:
+            return
+        model, folder = self._run.model, self._folder
+        warning = collapse_warning(model.head)
+        if warning is not None and warning not in self._warnings:
+            self._warnings.add(warning)
+            self._run.say(warning)
+        if is_best:
+            folder.write_best(model)
+        if self._run.config.report.enabled:
+            predicted = validated.decisions[self._decode][self.drawn]
+            ranks = self._ranks[self.drawn]
+            layout = take_snapshot(validated.features, ranks, predicted, model.head)
+            layout.save(folder.layout(state.epoch))
+        folder.write_history(state.history)
+
+    def __enter__(self) -> Self:
+        self._saved = time.monotonic()
+        self._interruption.__enter__()
+        self._display.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._display.__exit__(*error)
+        self._interruption.__exit__(*error)
+
+
+def _test(
+    run: Assembly, model: OrdinalModel, part: Part, folder: RunFolder, epoch: int
+) -> dict[str, Any] | None:
+    """Measure the best epoch on the test part, in full precision, and write what came out."""
+    options, report = run.config.training, run.config.report
+    drawn = chosen_samples(len(part.ranks), report.drawn, options.seed)
+    processes = SeveralProcesses(run.accelerator)
+    batches = part.batches(processes, options.batch_size, run.config.data.workers)
+    found = predict_part(model, part, batches, processes, full_precision=True, keep=drawn)
+    if not processes.is_main:
+        return None
+    dataset = run.dataset
+    inputs = dataset.inputs.subset(dataset.partition.test)
+    numbers = {"part": "test", "epoch": epoch, **measure(part.ranks, found, options.decode)}
+    tested = Evaluation(numbers, inputs.names, dataset.classes, part.ranks, found)
+    if report.enabled:
+        predicted = found.decisions[options.decode][drawn]
+        layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
+        layout.save(folder.layout("test"))
+        write_proxies(folder.proxies, model.head)
+        preparation = model.spec.inputs
+        at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
+        write_mistakes(folder, tested, inputs, report.mistakes, at_least)
+    tested.write_predictions(folder.predictions)
+    write_json(folder.test, numbers)
+    return numbers
+
+
+def evaluate_run(
+    folder: RunFolder,
+    part: str,
+    decode: str | None,
+    root: Path | None,
+    console: Console,
+    changes: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """Measure the best model of a run on a part of its data.
+
+    Args:
+        folder: The run.
+        part: ``train``, ``validation`` or ``test``.
+        decode: How a rank is chosen; None as in the run.
+        root: Where the data are now, if they were moved.
+        console: Where to say what happens.
+        changes: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
+    """
+    config = _changed(folder.read_config(), changes or {}, root)
+    check_known("part", part, ("train", "validation", "test"))
+    decode = decode or config.training.decode
+    check_known("decode", decode, DECODINGS)
+    model = load(folder.path)
+    device = choose(config.training.device, isinstance(model.spec.inputs, TableEncoding))
+    say, processes = Reporter(console), Processes(device)
+    dataset = read_data(config, say)
+    if dataset.classes != model.classes:
+        raise ValueError(
+            f"the data must have the classes of the model, {', '.join(model.classes)}, got "
+            f"{', '.join(dataset.classes)}"
+        )
+    _check_same_data(folder, data_fingerprint(dataset), root, say)
+    index = dataset.partition.parts()[part]
+    inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
+    samples = Part(batches_of(inputs, model.spec), ranks, torch.ones(len(ranks)))
+    batches = samples.batches(processes, config.training.batch_size, config.data.workers)
+    found = predict_part(model.to(device), samples, batches, processes)
+    numbers = {"part": part, **measure(ranks, found, decode)}
+    return Evaluation(numbers, inputs.names, model.classes, ranks, found)
+
+
+def _changed(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
+    """Change some settings of the run; those of the model are in its file."""
+    after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
+    for section in ("recipe", "features", "head"):
+        if getattr(after, section) != getattr(before, section):
+            raise ValueError(f"{section} must stay as it was: the model was trained with it")
+    if root is not None:
+        moved = after.data.model_copy(update={"root": root.expanduser().resolve()})
+        after = after.model_copy(update={"data": moved})
+    return after
+
+
+def _check_same_data(folder: RunFolder, now: str, root: Path | None, say: Reporter) -> None:
+    """Refuse data that changed since training: a random split then mixes the parts."""
+    if not folder.environment.exists():
+        return  # somebody took the model and its configuration only
+    if folder.read_environment()["data"] == now:
+        return
+    what = "files were added, removed or renamed, so this part may hold what the model learned from"
+    if root is None:
+        raise ValueError(
+            f"the data must be those that {folder.path} was trained on, got others: {what}; "
+            "layline predict takes any images, and --root says that other data are meant"
+        )
+    say(f"These are not the data of training: {what}")

@@ -2,15 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from layline.files import write_text
+from layline.files import write_json, write_text
 from layline.model import OrdinalModel
-from layline.training.checkpoint import Record
-from layline.training.config import Config
-from layline.training.settings import configuration, read_toml, to_toml
+from layline.training.config import Config, configuration, read_toml, to_toml
+from layline.training.loop import EpochRecord
 
-_HALF = ".*.part"
+_HALF_WRITTEN = ".*.part"
+# What may not change between the start of a run and its going on, by its key in environment.json.
+_CHANGED = {
+    "data": "the data must be those that {} was started with, got others: files were added, "
+    "removed or renamed",
+    "frozen": "weights must be those that {} was started with, got others: the file has changed",
+}
 
 
 class RunFolder:
@@ -44,7 +49,7 @@ class RunFolder:
     def check_new(self) -> None:
         """Refuse a folder with something in it, but what was half-written when it was made."""
         if self.path.exists() and (
-            not self.path.is_dir() or set(self.path.iterdir()) - set(self.path.glob(_HALF))
+            not self.path.is_dir() or set(self.path.iterdir()) - set(self.path.glob(_HALF_WRITTEN))
         ):
             cure = (
                 f"go on with layline train --resume {self.path}"
@@ -53,11 +58,26 @@ class RunFolder:
             )
             raise ValueError(f"out must be new or empty, got {self.path}: {cure}")
 
+    def open(self, config: Config, environment: dict[str, Any]) -> None:
+        """Start a run, or see that it goes on with the same data and frozen weights.
+
+        Args:
+            config: What is wanted.
+            environment: What ``environment.json`` is to say.
+        """
+        if self.environment.exists():
+            before = self.read_environment()
+            for what, message in _CHANGED.items():
+                if what in environment and before.get(what) != environment[what]:
+                    raise ValueError(message.format(self.path))
+        self.create(config)
+        write_json(self.environment, environment)
+
     def create(self, config: Config) -> None:
-        """Start a run, or go on with it."""
+        """Write what is wanted, and clear away what a run that was killed left half-written."""
         for place in (self.path, self.frozen, self.layouts, self.thumbnails):
-            for half in place.glob(_HALF):
-                half.unlink()  # of a run that was killed while writing
+            for half in place.glob(_HALF_WRITTEN):
+                half.unlink()
         write_text(self.config, to_toml(config))
 
     def read_config(self) -> Config:
@@ -68,11 +88,16 @@ class RunFolder:
             )
         return configuration(read_toml(self.config))
 
-    def write_history(self, history: list[Record]) -> None:
+    def read_environment(self) -> dict[str, Any]:
+        """Read versions, the command, samples per class and the fingerprint of the data."""
+        environment: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
+        return environment
+
+    def write_history(self, history: list[EpochRecord]) -> None:
         """Write one line of JSON per epoch."""
         write_text(self.history, "".join(json.dumps(record) + "\n" for record in history))
 
-    def read_history(self) -> list[Record]:
+    def read_history(self) -> list[EpochRecord]:
         """Read the records of the epochs."""
         return [json.loads(line) for line in self.history.read_text(encoding="utf-8").splitlines()]
 

@@ -12,8 +12,8 @@ from layline.experiments.paper.numbers import CATEGORIES, OVERALL
 from layline.experiments.paper.presets import PRESETS
 from layline.experiments.paper.tables import PaperGrid, with_overall
 from layline.experiments.tables import TABLE_FORMATS
+from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
-from layline.training.snapshot import Snapshot
 
 PAPER, SMALL = PRESETS["paper"], PRESETS["small"]
 TABLES = {name: r for name, r in REPRODUCTIONS.items() if isinstance(r, PaperGrid)}

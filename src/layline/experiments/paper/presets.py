@@ -11,8 +11,7 @@ from layline.experiments.grid import check_not_reserved
 from layline.experiments.paper.numbers import CATEGORIES
 from layline.features import find as find_features
 from layline.registry import check_known, find
-from layline.training.resolution import resolved
-from layline.training.settings import combine, configuration
+from layline.training.config import combine, configuration, resolved
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Preset:
     Attributes:
         summary: What it is, in one line.
         data: What is used for each data set of ``PAPER_DATA``.
-        settings: By section, as for :func:`layline.training.settings.configuration`.
+        settings: By section, as for :func:`layline.training.config.configuration`.
         options: By source, its options for every data set that it is used for.
         layouts: Settings by method for the figure of layouts, whose few runs may be longer.
     """

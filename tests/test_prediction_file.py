@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layline.predictions import FORMATS, csv_lines, json_lines
+from layline.prediction_file import FORMATS, csv_lines, json_lines
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), min_size=1)
 CLASSES = ["low", "mid", "high"]

@@ -2,9 +2,8 @@
 
 import pytest
 
-from layline.training.acceleration import make_accelerator
-from layline.training.resolution import resolved
-from layline.training.settings import configuration
+from layline.training.config import configuration, resolved
+from layline.training.distributed import make_accelerator
 
 
 def config(**training):

@@ -1,0 +1,100 @@
+"""Several processes that train as one, by accelerate: device, precision, sums, trackers."""
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.tracking import get_available_trackers
+from accelerate.utils import broadcast, gather, pad_across_processes
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from layline.devices import Processes, choose
+from layline.features import find
+from layline.training.config import Config
+
+
+def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator:
+    """Make the accelerator that a configuration asks for.
+
+    Args:
+        config: What is wanted, resolved.
+        tracked: The folder of the run, where it is to be tracked.
+    """
+    options = config.training
+    track = None if tracked is None else config.track
+    if track and track not in map(str, get_available_trackers()):
+        raise ImportError(f"--track {track} needs {track}: pip install {track}")
+    is_table = find(str(config.features.name)).kind == "table"
+    # a second run in one process may ask for another precision, or another device
+    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
+    accelerator = Accelerator(
+        mixed_precision=options.precision,
+        # without saying so, several processes would not find each other on a CPU
+        cpu=choose(options.device, is_table).type == "cpu",
+        log_with=track,
+        project_dir=tracked,
+    )
+    if options.precision == "fp16" and accelerator.device.type == "cpu":
+        raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
+    torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
+    torch.backends.cudnn.deterministic = True
+    return accelerator
+
+
+class SeveralProcesses(Processes):
+    """The processes of an accelerator, one or more, in the precision that it was made for.
+
+    Args:
+        accelerator: Knows the others.
+    """
+
+    def __init__(self, accelerator: Accelerator) -> None:
+        super().__init__(accelerator.device, accelerator.process_index, accelerator.num_processes)
+        self.accelerator = accelerator
+
+    def prepare(self, model: nn.Module, optimiser: Optimizer) -> tuple[nn.Module, Optimizer]:
+        """Move the model to its device, and average its gradients over the processes."""
+        prepared: tuple[nn.Module, Optimizer] = self.accelerator.prepare(model, optimiser)
+        return prepared
+
+    def backward(self, loss: Float[Tensor, ""]) -> None:
+        """Compute the gradients of a loss, scaled where half precision needs it."""
+        self.accelerator.backward(loss)
+
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Leave gradients with their process: more of the same step follow."""
+        context: AbstractContextManager[None] = self.accelerator.no_sync(model)
+        return context
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Compute in the precision of training."""
+        context: AbstractContextManager[None] = self.accelerator.autocast()
+        return context
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Add each number up over the processes, in float64."""
+        if self.count == 1:
+            return values  # not every device of a single process has float64, Apple's has not
+        tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
+        total: list[float] = self.accelerator.reduce(tensor).tolist()
+        return total
+
+    def gather(
+        self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]
+    ) -> tuple[Int[Tensor, " m"], Shaped[Tensor, "m width"]]:
+        """Collect the rows of all processes, which may have different numbers of them."""
+        if self.count > 1:
+            index = gather(pad_across_processes(index, pad_index=-1))
+            rows = gather(pad_across_processes(rows))
+            index, rows = index[index >= 0], rows[index >= 0]
+        return index, rows
+
+    def share_buffers(self, model: nn.Module) -> None:
+        """Give all processes the main one's buffers: each has its own statistics of BatchNorm."""
+        if self.count > 1:
+            for buffer in model.buffers():
+                broadcast(buffer)

@@ -1,0 +1,347 @@
+r"""What a run records for its report: layouts in a plane, the proxies, the worst mistakes.
+
+A layout is drawn in a plane that the proxies choose, so that it shows what they do. With :math:`B`
+the two axes as rows, a feature :math:`f` is drawn at :math:`B f`. The axes are those of the best
+plane through the proxies; what the proxies leave open, as on a straight line, is chosen by where
+the features vary most. In two dimensions nothing is chosen: the picture is exact.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from sklearn.utils.extmath import randomized_svd
+from torch import Tensor
+
+from layline.data.base import Images, Inputs, Pixels
+from layline.data.table import Rows
+from layline.evaluation import Evaluation
+from layline.files import whole_file, write_text
+from layline.geometry import divergence
+from layline.geometry.layouts.linear import Linear
+from layline.heads import ConstrainedProxies, OrdinalHead
+from layline.model import HasProxies
+from layline.training.run_folder import RunFolder
+
+Floats = NDArray[np.float64]
+LONGER_SIDE = 96  # pixels of a thumbnail
+_JPEG_QUALITY = 80
+_COLLAPSED = 0.1  # a learned ‖v0‖ starts near 1.4
+_EXACT_DIMENSIONS = 512
+_FEW_ROWS = 32
+_PASSES = 8  # over the features
+_NEGLIGIBLE = 1e-6  # of the largest spread: below it there is no direction, only rounding
+
+
+@torch.no_grad()
+def proxies_of(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
+    """Give the proxies of a head that has them."""
+    if not isinstance(head, HasProxies):
+        return None
+    proxies: np.ndarray[Any, np.dtype[np.float32]] = head.proxies().float().cpu().numpy()
+    return proxies
+
+
+def collapse_warning(head: OrdinalHead) -> str | None:
+    """Warn of proxies on a line that have come together.
+
+    They make every distribution flat, their own and those of the samples, so the loss is small and
+    nothing is learned.
+    """
+    layout = head.layout if isinstance(head, ConstrainedProxies) else None
+    if not isinstance(layout, Linear) or layout.norm is not None:
+        return None
+    proxies = layout.proxies()
+    step = (proxies[-1] - proxies[0]).norm().item() / (len(proxies) - 1)
+    if step >= _COLLAPSED:
+        return None
+    return (
+        f"The proxies have come together, {step:.2g} apart, before the features could tell the "
+        "classes apart: fix their distance with --set head.options.norm=3, or take a larger --dim"
+    )
+
+
+# Layouts.
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A layout at one moment: where features and proxies lie in a plane.
+
+    Attributes:
+        points: Where the samples lie in the plane.
+        ranks: Their classes.
+        predicted: What the model takes them for.
+        explained: Share of the variance of the features that the plane shows.
+        proxies: Where the proxies of the classes lie, for a head that has them.
+        index: Which samples of their part they are, if that is kept.
+    """
+
+    points: Float[np.ndarray, "m 2"]
+    ranks: Int[np.ndarray, " m"]
+    predicted: Int[np.ndarray, " m"]
+    explained: float
+    proxies: Float[np.ndarray, "K 2"] | None = None
+    index: Int[np.ndarray, " m"] | None = None
+
+    def save(self, path: Path) -> None:
+        """Write it as ``.npz``, whole or not at all."""
+        _write_arrays(path, {k: value for k, value in vars(self).items() if value is not None})
+
+    @classmethod
+    def load(cls, path: Path) -> "Snapshot":
+        """Read it; nothing in the file is run."""
+        with np.load(path, allow_pickle=False) as arrays:
+            found: dict[str, Any] = dict(arrays)
+        return cls(**{**found, "explained": float(found["explained"])})
+
+
+def chosen_samples(count: int, most: int, seed: int) -> Int[Tensor, " m"]:
+    """Choose which samples are drawn, in their order: all of them, or as many as fit.
+
+    Args:
+        count: Samples there are.
+        most: Samples that are drawn at most.
+        seed: The same one chooses the same samples.
+    """
+    if count <= most:
+        return torch.arange(count)
+    drawn = np.random.default_rng(seed).permutation(count)[:most]
+    return torch.from_numpy(np.sort(drawn))
+
+
+def take_snapshot(
+    features: Float[Tensor, "m d"],
+    ranks: Int[Tensor, " m"],
+    predicted: Int[Tensor, " m"],
+    head: OrdinalHead,
+    index: Int[Tensor, " m"] | None = None,
+) -> Snapshot:
+    """Project features, and the proxies of a head that has them, onto their plane.
+
+    Args:
+        features: One row per sample that is drawn.
+        ranks: Their classes.
+        predicted: What the model takes them for.
+        head: The ordinal method as it is now.
+        index: Which samples they are, to be kept.
+    """
+    vectors, proxies = features.numpy(), proxies_of(head)
+    axes = plane_of(vectors, ranks.numpy(), proxies)
+    smallest = np.min_scalar_type(head.num_classes - 1)
+    return Snapshot(
+        points=_projected(vectors, axes),
+        ranks=ranks.numpy().astype(smallest),
+        predicted=predicted.numpy().astype(smallest),
+        explained=share_shown(vectors, axes),
+        proxies=None if proxies is None else _projected(proxies, axes),
+        index=None if index is None else index.numpy(),
+    )
+
+
+def plane_of(
+    features: Float[np.ndarray, "m d"],
+    ranks: Int[np.ndarray, " m"],
+    proxies: Float[np.ndarray, "K d"] | None,
+) -> Float[np.ndarray, "2 d"]:
+    """Choose two orthonormal axes, the classes rising along the first one.
+
+    Args:
+        features: One row per sample; may be none.
+        ranks: The class of each sample.
+        proxies: One row per class, for a head that has them.
+
+    Returns:
+        The axes as rows. In one dimension the second is zero, in two they are the coordinates.
+    """
+    dim = features.shape[1]
+    if dim <= 2:
+        return np.eye(2, dim)
+    features = _centred(features)
+    if proxies is None:
+        axes = _widest_directions(features, 2)
+        rising, bulging = features.T @ _centred(ranks), np.zeros(dim)
+    else:
+        proxies = proxies.astype(np.float64)
+        axes = _plane_through(_centred(proxies), features)
+        rising = proxies[-1] - proxies[0]
+        bulging = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
+    return np.stack([_pointing(axes[0], rising), _pointing(axes[1], bulging)])
+
+
+def share_shown(features: Float[np.ndarray, "m d"], axes: Float[np.ndarray, "2 d"]) -> float:
+    """Give the share of the features' variance, around their mean, that lies in the plane."""
+    if features.shape[1] <= 2 or len(features) == 0:
+        return 1.0
+    centred = _centred(features)
+    total = float((centred**2).sum())
+    return float(((centred @ axes.T) ** 2).sum()) / total if total > 0 else 1.0
+
+
+def _projected(vectors: NDArray[np.float32], axes: Floats) -> NDArray[np.float32]:
+    points: NDArray[np.float32] = (vectors.astype(np.float64) @ axes.T).astype(np.float32)
+    return points
+
+
+def _centred(values: NDArray[np.generic]) -> Floats:
+    numbers: Floats = values.astype(np.float64)
+    return numbers - numbers.mean(axis=0) if len(numbers) else numbers
+
+
+def _plane_through(proxies: Floats, features: Floats) -> Floats:
+    """Fit a plane to centred proxies; what they leave open is chosen by the features."""
+    _, spread, directions = np.linalg.svd(proxies, full_matrices=False)
+    smallest = _NEGLIGIBLE * max(spread[0], np.finfo(float).tiny)
+    fixed: Floats = directions[:2][spread[:2] > smallest]
+    if len(fixed) == 2:
+        return fixed
+    rest = features - (features @ fixed.T) @ fixed
+    free = _widest_directions(rest, 2 - len(fixed))
+    free -= (free @ fixed.T) @ fixed  # where the features vary nowhere, any direction came out
+    return np.linalg.qr(np.concatenate([fixed, free]).T)[0].T
+
+
+def _widest_directions(centred: Floats, count: int) -> Floats:
+    """Find the directions in which rows vary most, the widest first.
+
+    In many dimensions they are approximated, at a cost that does not hold up training.
+    """
+    rows, dim = centred.shape
+    found: Floats
+    if dim <= _EXACT_DIMENSIONS:
+        _, vectors = eigh(centred.T @ centred, subset_by_index=[dim - count, dim - 1])
+        found = vectors.T[::-1].copy()
+    elif rows > _FEW_ROWS:
+        _, _, found = randomized_svd(centred, count, n_iter=_PASSES, random_state=0)
+    else:  # rows of zeros, so that there are enough directions
+        enough = np.concatenate([centred, np.zeros((count, dim))])
+        found = np.linalg.svd(enough, full_matrices=False)[2][:count]
+    return found
+
+
+def _pointing(axis: Floats, towards: Floats) -> Floats:
+    """Fix the sign of an axis, which a decomposition leaves open."""
+    along = float(axis @ towards)
+    if abs(along) <= _NEGLIGIBLE * float(np.linalg.norm(towards)):
+        along = float(axis[np.abs(axis).argmax()])
+    return -axis if along < 0 else axis
+
+
+# Proxies.
+
+
+@torch.no_grad()
+def write_proxies(path: Path, head: OrdinalHead) -> None:
+    """Write the proxies (K, d), Q (K, K) and, where the head has a smoothing, U (K, K).
+
+    Args:
+        path: A ``.npz`` file; not written for a head without proxies.
+        head: The ordinal method.
+    """
+    proxies = proxies_of(head)
+    if proxies is None:
+        return
+    arrays: dict[str, Any] = {"proxies": proxies}
+    if isinstance(head, ConstrainedProxies):
+        ranks = torch.arange(head.num_classes, device=head.layout.vectors.device)
+        tables = {"q": divergence.log_q(head.layout, head.similarity, ranks)}
+        if head.smoothing is not None:
+            tables["u"] = head.smoothing.log_u(ranks, head.num_classes)
+        arrays |= {name: table.exp().float().cpu().numpy() for name, table in tables.items()}
+    _write_arrays(path, arrays)
+
+
+def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    with whole_file(path) as part, part.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+# Mistakes.
+
+
+def write_mistakes(
+    folder: RunFolder, tested: Evaluation, inputs: Inputs, most: int, at_least: int | None = None
+) -> None:
+    """Write the worst mistakes, and thumbnails of those that are images.
+
+    Args:
+        folder: Gets a JSON list: name, true and predicted class, probabilities, and the file of
+            the thumbnail or the cells of a row.
+        tested: The model, measured on the test part.
+        inputs: The samples of that part.
+        most: How many to write at most.
+        at_least: The size that images are decoded at.
+    """
+    ranks, proba = tested.ranks.numpy(), tested.found.proba
+    predicted = tested.found.decisions[tested.numbers["decode"]].numpy()
+    records = []
+    for number, index in enumerate(worst_mistakes(ranks, predicted, proba, most)):
+        record: dict[str, Any] = {
+            "name": tested.names[index],
+            "true": tested.classes[ranks[index]],
+            "predicted": tested.classes[predicted[index]],
+            "probabilities": [float(f"{share:.6g}") for share in proba[index]],
+        }
+        if isinstance(inputs, Images):
+            record["image"] = f"{number:03}.jpg"
+            pixels = inputs.load(int(index), at_least)
+            _write_thumbnail(folder.thumbnails / record["image"], pixels)
+        elif isinstance(inputs, Rows):
+            record["values"] = cells_of(inputs, int(index))
+        records.append(record)
+    # a name may be a path that is not UTF-8, which only an escape can hold
+    write_text(folder.mistakes, json.dumps(records, indent=1) + "\n")
+    kept = {record.get("image") for record in records}
+    for old in folder.thumbnails.glob("*.jpg"):  # of a test before this one
+        if old.name not in kept:
+            old.unlink()
+
+
+def worst_mistakes(
+    ranks: Int[np.ndarray, " n"],
+    predicted: Int[np.ndarray, " n"],
+    proba: Float[np.ndarray, "n K"],
+    most: int,
+) -> Int[np.ndarray, " m"]:
+    """Find the samples that are furthest off, the least probable truth first among equals.
+
+    Args:
+        ranks: The true classes.
+        predicted: What they are taken for.
+        proba: Probabilities of the classes.
+        most: How many to find at most; there are fewer if fewer are misclassified.
+    """
+    error = np.abs(predicted - ranks)
+    truth = proba[np.arange(len(ranks)), ranks]
+    order = np.lexsort((np.arange(len(ranks)), truth, -error))
+    wrong: Int[np.ndarray, " m"] = order[error[order] > 0][:most]
+    return wrong
+
+
+def cells_of(rows: Rows, index: int) -> dict[str, float | str | None]:
+    """Give the cells of a row as they stood in the table; None for a missing or unknown one."""
+    encoded = iter(rows.values[index].tolist())
+    found: dict[str, float | str | None] = {}
+    for number in rows.encoding.numeric:
+        value = next(encoded)
+        missing = number.indicator and next(encoded)
+        found[number.name] = None if missing else float(f"{value:.6g}")
+    for column in rows.encoding.categorical:
+        flags = [next(encoded) for _ in column.categories]
+        found[column.name] = column.categories[flags.index(1)] if 1 in flags else None
+    return found
+
+
+def _write_thumbnail(path: Path, pixels: Pixels) -> None:
+    from layline.data.images.decoding import Image
+
+    image = Image.fromarray(pixels)
+    image.thumbnail((LONGER_SIDE, LONGER_SIDE))
+    with whole_file(path) as part:
+        image.save(part, format="JPEG", quality=_JPEG_QUALITY)

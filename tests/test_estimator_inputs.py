@@ -1,6 +1,9 @@
 """What the estimator refuses, and how it says so."""
 
 import re
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,6 +12,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
+from layline.data.sources.table import read_table
 from layline.estimator import OrdinalClassifier, negative_mae
 
 X = np.random.default_rng(0).normal(size=(30, 3))
@@ -91,8 +95,12 @@ def test_a_wrong_parameter_is_named_with_its_value(parameters, message):
         (changed((29, 2), np.nan, np.float32), "got NaN in row 29, column 2"),
         (changed((2, 2), -1e39), "got -1e+39 in row 2, column 2: rescale"),
         (
-            pd.DataFrame(changed((4, 1), np.nan), columns=["age", "height", "weight"]),
-            "got NaN in row 4, column 1 ('height')",
+            pd.DataFrame(changed((4, 1), 1e39), columns=["age", "height", "weight"]),
+            "got 1e+39 in row 4, column 1 ('height')",
+        ),
+        (
+            pd.DataFrame(changed((4, 1), np.inf), columns=["age", "height", "weight"]),
+            "column 'height' must hold finite numbers, got 'inf'",
         ),
         (X[:0], "Found array with 0 sample(s)"),
         (X[:, :0], "Found array with 0 feature(s)"),
@@ -255,3 +263,119 @@ def test_one_heavy_sample_does_not_blow_up_the_others():
     weight = np.full(30, 1e-320)
     weight[0] = 1
     assert np.isfinite(quick(epochs=3).fit(X, Y, sample_weight=weight).predict_proba(X)).all()
+
+
+AGE = X[:, 0].round(2)
+FRAME = pd.DataFrame(
+    {
+        "age": np.where(np.arange(30) % 7 == 3, np.nan, AGE),
+        "ward": ["A", "b", None, "10", "9"] * 6,
+        "code": ["007", "NA", "12"] * 10,  # numbers written as text
+        "ill": np.arange(30) % 2 == 0,
+        "grade": pd.Categorical(["low", "high"] * 15),
+        "sure": pd.array([True, None, False] * 10, dtype="boolean"),
+        "empty": np.full(30, np.nan),
+        "size": X[:, 1],
+    }
+)
+
+
+def test_a_frame_is_encoded_as_a_table_is(tmp_path):
+    table = pd.concat([FRAME, FRAME], ignore_index=True)
+    table["label"], table["split"] = np.tile(Y, 2), ["train"] * 30 + ["val"] * 15 + ["test"] * 15
+    table.to_csv(tmp_path / "table.csv", index=False)
+    rows = read_table(tmp_path / "table.csv").inputs
+    model = quick(validation_fraction=0).fit(FRAME, Y)
+    assert model.encoding_ == rows.encoding
+    assert rows.encoding.names == ("age", "code", "ill", "sure", "size", "ward", "grade")
+    np.testing.assert_array_equal(model.encoding_.apply(table), rows.values)
+    assert model.feature_names_in_.tolist() == list(FRAME)
+    assert model.n_features_in_ == 8
+
+
+def test_the_network_sees_the_encoded_frame():
+    model = quick(validation_fraction=0).fit(FRAME, Y)
+    encoded = model.encoding_.apply(FRAME)
+    again = quick(validation_fraction=0).fit(encoded, Y)
+    assert again.encoding_ is None
+    np.testing.assert_array_equal(model.predict_proba(FRAME), again.predict_proba(encoded))
+
+
+def test_rows_that_are_held_out_teach_the_encoding_nothing():
+    frame = FRAME.assign(size=10.0 ** np.arange(30), place=np.arange(30))
+    encoding = quick(validation_fraction=0.3).fit(frame, Y).encoding_
+    medians = {column.name: column.median for column in encoding.numeric}
+    assert medians["size"] != frame["size"].median()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_a_frame_of_numbers_is_what_its_array_is(dtype):
+    array = (10 * X).astype(dtype)
+    for frame in (pd.DataFrame(array, columns=["a", "b", "c"]), pd.DataFrame(array)):
+        model, plain = quick().fit(frame, Y), quick().fit(array, Y)
+        expected = plain.predict_proba(array)
+        np.testing.assert_array_equal(model.predict_proba(frame), expected)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            np.testing.assert_array_equal(model.predict_proba(array), expected)
+
+
+def test_what_is_missing_or_unseen_only_in_prediction_is_the_median_or_no_category():
+    frame = FRAME.assign(size=np.arange(30.0))
+    model = quick(validation_fraction=0).fit(frame, Y)
+    other = frame.assign(ward="Z", size=np.nan)
+    same = frame.assign(ward="also new", size=14.5)
+    np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(same))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda frame: frame[frame.columns[::-1]], "must be in the same order as they were in fit"),
+        (lambda frame: frame.drop(columns="age"), "yet now missing:\n- age"),
+        (lambda frame: frame.assign(more=1), "unseen at fit time:\n- more"),
+        (lambda frame: frame[:0], "X must hold values, got the shape (0, 15)"),
+        (lambda frame: frame.to_numpy(), "could not convert string to float"),
+        (lambda frame: np.zeros(frame.shape), "data frame like that of fit, got an array: the col"),
+        (lambda frame: frame.assign(size="old"), "'size' must hold finite numbers, got 'old' in r"),
+    ],
+)
+def test_a_frame_of_another_kind_is_refused_in_prediction(change, message):
+    model = quick().fit(FRAME, Y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        with pytest.raises(ValueError, match=re.escape(message)):
+            model.predict(change(FRAME))
+
+
+def test_a_frame_of_the_wrong_length_or_with_one_name_twice_is_refused():
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        quick().fit(FRAME[:20], Y)
+    twice = pd.DataFrame(X, columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match=r"'a' (2 times|twice)"):
+        quick().fit(twice, Y)
+
+
+def test_a_row_of_weight_zero_is_counted_in_an_error(monkeypatch):
+    frame = FRAME.assign(size=["1"] * 29 + ["inf"])
+    drawn = np.arange(20), np.arange(20, 26)  # 26 of 30 have a weight, and the last is held out
+    monkeypatch.setattr("layline.estimator.stratified_holdout", lambda *_: drawn)
+    with pytest.raises(ValueError, match="'size' must hold finite numbers, got 'inf' in row 29"):
+        quick().fit(frame, Y, sample_weight=np.arange(30) > 3)
+
+
+def test_a_module_takes_a_frame_as_its_array():
+    frame = pd.DataFrame(changed((4, 1), np.nan), columns=["age", "height", "weight"])
+    with pytest.raises(ValueError, match=re.escape("got NaN in row 4, column 1 ('height')")):
+        quick(features=nn.Linear(3, 4)).fit(frame, Y)
+
+
+def test_arrays_need_no_pandas():
+    code = """
+import sys
+sys.modules.update(dict.fromkeys(["pandas", "natsort", "pydantic", "PIL", "torchvision"]))
+import numpy as np, layline
+x, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 3
+layline.OrdinalClassifier(dim=4, hidden=(4,), epochs=1).fit(x, y).predict(x)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

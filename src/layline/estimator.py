@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from numbers import Real
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from sklearn.base import (
 )
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 from torch import Tensor, nn
 
 from layline import features as feature_registry
@@ -36,12 +36,17 @@ from layline.data.labels import (
 )
 from layline.data.loading import RowBatches
 from layline.data.splits import stratified_holdout
+from layline.data.table import TableEncoding
 from layline.devices import Processes
 from layline.evaluation import Part, Predictions
 from layline.model import HasProxies, Network
+from layline.optional import require
 from layline.registry import check_known
 from layline.training.loop import Hooks, Loop, TrainingState
 from layline.training.optimisation import Options
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Array = NDArray[Any]
 _ONE_FIT = threading.RLock()
@@ -97,6 +102,8 @@ class OrdinalClassifier(
         best_epoch_: The epoch that was kept, counted from 1.
         n_features_in_: Number of columns of X.
         feature_names_in_: Names of the columns, if X had names in ``fit``.
+        encoding_: How the columns of a data frame become numbers; None if X was an array, or
+            ``features`` is a module.
 
     Note:
         Scorers that read the columns of ``predict_proba``, such as ``"neg_log_loss"``, take labels
@@ -156,7 +163,9 @@ class OrdinalClassifier(
         """Train features and head.
 
         Args:
-            X: One row per sample.
+            X: One row per sample: an array, or a data frame. For named features its missing
+                values and its columns of texts, categories and booleans are encoded as in
+                ``layline train table``, by what the rows that are not held out have.
             y: One label per sample.
             sample_weight: How much each sample counts. One of weight 0 is as if it were not there.
         """
@@ -192,6 +201,8 @@ class OrdinalClassifier(
                 "nothing is held out, and the last epoch is kept",
                 stacklevel=3,  # where fit was called
             )
+        self.encoding_ = TableEncoding.fit(x, rows) if _is_frame(x) else None
+        x = self._encoded(x, np.flatnonzero(there))
         train = self._part(x, ranks, loss_weight, rows)
         validation = self._part(x, ranks, loss_weight, held_out) if len(held_out) else None
 
@@ -307,7 +318,13 @@ class OrdinalClassifier(
         )
 
     def _checked_data(self, X: ArrayLike, *y: ArrayLike | None, reset: bool) -> Any:
-        """Check X, and y if it is given."""
+        """Check X, and y if it is given. A data frame stays one until it can be encoded."""
+        if self._named and _is_frame(X) and (reset or self.encoding_ is not None):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            frame = X.set_axis(self._column_names(), axis=1)
+            if not y:
+                return self._encoded(frame)
+            return frame, check_X_y(np.zeros((len(frame), 1)), *y, estimator=self)[1]
         checked = validate_data(
             self,
             X,
@@ -319,7 +336,35 @@ class OrdinalClassifier(
             ensure_all_finite=False,  # checked below, to say where
         )
         _check_finite(checked[0] if y else checked, getattr(self, "feature_names_in_", None))
-        return checked
+        if reset or self.encoding_ is None:
+            return checked
+        if self.encoding_.categorical:
+            raise ValueError(
+                f"X must be a data frame like that of fit, got an array: the column "
+                f"{self.encoding_.categorical[0].name!r} has categories"
+            )
+        pandas = require("pandas", extra="images", needed_by="a model that was fitted on a frame")
+        return self._encoded(pandas.DataFrame(checked, columns=self._column_names()))
+
+    def _column_names(self) -> list[str]:
+        """Name the columns of X; those of a frame whose names are numbers by their places."""
+        places = [f"x{place}" for place in range(self.n_features_in_)]
+        return list(getattr(self, "feature_names_in_", places))
+
+    def _encoded(self, x: "Array | pd.DataFrame", places: Array | None = None) -> Array:
+        """Turn a data frame into numbers; an array is as it has to be.
+
+        Args:
+            x: What :meth:`_checked_data` gave.
+            places: Which rows of X they are; all of them if not given.
+        """
+        if not _is_frame(x) or self.encoding_ is None:
+            return np.asarray(x)
+        places = np.arange(len(x)) if places is None else places
+        values = self.encoding_.apply(x, [f"row {place}" for place in places])
+        _check_finite(values, self.encoding_.columns)
+        # as an array of that dtype would be
+        return values.astype(np.float32) if (x.dtypes == np.float32).all() else values
 
     def _tensor(self, rows: Array, device: torch.device) -> Tensor:
         """Make a tensor of rows: in their own dtype for named features, in float32 for modules."""
@@ -363,6 +408,12 @@ class OrdinalClassifier(
                 f"features must give (n, dim), here (2, {self.dim}), got {got}: {cure}"
             )
         return module
+
+
+def _is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
+    """Tell whether X is a data frame of pandas, which only then has to be installed."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(X, pandas.DataFrame)
 
 
 class _BestInMemory(Hooks):
@@ -449,7 +500,7 @@ def negative_mae(
     return -metrics.mean_absolute_error(truth, predicted, sample_weight=sample_weight)
 
 
-def _check_finite(X: Array, names: Array | None) -> None:
+def _check_finite(X: Array, names: Sequence[str] | None) -> None:
     """Refuse an array with a value that float32 cannot hold, naming its row and column."""
     if X.size == 0:
         raise ValueError(f"X must hold values, got the shape {X.shape}: a side of it is zero")

@@ -300,7 +300,7 @@ def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str
     if len(different) > 50 and len(different) > len(texts) / 2:
         raise ValueError(
             f"column {column.name!r} must repeat its values to be a category, got "
-            f"{len(different)} in {len(texts)} training rows: name it in drop"
+            f"{len(different)} in {len(texts)} training rows: name it in drop, or leave it out"
         )
     return tuple(natural_order(different))
 

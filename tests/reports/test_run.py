@@ -73,7 +73,7 @@ def test_a_constant_prediction_is_the_baseline(usual):
     assert found["accuracy"] == (run.classes[counts.argmax()], counts.max() / counts.sum())
     errors = [np.abs(run.ranks - rank).mean() for rank in range(3)]
     assert found["mae"] == (run.classes[int(np.argmin(errors))], pytest.approx(min(errors)))
-    assert "always" in tiles(run)[0].baseline
+    assert "always" in tiles(run)[0]["baseline"]
 
 
 @pytest.mark.parametrize("method", heads.HEADS)

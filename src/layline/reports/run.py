@@ -2,7 +2,6 @@
 
 import base64
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,33 +72,16 @@ def render_run(run: RunRecord) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A big number at the top of the page.
-
-    Attributes:
-        name: What is measured.
-        value: The number as text.
-        meaning: In a few words.
-        baseline: What always predicting one class would reach, if that is known.
-    """
-
-    name: str
-    value: str
-    meaning: str
-    baseline: str | None = None
-
-
-def tiles(run: RunRecord) -> list[Tile]:
-    """Give the big numbers of a run."""
+def tiles(run: RunRecord) -> list[dict[str, str]]:
+    """Give the big numbers, with what always predicting one class would reach if that is known."""
     constant = constant_baselines(run)
     found = []
     for key, (name, meaning, spec) in _TILES.items():
-        baseline = None
+        value, baseline = _number(run.numbers.get(key), spec), ""
         if key in constant:
-            label, value = constant[key]
-            baseline = f"always “{label}”: {_number(value, spec)}"
-        found.append(Tile(name, _number(run.numbers.get(key), spec), meaning, baseline))
+            label, reached = constant[key]
+            baseline = f"always “{label}”: {_number(reached, spec)}"
+        found.append({"name": name, "value": value, "meaning": meaning, "baseline": baseline})
     return found
 
 
@@ -166,19 +148,14 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
     config, environment = run.config, run.environment
     counts = environment.get("counts", {})
     samples = ", ".join(f"{sum(counts[part]):,} {part}" for part in counts)
-    weights = config.features.weights
-    features = [
-        config.features.name,
-        "" if weights in (None, "none") else f"weights {weights}",
-    ]
-    dim = config.head.dim
+    weights, dim = config.features.weights, config.head.dim
+    features = str(config.features.name)
+    features += "" if weights in (None, "none") else f" · weights {weights}"
+    features += ", frozen" if config.features.freeze else ""
     found = [
         ("Data", f"{config.data.source}" + (f" · {samples}" if samples else "")),
         ("Method", f"{config.head.method} · {dim} dimension{'s' if dim > 1 else ''}"),
-        (
-            "Features",
-            " · ".join(filter(None, features)) + (", frozen" if config.features.freeze else ""),
-        ),
+        ("Features", features),
         ("Epochs", f"{len(run.history)} trained, {run.numbers['epoch']} kept (validation MAE)"),
         ("Decoding", str(run.numbers["decode"])),
     ]

@@ -1,22 +1,11 @@
-"""A grid is the product of its parts, and a cell is known by its configuration."""
-
-import subprocess
-import sys
+"""A grid is the product of its parts, and what is wrong with it is said before anything runs."""
 
 import pytest
 
 from layline import heads
-from layline.experiments import cells as cells_module
-from layline.experiments.cells import Cell, code_version
 from layline.experiments.grid import Grid, check_not_reserved, parse_tune, read_grid
 
-
-def changed(cell: Cell, **sections: dict) -> Cell:
-    config = cell.config
-    update = {
-        name: getattr(config, name).model_copy(update=values) for name, values in sections.items()
-    }
-    return Cell(config.model_copy(update=update), cell.labels, cell.threads)
+RESERVED = {"training.seed": "name it in seeds"}
 
 
 def test_a_grid_is_the_product_of_its_parts(tree):
@@ -82,65 +71,6 @@ def test_a_data_set_has_settings_and_tuning_of_its_own(tree):
     assert len(other) == 4
     assert len(cells) == 12
     assert {c.config.training.epochs for c in other} == {7}
-
-
-@pytest.mark.parametrize(
-    ("section", "values"),
-    [
-        ("training", {"epochs": 4}),
-        ("training", {"seed": 9}),
-        ("training", {"learning_rate": 0.5}),
-        ("head", {"method": "sord"}),
-        ("head", {"options": {"norm": 3.0}}),
-        ("data", {"partition": 5}),
-        ("data", {"options": {"label": "other"}}),
-        ("features", {"options": {"width": 3}}),
-    ],
-)
-def test_what_changes_numbers_changes_the_key(grid, section, values):
-    cell = grid.cells()[0]
-    assert changed(cell, **{section: values}).key != cell.key
-
-
-@pytest.mark.parametrize(
-    ("section", "values"),
-    [
-        ("training", {"checkpoint_minutes": 1.0}),
-        ("data", {"workers": 3}),
-        ("data", {"cache": True}),
-    ],
-)
-def test_what_changes_no_number_does_not_change_the_key(grid, section, values):
-    cell = grid.cells()[0]
-    assert changed(cell, **{section: values}).key == cell.key
-
-
-def test_threads_and_the_version_are_part_of_the_key_and_labels_are_not(grid, monkeypatch):
-    cell = grid.cells()[0]
-    assert Cell(cell.config, {"data": "another name"}, cell.threads).key == cell.key
-    assert Cell(cell.config, cell.labels, cell.threads + 1).key != cell.key
-    monkeypatch.setattr(cells_module, "code_version", lambda: "another")
-    again = Cell(cell.config, cell.labels, cell.threads)
-    assert again.config_hash == cell.config_hash
-    assert again.key != cell.key
-
-
-def test_another_process_gives_the_same_key(grid, tmp_path):
-    file = tmp_path / "grid.toml"
-    file.write_text(grid.to_toml())
-    program = (
-        "import sys; from pathlib import Path; from layline.experiments.grid import read_grid;"
-        "print(*(c.key for c in read_grid(Path(sys.argv[1])).cells()))"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", program, str(file)], capture_output=True, text=True, check=True
-    )
-    assert said.stdout.split() == [cell.key for cell in grid.cells()]
-
-
-def test_the_version_names_the_code():
-    assert code_version().startswith("0.")
-    assert "+" in code_version()
 
 
 def test_a_grid_survives_its_file(grid, tmp_path):
@@ -225,36 +155,13 @@ def test_tuning_needs_a_list():
         parse_tune(["head.dim=4"])
 
 
-def test_a_file_is_known_by_its_content(tree, tmp_path, ratings):
-    def keys(path):
-        tree["data"][0]["root"] = str(path)
-        return [cell.key for cell in Grid.model_validate(tree).cells()]
-
-    before = keys(ratings)
-    moved = tmp_path / "moved.csv"
-    moved.write_bytes(ratings.read_bytes())
-    assert keys(moved) == before
-    moved.write_text(ratings.read_text().replace("0.1", "0.2"))
-    assert not set(keys(moved)) & set(before)
-
-
-def test_a_folder_is_known_by_its_path(tree, tmp_path):
-    tree["data"] = [{"name": "a", "source": "folder", "root": str(tmp_path / "a")}]
-    one = Grid.model_validate(tree).cells()[0].key
-    tree["data"][0]["root"] = str(tmp_path / "b")
-    assert Grid.model_validate(tree).cells()[0].key != one
-
-
 def test_variants_may_stand_beside_all(tree):
     fixed = {"name": "fixed", "method": "hard-linear", "options": {"norm": 3.0}}
     cells = Grid.model_validate({**tree, "methods": ["all", fixed]}).cells()
     assert {cell.labels["method"] for cell in cells} == {*heads.names(), "fixed"}
 
 
-RESERVED = {"training.seed": "name it in seeds"}
-
-
-def test_what_is_decided_elsewhere_is_named_with_its_value_and_the_cure():
+def test_a_reserved_setting_is_named_with_its_value_and_the_cure():
     with pytest.raises(
         ValueError, match=r"training\.seed must not be set, got 3: name it in seeds"
     ):

@@ -25,6 +25,22 @@ from layline.experiments.engines import Executor
 from layline.experiments.grid import Grid
 from layline.experiments.store import Store
 
+KILLED = """
+import io, sys
+from pathlib import Path
+from rich.console import Console
+from layline.experiments.grid import read_grid
+from layline.experiments.progress import GridProgress
+from layline.experiments.engines import Executor
+from layline.experiments.runner import run_grid
+from layline.experiments.store import Store
+grid = read_grid(Path(sys.argv[1]))
+console = Console(file=sys.stdout, width=200)
+run_grid(
+    grid.cells(), Store(Path(sys.argv[2])), GridProgress(console), Executor(jobs=int(sys.argv[3]))
+)
+"""
+
 
 def test_every_number_can_be_recomputed_from_the_cells(grid, tmp_path, go):
     go(grid, tmp_path)
@@ -167,23 +183,6 @@ def test_a_cell_that_another_process_finishes_is_waited_for(grid, tmp_path):
         store.finish(cell, outcome)
     thread.join(timeout=60)
     assert found == [(cell, outcome)]
-
-
-KILLED = """
-import io, sys
-from pathlib import Path
-from rich.console import Console
-from layline.experiments.grid import read_grid
-from layline.experiments.progress import GridProgress
-from layline.experiments.engines import Executor
-from layline.experiments.runner import run_grid
-from layline.experiments.store import Store
-grid = read_grid(Path(sys.argv[1]))
-console = Console(file=sys.stdout, width=200)
-run_grid(
-    grid.cells(), Store(Path(sys.argv[2])), GridProgress(console), Executor(jobs=int(sys.argv[3]))
-)
-"""
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline.experiments.tables import (
-    TABLE_FORMATS,
     Column,
     Entry,
     Table,
@@ -181,7 +180,7 @@ def sample():
     ],
 )
 def test_an_entry_says_its_number_or_why_there_is_none(entry, text):
-    assert f"{entry_text(entry, MAE)} {entry_remark(entry, MAE, 'paper')}".rstrip() == text
+    assert f"{entry_text(entry, MAE)} {entry_remark(entry, MAE)}".rstrip() == text
 
 
 def test_markdown_as_a_reader_sees_it():
@@ -292,7 +291,3 @@ def test_csv_pivots_into_the_table():
     assert found.set_index(["row", "column"])["best"].loc[("soft & poisson", "MAE")]
     numpy = Table("c", ("a",), (P,), ((Entry(np.float64(0.25)),),))
     assert "a,,p,0.25,," in to_csv(numpy)
-
-
-def test_the_formats_are_known_by_their_endings():
-    assert {"md": to_markdown, "tex": to_latex, "csv": to_csv} == TABLE_FORMATS

@@ -216,7 +216,7 @@ def show_table(table: "Table", console: "Console") -> None:
 
     texts = [
         [
-            f"{entry_text(e, c)} {entry_remark(e, c, table.reference)}".rstrip()
+            f"{entry_text(e, c)} {entry_remark(e, c)}".rstrip()
             for e, c in zip(entries, table.columns, strict=True)
         ]
         for entries in table.entries

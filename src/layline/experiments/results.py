@@ -35,23 +35,18 @@ def write_grid(grid: Grid, folder: Path) -> None:
 
 
 def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
-    """Write ``grid.toml``, ``environment.json``, ``results.csv`` and ``tables/``.
-
-    Args:
-        grid: What was asked for.
-        cells: Its runs.
-        store: Where their outcomes are; the files come beside them.
+    """Write ``grid.toml``, ``environment.json``, ``results.csv`` and ``tables/`` beside the cells.
 
     Returns:
         The runs that are compared, see :func:`select_runs`.
     """
-    write_grid(grid, store.folder)
-    frame = store.frame(cells, grid.decodings)
-    selected = select_runs(frame)
-    with whole_file(store.folder / RESULTS) as part:
+    folder, frame = store.folder, store.frame(cells, grid.decodings)
+    write_grid(grid, folder)
+    with whole_file(folder / RESULTS) as part:
         frame.to_csv(part, index=False)
-    write_json(store.folder / "environment.json", _environment(frame))
-    write_tables(store.folder / "tables", dict(tables(selected, grid.decodings, grid.reference)))
+    write_json(folder / "environment.json", _environment(frame))
+    selected = select_runs(frame)
+    write_tables(folder / "tables", dict(tables(selected, grid.decodings, grid.reference)))
     return selected
 
 
@@ -91,9 +86,6 @@ def select_runs(frame: pd.DataFrame) -> pd.DataFrame:
     test part has no say. A setting whose run failed is chosen only if all of them failed.
 
     Where a data set has several kinds of features, each of them is a data set of its own.
-
-    Args:
-        frame: One row per run and decoding, settings in their order.
     """
     by = ["data", "method", "features", "seed", "decode"]
     errors = frame["validation_mae"].fillna(float("inf"))
@@ -107,12 +99,9 @@ def select_runs(frame: pd.DataFrame) -> pd.DataFrame:
 def tables(
     frame: pd.DataFrame, decodings: Sequence[str], reference: str
 ) -> Iterator[tuple[str, Table]]:
-    """Make the tables of a grid, each with a name for its file.
+    """Make the tables of a grid from the runs that are compared, each with a name for its file.
 
-    Args:
-        frame: The runs that are compared.
-        decodings: Of the grid.
-        reference: The method to compare the others with, if it is in the frame.
+    The other methods are compared with the reference, if it is in the frame.
     """
     yield from comparisons(frame, decodings)
     for decode in decodings:

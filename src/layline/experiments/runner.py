@@ -67,12 +67,8 @@ def _run(
     todo: list[Cell], store: Store, progress: GridProgress, executor: Executor, keep_models: bool
 ) -> None:
     threads = max(cell.threads for cell in todo)
-    work = partial(
-        run_cell,
-        folder=store.folder.resolve(),
-        version=code_version(),
-        keep_models=keep_models,
-    )
+    folder, version = store.folder.resolve(), code_version()
+    work = partial(run_cell, folder=folder, version=version, keep_models=keep_models)
     with progress, executor.start(threads) as call:
         _extract_shared_features(todo, call)
         for cell, outcome in _outcomes(todo, store, call, work):

@@ -130,13 +130,7 @@ def bootstrap_interval(
     """Bound the mean by percentiles of the bootstrap.
 
     A single value, or equal ones, give a point: nothing is known of their spread. No values give
-    NaN.
-
-    Args:
-        values: One number per run.
-        confidence: Of the interval.
-        resamples: How many bootstrap samples are drawn.
-        seed: Of the draws; the same seed gives the same interval.
+    NaN. The same seed gives the same interval.
     """
     values = np.asarray(values, dtype=np.float64)
     if not np.isfinite(values).all():

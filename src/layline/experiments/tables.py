@@ -26,8 +26,8 @@ class Entry:
         failed: Runs that did not.
         error: What they failed with, as in ``FloatingPointError``.
         note: Why there can be no number, as in ``impossible``.
-        reference: A number published elsewhere, such as the paper's, in the same unit.
-        reference_sd: Its standard deviation, where it was published.
+        reference: The paper's number, in the same unit.
+        reference_sd: Its standard deviation, where the paper prints one.
         is_best: The best of its column.
         is_second: The second best of its column.
     """
@@ -102,7 +102,6 @@ class Table:
         entries: One tuple per row, with one entry per column.
         corner: What the rows are.
         notes: Sentences under the table.
-        reference: What the entries' reference numbers are called.
     """
 
     caption: str
@@ -111,7 +110,6 @@ class Table:
     entries: tuple[tuple[Entry, ...], ...]
     corner: str = "Method"
     notes: tuple[str, ...] = ()
-    reference: str = "paper"
 
     def __post_init__(self) -> None:
         shape = [len(line) for line in self.entries]
@@ -208,13 +206,13 @@ def entry_text(entry: Entry, column: Column) -> str:
     return number if entry.sd is None else f"{number} ± {write_fixed(entry.sd, column.digits)}"
 
 
-def entry_remark(entry: Entry, column: Column, reference: str) -> str:
-    """Write what follows the number: how many runs it is from, and the reference."""
+def entry_remark(entry: Entry, column: Column) -> str:
+    """Write what follows the number: how many runs it is from, and the paper's number."""
     remarks = []
     if entry.mean is not None and entry.failed:
         remarks.append(f"({entry.n} of {entry.n + entry.failed})")
     if entry.reference is not None:
-        published = f"{reference} {write_fixed(entry.reference, column.digits)}"
+        published = f"paper {write_fixed(entry.reference, column.digits)}"
         if entry.reference_sd is not None:
             published += f" ± {write_fixed(entry.reference_sd, column.digits)}"
         if entry.difference is not None:
@@ -232,8 +230,7 @@ def to_markdown(table: Table) -> str:
     heads = [f"{c.group} · {c.title}" if c.group and several else c.title for c in table.columns]
     lines = [[_markdown(head) for head in (table.corner, *heads)]]
     for label, fields in table.lines():
-        texts = [_markdown_entry(entry, column, table.reference) for column, entry in fields]
-        lines.append([_markdown(label), *texts])
+        lines.append([_markdown(label), *(_markdown_entry(e, column) for column, e in fields)])
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     aligned = [
@@ -244,13 +241,13 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join([f"**{_markdown(table.caption)}**", body, *notes]) + "\n"
 
 
-def _markdown_entry(entry: Entry, column: Column, reference: str) -> str:
+def _markdown_entry(entry: Entry, column: Column) -> str:
     text = _markdown(entry_text(entry, column))
     if entry.is_best:
         text = f"**{text}**"
     elif entry.is_second:
         text = f"<u>{text}</u>"
-    return f"{text} {_markdown(entry_remark(entry, column, reference))}".rstrip()
+    return f"{text} {_markdown(entry_remark(entry, column))}".rstrip()
 
 
 def _markdown(text: str) -> str:
@@ -275,8 +272,8 @@ def to_latex(table: Table) -> str:
         r"\midrule",
     ]
     for label, fields in table.lines():
-        texts = [_latex_entry(entry, column, table.reference) for column, entry in fields]
-        lines.append(" & ".join([_latex(label), *texts]) + r" \\")
+        texts = [_latex(label), *(_latex_entry(e, column) for column, e in fields)]
+        lines.append(" & ".join(texts) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     lines += [rf"\par\smallskip{{\footnotesize {_latex(note)}\par}}" for note in table.notes]
     return "\n".join([*lines, r"\end{table}", ""])
@@ -296,13 +293,13 @@ def _latex_groups(table: Table) -> list[str]:
     return [" & ".join(heads) + r" \\", "".join(rules)]
 
 
-def _latex_entry(entry: Entry, column: Column, reference: str) -> str:
+def _latex_entry(entry: Entry, column: Column) -> str:
     text = _latex(entry_text(entry, column))
     if entry.is_best:
         text = rf"\textbf{{{text}}}"
     elif entry.is_second:
         text = rf"\underline{{{text}}}"
-    remark = _latex(entry_remark(entry, column, reference))
+    remark = _latex(entry_remark(entry, column))
     return rf"{text} {{\scriptsize {remark}}}" if remark else text
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from layline.training import display as module
-from layline.training.display import Display, Reporter
+from layline.training.display import Display, Reporter, amount
 from layline.training.loop import TrainingState
 
 RECORD = {
@@ -119,3 +119,8 @@ def test_other_processes_are_quiet(total):
     with say.counted("Looking", total) as count:
         count(total)
     assert file.getvalue() == ""
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 runs"), (1, "1 run"), (21, "21 runs")])
+def test_only_one_is_no_plural(count, words):
+    assert amount(count, "run") == words

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.amounts import amount
 from layline.cli.options import INTERRUPTED, SOME_FAILED, ConfigFile, Root, Set, read_settings
 from layline.optional import require
 
@@ -93,7 +92,7 @@ def bench(
     from layline.experiments.grid import parse_tune, read_grid
     from layline.experiments.results import leaderboard, write_grid, write_results
     from layline.reports.grid import write_grid_figures, write_grid_report
-    from layline.training.display import Reporter
+    from layline.training.display import Reporter, amount
 
     given: dict[str, Any] = {
         "data": [_data_set(source, root) for source in sources or []],
@@ -186,7 +185,7 @@ def run_cells(
     from layline.experiments.progress import GridProgress
     from layline.experiments.runner import run_grid
     from layline.experiments.store import Store
-    from layline.training.display import Reporter
+    from layline.training.display import Reporter, amount
 
     store, say = Store(out, any_version), Reporter(console)
     try:

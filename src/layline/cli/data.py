@@ -13,7 +13,6 @@ import numpy as np
 import typer
 
 from layline import data
-from layline.amounts import amount
 from layline.cli.options import ConfigFile, Json, read_settings, settings
 from layline.registry import check_known
 
@@ -126,6 +125,8 @@ def _decode_all(images: data.Images) -> list["BadImage"]:
 
 def _findings(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:
     """Count the samples and say whether they are enough."""
+    from layline.training.display import amount
+
     missing = sum(one.why.startswith("missing") for one in bad)
     are = "is" if len(bad) == 1 else "are"
     why = f"{amount(len(bad), 'file')} {are} missing or unreadable" if bad else ""
@@ -149,6 +150,9 @@ def _findings(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any
 
 
 def _show_findings(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
+    from layline.data.images.check import describe_bad
+    from layline.training.display import amount
+
     counts = found["counts"]
     rows = [("class", *counts), *zip(found["classes"], *counts.values(), strict=True)]
     rows.append(("all", *map(sum, counts.values())))
@@ -160,8 +164,6 @@ def _show_findings(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
         f"{found['unreadable']} unreadable"
     )
     if bad:
-        from layline.data.images.check import describe_bad
-
         typer.echo(describe_bad(bad, limit=20))
     for note in found["notes"]:
         typer.echo(f"note: {note}")

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.amounts import amount
 from layline.cli.options import ConfigFile, Decode, Json, Root, Set, read_settings
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | Non
     """
     from rich.table import Table
 
-    from layline.training.display import Reporter
+    from layline.training.display import Reporter, amount
 
     table = Table(box=None, pad_edge=False)
     table.add_column(f"{numbers['part']}, {amount(numbers['samples'], 'sample')}")

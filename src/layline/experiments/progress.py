@@ -5,9 +5,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from layline.amounts import amount
 from layline.experiments.cells import Cell, Outcome
-from layline.training.display import Reporter, clock
+from layline.training.display import Reporter, amount, clock
 
 
 class GridProgress:

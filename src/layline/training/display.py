@@ -22,6 +22,11 @@ _LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}
 _WIDE = 110  # columns for all of it; where there are fewer, time left must not be what is cut
 
 
+def amount(count: int, noun: str) -> str:
+    """Write a number with its noun, as in ``1 run`` and ``2 runs``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 class Reporter:
     """Tell a user things, on one of several processes only.
 

@@ -5,7 +5,6 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
-from layline.amounts import amount
 from layline.devices import Processes
 
 
@@ -19,7 +18,7 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, epoch: int, step: int) -> None:
         super().__init__(
-            f"stopped in epoch {epoch} after {amount(step, 'step')}"
+            f"stopped in epoch {epoch} after {step} step{'s' if step > 1 else ''}"
             if step
             else f"stopped after epoch {epoch - 1}"
         )

@@ -18,7 +18,7 @@ from layline.data.loading import Batches, ImageBatches, RowBatches, in_order, lo
 from layline.data.samples import as_images, as_rows
 from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
-from layline.registry import find
+from layline.registry import check_known
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,7 @@ class ModelSpec:
     def build(self) -> "OrdinalModel":
         """Make the model, with weights as they are before training."""
         features = feature_registry.create(self.features, dim=self.dim, **self.features_options)
-        try:
-            head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
-        except TypeError as error:
-            raise ValueError(
-                f"head.options must be those of {self.method}, got {self.head_options}: {error}"
-            ) from error
+        head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
         return OrdinalModel(self, features, head)
 
 
@@ -65,11 +60,13 @@ class Answer:
         index: Which samples they are; ``~i`` if sample i could not be decoded.
         features: Their vectors.
         log_probs: Logarithms of the probabilities of the classes.
+        decisions: The rank that the head chooses, by the name of each decoding.
     """
 
     index: Int[Tensor, " n"]
     features: Float[Tensor, "n d"]
     log_probs: Float[Tensor, "n K"]
+    decisions: dict[str, Int[Tensor, " n"]]
 
 
 @runtime_checkable
@@ -96,10 +93,17 @@ class Network(nn.Module):
         self.head = head
 
     def forward(
-        self, x: Tensor, ranks: Int[Tensor, " n"], weight: Float[Tensor, " n"]
-    ) -> Float[Tensor, ""]:
-        """Compute the loss of a batch of prepared samples."""
-        return self.head.loss(self.features(x), ranks, weight)
+        self,
+        x: Tensor,
+        ranks: Int[Tensor, " n"] | None = None,
+        weight: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Give the log probabilities of prepared samples, (n, K), or with ranks their mean loss.
+
+        The second is what wrappers of modules such as DDP and FSDP see in training.
+        """
+        result: Tensor = self.head(self.features(x), ranks, weight)
+        return result
 
 
 class OrdinalModel(Network):
@@ -128,9 +132,11 @@ class OrdinalModel(Network):
                 them, or a folder; for a table a data frame or the path of a CSV file.
             decode: ``"mode"``, ``"median"`` or ``"mean"``; as in training if not given.
         """
-        choose = find("decode", decode or self.spec.decode, DECODINGS)
-        ranks = choose(torch.from_numpy(self.predict_proba(samples)))
-        return np.array([self.classes[rank] for rank in ranks.tolist()], dtype=np.str_)
+        chosen = decode or self.spec.decode
+        check_known("decode", chosen, DECODINGS)
+        _, found = self.read(samples)
+        ranks = [rank for each in self.stream(found) for rank in each.decisions[chosen].tolist()]
+        return np.array([self.classes[rank] for rank in ranks], dtype=np.str_)
 
     def predict_proba(self, samples: Any) -> NDArray[np.float64]:
         """Give the probability of each class, a column each in the order of ``classes``."""
@@ -175,7 +181,10 @@ class OrdinalModel(Network):
             batches = in_order(len(samples), batch_size)
             for x, index in loader(samples, batches, workers, device.type == "cuda"):
                 vectors = self.features(to_device(x, device))
-                yield Answer(index, vectors.cpu(), self.head.log_probs(vectors).cpu())
+                log_probs = self.head.log_probs(vectors)
+                decisions = self.head.decisions(vectors, log_probs)
+                on_cpu = {name: ranks.cpu() for name, ranks in decisions.items()}
+                yield Answer(index, vectors.cpu(), log_probs.cpu(), on_cpu)
         finally:
             self.train(was_training)
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from layline.geometry.decoding import DECODINGS
-from layline.heads import HEADS, OrdinalHead, create, names
+from layline.heads import HEADS, OrdinalHead, create, names, options_of
 
 EVERY = pytest.mark.parametrize("name", names())
 
@@ -55,7 +55,68 @@ def test_probabilities_are_a_distribution(name, num_classes):
     assert (probs >= 0).all()
     torch.testing.assert_close(probs.sum(dim=-1), torch.ones(40).double(), rtol=0, atol=1e-12)
     torch.testing.assert_close(head.log_probs(features).exp(), probs)
-    torch.testing.assert_close(head(features), head.log_probs(features))
+    assert torch.equal(head(features), head.log_probs(features))
+
+
+@EVERY
+def test_called_with_ranks_a_head_gives_its_loss(name):
+    head = create(name, 5, 8).double().eval()
+    features, ranks = batch(5, 8, dtype=torch.float64)
+    weights = torch.rand(len(ranks), dtype=torch.float64)
+    assert torch.equal(head(features, ranks), head.loss(features, ranks))
+    weighted = head(features, ranks, sample_weight=weights)
+    assert torch.equal(weighted, head.loss(features, ranks, weights))
+    with pytest.raises(ValueError, match="sample_weight must come with ranks"):
+        head(features, sample_weight=weights)
+
+
+@EVERY
+@pytest.mark.parametrize("weighted", [False, True])
+def test_reductions_are_those_of_the_losses_one_by_one(name, weighted):
+    head = create(name, 5, 8).double().eval()
+    features, ranks = batch(5, 8, dtype=torch.float64)
+    weights = torch.rand(len(ranks), dtype=torch.float64) if weighted else None
+    each, total, mean = (
+        head.loss(features, ranks, weights, reduction=reduction)
+        for reduction in ("none", "sum", "mean")
+    )
+    assert each.shape == ranks.shape
+    torch.testing.assert_close(each.sum(), total)
+    torch.testing.assert_close(total / (weights.sum() if weighted else len(ranks)), mean)
+    if not compares_samples(head):
+        alone = head.loss(features[3:4], ranks[3:4]) * (weights[3] if weighted else 1)
+        torch.testing.assert_close(each[3], alone)
+    with pytest.raises(ValueError, match="reduction must be .* got 'avg'"):
+        head.loss(features, ranks, reduction="avg")
+
+
+@EVERY
+@pytest.mark.parametrize("length", [1.0, 2200.0])
+def test_decisions_are_the_predictions_by_every_decoding(name, length):
+    head = create(name, 8, 16).eval()
+    features = length * torch.nn.functional.normalize(torch.randn(400, 16))
+    decisions = head.decisions(features)
+    assert list(decisions) == list(DECODINGS)
+    for decode, ranks in decisions.items():
+        assert torch.equal(ranks, head.predict(features, decode))
+        assert torch.equal(ranks, head.decisions(features, head(features))[decode])
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32, torch.uint32])
+def test_ranks_may_be_integers_of_any_size(name, dtype):
+    head, (features, ranks) = create(name, 5, 8).eval(), batch(5, 8)
+    assert torch.equal(head.loss(features, ranks.to(dtype)), head.loss(features, ranks))
+
+
+@EVERY
+def test_an_option_that_a_method_does_not_know_is_answered_with_those_it_knows(name):
+    known = options_of(name)
+    message = f"options must be those of {name}, got taus=1: "
+    with pytest.raises(ValueError, match=message) as error:
+        create(name, 6, 8, taus=1)
+    assert all(option in str(error.value) for option in known)
+    assert known or "it has none" in str(error.value)
 
 
 @EVERY
@@ -312,9 +373,10 @@ def test_parameters_drawn_anew_are_a_new_start(name):
 
 @EVERY
 def test_a_feature_that_is_not_a_number_goes_to_the_same_rank_by_every_way(name):
-    head = create(name, 5, 8)
+    head = create(name, 5, 8).eval()
     features = torch.full((1, 8), torch.nan)
     assert torch.equal(head.predict(features), head.predict_proba(features).argmax(dim=-1))
+    assert all(0 <= ranks.item() < 5 for ranks in head.decisions(features).values())
 
 
 @EVERY

@@ -10,12 +10,12 @@ from layline.geometry.divergence import log_p, log_q
 SIZES = [(k, d) for k in (2, 3, 8, 101) for d in (2, 64)]
 
 
-def options(name):
-    """The variants of a layout: as it is and, on a line, with a fixed norm."""
-    return [{}, {"norm": 3.0}] if "linear" in name else [{}]
-
-
-VARIANTS = [pytest.param(n, o, id=f"{n}{o or ''}") for n in LAYOUTS for o in options(n)]
+# A layout with its options; one without any, such as a newcomer, is tested as it is.
+OPTIONS = {
+    "linear": [{}, {"norm": 3.0}, {"stiffness": 0.1}, {"norm": 3.0, "stiffness": 0.1}],
+    "semicircular": [{}, {"stiffness": 0.3}],
+}
+VARIANTS = [pytest.param(n, o, id=f"{n}{o or ''}") for n in LAYOUTS for o in OPTIONS.get(n, [{}])]
 
 
 def disturbed(name, num_classes, dim, **arguments):
@@ -58,7 +58,7 @@ def test_closed_forms_equal_the_plain_computation(name, arguments, num_classes, 
 def test_gradcheck_with_every_similarity(name, arguments, similarity):
     layout, sim = disturbed(name, 5, 4, **arguments), SIMILARITIES[similarity]()
     if sim.measure not in layout.measures:
-        with pytest.raises(ValueError, match="share one direction"):
+        with pytest.raises(ValueError, match="similarity must fit the layout"):
             log_p(layout, sim, torch.randn(2, 4).double())
         return
     names = [n for n, _ in layout.named_parameters()]

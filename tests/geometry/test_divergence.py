@@ -5,9 +5,9 @@ import torch
 
 from layline.geometry import SIMILARITIES
 from layline.geometry.divergence import basic_loss, kl, log_p, log_q, unimodal_loss
-from layline.geometry.layouts import Free, linear, semicircular
+from layline.geometry.layouts import Free, Linear, Semicircular
 
-PAIRS = [(linear, "student-t"), (linear, "negative-euclidean"), (semicircular, "cosine")]
+PAIRS = [(Linear, "student-t"), (Linear, "negative-euclidean"), (Semicircular, "cosine")]
 PAIRS += [(Free, name) for name in SIMILARITIES]
 
 
@@ -67,10 +67,10 @@ def test_the_unimodal_loss_moves_q():
     torch.testing.assert_close(q.grad, expected)
 
 
-@pytest.mark.parametrize("build", [linear, semicircular])
+@pytest.mark.parametrize("build", [Linear, Semicircular])
 def test_q_of_a_hard_layout_is_unimodal_at_its_own_class(build):
     layout = build(9, 4).double()
-    similarity = SIMILARITIES["student-t" if build is linear else "cosine"]()
+    similarity = SIMILARITIES["student-t" if build is Linear else "cosine"]()
     for k, row in enumerate(log_q(layout, similarity, torch.arange(9))):
         assert (row[: k + 1].diff() > 0).all()
         assert (row[k:].diff() < 0).all()

@@ -7,12 +7,10 @@ from layline.geometry.layouts import (
     LAYOUTS,
     Elastic,
     Even,
+    Free,
     Linear,
-    elastic_linear,
-    elastic_semicircular,
-    linear,
+    Semicircular,
     orthonormal_pair,
-    semicircular,
 )
 
 SIZES = [2, 3, 8, 101]
@@ -32,7 +30,7 @@ def equation_8(v0, v1, num_classes):
 @pytest.mark.parametrize("num_classes", SIZES)
 @pytest.mark.parametrize("dim", [1, 2, 64])
 def test_linear_is_equation_7(num_classes, dim):
-    layout = linear(num_classes, dim).double()
+    layout = Linear(num_classes, dim).double()
     expected = torch.arange(num_classes, dtype=torch.float64)[:, None] * layout.vectors[0]
     torch.testing.assert_close(layout.proxies(), expected, rtol=1e-13, atol=1e-13)
 
@@ -41,7 +39,7 @@ def test_linear_is_equation_7(num_classes, dim):
 @pytest.mark.parametrize("dim", [2, 64])
 @pytest.mark.parametrize("lean", [-0.9, -0.3, 0.0, 0.6, 0.95])  # cosine between v0 and v1, roughly
 def test_semicircular_is_equation_8_as_printed(num_classes, dim, lean):
-    layout = semicircular(num_classes, dim).double()
+    layout = Semicircular(num_classes, dim).double()
     with torch.no_grad():
         layout.vectors[1].mul_(1 - abs(lean)).add_(lean * layout.vectors[0])
     expected = equation_8(*layout.vectors, num_classes)
@@ -68,14 +66,14 @@ def test_basis_is_orthonormal_even_when_the_vectors_almost_coincide(dim, lean, d
 
 
 def test_proxies_of_the_semicircle_have_length_one_and_opposite_ends():
-    proxies = semicircular(8, 32).double().proxies()
+    proxies = Semicircular(8, 32).double().proxies()
     torch.testing.assert_close(proxies.norm(dim=-1), torch.ones(8).double())
     torch.testing.assert_close(proxies[0], -proxies[-1])
 
 
 @pytest.mark.parametrize("norm", [1.0, 3.0, 5.0, 7.0])
 def test_a_fixed_norm_is_the_step_whatever_the_vector_becomes(norm):
-    layout = linear(6, 16, norm=norm).double()
+    layout = Linear(6, 16, norm=norm).double()
     with torch.no_grad():
         layout.vectors.mul_(40)
     steps = layout.proxies().diff(dim=0)
@@ -86,27 +84,28 @@ def test_a_fixed_norm_is_the_step_whatever_the_vector_becomes(norm):
 @pytest.mark.parametrize("norm", [0.0, -1.0, math.nan, math.inf])
 def test_a_norm_that_is_not_positive_is_refused(norm):
     with pytest.raises(ValueError, match=f"norm must be .* above 0, got {norm}"):
-        Linear(5, 4, Even(5), norm=norm)
+        Linear(5, 4, norm=norm)
 
 
-@pytest.mark.parametrize("build", [semicircular, elastic_semicircular])
-def test_a_semicircle_needs_a_plane(build):
+@pytest.mark.parametrize("stiffness", [None, 0.3])
+def test_a_semicircle_needs_a_plane(stiffness):
     with pytest.raises(ValueError, match=r"dim must be at least 2 .* got 1"):
-        build(5, 1)
+        Semicircular(5, 1, stiffness=stiffness)
 
 
-def test_a_line_has_no_cosines():
-    layout = linear(4, 8)
-    with pytest.raises(ValueError, match="share one direction"):
-        layout.cosines(torch.randn(2, 8))
-    with pytest.raises(ValueError, match="share one direction"):
-        layout.proxy_cosines(torch.tensor([0, 1]))
+def test_a_line_is_asked_for_no_cosines():
+    layout = Linear(4, 8)
+    message = "similarity must fit the layout Linear, got one by cosines: it has squared_distances"
+    with pytest.raises(ValueError, match=message):
+        layout.measure("cosines", torch.randn(2, 8))
+    with pytest.raises(ValueError, match=message):
+        layout.measure_proxies("cosines", torch.tensor([0, 1]))
 
 
-@pytest.mark.parametrize(("elastic", "even"), [(elastic_linear, linear)])
+@pytest.mark.parametrize("build", [Linear, Semicircular])
 @pytest.mark.parametrize("num_classes", SIZES)
-def test_elastic_starts_even(elastic, even, num_classes):
-    ours, theirs = elastic(num_classes, 16).double(), even(num_classes, 16).double()
+def test_elastic_starts_even(build, num_classes):
+    ours, theirs = build(num_classes, 16, stiffness=0.1).double(), build(num_classes, 16).double()
     with torch.no_grad():
         ours.vectors.copy_(theirs.vectors)
     torch.testing.assert_close(ours.proxies(), theirs.proxies(), rtol=1e-12, atol=1e-12)
@@ -123,22 +122,22 @@ def test_elastic_positions_increase_from_zero_to_the_span_for_any_weights(num_cl
 
 
 def test_the_first_vector_starts_with_a_length_near_the_root_of_two():
-    lengths = torch.stack([linear(8, 512).vectors.norm() for _ in range(50)])
+    lengths = torch.stack([Linear(8, 512).vectors.norm() for _ in range(50)])
     assert lengths.mean().item() == pytest.approx(math.sqrt(2), abs=0.05)
-    lengths = torch.stack([semicircular(8, 512).vectors.norm(dim=-1) for _ in range(50)])
+    lengths = torch.stack([Semicircular(8, 512).vectors.norm(dim=-1) for _ in range(50)])
     assert lengths.mean(dim=0).tolist() == pytest.approx([math.sqrt(2)] * 2, abs=0.05)
 
 
 def test_free_proxies_start_as_one_xavier_matrix():
-    vectors = LAYOUTS["free"](100, 500).vectors
+    vectors = Free(100, 500).vectors
     assert vectors.std().item() == pytest.approx(math.sqrt(2 / 600), rel=0.05)
 
 
-@pytest.mark.parametrize("build", [semicircular, elastic_semicircular])
+@pytest.mark.parametrize("stiffness", [None, 0.3])
 @pytest.mark.parametrize("num_classes", [2, 3, 8])
-def test_around_the_whole_circle_the_nearest_is_the_arg_max(build, num_classes):
+def test_around_the_whole_circle_the_nearest_is_the_arg_max(stiffness, num_classes):
     """Above the diameter, below it, and exactly at both ends."""
-    layout = build(num_classes, 2).double()
+    layout = Semicircular(num_classes, 2, stiffness=stiffness).double()
     angles = torch.linspace(-math.pi, math.pi, 2001, dtype=torch.float64)[:, None]
     u0, u1 = orthonormal_pair(layout.vectors)
     ring = torch.cat([torch.cos(angles) * u0 + torch.sin(angles) * u1, u0[None], -u0[None]])
@@ -150,14 +149,14 @@ def test_around_the_whole_circle_the_nearest_is_the_arg_max(build, num_classes):
 
 
 def test_the_centre_of_the_circle_goes_to_the_lowest_rank_as_the_arg_max_does():
-    layout = semicircular(8, 4)
+    layout = Semicircular(8, 4)
     centre = torch.zeros(1, 4)
     assert layout.nearest("cosines", centre).item() == layout.cosines(centre).argmax().item() == 0
 
 
-@pytest.mark.parametrize("build", [linear, elastic_linear])
-def test_half_way_on_the_line_goes_to_the_lower_rank(build):
-    layout = build(5, 3, norm=2.0).double()
+@pytest.mark.parametrize("stiffness", [None, 0.1])
+def test_half_way_on_the_line_goes_to_the_lower_rank(stiffness):
+    layout = Linear(5, 3, norm=2.0, stiffness=stiffness).double()
     direction = layout.vectors[0] / layout.vectors[0].norm()
     where = torch.tensor([-9, 0.999, 1.001, 5 - 1e-9, 5 + 1e-9, 99], dtype=torch.float64)
     nearest = layout.nearest("squared_distances", where[:, None] * direction)
@@ -179,3 +178,16 @@ def test_vectors_that_are_zero_or_parallel_give_finite_answers(name, gradients):
             assert gradients(measured.sum(), layout.vectors)[0].isfinite().all()
             ranks = layout.nearest(measure, features)
             assert ((ranks >= 0) & (ranks < 4)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("factor", [1.0, -2.0, 0.3])
+@pytest.mark.parametrize("first", ["ones", "axis", "random"])
+def test_parallel_vectors_still_give_proxies_of_length_one(first, factor, dtype):
+    layout = Semicircular(5, 6).to(dtype)
+    v0 = {"ones": torch.ones(6), "axis": torch.eye(6)[5], "random": torch.randn(6)}[first]
+    with torch.no_grad():
+        layout.vectors.copy_(torch.stack([v0, factor * v0]))
+    lengths = layout.proxies().norm(dim=-1)
+    torch.testing.assert_close(lengths, torch.ones(5, dtype=dtype))
+    assert layout.nearest("cosines", layout.proxies()).tolist() == list(range(5))

@@ -43,7 +43,6 @@ def predict(
     Files that cannot be read are left out and listed; the exit code is then 1.
     """
     import numpy as np
-    import torch
 
     from layline.data.images.check import describe_bad, find_bad
     from layline.data.loading import ImageBatches
@@ -59,7 +58,7 @@ def predict(
     if decode is not None:
         check_known("decode", decode, DECODINGS)
     model = load(path)
-    choose = DECODINGS[decode or model.spec.decode]
+    decode = decode or model.spec.decode
     model.to(choose_device(device, isinstance(model.spec.inputs, TableEncoding)))
     # one path by itself: a table is one file
     names, samples = model.read(paths[0] if len(paths) == 1 else paths, keep_going=True)
@@ -67,7 +66,7 @@ def predict(
     with _open_lines(out, model.classes) as write:
         for answer in model.stream(samples, batch_size, workers):
             proba = normalised(answer.log_probs)
-            ranks = choose(torch.from_numpy(proba)).tolist()
+            ranks = answer.decisions[decode].tolist()
             for index, rank, shares in zip(answer.index.tolist(), ranks, proba, strict=True):
                 if index < 0:
                     bad.append(~index)

@@ -1,7 +1,7 @@
 r"""From a distribution over ranks to one rank. Ties go to the lower rank.
 
 =========  ==========================================  ==============================
-mode       :math:`\arg\max_k P_k`, equation (4)        fewest errors (accuracy)
+mode       :math:`\arg\max_k P_k`, (4)                 fewest errors (accuracy)
 median     the least k with :math:`F_k \ge ½`          least mean absolute error
 mean       :math:`\sum_k k\,P_k`, rounded              least mean squared error
 =========  ==========================================  ==============================
@@ -27,7 +27,8 @@ def median(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
 def mean(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
     """Choose the rank nearest to the expected rank."""
     ranks = torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
-    return torch.ceil(probs @ ranks - 0.5).long()
+    nearest = torch.ceil(probs @ ranks - 0.5)
+    return nearest.nan_to_num(nan=0.0).long()  # NaN goes to 0, as by arg max
 
 
 DECODINGS: dict[str, Callable[[Tensor], Tensor]] = {"mode": mode, "median": median, "mean": mean}

@@ -22,9 +22,7 @@ def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float
     return squares
 
 
-def squares_without_gradient(
-    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]
-) -> Float[Tensor, "n m"]:
+def _squares(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     """Compute ``x·x + y·y − 2 x·y`` in float64 for vectors in float32; others by differences.
 
     In float32 the products would leave 1e-2 where zero should be. In float64 they leave less than
@@ -33,31 +31,11 @@ def squares_without_gradient(
     if x.dtype != torch.float32 or x.device.type == "mps":  # which has no float64
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square_()
     x, y = x.double(), y.double()
-    x_squares, y_squares = (z.square().sum(dim=1) for z in (x, y))  # a norm would lose digits
-    squares = torch.addmm(x_squares[:, None] + y_squares, x, y.T, alpha=-2).float()
+    products = x @ y.T
+    x_squares, y_squares = (z.square_().sum(dim=1) for z in (x, y))  # a norm would lose digits
+    squares = (x_squares[:, None] + y_squares).sub_(products, alpha=2).float()
     least = x_squares.mul_(2 * x.shape[-1] * torch.finfo(torch.float64).eps).float()
     return squares.masked_fill_(squares <= least[:, None], 0.0)
-
-
-def one_plus_squares(
-    x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], *, y_ends_x: bool = False
-) -> Float[Tensor, "n m"]:
-    """Compute 1 + D: beside one, no small distance needs a zero.
-
-    Exact to the last digits for lengths up to a million; beyond, it stays at least one.
-
-    Args:
-        x: One vector per row.
-        y: The same.
-        y_ends_x: Whether y is also the last rows of x, which spares some work.
-    """
-    if x.dtype != torch.float32 or x.device.type == "mps":
-        return squares_without_gradient(x, y).add_(1)
-    x = x.double()
-    y = x[-len(y) :] if y_ends_x else y.double()
-    x_squares = torch.linalg.vector_norm(x, dim=1).square_()
-    y_squares = torch.linalg.vector_norm(y, dim=1).square_()
-    return torch.addmm((x_squares + 1)[:, None] + y_squares, x, y.T, alpha=-2).float().clamp_(min=1)
 
 
 class _SquaredDistances(torch.autograd.Function):
@@ -65,7 +43,7 @@ class _SquaredDistances(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Tensor:
-        return squares_without_gradient(x, y)
+        return _squares(x, y)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -76,8 +54,8 @@ class _SquaredDistances(torch.autograd.Function):
         x, y, result = ctx.saved_tensors
         twice = 2 * gradients[0].where(result > 0, 0.0)
         with in_full_precision(x.device):
-            to_x = twice.sum(dim=1, keepdim=True) * x - twice @ y
-            to_y = twice.sum(dim=0)[:, None] * y - twice.T @ x
+            to_x = torch.addmm(twice.sum(dim=1, keepdim=True) * x, twice, y, alpha=-1)
+            to_y = torch.addmm(twice.sum(dim=0)[:, None] * y, twice.T, x, alpha=-1)
         return to_x, to_y
 
 

@@ -1,10 +1,15 @@
 """The ordinal methods by name. To add one: write its file, and one line in ``HEADS``."""
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+from layline.arguments import check_integer
+from layline.geometry.smoothings import Binomial, Exponential, Poisson
+from layline.heads import constrained_proxies as cpl
 from layline.heads.base import OrdinalHead
 from layline.heads.baselines import Classification, Regression
 from layline.heads.cnnpor import CNNPOR
@@ -42,72 +47,53 @@ class HeadSpec:
 
 
 _CPL = "Wang et al., Constrained Proxies Learning, AAAI 2023"
-_OURS = "Layline, after Wang et al., AAAI 2023"
+_RELEASED = (("target", "onehot"), ("unimodal_over", "classes"), ("alpha", 5.0))
 
 
-def _proxies(family: str, summary: str, reference: str = _CPL, /, **composition: Any) -> HeadSpec:
-    return HeadSpec(partial(ConstrainedProxies, **composition), family, summary, reference)
+def _hard(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
+    return HeadSpec(build, "hard layout", summary, _CPL)
 
 
-def _soft(smoothing: str, similarity: str, summary: str) -> HeadSpec:
-    spec = _proxies(
-        "soft layout", summary, layout="free", similarity=similarity, smoothing=smoothing
-    )
-    return replace(
-        spec, released=(("target", "onehot"), ("unimodal_over", "classes"), ("alpha", 5.0))
-    )
+def _elastic(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
+    return HeadSpec(build, "elastic layout", summary, "Layline, after Wang et al., AAAI 2023")
 
+
+def _soft(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
+    return HeadSpec(build, "soft layout", summary, _CPL, released=_RELEASED)
+
+
+def _free(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
+    return HeadSpec(build, "no layout", summary, _CPL)
+
+
+def _by_cosine(build: Callable[..., OrdinalHead]) -> Callable[..., OrdinalHead]:
+    return partial(build, similarity="cosine")
+
+
+_soft_poisson = partial(cpl.soft, Poisson)
+_soft_binomial = partial(cpl.soft, Binomial)
+_soft_exponential = partial(cpl.soft, Exponential)
 
 HEADS: dict[str, HeadSpec] = {
-    "hard-linear": _proxies(
-        "hard layout",
-        "proxies on a straight line, Student-t similarity",
-        layout="linear",
-        similarity="student-t",
+    "hard-linear": _hard(cpl.hard_linear, "proxies on a straight line, Student-t similarity"),
+    "hard-semicircular": _hard(
+        cpl.hard_semicircular, "proxies on half a circle, cosine similarity"
     ),
-    "hard-semicircular": _proxies(
-        "hard layout",
-        "proxies on half a circle, cosine similarity",
-        layout="semicircular",
-        similarity="cosine",
+    "elastic-linear": _elastic(cpl.elastic_linear, "a straight line with learned spacing"),
+    "elastic-semicircular": _elastic(
+        cpl.elastic_semicircular, "half a circle with learned spacing"
     ),
-    "elastic-linear": _proxies(
-        "elastic layout",
-        "a straight line with learned spacing",
-        _OURS,
-        layout="elastic-linear",
-        similarity="student-t",
-    ),
-    "elastic-semicircular": _proxies(
-        "elastic layout",
-        "half a circle with learned spacing",
-        _OURS,
-        layout="elastic-semicircular",
-        similarity="cosine",
-    ),
-    "soft-poisson": _soft("poisson", "student-t", "free proxies held to a Poisson shape"),
-    "soft-binomial": _soft("binomial", "student-t", "free proxies held to a Binomial shape"),
-    "soft-exponential": _soft(
-        "exponential", "student-t", "free proxies held to an exponential shape"
-    ),
-    "soft-triangular": _soft("triangular", "student-t", "free proxies held to a triangular shape"),
-    "soft-poisson-cosine": _soft("poisson", "cosine", "soft-poisson, by cosine"),
-    "soft-binomial-cosine": _soft("binomial", "cosine", "soft-binomial, by cosine"),
-    "soft-exponential-cosine": _soft("exponential", "cosine", "soft-exponential, by cosine"),
-    "soft-triangular-cosine": _soft("triangular", "cosine", "soft-triangular, by cosine"),
-    "unconstrained": _proxies(
-        "no layout",
-        "free proxies, cross entropy, Student-t similarity",
-        layout="free",
-        similarity="student-t",
-        target="onehot",
-    ),
-    "unconstrained-cosine": _proxies(
-        "no layout",
-        "free proxies, cross entropy, cosine similarity",
-        layout="free",
-        similarity="cosine",
-        target="onehot",
+    "soft-poisson": _soft(_soft_poisson, "free proxies held to a Poisson shape"),
+    "soft-binomial": _soft(_soft_binomial, "free proxies held to a Binomial shape"),
+    "soft-exponential": _soft(_soft_exponential, "free proxies held to an exponential shape"),
+    "soft-triangular": _soft(cpl.soft_triangular, "free proxies held to a triangular shape"),
+    "soft-poisson-cosine": _soft(_by_cosine(_soft_poisson), "soft-poisson, by cosine"),
+    "soft-binomial-cosine": _soft(_by_cosine(_soft_binomial), "soft-binomial, by cosine"),
+    "soft-exponential-cosine": _soft(_by_cosine(_soft_exponential), "soft-exponential, by cosine"),
+    "soft-triangular-cosine": _soft(_by_cosine(cpl.soft_triangular), "soft-triangular, by cosine"),
+    "unconstrained": _free(cpl.unconstrained, "free proxies, cross entropy, Student-t similarity"),
+    "unconstrained-cosine": _free(
+        _by_cosine(cpl.unconstrained), "free proxies, cross entropy, cosine similarity"
     ),
     "classification": HeadSpec(
         Classification, "baseline", "a linear layer and cross entropy", "the usual baseline"
@@ -250,6 +236,12 @@ def names() -> tuple[str, ...]:
     return tuple(HEADS)
 
 
+def options_of(name: str) -> tuple[str, ...]:
+    """List the options that a method takes by name."""
+    parameters = inspect.signature(find("method", name, HEADS).build).parameters
+    return tuple(option for option in parameters if option not in ("num_classes", "dim"))
+
+
 def create(name: str, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
     """Make a head by name.
 
@@ -259,7 +251,19 @@ def create(name: str, num_classes: int, dim: int = 512, **options: Any) -> Ordin
         dim: Dimension d of the features.
         **options: The method's own options, such as ``alpha`` or ``norm``.
     """
-    return find("method", name, HEADS).build(num_classes, dim, **options)
+    build = find("method", name, HEADS).build
+    check_integer("num_classes", num_classes, 2, "one class needs no classifier")
+    check_integer("dim", dim, 1, "it is the length of a feature")
+    known = options_of(name)
+    for option, value in options.items():
+        if option not in known:
+            offer = f"they are {', '.join(known)}" if known else "it has none"
+            near = get_close_matches(option, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(
+                f"options must be those of {name}, got {option}={value!r}: {offer}{hint}"
+            )
+    return build(num_classes, dim, **options)
 
 
 __all__ = [
@@ -270,4 +274,5 @@ __all__ = [
     "OrdinalHead",
     "create",
     "names",
+    "options_of",
 ]

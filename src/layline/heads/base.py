@@ -1,7 +1,7 @@
 """The contract of a head: what turns features into a loss, probabilities and ranks."""
 
 from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import Any, Literal, final, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +12,9 @@ from layline.arguments import check_integer
 from layline.geometry.decoding import DECODINGS
 from layline.geometry.precision import in_full_precision
 from layline.registry import check_known
+
+Reduction = Literal["mean", "sum", "none"]
+REDUCTIONS = get_args(Reduction)
 
 
 class OrdinalHead(nn.Module, ABC):
@@ -65,25 +68,32 @@ class OrdinalHead(nn.Module, ABC):
         features: Float[Tensor, "n d"],
         ranks: Int[Tensor, " n"],
         sample_weight: Float[Tensor, " n"] | None = None,
-    ) -> Float[Tensor, ""]:
-        """Average the samples' losses over the batch.
+        reduction: Reduction = "mean",
+    ) -> Float[Tensor, "..."]:
+        """Compute the loss of a batch.
 
         Args:
             features: One row per sample.
             ranks: The labels as integers, 0 for the lowest class, K − 1 for the highest.
-            sample_weight: Non-negative weights; the average is then Σ w·loss / Σ w.
+            sample_weight: Non-negative weights w of the samples.
+            reduction: ``"mean"`` is Σ w·loss / Σ w, ``"sum"`` is Σ w·loss, ``"none"`` gives w·loss
+                for each sample. What a method adds by comparing samples counts for each alike.
         """
+        check_known("reduction", reduction, REDUCTIONS)
         features = self._checked_features(features)
         ranks = self._checked_ranks(ranks, features)
         with in_full_precision(features.device):
             losses = self._losses(features, ranks)
-            if sample_weight is None:
-                loss, weights = losses.mean(), None
-            else:
+            weights = None
+            if sample_weight is not None:
                 weights = self._checked_weights(sample_weight, losses)
-                loss = (weights * losses).sum() / weights.sum()
             between = self._loss_between(features, ranks, weights)
-        return loss if between is None else loss + between
+            if reduction == "mean":
+                mean = losses.mean() if weights is None else _weighted_mean(losses, weights)
+                return mean if between is None else mean + between
+            losses = losses if between is None else losses + between
+            losses = losses if weights is None else weights * losses
+            return losses.sum() if reduction == "sum" else losses
 
     @final
     def log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
@@ -99,7 +109,7 @@ class OrdinalHead(nn.Module, ABC):
 
     @final
     def predict(self, features: Float[Tensor, "n d"], decode: str = "mode") -> Int[Tensor, " n"]:
-        """Choose one rank for each sample.
+        """Choose one rank for each sample: this is the decision that everyone else takes too.
 
         Args:
             features: One row per sample.
@@ -107,14 +117,41 @@ class OrdinalHead(nn.Module, ABC):
                 or ``"mean"`` (least squared error).
         """
         check_known("decode", decode, DECODINGS)
-        if decode != "mode":
-            return DECODINGS[decode](self.predict_proba(features))
         features = self._checked_features(features)
         with in_full_precision(features.device):
-            return self._mode(features)
+            if decode == "mode":
+                return self._mode(features)
+            return DECODINGS[decode](_normalised(self._log_probs(features)))
 
-    def forward(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        """Give the log probabilities, so that a head can end any ``nn.Sequential``."""
+    @final
+    def decisions(
+        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None = None
+    ) -> dict[str, Int[Tensor, " n"]]:
+        """Choose one rank for each sample by every decoding, as :meth:`predict` does.
+
+        Args:
+            features: One row per sample.
+            log_probs: Their log probabilities, if they are at hand.
+        """
+        probs = _normalised(self.log_probs(features) if log_probs is None else log_probs)
+        found = {name: decode(probs) for name, decode in DECODINGS.items() if name != "mode"}
+        return {"mode": self.predict(features), **found}
+
+    def forward(
+        self,
+        features: Float[Tensor, "n d"],
+        ranks: Int[Tensor, " n"] | None = None,
+        sample_weight: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Give the log probabilities, (n, K), or with ranks the mean loss.
+
+        Without ranks a head can end any ``nn.Sequential``; with them it is what wrappers of modules
+        such as DDP and FSDP see in training.
+        """
+        if ranks is not None:
+            return self.loss(features, ranks, sample_weight)
+        if sample_weight is not None:
+            raise ValueError("sample_weight must come with ranks, got it alone: it weighs the loss")
         return self.log_probs(features)
 
     def _checked_features(self, features: Tensor) -> Tensor:
@@ -141,6 +178,7 @@ class OrdinalHead(nn.Module, ABC):
         _check_device("ranks", ranks, features.device)
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
             raise ValueError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
+        ranks = ranks.long()  # a small unsigned type has no minimum in PyTorch
         if _values_are_free(ranks):
             lowest, highest = (int(end) for end in ranks.aminmax())
             if lowest < 0 or highest >= self.num_classes:
@@ -150,7 +188,7 @@ class OrdinalHead(nn.Module, ABC):
                     f"got {int(first)}: this head was made for "
                     f"num_classes={self.num_classes}"
                 )
-        return ranks.long()
+        return ranks
 
     def _checked_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
         _check_tensor("sample_weight", sample_weight)
@@ -189,6 +227,16 @@ def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
             f"{name} must be on the head's device {device}, got {tensor.device}: "
             "move one of them with .to(…)"
         )
+
+
+def _weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
+    return (weights * losses).sum() / weights.sum()
+
+
+def _normalised(log_probs: Tensor) -> Tensor:
+    """Make probabilities that sum to one in float64, which Apple's GPU does not have."""
+    exact = log_probs if log_probs.device.type == "mps" else log_probs.double()
+    return exact.softmax(dim=-1)
 
 
 def _values_are_free(tensor: Tensor) -> bool:

@@ -1,7 +1,6 @@
-"""What never changes in training: tables such as U, or Q of a fixed layout; rows of constants."""
+"""Tables of constants with a row for each class, such as U or soft labels: made once, then kept."""
 
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ LARGEST = 1024
 
 
 class ConstantTable:
-    """Rows of the table, made once for what makes it, and for each dtype and device that asks.
+    """A (K, K) table, made once for what it depends on and for the dtype and device that ask.
 
     Not a buffer: converting a module to float32 and back would leave a buffer with the digits of
     float32. It is not stored with the module either, but made anew.
@@ -24,46 +23,31 @@ class ConstantTable:
 
     def __init__(self, num_classes: int) -> None:
         self.num_classes = num_classes
-        self._made: dict[tuple[Hashable, torch.dtype, torch.device], tuple[Tensor, ...]] = {}
+        self._made: dict[tuple[Hashable, torch.dtype, torch.device], Tensor] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"num_classes": self.num_classes, "_made": {}}
 
-    def table(
-        self, maker: Hashable, make: Callable[[Tensor], Tensor], ranks: Tensor, like: Tensor
-    ) -> Float[Tensor, "n K"]:
-        """Give one row for each rank, of a single table; see :meth:`rows`."""
-        (rows,) = self.rows(maker, lambda ranks: (make(ranks),), ranks, like)
-        return rows
-
     def rows(
         self,
-        maker: Hashable,
-        make: Callable[[Tensor], tuple[Tensor, ...]],
-        ranks: Int[Tensor, " n"] | None,
+        key: Hashable,
+        make: Callable[[Tensor], Tensor],
+        ranks: Int[Tensor, " n"],
         like: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """Give one row for each rank, of every table.
+    ) -> Float[Tensor, "n K"]:
+        """Give one row for each rank.
 
         Args:
-            maker: What the tables depend on; another maker has others.
+            key: What the table depends on; another key has another table.
             make: Computes the rows for the ranks that it is given.
-            ranks: Which rows are wanted; None is all of them, in order.
+            ranks: Which rows are wanted.
             like: Has the dtype and the device that are wanted.
         """
-        everyone = partial(torch.arange, self.num_classes, device=like.device)
         if self.num_classes > LARGEST:
-            made = make(everyone() if ranks is None else ranks)
-            return tuple(rows.to(like.dtype).to(like.device) for rows in made)
-        tables = self.whole(maker, lambda: make(everyone()), like)
-        return tables if ranks is None else tuple(x.index_select(0, ranks) for x in tables)
-
-    def whole(
-        self, maker: Hashable, make: Callable[[], tuple[Tensor, ...]], like: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Give all that is made at once, in the dtype and on the device of another tensor."""
-        key = (maker, like.dtype, like.device)
-        if key not in self._made:
+            return make(ranks).to(like.dtype).to(like.device)
+        kind = (key, like.dtype, like.device)
+        if kind not in self._made:
             with torch.inference_mode(False), torch.no_grad():
-                self._made = {key: tuple(x.to(like.dtype).to(like.device) for x in make())}
-        return self._made[key]
+                every = torch.arange(self.num_classes, device=like.device)
+                self._made = {kind: make(every).to(like.dtype).to(like.device)}
+        return self._made[kind].index_select(0, ranks)

@@ -3,113 +3,92 @@ r"""Constrained Proxies Learning: a composition of a layout, a similarity and a 
 .. math::
     L_H &= L_\text{basic}                              && \text{(12) hard layouts} \\
     L_S &= L_\text{basic} + \alpha\, L_\text{unimodal} && \text{(13) soft layouts}
+
+Below the class stand the compositions that have a name in the registry.
 """
 
-from collections.abc import Callable
-from functools import partial, reduce
-from operator import add
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from layline.arguments import check_at_least
-from layline.geometry import (
-    LAYOUTS,
-    SIMILARITIES,
-    SMOOTHINGS,
-    Layout,
-    Similarity,
-    Smoothing,
-    divergence,
-    fused,
-)
+from layline.geometry import SIMILARITIES, Layout, Similarity, Smoothing, divergence
+from layline.geometry.layouts import Free, Linear, Semicircular, Spacing
+from layline.geometry.similarities import Cosine
+from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads.base import OrdinalHead
 from layline.heads.constant_table import ConstantTable
-from layline.heads.sharing import check_left_out, share_out
 from layline.registry import check_known, find
 
-ALPHA = 6.0
-UNIMODAL_OVER: Literal["batch"] = "batch"
+Target = Literal["proxies", "onehot"]
+UnimodalOver = Literal["batch", "classes"]
 
 
 class ConstrainedProxies(OrdinalHead):
     """One proxy per class, on a controlled layout.
 
-    The proxy methods of the registry are compositions of this class: ``hard-linear`` is the layout
-    ``"linear"`` with the similarity ``"student-t"``; ``soft-poisson`` is the layout ``"free"``
-    with the smoothing ``"poisson"``.
+    ``ConstrainedProxies(Linear(8, 512), StudentT())`` is ``hard-linear`` for eight classes and
+    features of length 512; ``ConstrainedProxies(Free(8, 512), StudentT(), Poisson())`` is
+    ``soft-poisson``.
 
     Args:
-        num_classes: K.
-        dim: Dimension d of features and proxies.
-        layout: ``"linear"``, ``"semicircular"``, ``"elastic-linear"``,
-            ``"elastic-semicircular"`` or ``"free"``.
-        similarity: ``"student-t"``, ``"cosine"`` or ``"negative-euclidean"``.
-        smoothing: ``"poisson"``, ``"binomial"``, ``"exponential"`` or ``"triangular"``: what the
-            unimodal loss holds the proxies to. Without one there is no unimodal loss.
-        target: What P is matched to: ``"proxies"``, their own Q, as in equation (3); or
-            ``"onehot"``, the label alone, by cross entropy.
-        alpha: Weight α of the unimodal loss.
-        unimodal_over: What the unimodal loss is averaged over: the samples of the ``"batch"``, or
-            all ``"classes"``, which does not starve the rare ones.
-        **options: Options of the parts: ``norm`` of the linear layouts (a fixed ‖v_0‖),
-            ``stiffness`` of the elastic ones, ``scale`` of the cosine, ``tau`` of the Poisson,
-            Binomial and exponential smoothings, ``a`` and ``b`` of the triangular one.
+        layout: Where the proxies lie. It has the number of classes and the dimension.
+        similarity: What makes a logit of a distance or a cosine.
+        smoothing: What the unimodal loss holds the proxies to. Without one there is no such loss.
+        target: What P is matched to: ``"proxies"``, their own Q; or ``"onehot"``, the label alone,
+            by cross entropy.
+        alpha: Weight α of the unimodal loss; 6 if it is left out, as in the paper.
+        unimodal_over: What the unimodal loss is averaged over: the samples of the ``"batch"``, as
+            in the paper and if it is left out, or all ``"classes"``, which does not starve the
+            rare ones.
     """
 
     def __init__(
         self,
-        num_classes: int,
-        dim: int = 512,
+        layout: Layout,
+        similarity: Similarity,
+        smoothing: Smoothing | None = None,
         *,
-        layout: str = "linear",
-        similarity: str = "student-t",
-        smoothing: str | None = None,
-        target: Literal["proxies", "onehot"] = "proxies",
-        alpha: float = ALPHA,
-        unimodal_over: Literal["batch", "classes"] = UNIMODAL_OVER,
-        **options: float | None,
+        target: Target = "proxies",
+        alpha: float | None = None,
+        unimodal_over: UnimodalOver | None = None,
     ) -> None:
-        super().__init__(num_classes, dim)
-        check_known("target", target, ("proxies", "onehot"))
-        check_known("unimodal_over", unimodal_over, ("batch", "classes"))
-        build: dict[str, Callable[..., Any]] = {
-            "layout": find("layout", layout, LAYOUTS),
-            "similarity": find("similarity", similarity, SIMILARITIES),
-        }
-        if smoothing is not None:
-            build["smoothing"] = find("smoothing", smoothing, SMOOTHINGS)
-        given = share_out(options, build)
-
-        self.layout: Layout = build["layout"](num_classes, dim, **given["layout"])
-        self.similarity: Similarity = build["similarity"](**given["similarity"])
-        self.smoothing: Smoothing | None = None
-        if smoothing is not None:
-            self.smoothing = build["smoothing"](**given["smoothing"])
+        _check_part("layout", layout, Layout, "Linear(8, 512)")
+        _check_part("similarity", similarity, Similarity, "StudentT()")
+        if smoothing is None:
+            _check_left_out("alpha", alpha)
+            _check_left_out("unimodal_over", unimodal_over)
+        else:
+            _check_part("smoothing", smoothing, Smoothing, "Poisson(0.11)")
+            if layout.constant:
+                raise ValueError(
+                    f"smoothing must be None for this {type(layout).__name__}, got {smoothing}: "
+                    "its proxies keep their distances, so there is nothing to smooth"
+                )
+        layout.check_measure(similarity.measure)
+        super().__init__(layout.num_classes, layout.dim)
+        self.layout = layout
+        self.similarity = similarity
+        self.smoothing = smoothing
         self.target = target
-        self.unimodal_over = unimodal_over
-        self.alpha = alpha
-        self._constants = ConstantTable(num_classes)  # of the fused form
-        self._q = ConstantTable(num_classes)
-        self._u = ConstantTable(num_classes)
+        self.alpha = 6.0 if alpha is None else alpha
+        self.unimodal_over = "batch" if unimodal_over is None else unimodal_over
+        self._table_of_u = ConstantTable(layout.num_classes)
+        check_known("target", target, ("proxies", "onehot"))
+        check_known("unimodal_over", self.unimodal_over, ("batch", "classes"))
+        check_at_least("alpha", self.alpha, 0, "it is the weight of the unimodal loss")
 
-        check_at_least("alpha", alpha, 0, "it is the weight of the unimodal loss")
-        if self.smoothing is None:
-            check_left_out("alpha", alpha, ALPHA)
-            check_left_out("unimodal_over", unimodal_over, UNIMODAL_OVER)
-        if self.similarity.measure not in self.layout.measures:
-            raise ValueError(
-                f"similarity must fit the layout {layout!r}, got {similarity!r}: "
-                f"that layout has no {self.similarity.measure}"
-            )
-        if self.smoothing is not None and self.layout.constant:
-            raise ValueError(
-                f"smoothing must be None for this {layout!r} layout, got {smoothing!r}: "
-                "its proxies keep their distances, so there is nothing to smooth"
-            )
+    def reset_parameters(self) -> None:
+        """Draw the vectors of the layout anew, and space the proxies evenly."""
+        self.layout.reset_parameters()
+        for part in self.layout.children():
+            if isinstance(part, Spacing):
+                part.reset_parameters()
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Give the proxies, in label order."""
@@ -131,79 +110,202 @@ class ConstrainedProxies(OrdinalHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        # a compiler finds its own short ways, and torch.func its own derivatives
-        as_it_is = torch.compiler.is_compiling() or fused.is_transformed()
-        if self.target == "proxies" and not as_it_is:
-            losses = self._fused_losses(features, ranks)
-        else:
-            losses = self._plain_losses(features, ranks)
+        """Compute equation (12), or equation (13) where there is a smoothing.
+
+        To it comes what the layout itself asks for, its tension.
+        """
+        losses = self._losses_in_one_step(features, ranks)
+        if losses is None:
+            log_p = divergence.log_p(self.layout, self.similarity, features)
+            if self.target == "proxies" or self.smoothing is not None:
+                rows, own = self._rows_of_q(ranks)
+                log_q = self._log_q(rows)
+            if self.target == "proxies":
+                losses = divergence.basic_loss(log_q[own], log_p)
+            else:
+                losses = F.nll_loss(log_p, ranks, reduction="none")
+            if self.smoothing is not None:
+                log_u = self._log_u(self.smoothing, rows, log_q)
+                unimodal = divergence.unimodal_loss(log_u, log_q)
+                over_classes = self.unimodal_over == "classes"
+                losses = losses + self.alpha * (unimodal.mean() if over_classes else unimodal[own])
         tension = self.layout.tension()
         return losses if tension is None else losses + tension
 
-    def _fused_losses(
+    def _losses_in_one_step(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        if self.smoothing is not None:
-            rows, of_sample = self._rows(ranks)
-            log_u, u, u_log_u = self._of_u(self.smoothing, rows, features)
-            over_classes = self.unimodal_over == "classes"
-            terms = fused.Terms(log_u, u, u_log_u, of_sample, self.alpha, over_classes)
-            return fused.soft_losses(self.layout, self.similarity, features, rows, terms)
-        form = fused.find(self.layout, self.similarity)
-        if form is None:
-            return self._plain_losses(features, ranks)
-        make = partial(form.constants, self.num_classes, self.similarity)
-        constants = self._constants.whole((form, self.similarity), make, features)
-        return form.losses(self.layout, self.similarity, features, ranks, constants)
+    ) -> Float[Tensor, " n"] | None:
+        """Ask the layout for the basic losses, where they are all there is.
 
-    def _plain_losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
-        terms: list[Tensor] = []
-        log_p = self._log_probs(features)
-        if self.target == "onehot":
-            terms.append(F.nll_loss(log_p, ranks, reduction="none"))
-        if self.target == "proxies" or self.smoothing is not None:
-            rows, of_sample = self._rows(ranks)
-            if rows is None:
-                rows = torch.arange(self.num_classes, device=ranks.device)
-            chosen: Tensor | slice = slice(None) if of_sample is None else of_sample
-            with torch.set_grad_enabled(torch.is_grad_enabled() and self.smoothing is not None):
-                log_q = self._log_q(rows)
-            if self.target == "proxies":
-                terms.append(divergence.basic_loss(log_q[chosen], log_p))
-            if self.smoothing is not None:
-                log_u, *_ = self._of_u(self.smoothing, rows, log_q)
-                unimodal = divergence.unimodal_loss(log_u, log_q)
-                over_classes = self.unimodal_over == "classes"
-                terms.append(self.alpha * (unimodal.mean() if over_classes else unimodal[chosen]))
-        return reduce(add, terms)
-
-    def _rows(self, ranks: Int[Tensor, " n"]) -> tuple[Tensor | None, Tensor | None]:
-        """Choose which rows of Q and U to make, and which of them belongs to each sample.
-
-        There is one row per class. All of them are made, or one per sample, whichever is fewer;
-        None stands for all, and for each in turn.
+        A compiler finds short ways of its own, and ``torch.func`` its own derivatives.
         """
-        all_needed = self.smoothing is not None and self.unimodal_over == "classes"
-        fewer = self.num_classes <= len(ranks) and not self.layout.constant
-        return (None, ranks) if all_needed or fewer else (ranks, None)
+        if self.target == "onehot" or self.smoothing is not None or _is_traced():
+            return None
+        return self.layout.basic_losses(self.similarity, features, ranks)
 
-    def _log_q(self, ranks: Int[Tensor, " m"]) -> Float[Tensor, "m K"]:
-        make = partial(divergence.log_q, self.layout, self.similarity)
-        if not self.layout.constant:
-            return make(ranks)
-        like = self.layout.full_vectors()
-        return self._q.table(self.similarity, make, ranks, like)
+    def _rows_of_q(self, ranks: Int[Tensor, " n"]) -> tuple[Int[Tensor, " m"], Tensor | slice]:
+        """Choose the classes whose rows of Q and U are made, and which row is each sample's own.
 
-    def _of_u(
-        self, smoothing: Smoothing, ranks: Int[Tensor, " m"] | None, like: Tensor
-    ) -> tuple[Tensor, ...]:
-        """Give the rows of log U and of U, and Σ U log U of each."""
+        All classes, or those of the samples one by one, whichever are fewer.
+        """
+        if self.num_classes <= len(ranks) or self.unimodal_over == "classes":
+            return torch.arange(self.num_classes, device=ranks.device), ranks
+        return ranks, slice(None)
 
-        def make(ranks: Tensor) -> tuple[Tensor, ...]:
-            log_u = smoothing.log_u(ranks, num_classes=self.num_classes)
-            u = log_u.exp()
-            return log_u, u, (u * log_u).sum(dim=-1)
+    def _log_q(self, rows: Int[Tensor, " m"]) -> Float[Tensor, "m K"]:
+        """Q learns from the unimodal loss alone: without one it needs no gradient."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.smoothing is not None):
+            return divergence.log_q(self.layout, self.similarity, rows)
 
-        return self._u.rows(smoothing, make, ranks, like)
+    def _log_u(
+        self, smoothing: Smoothing, rows: Int[Tensor, " m"], like: Tensor
+    ) -> Float[Tensor, "m K"]:
+        make = partial(smoothing.log_u, num_classes=self.num_classes)
+        return self._table_of_u.rows(smoothing, make, rows, like)
+
+
+def _is_traced() -> bool:
+    """Tell whether ``torch.compile``, ``torch.func`` or forward mode is at work."""
+    transforms: bool = torch._C._are_functorch_transforms_active()
+    return transforms or torch.compiler.is_compiling() or forward_ad._current_level >= 0
+
+
+def _check_part(name: str, part: object, kind: type, example: str) -> None:
+    if not isinstance(part, kind):
+        raise ValueError(
+            f"{name} must be a {kind.__name__}, such as {example}, got {part!r}: "
+            "heads.create makes a head from names"
+        )
+
+
+def _check_left_out(name: str, value: object) -> None:
+    if value is not None:
+        raise ValueError(
+            f"{name} must be left out where there is no smoothing, got {value!r}: "
+            "it belongs to the unimodal loss"
+        )
+
+
+def hard_linear(
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "student-t",
+    norm: float | None = None,
+    target: Target = "proxies",
+) -> ConstrainedProxies:
+    """Put the proxies on a straight line; a given ``norm`` fixes ‖v_0‖."""
+    layout = Linear(num_classes, dim, norm=norm)
+    return ConstrainedProxies(layout, _similarity(similarity), target=target)
+
+
+def elastic_linear(
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "student-t",
+    norm: float | None = None,
+    stiffness: float = 0.1,
+    target: Target = "proxies",
+) -> ConstrainedProxies:
+    """Put the proxies on a straight line and learn their steps."""
+    layout = Linear(num_classes, dim, norm=norm, stiffness=stiffness)
+    return ConstrainedProxies(layout, _similarity(similarity), target=target)
+
+
+def hard_semicircular(
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "cosine",
+    scale: float | None = None,
+    target: Target = "proxies",
+) -> ConstrainedProxies:
+    """Put the proxies on half a circle."""
+    layout = Semicircular(num_classes, dim)
+    return ConstrainedProxies(layout, _similarity(similarity, scale), target=target)
+
+
+def elastic_semicircular(
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "cosine",
+    scale: float | None = None,
+    stiffness: float = 0.3,
+    target: Target = "proxies",
+) -> ConstrainedProxies:
+    """Put the proxies on half a circle and learn their steps."""
+    layout = Semicircular(num_classes, dim, stiffness=stiffness)
+    return ConstrainedProxies(layout, _similarity(similarity, scale), target=target)
+
+
+def unconstrained(
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "student-t",
+    scale: float | None = None,
+    target: Target = "onehot",
+) -> ConstrainedProxies:
+    """Leave the proxies free."""
+    layout = Free(num_classes, dim)
+    return ConstrainedProxies(layout, _similarity(similarity, scale), target=target)
+
+
+def soft(
+    smoothing: type[Poisson] | type[Binomial] | type[Exponential],
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "student-t",
+    scale: float | None = None,
+    tau: float | None = None,
+    target: Target = "proxies",
+    alpha: float | None = None,
+    unimodal_over: UnimodalOver | None = None,
+) -> ConstrainedProxies:
+    """Leave the proxies free, and hold them to a smoothing with a temperature."""
+    return ConstrainedProxies(
+        Free(num_classes, dim),
+        _similarity(similarity, scale),
+        smoothing() if tau is None else smoothing(tau),
+        target=target,
+        alpha=alpha,
+        unimodal_over=unimodal_over,
+    )
+
+
+def soft_triangular(
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "student-t",
+    scale: float | None = None,
+    a: float = Triangular.a,
+    b: float = Triangular.b,
+    target: Target = "proxies",
+    alpha: float | None = None,
+    unimodal_over: UnimodalOver | None = None,
+) -> ConstrainedProxies:
+    """Leave the proxies free, and hold them to a triangle."""
+    return ConstrainedProxies(
+        Free(num_classes, dim),
+        _similarity(similarity, scale),
+        Triangular(a, b),
+        target=target,
+        alpha=alpha,
+        unimodal_over=unimodal_over,
+    )
+
+
+def _similarity(name: str, scale: float | None = None) -> Similarity:
+    """Make a similarity from its name; the cosine alone has a scale."""
+    build = find("similarity", name, SIMILARITIES)
+    if scale is None:
+        return build()
+    if build is not Cosine:
+        raise ValueError(
+            f"scale must be left out for the similarity {name}, got {scale!r}: only cosine has one"
+        )
+    return Cosine(scale)

@@ -96,7 +96,7 @@ class _SoftLabelHead(SoftmaxHead):
         self, scores: Float[Tensor, "n K"], ranks: Int[Tensor, " n"], alpha: float, power: int
     ) -> Float[Tensor, " n"]:
         make = partial(soft_labels, num_classes=self.num_classes, alpha=alpha, power=power)
-        labels = self._labels.table((alpha, power), make, ranks, scores)
+        labels = self._labels.rows((alpha, power), make, ranks, scores)
         return F.cross_entropy(scores, labels, reduction="none")
 
 
@@ -228,5 +228,5 @@ class Cdw(SoftmaxHead):
     ) -> Float[Tensor, " n"]:
         log_others = log_one_minus(self._log_probs(features))
         make = partial(powers_of_distance, num_classes=self.num_classes, power=self.alpha)
-        weights = self._weights.table(self.alpha, make, ranks, log_others)
+        weights = self._weights.rows(self.alpha, make, ranks, log_others)
         return -(weights * log_others).sum(dim=-1)

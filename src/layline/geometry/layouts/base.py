@@ -7,14 +7,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from layline.geometry.similarities import Measure
+from layline.arguments import check_integer
+from layline.geometry import decoding, pairwise
+from layline.geometry.similarities import Measure, Similarity
 
 
 class Layout(nn.Module, ABC):
     """The proxies learner: a few learned vectors, and the K proxies that they generate.
 
-    A layout is asked for distances or cosines, not for proxies, so that one with a formula for
-    them never builds the (K, d) array.
+    A subclass says where the proxies are. All that is measured on them has a plain default; a
+    layout that has a formula for it, and need not build the (K, d) array, overrides that.
 
     Args:
         num_classes: K.
@@ -22,59 +24,83 @@ class Layout(nn.Module, ABC):
         num_vectors: N, the number of learned vectors v_0 … v_{N−1}.
     """
 
-    measures: ClassVar[frozenset[Measure]]
+    measures: ClassVar[frozenset[Measure]] = frozenset({"squared_distances", "cosines"})
     """What can be measured sensibly on this layout."""
 
-    constant: bool
+    constant: bool = False
     """Whether the similarities between the proxies never change in training."""
 
     def __init__(self, num_classes: int, dim: int, num_vectors: int) -> None:
         super().__init__()
+        check_integer("num_classes", num_classes, 2, "one class needs no classifier")
+        check_integer("dim", dim, 1, "it is the length of a feature")
         self.num_classes = num_classes
         self.dim = dim
         self.vectors = nn.Parameter(torch.empty(num_vectors, dim))
+        self.reset_parameters()
 
-    @abstractmethod
     def reset_parameters(self) -> None:
-        """Draw the vectors anew, from a Xavier normal distribution."""
+        """Draw each vector as a 1 × d matrix, Xavier normal, so that its length starts near √2."""
+        for row in range(len(self.vectors)):
+            nn.init.xavier_normal_(self.vectors[row : row + 1])
 
     @abstractmethod
     def proxies(self) -> Float[Tensor, "K d"]:
         """Generate the proxies, in label order."""
 
-    @abstractmethod
     def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Measure the squared distance from each feature to each proxy."""
+        return pairwise.squared_distances(features, self.proxies())
 
-    @abstractmethod
     def cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Measure the cosine between each feature and each proxy."""
+        return pairwise.cosines(features, self.proxies())
 
-    @abstractmethod
     def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
         """Measure the squared distance from the proxies of these ranks to each proxy."""
+        proxies = self.proxies()
+        return pairwise.squared_distances(proxies.index_select(0, ranks), proxies)
 
-    @abstractmethod
     def proxy_cosines(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
         """Measure the cosine between the proxies of these ranks and each proxy."""
+        proxies = self.proxies()
+        return pairwise.cosines(proxies.index_select(0, ranks), proxies)
 
-    @abstractmethod
     def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
-        """Find the most similar proxy of each feature, equation (4)."""
+        """Find the most similar proxy of each feature."""
+        measured = self.measure(measure, features)
+        return decoding.mode(measured if measure == "cosines" else -measured)
 
-    @abstractmethod
+    def basic_losses(
+        self, similarity: Similarity, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"] | None:
+        """Compute ``divergence.basic_loss`` in one step, where the layout has worked that out.
+
+        None where it has not: the loss is then put together from P and Q.
+        """
+
     def tension(self) -> Float[Tensor, ""] | None:
         """Give what the layout itself adds to the loss, or None if it adds nothing."""
 
     def measure(self, measure: Measure, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Measure features against proxies, in the way that a similarity asks for."""
+        self.check_measure(measure)
         return self.cosines(features) if measure == "cosines" else self.squared_distances(features)
 
     def measure_proxies(self, measure: Measure, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
         """Measure proxies against proxies, in the way that a similarity asks for."""
+        self.check_measure(measure)
         if measure == "cosines":
             return self.proxy_cosines(ranks)
         return self.proxy_squared_distances(ranks)
+
+    def check_measure(self, measure: Measure) -> None:
+        """Refuse a similarity that asks for what this layout does not have."""
+        if measure not in self.measures:
+            raise ValueError(
+                f"similarity must fit the layout {type(self).__name__}, got one by {measure}: "
+                f"it has {' and '.join(sorted(self.measures))}"
+            )
 
     def full_vectors(self) -> Float[Tensor, "N d"]:
         """Give the vectors in single precision or better, also when the module is in half."""

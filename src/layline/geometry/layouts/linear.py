@@ -1,27 +1,51 @@
-r"""Linear layout: class proxies along one direction, in label order. Equation (7).
+r"""Linear layout: class proxies along one direction, in label order.
 
 .. math:: p_k = k \cdot v_0 = t_k\,u, \qquad u = v_0 / \lVert v_0 \rVert, \quad
-          t_k = k\,\lVert v_0 \rVert
+          t_k = k\,\lVert v_0 \rVert \qquad \text{(7)}
 
-With :math:`a = f^\mathsf{T} u` and :math:`r^2 = \lVert f - a u \rVert^2`, Pythagoras gives
+With :math:`a = f^\mathsf{T} u`, :math:`e = f - a u` and :math:`c_k = a - t_k`, Pythagoras gives
 
-.. math:: \lVert f - p_k \rVert^2 = (a - t_k)^2 + r^2, \qquad
+.. math:: \lVert f - p_k \rVert^2 = c_k^2 + \lVert e \rVert^2, \qquad
           \lVert p_j - p_k \rVert^2 = (t_j - t_k)^2
 
 so K classes cost O(n·d + n·K), no proxies are built, and nothing cancels.
+
+**The training step, worked out** for the Student-t similarity and equal steps s. Its softmax needs
+no exponential, and neither does Q, which depends on the gap between two ranks only:
+
+.. math::
+    w_k = \frac{1}{1 + c_k^2 + \lVert e \rVert^2}, \quad P_k = \frac{w_k}{\sum w}, \qquad
+    q_k = \frac{1}{1 + ((k^* - k)s)^2}, \quad Q_k = \frac{q_k}{\sum q}
+
+.. math:: D_\text{KL}[Q \Vert P] = \sum_k Q_k \log\frac{q_k}{w_k} + \log\frac{\sum w}{\sum q}
+
+The derivative by the squared distance to proxy k is :math:`h_k = (Q_k - P_k)\,w_k`. Everything else
+follows from three sums over the classes, so that no (n, K) array waits for the backward pass:
+
+.. math::
+    \partial L / \partial f    &= 2 e \textstyle\sum h + 2 u \sum h c \\
+    \partial L / \partial v_0  &= 2 e\,(\textstyle\sum h c - a \sum h) / \lVert v_0 \rVert
+                                  - 2 u \sum h c k
+
+The last term is that of a learned step; a fixed one has none.
 """
+
+from functools import lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from layline.arguments import check_above
 from layline.geometry.layouts.base import Layout
-from layline.geometry.layouts.spacing import Spacing
+from layline.geometry.layouts.spacing import make_spacing
 from layline.geometry.pairwise import unit
-from layline.geometry.similarities import Measure
+from layline.geometry.precision import in_full_precision
+from layline.geometry.similarities import Measure, Similarity, StudentT
 
-_NO_COSINES = "a linear layout has no cosines: all its proxies share one direction"
+BLOCK = 1 << 18
+"""A processor takes so many numbers of an (n, K) array at a time: they stay in its cache."""
 
 
 class Linear(Layout):
@@ -30,64 +54,61 @@ class Linear(Layout):
     Args:
         num_classes: K.
         dim: Dimension d of features and proxies.
-        spacing: Where on the line the proxies stand.
         norm: A fixed ‖v_0‖, the mean step between neighbours. Learned if it is left out; the
             direction is learned in either case.
+        stiffness: If given, the steps are learned, and uneven ones cost so much. Equal if not.
     """
 
-    measures = frozenset({"squared_distances"})
+    measures = frozenset({"squared_distances"})  # all proxies share one direction
 
     def __init__(
-        self, num_classes: int, dim: int, spacing: Spacing, norm: float | None = None
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        norm: float | None = None,
+        stiffness: float | None = None,
     ) -> None:
         super().__init__(num_classes, dim, num_vectors=1)
         if norm is not None:
             why = "it is the distance between neighbouring proxies; leave it out to learn it"
             check_above("norm", norm, 0, why)
-        self.spacing = spacing
-        self._norm = norm
-        self.constant = norm is not None and not spacing.learned
-        self.reset_parameters()
-
-    @property
-    def norm(self) -> float | None:
-        """The fixed ‖v_0‖, None if it is learned."""
-        return self._norm
-
-    def reset_parameters(self) -> None:
-        """Draw v_0 as a 1 × d matrix, so that its length starts near √2; space evenly."""
-        nn.init.xavier_normal_(self.vectors)
-        self.spacing.reset_parameters()
+        self.norm = norm
+        self.spacing = make_spacing(num_classes, stiffness)
+        self.constant = norm is not None and not self.spacing.learned
 
     def proxies(self) -> Float[Tensor, "K d"]:
-        """Place t_k·u for every class."""
+        """Place t_k·u for every class, equation (7)."""
         direction, span = self._line()
         return self.spacing.positions(span)[:, None] * direction
 
     def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        """Compute (a − t_k)² + r²."""
+        """Compute (a − t_k)² + ‖e‖²."""
         direction, span = self._line()
         along = features @ direction
         across = (features - along[:, None] * direction).square().sum(dim=-1)
         return (along[:, None] - self.spacing.positions(span)).square() + across[:, None]
-
-    def cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        """Refuse: every proxy of a line through the origin has the same direction."""
-        raise ValueError(_NO_COSINES)
 
     def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
         """Compute (t_j − t_k)²."""
         positions = self.spacing.positions(self._line()[1])
         return (positions[ranks][:, None] - positions).square()
 
-    def proxy_cosines(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
-        """Refuse, as :meth:`cosines` does."""
-        raise ValueError(_NO_COSINES)
-
     def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
         """Look only at how far along the line a feature is: O(n·d), whatever K."""
+        self.check_measure(measure)
         direction, span = self._line()
         return self.spacing.nearest(features @ direction, span)
+
+    def basic_losses(
+        self, similarity: Similarity, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"] | None:
+        """Compute the basic loss in one step, for Student-t and equal steps."""
+        if type(similarity) is not StudentT or self.spacing.learned:
+            return None
+        given = features, self.full_vectors(), ranks, self.num_classes, self.norm
+        losses: Tensor = _LineStep.apply(*given)  # type: ignore[no-untyped-call]
+        return losses
 
     def tension(self) -> Float[Tensor, ""] | None:
         """Pay for an uneven spacing."""
@@ -102,3 +123,96 @@ class Linear(Layout):
     def extra_repr(self) -> str:
         """Show a fixed norm when the module is printed."""
         return super().extra_repr() + ("" if self.norm is None else f", norm={self.norm}")
+
+
+class _LineStep(torch.autograd.Function):
+    """The losses, and their gradients from the three sums over the classes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        vectors: Tensor,
+        ranks: Tensor,
+        num_classes: int,
+        norm: float | None,
+    ) -> Tensor:
+        losses, *terms = _line_terms(features, vectors, ranks, num_classes, norm)
+        ctx.save_for_backward(features, vectors, ranks, *terms)
+        ctx.num_classes, ctx.norm = num_classes, norm
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        features, vectors, ranks, *terms = ctx.saved_tensors
+        to_features = to_vectors = None
+        with in_full_precision(features.device):
+            if torch.is_grad_enabled():  # second derivatives are wanted: the terms get a graph
+                _, *terms = _line_terms(features, vectors, ranks, ctx.num_classes, ctx.norm)
+            direction, length, along, across, *sums = terms
+            by_h, by_hc, by_hck = (gradients[0] * each for each in sums)
+            if ctx.needs_input_grad[0]:
+                to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])
+            if ctx.needs_input_grad[1]:
+                to_v0 = ((by_hc - along * by_h) / length) @ across
+                if ctx.norm is None:
+                    to_v0 = to_v0 - by_hck.sum() * direction
+                to_vectors = to_v0[None]
+        return to_features, to_vectors, None, None, None
+
+
+def _line_terms(
+    features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, norm: float | None
+) -> tuple[Tensor, ...]:
+    """Give the losses, u, ‖v_0‖, a, e, and for each sample 2Σh, 2Σhc and 2Σhck."""
+    norm_of_v0 = torch.linalg.vector_norm(vectors)
+    length = norm_of_v0.masked_fill(norm_of_v0 == 0, 1.0)
+    direction = vectors[0] / length
+    along = torch.mv(features, direction)
+    across = torch.addr(features, along, direction, alpha=-1)
+    if torch.is_grad_enabled():
+        squares = across.square().sum(dim=1)
+    else:  # quicker, but a norm has no second derivative at zero
+        squares = torch.linalg.vector_norm(across, dim=1).square()
+    gaps = _gaps(num_classes, features.dtype, features.device)
+    step = norm_of_v0 if norm is None else torch.full_like(length, norm)
+    positions = gaps[:num_classes] * step
+    q_of_gaps = (1 + (gaps * step.detach()).square()).reciprocal()  # Q is no variable
+    q_of_classes = q_of_gaps.unfold(0, num_classes, 1)  # a view: row k* begins at place k*
+    size = max(1, BLOCK // num_classes) if features.is_cpu else len(features)
+    blocks = [
+        _over_classes(a, e, positions, q_of_classes.index_select(0, r), gaps[:num_classes])
+        for a, e, r in zip(
+            *(torch.split(each, size) for each in (along, 1 + squares, ranks)), strict=True
+        )
+    ]
+    sums = blocks[0] if len(blocks) == 1 else tuple(map(torch.cat, zip(*blocks, strict=True)))
+    losses, *sums_of_h = sums
+    return losses, direction, length, along, across, *sums_of_h
+
+
+def _over_classes(
+    along: Tensor, one_plus_e: Tensor, positions: Tensor, q: Tensor, k: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Compute the losses, and the three sums over the classes."""
+    c = along[:, None] - positions
+    one_plus = torch.addcmul(one_plus_e[:, None], c, c)
+    w = one_plus.reciprocal()
+    sum_w, sum_q = w.sum(dim=1), q.sum(dim=1)
+    ratio = sum_w / sum_q
+    losses = ratio.log() + (q * one_plus).log_().mul_(q).sum(dim=1) / sum_q
+    h = torch.addcmul(w, q, ratio[:, None], value=-1).mul_(w)  # times −Σw, which comes below
+    hc = h * c
+    twice = -2 / sum_w
+    return losses, twice * h.sum(dim=1), twice * hc.sum(dim=1), twice * torch.mv(hc, k)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def _gaps(num_classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Count the gaps between two ranks from K − 1 down to 1 − K.
+
+    The first K of them are the ranks themselves, highest first: in that order a row of Q is a piece
+    of one long row.
+    """
+    return torch.arange(num_classes - 1, -num_classes, -1, dtype=dtype, device=device)

@@ -1,9 +1,10 @@
-r"""Semicircular layout: class proxies on half a circle, in label order. Equation (8).
+r"""Semicircular layout: class proxies on half a circle, in label order.
 
 .. math:: p_k = \cos\theta_k\,u_0 + \sin\theta_k\,u_1, \qquad \theta_k = \frac{k\pi}{K-1}
+          \qquad \text{(8)}
 
 :math:`(u_0, u_1)` is the orthonormal basis of the plane that two free vectors span: the plane is
-learned, the spacing is not (unless it is elastic). It is the point that (8) prints, without
+learned, the spacing is not (unless it is elastic). It is the point that the paper prints, without
 dividing by sin γ. Both the angle and the chord between two proxies grow strictly with the
 difference of their ranks; past half a turn the last class would come back towards the first.
 
@@ -11,30 +12,71 @@ With :math:`x = f^\mathsf{T} u_0` and :math:`y = f^\mathsf{T} u_1`
 
 .. math:: \cos(f, p_k) = \frac{x\cos\theta_k + y\sin\theta_k}{\lVert f \rVert}, \qquad
           \cos(p_j, p_k) = \cos(\theta_j - \theta_k)
+
+**The training step, worked out** for the cosine similarity and equal steps. With u_0 and u_1 as the
+rows of :math:`B`, :math:`z = B f / \lVert f \rVert` and :math:`c_k = s\,(\cos\theta_k,
+\sin\theta_k)`, the logits are :math:`z^\mathsf{T} c_k`. Q is P at :math:`z = c_{k^*}/s`, and never
+changes. The two meet in numbers of the class alone:
+
+.. math:: D_\text{KL}[Q \Vert P] = \log\sum_k e^{z^\mathsf{T} c_k} - z^\mathsf{T} \bar c_{k^*}
+          + \sum_k Q_k \log Q_k, \qquad \bar c_{k^*} = \sum_k Q_k c_k
+
+The derivative by z is :math:`g = \sum_k P_k c_k - \bar c_{k^*}`, two numbers per sample, and
+
+.. math:: \partial L / \partial f = (B^\mathsf{T} g - (z^\mathsf{T} g)\,f / \lVert f \rVert)
+                                    / \lVert f \rVert
+
+For the two vectors V = A B, with A lower triangular, let :math:`G = \sum g f^\mathsf{T} / \lVert f
+\rVert` be the derivative by B and :math:`M = G B^\mathsf{T}`. Within the plane only a turn from u_0
+towards u_1 counts:
+
+.. math:: \partial L / \partial V = A^{-\mathsf{T}} \left( G -
+          \begin{pmatrix} M_{00} & M_{10} \\ M_{10} & M_{11} \end{pmatrix} B \right)
 """
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from layline.geometry.layouts.base import Layout
-from layline.geometry.layouts.spacing import Spacing
+from layline.geometry.layouts.spacing import make_spacing
 from layline.geometry.pairwise import lengths, unit
-from layline.geometry.similarities import Measure
+from layline.geometry.precision import in_full_precision
+from layline.geometry.similarities import Cosine, Measure, Similarity
 
 
 def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
-    """Turn two independent vectors into an orthonormal basis of their plane.
+    """Turn two vectors into an orthonormal basis of their plane.
 
     Gram-Schmidt, not QR: the signs are fixed (the first stays along ``plane[0]``), so the basis
-    moves continuously during training.
+    moves continuously during training. Parallel vectors span no plane: the second is then
+    taken from another vector, which is always the same.
     """
     u0, u1 = unit(plane)
     for _ in range(2):  # the second pass removes what rounding left of u0 in u1
         u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
-    return torch.stack([u0, unit(u1)])
+    is_parallel = torch.linalg.vector_norm(u1) <= _rounding(plane)
+    other = _no_axis(plane.shape[1], plane.dtype, plane.device)
+    other = torch.addcmul(other, torch.dot(other, u0), u0, value=-1)
+    return torch.stack([u0, unit(torch.where(is_parallel, other, u1))])
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+def _no_axis(dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A unit vector that nobody starts from: along no axis and no diagonal."""
+    steps = torch.arange(1, dim + 1, dtype=torch.float64, device="cpu")
+    vector: Tensor = unit(torch.cos(steps.square()))
+    return vector.to(dtype).to(device)
+
+
+def _rounding(vectors: Tensor) -> float:
+    """What is left of a unit vector by rounding alone."""
+    return 8 * torch.finfo(vectors.dtype).eps
 
 
 class Semicircular(Layout):
@@ -43,30 +85,21 @@ class Semicircular(Layout):
     Args:
         num_classes: K.
         dim: Dimension d of features and proxies, at least 2.
-        spacing: Where on the arc the proxies stand.
+        stiffness: If given, the steps are learned, and uneven ones cost so much. Equal if not.
     """
 
-    measures = frozenset({"squared_distances", "cosines"})
-
-    def __init__(self, num_classes: int, dim: int, spacing: Spacing) -> None:
+    def __init__(self, num_classes: int, dim: int, *, stiffness: float | None = None) -> None:
+        super().__init__(num_classes, dim, num_vectors=2)
         if dim < 2:
             raise ValueError(
                 f"dim must be at least 2 for a semicircular layout, got {dim}: "
                 "half a circle needs a plane"
             )
-        super().__init__(num_classes, dim, num_vectors=2)
-        self.spacing = spacing
-        self.constant = not spacing.learned
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw v_0 and v_1, each as a 1 × d matrix; space evenly."""
-        for row in range(2):
-            nn.init.xavier_normal_(self.vectors[row : row + 1])
-        self.spacing.reset_parameters()
+        self.spacing = make_spacing(num_classes, stiffness)
+        self.constant = not self.spacing.learned
 
     def proxies(self) -> Float[Tensor, "K d"]:
-        """Place cos θ_k·u_0 + sin θ_k·u_1 for every class."""
+        """Place cos θ_k·u_0 + sin θ_k·u_1 for every class, equation (8)."""
         angles = self._angles()
         return torch.stack([angles.cos(), angles.sin()], dim=-1) @ self._basis()
 
@@ -102,6 +135,16 @@ class Semicircular(Layout):
         end = (x < 0) * math.pi
         return self.spacing.nearest(torch.atan2(y, x).where(y > 0, end), self._span())
 
+    def basic_losses(
+        self, similarity: Similarity, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
+    ) -> Float[Tensor, " n"] | None:
+        """Compute the basic loss in one step, for the cosine and equal steps."""
+        if type(similarity) is not Cosine or self.spacing.learned:
+            return None
+        given = features, self.full_vectors(), ranks, self.num_classes, similarity.scale
+        losses: Tensor = _ArcStep.apply(*given)  # type: ignore[no-untyped-call]
+        return losses
+
     def tension(self) -> Float[Tensor, ""] | None:
         """Pay for an uneven spacing."""
         return self.spacing.tension()
@@ -118,3 +161,88 @@ class Semicircular(Layout):
     def _angle_differences(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
         angles = self._angles()
         return angles[ranks][:, None] - angles
+
+
+class _ArcStep(torch.autograd.Function):
+    """The losses, and their gradients from the two numbers of each sample."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, scale: float
+    ) -> Tensor:
+        losses, *terms = _arc_terms(features, vectors, ranks, num_classes, scale)
+        ctx.save_for_backward(features, vectors, ranks, *terms)
+        ctx.num_classes, ctx.scale = num_classes, scale
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        features, vectors, ranks, *terms = ctx.saved_tensors
+        to_features = to_vectors = None
+        with in_full_precision(features.device):
+            if torch.is_grad_enabled():  # second derivatives are wanted: the terms get a graph
+                _, *terms = _arc_terms(features, vectors, ranks, ctx.num_classes, ctx.scale)
+            basis, length, z, g = terms
+            by_z = g * gradients[0]
+            if ctx.needs_input_grad[0]:
+                along = (by_z * z).sum(dim=0) / length
+                to_features = (by_z.T @ basis).addcmul_(features, along[:, None], value=-1)
+                to_features.div_(length[:, None])  # last: the square of a small length vanishes
+            if ctx.needs_input_grad[1]:
+                to_vectors = _through_basis((by_z / length) @ features, basis, vectors)
+        return to_features, to_vectors, None, None, None
+
+
+def _arc_terms(
+    features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, scale: float
+) -> tuple[Tensor, ...]:
+    """Give the losses, B, ‖f‖, z and g; (2, n) is the quicker order for the last two."""
+    basis = orthonormal_pair(vectors)
+    length = lengths(features)[:, 0]
+    z = (basis @ features.T) / length
+    c, mean_c, negative_entropy = _arc_constants(
+        num_classes, scale, features.dtype, features.device
+    )
+    mean_c = mean_c.index_select(1, ranks)
+    logits = z.T @ c
+    log_p = logits.log_softmax(dim=1)
+    log_total = logits[:, 0] - log_p[:, 0]
+    losses = log_total - (z * mean_c).sum(dim=0) + negative_entropy.index_select(0, ranks)
+    return losses, basis, length, z, c @ log_p.exp().T - mean_c
+
+
+def _through_basis(to_basis: Tensor, basis: Tensor, vectors: Tensor) -> Tensor:
+    """Carry a derivative by B on to the two vectors V = A B."""
+    within = (to_basis @ basis.T).tril()  # M, and below its diagonal to be seen above it
+    outside = to_basis - (within + within.tril(-1).T) @ basis
+    triangle = vectors @ basis.T
+    sizes = triangle.detach().abs()
+    vanishes = sizes.diagonal() <= _rounding(vectors) * sizes.sum(dim=1)
+    triangle.diagonal().masked_fill_(vanishes, 1.0)
+    return torch.linalg.solve_triangular(triangle.T, outside, upper=True)
+
+
+@lru_cache(maxsize=16)
+@torch.inference_mode(False)
+@torch.no_grad()
+def _arc_constants(
+    num_classes: int, scale: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Give c, (2, K), its mean under the Q of every class, (2, K), and Σ Q log Q, (K,).
+
+    Q depends on m = k − k* only, so all these sums are differences of three cumulative sums, of
+    exp(s cos mβ) and of its products with cos mβ and sin mβ.
+    """
+    angles = torch.arange(num_classes, dtype=torch.float64, device="cpu")
+    angles = angles * (math.pi / (num_classes - 1))
+    cos, sin = angles.cos(), angles.sin()
+    weights = (scale * (cos - 1)).exp()  # of m ≥ 0; those of −m are the same
+    sums, cosines, sines = (x.cumsum(dim=0) for x in (weights, weights * cos, weights * sin))
+    total = sums + sums.flip(0) - 1  # m = 0 is in both
+    mean_cos = (cosines + cosines.flip(0) - 1) / total
+    mean_sin = (sines.flip(0) - sines) / total
+    mean = scale * torch.stack([cos * mean_cos - sin * mean_sin, sin * mean_cos + cos * mean_sin])
+    negative_entropy = scale * (mean_cos - 1) - total.log()
+    made = scale * torch.stack([cos, sin]), mean, negative_entropy
+    c, mean, negative_entropy = (x.to(dtype).to(device) for x in made)
+    return c, mean, negative_entropy

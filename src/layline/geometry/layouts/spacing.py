@@ -37,9 +37,8 @@ class Spacing(nn.Module, ABC):
         super().__init__()
         self.num_classes = num_classes
 
-    @abstractmethod
     def reset_parameters(self) -> None:
-        """Start anew with even steps."""
+        """Go back to even steps."""
 
     @abstractmethod
     def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
@@ -49,7 +48,6 @@ class Spacing(nn.Module, ABC):
     def nearest(self, where: Float[Tensor, " n"], span: Float[Tensor, ""]) -> Int[Tensor, " n"]:
         """Find the rank of the nearest position; half-way goes to the lower rank."""
 
-    @abstractmethod
     def tension(self) -> Float[Tensor, ""] | None:
         """Give what the spacing adds to the loss, or None if it has nothing to learn."""
 
@@ -58,9 +56,6 @@ class Even(Spacing):
     """Equal steps. The nearest position is found by rounding, whatever K."""
 
     learned = False
-
-    def reset_parameters(self) -> None:
-        """Do nothing: there is nothing to learn."""
 
     def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
         """Count off equal steps."""
@@ -72,9 +67,6 @@ class Even(Spacing):
         last = self.num_classes - 1
         steps = torch.ceil(where / span * last - 0.5)
         return steps.nan_to_num(nan=0.0).clamp(0, last).long()  # NaN goes to 0, as by arg max
-
-    def tension(self) -> None:
-        """Add nothing."""
 
 
 class Elastic(Spacing):
@@ -113,3 +105,8 @@ class Elastic(Spacing):
         weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
         log_shares = torch.log_softmax(weights, dim=0)
         return -self.stiffness * (log_shares.mean() + math.log(self.num_classes - 1))
+
+
+def make_spacing(num_classes: int, stiffness: float | None) -> Spacing:
+    """Make equal steps, or learned ones where a stiffness is given."""
+    return Even(num_classes) if stiffness is None else Elastic(num_classes, stiffness)

@@ -310,7 +310,7 @@ ABSURD = 10**12
         ({"features_options": {"channels": 4, "depth": 1, "mean": [0, 0]}}, "mean must be three"),
         ({"features_options": {"__class__": 3}}, "__class__"),
         ({"features_options": []}, "features_options"),
-        ({"head_options": {"norm": "3"}}, "norm"),
+        ({"head_options": {"norm": -3.0}}, "norm"),
         ({"head_options": {"nrom": 3}}, "nrom"),
         ({"head_options": {"num_classes": 3}}, "num_classes"),
         ({"head_options": {"self": 3}}, "self"),

@@ -226,7 +226,10 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
         ("--set features.options.deep=3", "option of convnet .*'deep': did you mean depth?"),
         ("--set head.options.nrom=3", "options must be .*norm.* got nrom=3"),
         ("--set head.options.norm=-1.5", "norm must be a finite number above 0, got -1.5"),
-        ("--method coral --set head.options.x=1", "options must be those of coral, got x=1: it has none"),
+        (
+            "--method coral --set head.options.x=1",
+            "options must be those of coral, got x=1: it has none",
+        ),
         ("--set data.options.clases=a,b", "option of folder .*'clases': did you mean classes?"),
         ("--set data.options.classes=3", "classes must be different names, got 3: write a,b,c"),
         ("--set data.options.test=x", "test must be a finite number above 0, got 'x'"),

@@ -86,7 +86,7 @@ def test_reductions_are_those_of_the_losses_one_by_one(name, weighted):
     if not compares_samples(head):
         alone = head.loss(features[3:4], ranks[3:4]) * (weights[3] if weighted else 1)
         torch.testing.assert_close(each[3], alone)
-    with pytest.raises(ValueError, match="reduction must be .* got 'avg'"):
+    with pytest.raises(ValueError, match=r"reduction must be .* got 'avg'"):
         head.loss(features, ranks, reduction="avg")
 
 

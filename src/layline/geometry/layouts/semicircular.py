@@ -219,7 +219,8 @@ def _through_basis(to_basis: Tensor, basis: Tensor, vectors: Tensor) -> Tensor:
     sizes = triangle.detach().abs()
     vanishes = sizes.diagonal() <= _rounding(vectors) * sizes.sum(dim=1)
     triangle.diagonal().masked_fill_(vanishes, 1.0)
-    return torch.linalg.solve_triangular(triangle.T, outside, upper=True)
+    to_vectors: Tensor = torch.linalg.solve_triangular(triangle.T, outside, upper=True)
+    return to_vectors
 
 
 @lru_cache(maxsize=16)

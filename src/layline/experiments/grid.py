@@ -82,7 +82,7 @@ class Grid(Section):
         decodings: How the distributions of a run are read; the first also chooses its epoch.
         settings: Settings of every run.
         tune: Settings to try for every method alike, each with its values. On each data set and
-            seed a method is judged by the values with the lowest validation error.
+            seed the values with the lowest validation error are chosen for each method.
         threads: Threads of each run.
         reference: The method that the others are compared with.
     """

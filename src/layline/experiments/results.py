@@ -83,7 +83,7 @@ def select_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """Keep the runs that are compared: of the settings tried, the one with the best validation MAE.
 
     It is chosen for each data set, method, features and seed; the first of equal ones is kept. The
-    test part has no say. A setting whose run failed is chosen only if all of them failed.
+    test part has no influence. A setting whose run failed is chosen only if all of them failed.
 
     Where a data set has several kinds of features, each of them is a data set of its own.
     """

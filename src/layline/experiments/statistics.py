@@ -180,12 +180,10 @@ def signed_rank(differences: Float[np.ndarray, " n"]) -> float:
     differences = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
     if len(differences) == 0:
         return float("nan")
-    differences = differences[differences != 0]
-    if len(differences) == 0:
-        return 1.0
     from scipy.stats import wilcoxon
 
-    return float(wilcoxon(differences).pvalue)
+    differences = differences[differences != 0]
+    return float(wilcoxon(differences).pvalue) if len(differences) else 1.0
 
 
 def holm(p: Sequence[float] | Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:

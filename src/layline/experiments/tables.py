@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from math import isfinite
+from math import isfinite, nan
 from typing import Literal, Self
 
 import pandas as pd
@@ -132,8 +132,8 @@ def summary_entries(
 
     Args:
         frame: One row per run.
-        metric: The column.
-        by: The labels, at least two; their values are the keys of the entries.
+        metric: The name of its column.
+        by: Two labels or more; their values are the keys of the entries.
     """
     scale = find_metric(metric).scale
 
@@ -167,21 +167,18 @@ def mark_best(table: Table) -> Table:
 
 
 def _mark_column(column: Column, entries: Sequence[Entry]) -> list[Entry]:
-    written = [
-        None if e.mean is None or e.failed else float(write_fixed(e.mean, column.digits))
-        for e in entries
-    ]
-    values = {value for value in written if value is not None}
-    best = second = None
-    if column.lower_is_better is not None and sum(value is not None for value in written) > 1:
-        best, second, *_ = [*sorted(values, reverse=not column.lower_is_better), None]
+    written = pd.Series(
+        [
+            nan if e.failed or e.mean is None else float(write_fixed(e.mean, column.digits))
+            for e in entries
+        ]
+    )
+    ranks = written.rank(method="dense", ascending=bool(column.lower_is_better))
+    if column.lower_is_better is None or written.count() < 2:
+        ranks[:] = nan
     return [
-        replace(
-            entry,
-            is_best=value is not None and value == best,
-            is_second=value is not None and value == second,
-        )
-        for entry, value in zip(entries, written, strict=True)
+        replace(entry, is_best=rank == 1, is_second=rank == 2)
+        for entry, rank in zip(entries, ranks.tolist(), strict=True)
     ]
 
 

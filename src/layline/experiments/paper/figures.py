@@ -83,16 +83,16 @@ class Sweep(Reproduction):
         found = paper_entries(frame, ("row", "x"))
         curves = []
         for row in self.methods:
-            points = {
-                x: {metric: entries[row, f"{x:g}"] for metric, entries in found.items()}
-                for x in self.values
-                if found["mae"].get((row, f"{x:g}"), Entry()).mean is not None
-            }
+            x = tuple(
+                value
+                for value in self.values
+                if found["mae"].get((row, f"{value:g}"), Entry()).mean is not None
+            )
             metrics = {
-                metric: tuple(point[metric] for point in points.values())
-                for metric in PAPER_METRICS
+                metric: tuple(entries[row, f"{value:g}"] for value in x)
+                for metric, entries in found.items()
             }
-            curves.append(Curve(row, tuple(points), metrics))
+            curves.append(Curve(row, x, metrics))
         return curves
 
     def table(self, frame: pd.DataFrame, preset: Preset) -> Table:

@@ -98,7 +98,7 @@ class Preset:
             name: A data set of ``PAPER_DATA``.
             partition: Which partition of it.
             method: Name of the head.
-            settings: What this cell has of its own; it decides over everything else.
+            settings: Those of this cell alone; they override all others.
             labels: What the cell is called beside what follows from the other arguments.
         """
         used = self.data[name]

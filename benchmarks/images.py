@@ -21,7 +21,7 @@ import torch
 from accelerate import Accelerator
 from rich.console import Console
 
-from layline.data.loading import Key, in_order, loader
+from layline.data.loading import Key, loader, sequential_batches
 from layline.training.assembly import assemble, parts_of
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import configuration, resolved
@@ -36,7 +36,7 @@ class Ready:
     workers_help = False
 
     def __init__(self, samples: Any, epoch: int) -> None:
-        batches = [[(i, epoch) for i, _ in batch] for batch in in_order(len(samples), 64)]
+        batches = [[(i, epoch) for i, _ in batch] for batch in sequential_batches(len(samples), 64)]
         parts = [x for x, _ in loader(samples, batches, workers=None)]
         self.pixels = torch.cat(parts).contiguous(memory_format=torch.channels_last)
 

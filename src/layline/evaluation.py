@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from layline import metrics
-from layline.data.loading import Batch, Batches, in_order, loader, to_device
+from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
 from layline.devices import Processes
 from layline.files import whole_file
 from layline.geometry.decoding import DECODINGS
@@ -73,7 +73,7 @@ class Part:
             workers: Processes that fetch batches.
         """
         size = EVALUATION_FACTOR * batch_size
-        batches = in_order(len(self.ranks), size, processes.index, processes.count)
+        batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)
         on_gpu = processes.device.type == "cuda"
         return loader(self.samples, batches, workers, on_gpu, ahead=1)  # they are large
 

@@ -14,7 +14,14 @@ from torch import Tensor, nn
 from layline import features as feature_registry
 from layline import heads
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import Batches, ImageBatches, RowBatches, in_order, loader, to_device
+from layline.data.loading import (
+    Batches,
+    ImageBatches,
+    RowBatches,
+    loader,
+    sequential_batches,
+    to_device,
+)
 from layline.data.samples import as_images, as_rows
 from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
@@ -178,7 +185,7 @@ class OrdinalModel(Network):
         self.eval()
         device = next(self.parameters()).device
         try:
-            batches = in_order(len(samples), batch_size)
+            batches = sequential_batches(len(samples), batch_size)
             for x, index in loader(samples, batches, workers, device.type == "cuda"):
                 vectors = self.features(to_device(x, device))
                 log_probs = self.head.log_probs(vectors)

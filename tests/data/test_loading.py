@@ -11,7 +11,7 @@ from PIL import Image
 
 from layline.data.images.files import ImageArrays, ImageFiles
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import ImageBatches, RowBatches, in_order, loader, mixed_seed
+from layline.data.loading import ImageBatches, RowBatches, loader, mixed_seed, sequential_batches
 
 SQUARES = ImagePreprocessing(8, 10)
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 9, 12, 3), dtype=np.uint8)
@@ -60,14 +60,16 @@ def test_the_batches_are_the_same_with_workers_and_without(files, augmentation):
 @pytest.mark.parametrize("augmentation", ["none", "crop", "shift", "flip"])
 @pytest.mark.parametrize("workers", [0, 1])
 def test_pixels_stay_together_in_memory(files, augmentation, workers):
-    ((x, _),) = fetched(ImageBatches(files, SQUARES, augmentation), in_order(7, 7), workers)
+    ((x, _),) = fetched(
+        ImageBatches(files, SQUARES, augmentation), sequential_batches(7, 7), workers
+    )
     assert x.dtype == torch.uint8
     assert x.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_fetching_takes_no_number_from_the_global_generator(files):
     before = torch.get_rng_state()
-    fetched(ImageBatches(files, SQUARES, "crop"), in_order(7, 3), workers=1)
+    fetched(ImageBatches(files, SQUARES, "crop"), sequential_batches(7, 3), workers=1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -100,8 +102,8 @@ def test_rows_are_taken_as_they_are_also_from_a_mapped_file(tmp_path):
 
 @given(count=st.integers(0, 60), size=st.integers(1, 20), processes=st.integers(1, 5))
 def test_in_order_every_sample_is_in_one_batch_of_one_process(count, size, processes):
-    whole = in_order(count, size)
-    shared = [in_order(count, size, p, processes) for p in range(processes)]
+    whole = sequential_batches(count, size)
+    shared = [sequential_batches(count, size, p, processes) for p in range(processes)]
     assert [key for batch in whole for key in batch] == [(i, 0) for i in range(count)]
     assert all(len(batch) == size for batch in whole[:-1])
     together = sorted(batch for part in shared for batch in part)

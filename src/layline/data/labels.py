@@ -5,6 +5,7 @@ The labels that the estimator takes may be of any kind.
 """
 
 import re
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -99,10 +100,15 @@ def rank_labels(
 
 def categorical_order(y: Any) -> list[Any] | None:
     """Give the order that the labels carry themselves, as an ordered pandas Categorical does."""
-    if getattr(y, "ndim", 1) == 2 and hasattr(y, "iloc") and y.shape[1] == 1:
+    pandas = sys.modules.get("pandas")  # without it there is no such y
+    if pandas is None:
+        return None
+    if isinstance(y, pandas.DataFrame) and y.shape[1] == 1:
         y = y.iloc[:, 0]
-    dtype: Any = getattr(y, "dtype", None)
-    return list(dtype.categories) if getattr(dtype, "ordered", False) else None
+    if not isinstance(y, pandas.Series | pandas.Index | pandas.Categorical):
+        return None
+    ordered = isinstance(y.dtype, pandas.CategoricalDtype) and y.dtype.ordered
+    return list(y.dtype.categories) if ordered else None
 
 
 def ranks_of(y: ArrayLike, classes: Array) -> Array:

@@ -137,9 +137,9 @@ def loader(
         num_workers=count,
         persistent_workers=count > 0,
         prefetch_factor=ahead if count > 0 else None,
-        collate_fn=_as_it_is,
+        collate_fn=_uncollated,
         pin_memory=pin_memory,
-        worker_init_fn=_leave_signals,
+        worker_init_fn=_ignore_signals,
         generator=torch.Generator(),  # else each pass would take a number from the global one
     )
 
@@ -149,7 +149,9 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=device.type == "cuda")
 
 
-def in_order(count: int, size: int, process: int = 0, processes: int = 1) -> list[list[Key]]:
+def sequential_batches(
+    count: int, size: int, process: int = 0, processes: int = 1
+) -> list[list[Key]]:
     """Cut samples into batches in their order, and give a process every so-manieth of them.
 
     A batch has the same samples however many processes there are, so that results do not differ.
@@ -163,8 +165,8 @@ def mixed_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _leave_signals(worker: int) -> None:
-    """Leave signals to the main process, which still wants batches, and end when it says so.
+def _ignore_signals(worker: int) -> None:
+    """Leave signals to the main process, which may still want batches and ends the workers itself.
 
     A terminal, a launcher or a scheduler sends them to all processes of a run.
     """
@@ -172,5 +174,5 @@ def _leave_signals(worker: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
+def _uncollated(batch: Any) -> Any:
+    return batch  # __getitems__ has made a batch of it already

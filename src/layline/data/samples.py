@@ -1,5 +1,6 @@
 """Samples as a user hands them to a model: paths, folders, arrays, Pillow images, data frames."""
 
+import sys
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,8 @@ from layline.optional import require
 
 
 @dataclass(frozen=True)
-class GivenImages:
-    """Images from wherever they are: a path is decoded when it is asked for, an array is there.
+class UserImages:
+    """Images that a user hands over: files, decoded when they are asked for, and arrays.
 
     Attributes:
         items: Paths and arrays (height, width, 3).
@@ -45,7 +46,7 @@ class GivenImages:
         return decode(item, at_least) if isinstance(item, Path) else item
 
 
-def as_images(samples: Any) -> GivenImages:
+def as_images(samples: Any) -> UserImages:
     """Make images of what a user gives.
 
     Args:
@@ -54,7 +55,7 @@ def as_images(samples: Any) -> GivenImages:
     """
     items: list[Path | Pixels] = []
     names: list[str] = []
-    for place, sample in enumerate(_each(samples)):
+    for place, sample in enumerate(_as_sequence(samples)):
         if isinstance(sample, str | Path):
             found = _paths(Path(sample).expanduser())
             items += found
@@ -62,7 +63,7 @@ def as_images(samples: Any) -> GivenImages:
         else:
             items.append(_pixels(sample, place))
             names.append(str(place))
-    return GivenImages(tuple(items), tuple(names))
+    return UserImages(tuple(items), tuple(names))
 
 
 def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
@@ -96,14 +97,19 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
         raise ValueError(f"columns must be of one length, got {' and '.join(map(str, lengths))}")
 
 
-def _each(samples: Any) -> Sequence[Any]:
-    """Give the single samples: one image is a sequence of one."""
-    if isinstance(samples, str | Path) or hasattr(samples, "getexif"):
+def _as_sequence(samples: Any) -> Sequence[Any]:
+    """Give the samples one by one: one image is a sequence of one."""
+    if isinstance(samples, str | Path) or _is_pillow(samples):
         return [samples]
     if isinstance(samples, Sequence):
         return samples
     array = np.asarray(samples)
     return array if array.ndim == 4 else [array]  # type: ignore[return-value]
+
+
+def _is_pillow(sample: Any) -> bool:
+    pillow = sys.modules.get("PIL.Image")  # without it there are no images of it
+    return pillow is not None and isinstance(sample, pillow.Image)
 
 
 def _paths(path: Path) -> list[Path]:
@@ -120,7 +126,7 @@ def _paths(path: Path) -> list[Path]:
 
 
 def _pixels(sample: Any, place: int) -> Pixels:
-    if hasattr(sample, "getexif"):  # a Pillow image
+    if _is_pillow(sample):
         from layline.data.images.decoding import to_pixels
 
         return to_pixels(sample)

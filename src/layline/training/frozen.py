@@ -18,7 +18,7 @@ from rich.console import Console
 from layline.data.base import Inputs
 from layline.data.images.cache import CachedImages, cache_folder
 from layline.data.images.files import ImageArrays
-from layline.data.loading import Batches, in_order, loader
+from layline.data.loading import Batches, loader, sequential_batches
 from layline.evaluation import EVALUATION_FACTOR
 from layline.features.base import Features
 from layline.files import whole_file
@@ -153,7 +153,7 @@ def _extract_pieces(job: Extraction) -> None:
     batches, batches_of_piece = [], []
     for number in missing:
         start = number * PIECE
-        cut = in_order(min(PIECE, count - start), job.batch_size)
+        cut = sequential_batches(min(PIECE, count - start), job.batch_size)
         batches += [[(start + index, epoch) for index, epoch in batch] for batch in cut]
         batches_of_piece.append(len(cut))
     fetched = iter(loader(job.samples, batches, job.workers))

@@ -107,7 +107,7 @@ def test_other_data_have_another_cache(images, folder, decoded):
 
 
 def test_another_pillow_or_format_decodes_again(images, folder, decoded, monkeypatch):
-    for name, value in (("PILLOW", "0.1"), ("FORMAT", 0)):
+    for name, value in (("PILLOW", "0.1"), ("CACHE_FORMAT", 0)):
         cache_images(images, None, folder)
         decoded.clear()
         monkeypatch.setattr(layline.data.images.cache, name, value)

@@ -11,10 +11,9 @@ checksum.
 
 import hashlib
 import os
-import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from errno import EDQUOT, EFBIG, ENOSPC
@@ -37,8 +36,9 @@ from layline.data.images.decoding import (
 )
 from layline.data.images.files import ImageFiles
 from layline.data.images.threads import thread_map
+from layline.files import whole_file
 
-FORMAT = 1  # of the file, and of what decoding gives: another number makes other caches
+CACHE_FORMAT = 1  # of the file, and of what decoding gives: another number makes other caches
 _ROW = 3 * 8  # three numbers of eight bytes
 _SEAL = 32
 _ABANDONED = 24 * 3600.0  # seconds without a write
@@ -140,7 +140,7 @@ def _key(images: ImageFiles, at_least: int | None, workers: int | None) -> str:
         except Exception as error:
             raise BadImageError(why_bad(error), str(path)) from error
 
-    about = f"format {FORMAT}, Pillow {PILLOW}, {len(images)} images of at least {at_least}"
+    about = f"format {CACHE_FORMAT}, Pillow {PILLOW}, {len(images)} images of at least {at_least}"
     key = hashlib.blake2b(about.encode(), digest_size=20)
     with closing(thread_map(digest, len(images), workers)) as digests:
         for one in digests:
@@ -169,22 +169,15 @@ def _build(
         if shutil.disk_usage(file.parent).free < needed:
             raise OSError(ENOSPC, os.strerror(ENOSPC))  # before hours of decoding, not after
         with closing(thread_map(pixels, len(images), workers)) as decoded:
-            return _write(file, key, _counted(decoded, progress))
+            return _write(file, key, decoded, progress)
     except OSError as error:
         raise _unwritable(file.parent, needed, error) from error
-
-
-def _counted(images: Iterable[Pixels], progress: Callable[[int], None] | None) -> Iterator[Pixels]:
-    for done, image in enumerate(images, start=1):
-        yield image
-        if progress is not None:
-            progress(done)
 
 
 def _unwritable(folder: Path, needed: int, error: OSError) -> OSError:
     full = error.errno in (ENOSPC, EDQUOT, EFBIG)
     rule = f"have room for {needed:,} bytes" if full else f"take a file of {needed:,} bytes"
-    text = (error.strerror or str(error)).lower()
+    text = (os.strerror(error.errno) if error.errno else str(error)).lower()
     raised = OSError(
         f"folder must {rule}, got {folder}: {text}; make room, or set LAYLINE_CACHE to another"
     )
@@ -192,29 +185,21 @@ def _unwritable(folder: Path, needed: int, error: OSError) -> OSError:
     return raised
 
 
-def _write(file: Path, key: str, images: Iterable[Pixels]) -> Indices:
-    """Write the images under another name, and give the file its own when all of it is on disk.
-
-    Gives the heights and widths, (count, 2).
-    """
+def _write(
+    file: Path, key: str, images: Iterable[Pixels], progress: Callable[[int], None] | None
+) -> Indices:
+    """Write the file, and give the heights and widths, (count, 2)."""
     _remove_abandoned(file.parent)
-    # a name of its own: two processes may write the same cache, and the last one in wins
-    part = file.with_name(f"{file.stem}-{secrets.token_hex(8)}.part")
-    try:
-        with part.open("xb") as out:
-            rows = []
-            for image in images:
-                out.write(image.data)
-                rows.append((image.shape[0], image.shape[1], crc32(image.data)))
-            index = np.array(rows, dtype="<i8").reshape(-1, 3)
-            out.write(index.tobytes() + _seal(key, index.tobytes()))
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(file)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
+    rows = []
+    # two processes may write the same cache: the last one in wins
+    with whole_file(file) as part, part.open("wb") as out:
+        for image in images:
+            out.write(image.data)
+            rows.append((image.shape[0], image.shape[1], crc32(image.data)))
+            if progress is not None:
+                progress(len(rows))
+        index = np.array(rows, dtype="<i8").reshape(-1, 3)
+        out.write(index.tobytes() + _seal(key, index.tobytes()))
     return index[:, :2].astype(np.int64)
 
 

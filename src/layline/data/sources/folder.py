@@ -35,25 +35,25 @@ def read_folder(
     root = existing(root)
     if not root.is_dir():
         raise ValueError(f"root must be a folder, got {root}: {_TREE}")
-    tops = _tops(root, classes)
-    found = {top: _folders(root / top) for top in tops}
-    ordered, note = _order(root, found, classes)
+    splits = _split_folders(root, classes)
+    class_names = {split: _folders(root / split) for split in splits}
+    ordered, note = _class_order(root, class_names, classes)
     files = [file.relative_to(root) for file in list_images(root)]
-    depth = 1 if tops == [""] else 2
-    homes = {(top, name)[-depth:] for top, names in found.items() for name in names}
-    inside = [f for f in files if len(f.parts) > depth and f.parts[:depth] in homes]
-    for home in sorted(homes - {f.parts[:depth] for f in inside}):
+    depth = 1 if splits == [""] else 2
+    class_folders = {(split, name)[-depth:] for split in splits for name in class_names[split]}
+    images = [f for f in files if len(f.parts) > depth and f.parts[:depth] in class_folders]
+    for empty in sorted(class_folders - {f.parts[:depth] for f in images}):
         raise ValueError(
-            f"every class must have images, got none in {root.joinpath(*home)}: "
+            f"every class must have images, got none in {root.joinpath(*empty)}: "
             "add some, or remove the folder"
         )
-    ranks = ranks_of([f.parts[depth - 1] for f in inside], np.array(ordered))
-    words = [f.parts[0] for f in inside] if depth == 2 else None
+    ranks = ranks_of([f.parts[depth - 1] for f in images], np.array(ordered))
+    words = [f.parts[0] for f in images] if depth == 2 else None
     parts, notes = RandomSplit(validation, test, seed=partition).partition(ranks, ordered, words)
-    if len(files) > len(inside):
-        notes += (f"Outside the class folders {len(files) - len(inside)} images were left out",)
-    images = ImageFiles(root, [f.as_posix() for f in inside])
-    return Dataset(images, ranks, ordered, parts, (note, *notes))
+    if len(files) > len(images):
+        notes += (f"Outside the class folders {len(files) - len(images)} images were left out",)
+    inputs = ImageFiles(root, [f.as_posix() for f in images])
+    return Dataset(inputs, ranks, ordered, parts, (note, *notes))
 
 
 def _folders(folder: Path) -> list[str]:
@@ -64,7 +64,7 @@ def _folders(folder: Path) -> list[str]:
     return natural_order(sorted(name for name in names if name.lower() not in CLUTTER))
 
 
-def _tops(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
+def _split_folders(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
     """Name the folders of a ready-made split; ``[""]``, the root itself, where there is none."""
     folders = _folders(root)
     splits = [name for name in folders if name.casefold() in PART_WORDS]
@@ -76,8 +76,8 @@ def _tops(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
             f"root must hold classes or splits, got the folders {', '.join(splits)} beside "
             f"{', '.join(others)}: move the others away, or list all of them in classes"
         )
-    meanings = [part_named(name) for name in splits]
-    if len(set(meanings)) < len(meanings) or "train" not in meanings:
+    parts = [part_named(name) for name in splits]
+    if len(set(parts)) < len(parts) or "train" not in parts:
         raise ValueError(
             f"root must hold one train folder and at most one val and test, got "
             f"{', '.join(splits)}: {_TREE}"
@@ -85,25 +85,25 @@ def _tops(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
     return sorted(splits, key=lambda name: part_named(name) != "train")  # errors compare with train
 
 
-def _order(
-    root: Path, found: dict[str, list[str]], classes: str | Sequence[Any] | None
+def _class_order(
+    root: Path, class_names: dict[str, list[str]], classes: str | Sequence[Any] | None
 ) -> tuple[tuple[str, ...], str]:
-    """Give the classes in order, after a look at what each split has."""
-    (first, names), *others = found.items()
+    """Give the classes in order and the note on it, after a check that every split has them all."""
+    (first, names), *others = class_names.items()
     if len(names) < 2:
         got = f"one, {names[0]}" if names else "none"
         raise ValueError(
             f"{root / first} must hold a folder for each of two or more classes, got {got}: {_TREE}"
         )
-    for top, folders in others:
+    for split, folders in others:
         if unseen := [name for name in folders if name not in names]:
             raise ValueError(
-                f"{top} must have classes of {first} only, got {', '.join(unseen)}: "
+                f"{split} must have classes of {first} only, got {', '.join(unseen)}: "
                 "training would never see them"
             )
         if lacking := [name for name in names if name not in folders]:
             raise ValueError(
-                f"{top} must have every class of {first}, got no folder {', '.join(lacking)}: "
+                f"{split} must have every class of {first}, got no folder {', '.join(lacking)}: "
                 "add it, or use a csv file, where a part may lack a class"
             )
     ordered, note = order_names(names, classes, "folder names")

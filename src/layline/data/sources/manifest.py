@@ -77,10 +77,10 @@ def _first_of_each(paths: Sequence[str], columns: dict[str, Sequence[str] | None
     for name, values in columns.items():
         if values is None:
             continue
-        torn = [path for i, path in enumerate(paths) if values[i] != values[first[path]]]
-        if torn:
+        several = [path for i, path in enumerate(paths) if values[i] != values[first[path]]]
+        if several:
             raise ValueError(
                 f"an image must have one {name}, got several for "
-                f"{listed(dict.fromkeys(torn))}: keep one row of each"
+                f"{listed(dict.fromkeys(several))}: keep one row of each"
             )
     return np.fromiter(first.values(), dtype=np.int64)

@@ -68,14 +68,14 @@ def _load(path: Path) -> dict[str, Array]:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise ValueError("one array without a name")
-            return {key: archive[key] for key in archive.files if _meaning(key)}
+            return {key: archive[key] for key in archive.files if _part_and_kind(key)}
     except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"root must be an .npz file of plain arrays, got {path} ({error}): {_EXPECTED}"
         ) from error
 
 
-def _meaning(key: str) -> tuple[str, str] | None:
+def _part_and_kind(key: str) -> tuple[str, str] | None:
     """Tell the word for the part, empty without a split, and whether it is images or labels."""
     match = _KEY.fullmatch(key.lower())
     if match is None:
@@ -86,16 +86,16 @@ def _meaning(key: str) -> tuple[str, str] | None:
 
 def _pairs(arrays: dict[str, Array]) -> dict[str, dict[str, Array]]:
     """Give the images and the labels of each part."""
-    meanings = {_meaning(key): array for key, array in arrays.items()}
-    words = dict.fromkeys(meaning[0] for meaning in meanings if meaning)
+    known = {_part_and_kind(key): array for key, array in arrays.items()}
+    words = dict.fromkeys(each[0] for each in known if each)
     kinds = ("images", "labels")
-    complete = words and all((word, kind) in meanings for word in words for kind in kinds)
-    if not complete or len(meanings) < len(arrays) or ("" in words and len(words) > 1):
+    complete = words and all((word, kind) in known for word in words for kind in kinds)
+    if not complete or len(known) < len(arrays) or ("" in words and len(words) > 1):
         raise ValueError(
             f"arrays must be images and labels of each part, got "
             f"{', '.join(arrays) or 'none of them'}: {_EXPECTED}"
         )
-    return {word: {kind: meanings[word, kind] for kind in kinds} for word in words}
+    return {word: {kind: known[word, kind] for kind in kinds} for word in words}
 
 
 def _images(word: str, array: Array) -> Array:
@@ -120,7 +120,7 @@ def _labels(word: str, array: Array, count: int) -> NDArray[np.int64]:
 
 
 def _class_names(labels: NDArray[np.int64], classes: str | Sequence[Any] | None) -> tuple[str, ...]:
-    """Name the classes, after a look whether the labels are ranks."""
+    """Name the classes, after a check that the labels are ranks."""
     present = np.unique(labels)
     if not np.array_equal(present, np.arange(len(present))):
         raise ValueError(
@@ -128,9 +128,9 @@ def _class_names(labels: NDArray[np.int64], classes: str | Sequence[Any] | None)
         )
     if classes is None:
         return tuple(str(rank) for rank in present)
-    called = parse_names("classes", classes)
-    if len(called) != len(present):
+    names = parse_names("classes", classes)
+    if len(names) != len(present):
         raise ValueError(
-            f"classes must name the {len(present)} labels, got {len(called)}: {', '.join(called)}"
+            f"classes must name the {len(present)} labels, got {len(names)}: {', '.join(names)}"
         )
-    return called
+    return names

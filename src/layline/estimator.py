@@ -5,7 +5,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Self, TypeGuard
@@ -42,7 +42,7 @@ from layline.evaluation import Part, Predictions
 from layline.model import HasProxies, Network
 from layline.optional import require
 from layline.registry import check_known
-from layline.training.loop import Hooks, Loop, TrainingState
+from layline.training.loop import Display, Hooks, Loop, TrainingState
 from layline.training.optimisation import Options
 
 if TYPE_CHECKING:
@@ -219,7 +219,9 @@ class OrdinalClassifier(
                 generator=torch.Generator().manual_seed(seed),
                 fused=device.type in ("cpu", "cuda"),
             )
-            hooks = _BestInMemory(network, self.epochs, self.verbose)
+            hooks = _BestInMemory(network)
+            if self.verbose:
+                hooks.display = _display(self.epochs)
             state = Loop(network, train, validation, options, Processes(device), hooks).run()
             hooks.restore_best()
         self.classes_ = classes
@@ -417,48 +419,22 @@ def _is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
 
 
 class _BestInMemory(Hooks):
-    """Remember the weights of the best epoch, and show how training goes if that is wanted.
+    """Remember the weights of the best epoch.
 
     Args:
         network: What is trained.
-        epochs: How many epochs are planned.
-        verbose: Nothing is shown at zero.
     """
 
     advice = ", or standardise X"
 
-    def __init__(self, network: Network, epochs: int, verbose: int) -> None:
-        self._network, self._epochs, self._verbose = network, epochs, verbose
+    def __init__(self, network: Network) -> None:
+        self._network = network
         self._best: dict[str, Any] = {}
-        self._display = None
-        if verbose:
-            with suppress(ModuleNotFoundError):  # without rich a plain line per epoch will do
-                from rich.console import Console
-
-                from layline.training.display import Display
-
-                self._display = Display(epochs, Console(stderr=True))
-
-    def restore_best(self) -> None:
-        """Put the network back into its best epoch; the last one if nothing was validated."""
-        if self._best:
-            self._network.load_state_dict(self._best)
-        self._network.eval()
-
-    def start_epoch(self, state: TrainingState, steps: int) -> None:
-        """Show that an epoch begins."""
-        if self._display is not None:
-            self._display.start_epoch(state, steps)
-
-    def finish_step(self, state: TrainingState, samples: int) -> None:
-        """Show a step."""
-        if self._display is not None:
-            self._display.show_step(state, samples)
 
     def finish_epoch(
         self, state: TrainingState, is_best: bool, validated: Predictions | None
     ) -> None:
-        """Show the epoch, and keep its weights on the CPU, where they do not fill the device."""
+        """Keep the weights of the best epoch on the CPU, where they do not fill the device."""
         if is_best:
             self._best = {
                 name: value.detach().to("cpu", copy=True)
@@ -466,19 +442,37 @@ class _BestInMemory(Hooks):
                 else copy.deepcopy(value)
                 for name, value in self._network.state_dict().items()
             }
-        if self._display is not None:
-            self._display.show_epoch(state)
-        elif self._verbose:
-            sys.stderr.write(state.describe(self._epochs) + "\n")
 
-    def __enter__(self) -> Self:
-        if self._display is not None:
-            self._display.__enter__()
-        return self
+    def restore_best(self) -> None:
+        """Put the network back into its best epoch; the last one if nothing was validated."""
+        if self._best:
+            self._network.load_state_dict(self._best)
+        self._network.eval()
 
-    def __exit__(self, *error: object) -> None:
-        if self._display is not None:
-            self._display.__exit__(*error)
+
+class _PlainDisplay(Display):
+    """A line on stderr per epoch, where rich is not installed.
+
+    Args:
+        epochs: How many are planned.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+
+    def show_epoch(self, state: TrainingState) -> None:
+        """Show a finished epoch, the last one of the history."""
+        sys.stderr.write(state.describe(self._epochs) + "\n")
+
+
+def _display(epochs: int) -> Display:
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return _PlainDisplay(epochs)
+    from layline.training.display import LiveDisplay
+
+    return LiveDisplay(epochs, Console(stderr=True))
 
 
 def negative_mae(

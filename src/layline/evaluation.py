@@ -65,12 +65,7 @@ class Part:
         """Fetch the batches of this process, as often as they are asked for, by the same workers.
 
         Every process takes whole batches, so that each batch has the samples that it would have on
-        a single process.
-
-        Args:
-            processes: One or several.
-            batch_size: Samples of a training batch; without gradients more fit.
-            workers: Processes that fetch batches.
+        a single process. They are larger than a training batch of ``batch_size``.
         """
         size = EVALUATION_FACTOR * batch_size
         batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)

@@ -14,6 +14,7 @@ from torch import nn
 from layline import heads, metrics
 from layline.data.loading import RowBatches
 from layline.devices import Processes
+from layline.estimator import OrdinalClassifier
 from layline.evaluation import Part, measure, predict_part
 from layline.model import Network, OrdinalModel
 from layline.training.config import Training
@@ -515,6 +516,9 @@ def test_long_features_are_decided_as_the_head_decides(decode):
     found = predict_part(model, part, part.batches(Processes(CPU), 16), Processes(CPU))
     assert torch.equal(found.decisions[decode], decided)
     assert measure(ranks, found, decode)["mae"] == metrics.mean_absolute_error(ranks, decided)
-    tiny = {"learning_rate": 1e-30, "head_learning_rate": 1e-30, "weight_decay": 0.0}
-    state = fit(model, part, part, epochs=1, decode=decode, **tiny)
+    tiny = {"learning_rate": 1e-30, "head_learning_rate": 1e-30, "weight_decay": 0.0, "epochs": 1}
+    state = fit(model, part, part, decode=decode, **tiny)
     assert state.best_mae == metrics.mean_absolute_error(ranks, decided)
+    options = {"head_options": {"norm": 3.0}, "decode": decode, "random_state": 0, **tiny}
+    fitted = OrdinalClassifier(features=nn.Identity(), dim=8, **options).fit(x, ranks)
+    assert fitted.predict(x).tolist() == fitted.head_.predict(x, decode).tolist()

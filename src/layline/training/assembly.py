@@ -46,20 +46,14 @@ class Assembly:
 
 
 def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembly:
-    """Read the data and make the model; nothing is written but the cache of images.
+    """Read the data and make the model of a resolved configuration.
 
-    Args:
-        config: What is wanted, resolved.
-        say: Tells the user what happens.
-        accelerator: One process or many.
+    What does not fit is refused. Nothing is written but the cache of images.
     """
     dataset = read_data(config, say, accelerator)
-    class_weights(config, dataset)  # what does not fit is refused before anything is written
-    EpochBatches(
-        len(dataset.partition.train),
-        config.training.options(),
-        processes=accelerator.num_processes,
-    )
+    class_weights(config, dataset)
+    count, options = len(dataset.partition.train), config.training.options()
+    EpochBatches(count, options, processes=accelerator.num_processes)
     model = build(config, dataset)
     for note in load_weights(model.features, str(config.features.weights)):
         say(note)
@@ -70,10 +64,7 @@ def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembl
 def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:
     """Read the data, say what was found, and look at every file before it is needed.
 
-    Args:
-        config: What is wanted.
-        say: Tells the user what was found, and how far it is.
-        accelerator: If there are several processes, the main one looks at the files.
+    Of several processes the main one looks at the files.
     """
     options = config.data
     dataset = data.read(options.source, options.root, options.partition, **options.options)

@@ -361,23 +361,18 @@ def resolved(config: Config) -> Config:
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
             "as it was made"
         )
+    options = dict(config.data.options)
+    for key in source.places:  # in full, so that the run can go on from another folder
+        if isinstance(options.get(key), str):
+            options[key] = str(Path(options[key]).expanduser().resolve())
+    filled = {
+        "root": config.data.root and config.data.root.expanduser().resolve(),
+        "options": options,
+        "augmentation": config.data.augmentation or spec.augmentation,
+    }
     return config.model_copy(
         update={
-            "data": config.data.model_copy(
-                update={
-                    "root": config.data.root and config.data.root.expanduser().resolve(),
-                    "options": {
-                        key: _full(value) if key in source.places else value
-                        for key, value in config.data.options.items()
-                    },
-                    "augmentation": config.data.augmentation or spec.augmentation,
-                }
-            ),
+            "data": config.data.model_copy(update=filled),
             "features": config.features.model_copy(update={"name": name, "weights": weights}),
         }
     )
-
-
-def _full(path: Any) -> Any:
-    """Name a place so that the run can go on from another folder."""
-    return str(Path(path).expanduser().resolve()) if isinstance(path, str) else path

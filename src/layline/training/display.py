@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -14,8 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-if TYPE_CHECKING:  # a note to the user need not wait for torch
-    from layline.training.loop import TrainingState
+from layline.training.loop import Display, TrainingState
 
 _LINES_OF_A_WAIT = 4  # in a log
 _LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}"
@@ -74,7 +73,7 @@ class Reporter:
             yield count
 
 
-class Display:
+class LiveDisplay(Display):
     """Show the epoch, the speed, the losses, the validation error and the time left.
 
     A terminal gets one live line with a bar, a log a plain line per epoch.
@@ -95,13 +94,8 @@ class Display:
         self._steps, self._steps_made, self._samples = 1, 0, 0
         self._begin = self._epoch_begin = time.monotonic()
 
-    def start_epoch(self, state: "TrainingState", steps: int) -> None:
-        """Begin an epoch, or go on with it.
-
-        Args:
-            state: How far training is.
-            steps: Steps of an epoch.
-        """
+    def start_epoch(self, state: TrainingState, steps: int) -> None:
+        """Begin an epoch of so many steps, or go on with it."""
         self._steps, self._samples, self._epoch_begin = steps, 0, time.monotonic()
         self._live.reset(
             self._line,
@@ -112,13 +106,8 @@ class Display:
             last=self._last,
         )
 
-    def show_step(self, state: "TrainingState", samples: int) -> None:
-        """Show a step.
-
-        Args:
-            state: How far training is.
-            samples: Samples of the step.
-        """
+    def show_step(self, state: TrainingState, samples: int) -> None:
+        """Show a step with so many samples."""
         self._samples += samples
         self._steps_made += 1
         now = (
@@ -127,7 +116,7 @@ class Display:
         )
         self._live.update(self._line, completed=state.step, now=now, last=self._last)
 
-    def show_epoch(self, state: "TrainingState") -> None:
+    def show_epoch(self, state: TrainingState) -> None:
         """Show a finished epoch, the last one of the history."""
         record = state.history[-1]
         if "validation_mae" in record:
@@ -143,7 +132,7 @@ class Display:
         per_second = self._samples / max(time.monotonic() - self._epoch_begin, 1e-9)
         return f"{per_second:.0f} samples/s"
 
-    def _time_left(self, state: "TrainingState") -> str:
+    def _time_left(self, state: TrainingState) -> str:
         """Estimate the time that is left, from the steps made since the start."""
         steps = (self._epochs - state.epoch + 1) * self._steps - state.step
         return clock((time.monotonic() - self._begin) / max(self._steps_made, 1) * steps)

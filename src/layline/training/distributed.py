@@ -18,12 +18,7 @@ from layline.training.config import Config
 
 
 def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator:
-    """Make the accelerator that a configuration asks for.
-
-    Args:
-        config: What is wanted, resolved.
-        tracked: The folder of the run, where it is to be tracked.
-    """
+    """Make the accelerator that a configuration asks for; a run is tracked if it has a folder."""
     options = config.training
     track = None if tracked is None else config.track
     if track and track not in map(str, get_available_trackers()):

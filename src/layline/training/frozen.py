@@ -31,12 +31,7 @@ PIECE = 512
 
 
 def prepare(config: Config, console: Console) -> None:
-    """Decode the images and extract the frozen features of a run, if its cache shares them.
-
-    Args:
-        config: Of one of the runs, resolved.
-        console: Where to say what happens.
-    """
+    """Decode the images and extract the frozen features of a run, if its cache shares them."""
     run = assemble(config, Reporter(console), make_accelerator(config))
     model = run.model
     place = shared_folder(model.features, run.dataset.inputs, model.spec.inputs, config.data.cache)
@@ -45,26 +40,13 @@ def prepare(config: Config, console: Console) -> None:
 
 
 def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
-    """Give what the frozen body says of each sample; it is computed where it is not there yet.
-
-    Args:
-        run: Whose samples and body.
-        folder: Where the rows are kept.
-    """
+    """Give what the frozen body says of each sample, from the folder if it was computed before."""
     samples = batches_of(run.dataset.inputs, run.model.spec)
     share = -(-len(samples) // run.accelerator.num_processes)
+    size, workers = EVALUATION_FACTOR * run.config.training.batch_size, run.config.data.workers
     with run.say.counted("Extracting frozen features", share) as count:
-        return extract(
-            Extraction(
-                run.model.features,
-                samples,
-                folder,
-                run.accelerator,
-                batch_size=EVALUATION_FACTOR * run.config.training.batch_size,
-                workers=run.config.data.workers,
-                progress=count,
-            )
-        )
+        place = run.model.features, samples, folder, run.accelerator
+        return extract(Extraction(*place, size, workers, count))
 
 
 def shared_folder(

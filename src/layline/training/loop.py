@@ -77,16 +77,37 @@ class TrainingState:
         )
 
 
+class Display:
+    """How training is shown: not at all. ``display.LiveDisplay`` shows it."""
+
+    def start_epoch(self, state: TrainingState, steps: int) -> None:
+        """Begin an epoch of so many steps, or go on with it."""
+
+    def show_step(self, state: TrainingState, samples: int) -> None:
+        """Show a step with so many samples."""
+
+    def show_epoch(self, state: TrainingState) -> None:
+        """Show a finished epoch, the last one of the history."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 class Hooks:
-    """What else happens while training: nothing. A run saves, records and shows.
+    """What else happens while training: nothing. A run saves and records, and may be stopped.
 
     Attributes:
-        advice: Ends the sentence that is said when training does not stay finite.
+        display: Shows how it goes.
         drawn: The validation samples whose features ``finish_epoch`` wants, in ascending order.
+        advice: Ends the sentence that is said when training does not stay finite.
     """
 
-    advice = ""
+    display = Display()
     drawn: Int[Tensor, " m"] | None = None
+    advice = ""
 
     def restore(self) -> TrainingState | None:
         """Go back to the last saved moment, if there is one."""
@@ -103,22 +124,10 @@ class Hooks:
         """Tell whether to save and stop; all processes get the same answer."""
         return False
 
-    def start_epoch(self, state: TrainingState, steps: int) -> None:
-        """Begin an epoch, or go on with it."""
-
-    def finish_step(self, state: TrainingState, samples: int) -> None:
-        """Take notice of a step with so many samples."""
-
     def finish_epoch(
         self, state: TrainingState, is_best: bool, validated: Predictions | None
     ) -> None:
         """Take notice of an epoch, the last one of the history."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End what ``__enter__`` began."""
 
 
 class Loop:
@@ -163,7 +172,7 @@ class Loop:
         if not state.is_finished(self._options):
             # workers are copies of this process: they start while it is small, which is quicker
             self._first_validation = iter(self._fetch_validation)
-        with self._hooks:
+        with self._hooks.display:
             while not state.is_finished(self._options):
                 self._batches.start(state.epoch, state.step)
                 self._train_epoch(state, iter(self._fetch))
@@ -175,11 +184,11 @@ class Loop:
     def _train_epoch(self, state: TrainingState, batches: Iterator[Batch]) -> None:
         """Make the steps of an epoch that are not done yet."""
         self._wrapped.train()
-        self._hooks.start_epoch(state, self._batches.steps)
+        self._hooks.display.start_epoch(state, self._batches.steps)
         while state.step < self._batches.steps:
             self._step(state, batches)
             state.step += 1
-            self._hooks.finish_step(state, self._batches.sizes[state.step - 1])
+            self._hooks.display.show_step(state, self._batches.sizes[state.step - 1])
             if state.step == self._batches.steps:
                 break  # the end of the epoch is saved with its validation
             stop = self._hooks.stop_is_wanted()
@@ -233,6 +242,7 @@ class Loop:
         if is_best:
             state.best_epoch, state.best_mae = state.epoch, record["validation_mae"]
         state.history.append(record)
+        self._hooks.display.show_epoch(state)
         self._hooks.finish_epoch(state, is_best, validated)
         state.epoch, state.step = state.epoch + 1, 0
         state.loss_sum = state.weight_sum = 0.0

@@ -67,9 +67,6 @@ def collapse_warning(head: OrdinalHead) -> str | None:
     )
 
 
-# Layouts.
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """A layout at one moment: where features and proxies lie in a plane.
@@ -103,13 +100,7 @@ class Snapshot:
 
 
 def chosen_samples(count: int, most: int, seed: int) -> Int[Tensor, " m"]:
-    """Choose which samples are drawn, in their order: all of them, or as many as fit.
-
-    Args:
-        count: Samples there are.
-        most: Samples that are drawn at most.
-        seed: The same one chooses the same samples.
-    """
+    """Choose which of so many samples are drawn, in their order: all, or as many as fit."""
     if count <= most:
         return torch.arange(count)
     drawn = np.random.default_rng(seed).permutation(count)[:most]
@@ -123,15 +114,7 @@ def take_snapshot(
     head: OrdinalHead,
     index: Int[Tensor, " m"] | None = None,
 ) -> Snapshot:
-    """Project features, and the proxies of a head that has them, onto their plane.
-
-    Args:
-        features: One row per sample that is drawn.
-        ranks: Their classes.
-        predicted: What the model takes them for.
-        head: The ordinal method as it is now.
-        index: Which samples they are, to be kept.
-    """
+    """Project the features of the samples that are drawn, and the proxies, onto their plane."""
     vectors, proxies = features.numpy(), proxies_of(head)
     axes = plane_of(vectors, ranks.numpy(), proxies)
     smallest = np.min_scalar_type(head.num_classes - 1)
@@ -152,13 +135,8 @@ def plane_of(
 ) -> Float[np.ndarray, "2 d"]:
     """Choose two orthonormal axes, the classes rising along the first one.
 
-    Args:
-        features: One row per sample; may be none.
-        ranks: The class of each sample.
-        proxies: One row per class, for a head that has them.
-
-    Returns:
-        The axes as rows. In one dimension the second is zero, in two they are the coordinates.
+    The axes are rows. In one dimension the second is zero, in two they are the coordinates.
+    Features may be none, and a head need not have proxies.
     """
     dim = features.shape[1]
     if dim <= 2:
@@ -233,16 +211,11 @@ def _pointing(axis: Floats, towards: Floats) -> Floats:
     return -axis if along < 0 else axis
 
 
-# Proxies.
-
-
 @torch.no_grad()
 def write_proxies(path: Path, head: OrdinalHead) -> None:
     """Write the proxies (K, d), Q (K, K) and, where the head has a smoothing, U (K, K).
 
-    Args:
-        path: A ``.npz`` file; not written for a head without proxies.
-        head: The ordinal method.
+    Nothing is written for a head without proxies.
     """
     proxies = proxies_of(head)
     if proxies is None:
@@ -260,9 +233,6 @@ def write_proxies(path: Path, head: OrdinalHead) -> None:
 def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
     with whole_file(path) as part, part.open("wb") as file:
         np.savez(file, **arrays)
-
-
-# Mistakes.
 
 
 def write_mistakes(
@@ -309,14 +279,7 @@ def worst_mistakes(
     proba: Float[np.ndarray, "n K"],
     most: int,
 ) -> Int[np.ndarray, " m"]:
-    """Find the samples that are furthest off, the least probable truth first among equals.
-
-    Args:
-        ranks: The true classes.
-        predicted: What they are taken for.
-        proba: Probabilities of the classes.
-        most: How many to find at most; there are fewer if fewer are misclassified.
-    """
+    """Find the samples that are furthest off, the least probable truth first among equals."""
     error = np.abs(predicted - ranks)
     truth = proba[np.arange(len(ranks)), ranks]
     order = np.lexsort((np.arange(len(ranks)), truth, -error))

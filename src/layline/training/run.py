@@ -6,13 +6,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from jaxtyping import Int
 from rich.console import Console
 from safetensors.torch import load_file
+from torch import Tensor
 
 import layline
 from layline.data.images.preprocessing import ImagePreprocessing
@@ -35,7 +37,7 @@ from layline.training.assembly import (
 )
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config, configuration
-from layline.training.display import Display, Reporter
+from layline.training.display import LiveDisplay, Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator
 from layline.training.frozen import body_fingerprint, frozen_rows, shared_folder
 from layline.training.interruption import Interruption
@@ -92,17 +94,13 @@ def _train(
         trained = OrdinalModel(model.spec, model.features.last, model.head)
 
     processes = SeveralProcesses(accelerator)
-    display = Display(config.training.epochs, console, accelerator.is_main_process)
-    hooks = _RunHooks(run, parts["validation"], folder, processes, display)
-    state = Loop(
-        trained,
-        parts["train"],
-        parts["validation"],
-        config.training.options(),
-        processes,
-        hooks,
-        config.data.workers,
-    ).run()
+    options, validation = config.training.options(), parts["validation"]
+    with Interruption() as interruption:
+        hooks = _RunHooks(run, folder, processes, interruption, validation.ranks)
+        hooks.display = LiveDisplay(options.epochs, console, processes.is_main)
+        workers = config.data.workers
+        loop = Loop(trained, parts["train"], validation, options, processes, hooks, workers)
+        state = loop.run()
 
     model.load_state_dict(load_file(folder.best))
     return _test(run, trained, parts["test"], folder, state.best_epoch)
@@ -157,14 +155,14 @@ def _frozen_parts(run: Assembly, parts: dict[str, Part], folder: RunFolder) -> d
 
 
 class _RunHooks(Hooks):
-    """What a run does beside training: it saves, records, shows, and stops when it is told to.
+    """What a run does beside training: it saves, records, and stops when it is told to.
 
     Args:
         run: What is trained.
-        validation: The part that the epoch is chosen by.
         folder: Where everything is written.
         processes: One or several.
-        display: Shows how it goes.
+        interruption: Notices Ctrl-C and a polite kill.
+        ranks: The classes of the validation samples.
     """
 
     advice = "; the last good state is kept"
@@ -172,17 +170,16 @@ class _RunHooks(Hooks):
     def __init__(
         self,
         run: Assembly,
-        validation: Part,
         folder: RunFolder,
         processes: SeveralProcesses,
-        display: Display,
+        interruption: Interruption,
+        ranks: Int[Tensor, " n"],
     ) -> None:
-        self._run, self._folder, self._processes, self._display = run, folder, processes, display
-        self._ranks, self._decode = validation.ranks, run.config.training.decode
-        report = run.config.report
-        self.drawn = chosen_samples(len(self._ranks), report.drawn, run.config.training.seed)
+        self._run, self._folder, self._processes = run, folder, processes
+        self._interruption, self._ranks = interruption, ranks
+        config = run.config
+        self.drawn = chosen_samples(len(ranks), config.report.drawn, config.training.seed)
         self._checkpoints = Checkpoints(folder.state, processes)
-        self._interruption = Interruption()
         self._saved = time.monotonic()
         self._warnings: set[str] = set()
 
@@ -205,19 +202,10 @@ class _RunHooks(Hooks):
         """Tell whether Ctrl-C or a polite kill came to any process."""
         return self._interruption.wanted(self._processes)
 
-    def start_epoch(self, state: TrainingState, steps: int) -> None:
-        """Show that an epoch begins."""
-        self._display.start_epoch(state, steps)
-
-    def finish_step(self, state: TrainingState, samples: int) -> None:
-        """Show a step."""
-        self._display.show_step(state, samples)
-
     def finish_epoch(
         self, state: TrainingState, is_best: bool, validated: Predictions | None
     ) -> None:
-        """Show and track the epoch, and write the best model, the layout and the history."""
-        self._display.show_epoch(state)
+        """Track the epoch, and write the best model, the layout and the history."""
         self._run.accelerator.log(state.history[-1], step=state.epoch)
         if not self._processes.is_main or validated is None:
             return
@@ -229,21 +217,11 @@ class _RunHooks(Hooks):
         if is_best:
             folder.write_best(model)
         if self._run.config.report.enabled:
-            predicted = validated.decisions[self._decode][self.drawn]
+            predicted = validated.decisions[self._run.config.training.decode][self.drawn]
             ranks = self._ranks[self.drawn]
             layout = take_snapshot(validated.features, ranks, predicted, model.head)
             layout.save(folder.layout(state.epoch))
         folder.write_history(state.history)
-
-    def __enter__(self) -> Self:
-        self._saved = time.monotonic()
-        self._interruption.__enter__()
-        self._display.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._display.__exit__(*error)
-        self._interruption.__exit__(*error)
 
 
 def _test(

@@ -203,13 +203,12 @@ class OrdinalClassifier(
             )
         self.encoding_ = TableEncoding.fit(x, rows) if _is_frame(x) else None
         x = self._encoded(x, np.flatnonzero(there))
-        train = self._part(x, ranks, loss_weight, rows)
-        validation = self._part(x, ranks, loss_weight, held_out) if len(held_out) else None
+        seen, unseen = (self._tensor(x[part], device) for part in (rows, held_out))
+        train = _part(seen, ranks[rows], loss_weight[rows])
+        validation = _part(unseen, ranks[held_out], loss_weight[held_out]) if len(unseen) else None
 
         with _seeded(seed):
-            features = self._built_features(
-                self._tensor(x[rows], device), torch.from_numpy(weight[rows]), device
-            )
+            features = self._built_features(seen, torch.from_numpy(weight[rows]), device)
             head = heads.create(
                 self.method, num_classes=len(classes), dim=self.dim, **(self.head_options or {})
             )
@@ -373,16 +372,6 @@ class OrdinalClassifier(
         dtype = rows.dtype if self._named and _has_double(device) else np.float32
         return torch.from_numpy(np.require(rows, dtype, ["C", "W"]))
 
-    def _part(self, x: Array, ranks: Array, weight: Array, rows: Array) -> Part:
-        scaled = weight[rows] / weight[rows].max()
-        # near one they fit into float32, and the lightest must not become zero there
-        scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
-        return Part(
-            RowBatches(self._tensor(x[rows], torch.device(self.device)).numpy()),
-            torch.from_numpy(ranks[rows]),
-            torch.tensor(scaled, dtype=torch.float32),
-        )
-
     def _built_features(self, x: Tensor, weight: Tensor, device: torch.device) -> nn.Module:
         if isinstance(self.features, str):
             named: Any = feature_registry.create(
@@ -416,6 +405,14 @@ def _is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
     """Tell whether X is a data frame of pandas, which only then has to be installed."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(X, pandas.DataFrame)
+
+
+def _part(x: Tensor, ranks: Array, weight: Array) -> Part:
+    scaled = weight / weight.max()
+    # near one they fit into float32, and the lightest must not become zero there
+    scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
+    weights = torch.tensor(scaled, dtype=torch.float32)
+    return Part(RowBatches(x.numpy()), torch.from_numpy(ranks), weights)
 
 
 class _BestInMemory(Hooks):

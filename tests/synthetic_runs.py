@@ -9,7 +9,6 @@ from layline import heads
 from layline.data.images.files import ImageArrays
 from layline.evaluation import Evaluation, Predictions, measure
 from layline.files import write_json
-from layline.geometry.decoding import DECODINGS
 from layline.training.config import configuration
 from layline.training.record import chosen_samples, take_snapshot, write_mistakes, write_proxies
 from layline.training.run_folder import RunFolder
@@ -74,7 +73,7 @@ def write_run(
             if recorded:
                 drawn.save(folder.layout(epoch))
         tested = features(best)
-        decisions = {name: head.predict(tested, name) for name in DECODINGS}
+        decisions = head.decisions(tested)
         said = Predictions(head.log_probs(tested), decisions)
     truth = torch.tensor(ranks)
     numbers = {"part": "test", "epoch": best, **measure(truth, said, "mode")}

@@ -129,9 +129,10 @@ def predict_part(
         with nullcontext() if full_precision else processes.autocast():
             features = model.features(to_device(x, device))
         loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
-        log_probs.add(index, head.log_probs(features))
-        decided = [head.predict(features, name) for name in DECODINGS]
-        decisions.add(index, torch.stack(decided, dim=1))
+        said = head.log_probs(features)
+        decided = head.decisions(features, said)
+        log_probs.add(index, said)
+        decisions.add(index, torch.stack([decided[name] for name in DECODINGS], dim=1))
         chosen = is_kept[index]
         kept.add(index[chosen], features[chosen.to(device)].float())
     (total,) = processes.sum([loss_sum])

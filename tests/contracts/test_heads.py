@@ -359,6 +359,21 @@ def test_an_unknown_decoding_is_answered_with_the_nearest(name):
 
 
 @EVERY
+def test_a_head_that_starts_anew_is_as_one_just_made(name):
+    head = create(name, 5, 8)
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.fill_(torch.nan)
+    torch.manual_seed(1)
+    head.reset_parameters()
+    torch.manual_seed(1)
+    fresh = create(name, 5, 8)
+    assert all(
+        torch.equal(a, b) for a, b in zip(head.parameters(), fresh.parameters(), strict=True)
+    )
+
+
+@EVERY
 def test_parameters_drawn_anew_are_a_new_start(name):
     """As tools do that make a model on the meta device and fill it later."""
     head = create(name, 5, 8)

@@ -1,5 +1,6 @@
 """What the documents show is true."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -74,20 +75,42 @@ def test_the_commands_of_the_readme_are_targets_of_the_makefile(target):
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
 
 
-ROWS = re.findall(r"^\| \(.*\| `(\S+)` · `([\w.]+)`", METHOD, flags=re.MULTILINE)
+def homes():
+    """(number, file, function) of every equation, as the table says."""
+    rows = re.findall(
+        r"^\| ((?:\(\d+\) )+)\|.*\| `(\S+)` · `([\w.]+)` \|", METHOD, flags=re.MULTILINE
+    )
+    return [(int(n), *place) for cell, *place in rows for n in re.findall(r"\d+", cell)]
+
+
+def documented(file):
+    """The docstring of every class and function of a file, by its name within the file."""
+
+    def walk(node, prefix):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef):
+                name = f"{prefix}{child.name}"
+                yield name, ast.get_docstring(child) or ""
+                yield from walk(child, f"{name}.")
+
+    return dict(walk(ast.parse(file.read_text(encoding="utf-8")), ""))
 
 
 def test_the_table_of_equations_is_complete():
-    numbers = re.findall(r"^\| ((?:\(\d+\) )+)\|", METHOD, flags=re.MULTILINE)
-    listed = [int(n) for row in numbers for n in re.findall(r"\d+", row)]
-    assert listed == list(range(1, 22))
+    assert [number for number, _, _ in homes()] == list(range(1, 22))
 
 
-@pytest.mark.parametrize(("file", "function"), ROWS)
-def test_every_equation_is_where_the_table_says(file, function):
-    source = (ROOT / "src" / "layline" / file).read_text(encoding="utf-8")
-    for part in function.split("."):
-        assert re.search(rf"^ *(?:def|class) {part}\b", source, flags=re.MULTILINE)
+@pytest.mark.parametrize(("number", "file", "function"), homes())
+def test_an_equation_is_where_the_table_says_and_nowhere_else(number, file, function):
+    package = ROOT / "src" / "layline"
+    named = re.compile(rf"equations? (?:\(\d+\) and )?\({number}\)", flags=re.IGNORECASE)
+    found = [
+        (str(source.relative_to(package)), name)
+        for source in package.rglob("*.py")
+        for name, docstring in documented(source).items()
+        if named.search(docstring)
+    ]
+    assert found == [(file, function)]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import socket
 import struct
 import urllib.request
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -423,3 +424,23 @@ def test_a_method_without_the_check_on_paper_is_refused_all_the_same(tmp_path):
     tensors.pop("features.last.bias")
     save_file(tensors, path, metadata=metadata)
     refusal(path)
+
+
+OLD = Path(__file__).parent / "model_files"
+
+
+def pictures():
+    """Four images by a formula, the same on every machine."""
+    y, x = np.mgrid[:24, :32]
+    bands = [((7 * x + 3 * y * i), (x * y + 40 * i), (11 * y + i * x)) for i in range(1, 5)]
+    return [np.stack(each, axis=-1).astype(np.uint8) for each in bands]
+
+
+@pytest.mark.parametrize("kind", ["table", "images"])
+def test_a_file_of_the_first_version_still_gives_the_same_predictions(kind):
+    """Written by layline 0.1.0, with the answers that it gave."""
+    expected = json.loads((OLD / "expected.json").read_text(encoding="utf-8"))[kind]
+    model = layline.load(OLD / f"{kind}-0.1.0.safetensors")
+    samples = pd.DataFrame(expected["rows"]) if kind == "table" else pictures()
+    np.testing.assert_allclose(model.predict_proba(samples), expected["proba"], atol=1e-6)
+    assert model.predict(samples).tolist() == expected["predicted"]

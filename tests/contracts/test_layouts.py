@@ -1,11 +1,29 @@
 """What is true of every layout in the registry."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch.func import functional_call
 
-from layline.geometry import LAYOUTS, SIMILARITIES, pairwise
+from layline.geometry import LAYOUTS as REGISTERED
+from layline.geometry import SIMILARITIES, pairwise
 from layline.geometry.divergence import log_p, log_q
+from layline.heads import ConstrainedProxies
+
+
+def layout_of_contributing():
+    """The layout that CONTRIBUTING.md shows as an example, a class from outside."""
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(code.splitlines()) < 25
+    place = {}
+    exec(code, place)
+    return place["QuarterCircle"]
+
+
+LAYOUTS = {**REGISTERED, "of CONTRIBUTING": layout_of_contributing()}
 
 SIZES = [(k, d) for k in (2, 3, 8, 101) for d in (2, 64)]
 
@@ -144,3 +162,20 @@ def test_hard_layouts_never_build_an_array_of_k_times_d(name):
     with Largest() as largest:
         layout.nearest("squared_distances", features)
     assert largest.seen <= n * dim
+
+
+@pytest.mark.parametrize(("name", "arguments"), VARIANTS)
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_every_layout_makes_a_head_that_learns(name, arguments, similarity):
+    layout, similarity = LAYOUTS[name](4, 6, **arguments), SIMILARITIES[similarity]()
+    if similarity.measure not in layout.measures:
+        return
+    head = ConstrainedProxies(layout, similarity)
+    features, ranks = torch.nn.Parameter(torch.randn(40, 6)), torch.arange(40) % 4
+    before = head(features, ranks).item()
+    optimiser = torch.optim.Adam([features, *head.parameters()], lr=0.05)
+    for _ in range(100):
+        optimiser.zero_grad()
+        head(features, ranks).backward()
+        optimiser.step()
+    assert head(features, ranks).item() < before / 2

@@ -5,16 +5,39 @@ give the unimodal target, the divergence makes a loss of it, and a decoding make
 """
 
 from layline.geometry.decoding import DECODINGS
-from layline.geometry.layouts import LAYOUTS, Layout
-from layline.geometry.similarities import SIMILARITIES, Similarity
-from layline.geometry.smoothings import SMOOTHINGS, Smoothing
+from layline.geometry.layouts import LAYOUTS, Free, Layout, Linear, Semicircular
+from layline.geometry.similarities import (
+    SIMILARITIES,
+    Cosine,
+    NegativeEuclidean,
+    Similarity,
+    StudentT,
+)
+from layline.geometry.smoothings import (
+    SMOOTHINGS,
+    Binomial,
+    Exponential,
+    Poisson,
+    Smoothing,
+    Triangular,
+)
 
 __all__ = [
     "DECODINGS",
     "LAYOUTS",
     "SIMILARITIES",
     "SMOOTHINGS",
+    "Binomial",
+    "Cosine",
+    "Exponential",
+    "Free",
     "Layout",
+    "Linear",
+    "NegativeEuclidean",
+    "Poisson",
+    "Semicircular",
     "Similarity",
     "Smoothing",
+    "StudentT",
+    "Triangular",
 ]

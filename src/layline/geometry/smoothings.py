@@ -24,7 +24,7 @@ class Smoothing(ABC):
 
     @abstractmethod
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
-        """Give the rows of log U for these ranks, in float64."""
+        """Give the rows of log U for these ranks, equation (10), in float64."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from layline.experiments.cells import Cell
 from layline.experiments.engines import Executor
 from layline.experiments.grid import Grid
-from layline.experiments.progress import GridProgress
-from layline.experiments.runner import run_grid
-from layline.experiments.store import Store
+from layline.experiments.runner import GridProgress, run_grid
+from layline.experiments.store import Cell, Store
 
 ONE = Executor(jobs=1)
 

@@ -18,19 +18,18 @@ from filelock import FileLock
 from joblib import cpu_count
 from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
 
-from layline.experiments import cells as cells_module
 from layline.experiments import runner
-from layline.experiments.cells import Outcome, code_version
+from layline.experiments import store as store_module
 from layline.experiments.engines import Executor
 from layline.experiments.grid import Grid
-from layline.experiments.store import Store
+from layline.experiments.store import Outcome, Store, code_version
 
 KILLED = """
 import io, sys
 from pathlib import Path
 from rich.console import Console
 from layline.experiments.grid import read_grid
-from layline.experiments.progress import GridProgress
+from layline.experiments.runner import GridProgress
 from layline.experiments.engines import Executor
 from layline.experiments.runner import run_grid
 from layline.experiments.store import Store
@@ -121,9 +120,8 @@ def test_a_loss_that_is_not_finite_is_a_failure_of_its_cell_alone(tree, tmp_path
 
 def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch, go):
     small = grid.model_copy(update={"seeds": [0]})
-    for module in (cells_module, runner):
+    for module in (store_module, runner):
         monkeypatch.setattr(module, "code_version", lambda: "0.0.1+old")
-    monkeypatch.setattr(sys.modules["layline.experiments.store"], "code_version", lambda: "x")
     store = Store(tmp_path)
     for cell in small.cells():
         _, outcome = runner.run_cell(cell, tmp_path, "0.0.1+old", keep_models=False)

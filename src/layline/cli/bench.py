@@ -12,9 +12,8 @@ from layline.optional import require
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from layline.experiments.cells import Cell
     from layline.experiments.engines import Executor
-    from layline.experiments.store import Store
+    from layline.experiments.store import Cell, Store
     from layline.experiments.tables import Table
 
 EXAMPLES = """
@@ -182,8 +181,7 @@ def run_cells(
     Returns:
         The store with the results, and the cells that failed.
     """
-    from layline.experiments.progress import GridProgress
-    from layline.experiments.runner import run_grid
+    from layline.experiments.runner import GridProgress, run_grid
     from layline.experiments.store import Store
     from layline.training.display import Reporter, amount
 

@@ -11,8 +11,8 @@ from layline.cli.bench import Address, AnyVersion, Engine, Jobs, require_librari
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
 
 if TYPE_CHECKING:
-    from layline.experiments.cells import Cell
     from layline.experiments.paper.presets import Preset
+    from layline.experiments.store import Cell
 
 ALL = "all"
 EXAMPLES = """

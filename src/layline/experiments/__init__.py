@@ -1,1 +1,5 @@
-"""Many runs at once: grids of them, their results, what the results say, and the paper's grids."""
+"""Many training runs: from a grid of them to the tables that compare their results.
+
+``grid`` describes the runs, ``runner`` and ``engines`` run them, ``store`` keeps them,
+``summaries``, ``statistics``, ``tables`` and ``results`` compare them, ``paper`` has the paper's.
+"""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import joblib
 
-from layline.experiments.cells import Cell
+from layline.experiments.store import Cell
 from layline.optional import require
 from layline.registry import find
 

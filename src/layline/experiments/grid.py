@@ -9,7 +9,7 @@ import tomli_w
 from pydantic import Field, PositiveInt
 
 from layline import data, heads
-from layline.experiments.cells import Cell
+from layline.experiments.store import Cell
 from layline.geometry.decoding import DECODINGS
 from layline.registry import check_known, find
 from layline.training.config import (

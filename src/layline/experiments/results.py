@@ -9,10 +9,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from layline.experiments.cells import Cell
 from layline.experiments.grid import Grid
 from layline.experiments.statistics import MeanRanks, compare_with_reference, rank_methods
-from layline.experiments.store import METRIC_COLUMNS, Store
+from layline.experiments.store import METRIC_COLUMNS, Cell, Store
 from layline.experiments.summaries import METRICS, Metric, find_metric, select_decoding, summary
 from layline.experiments.tables import (
     TABLE_FORMATS,

@@ -2,8 +2,7 @@
 
 from layline.experiments.paper import numbers
 from layline.experiments.paper.figures import LayoutGrid, Sweep
-from layline.experiments.paper.reproduction import Reproduction
-from layline.experiments.paper.tables import Method, PaperGrid
+from layline.experiments.paper.tables import Method, PaperGrid, Reproduction
 
 _MAIN = {
     "Classification": "classification",

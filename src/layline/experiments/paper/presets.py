@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from layline.data import SOURCES
-from layline.experiments.cells import Cell
 from layline.experiments.grid import check_not_reserved
 from layline.experiments.paper.numbers import CATEGORIES
+from layline.experiments.store import Cell
 from layline.features import find as find_features
 from layline.registry import check_known, find
 from layline.training.config import combine, configuration, resolved

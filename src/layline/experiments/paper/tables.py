@@ -1,22 +1,83 @@
-"""A table of the paper: methods and data sets, each number beside the paper's own."""
+"""The paper's tables as grids of runs, each number beside the paper's own.
 
-from collections.abc import Mapping
+What its tables and figures have in common is :class:`Reproduction`: cells to run, and a table of
+their results.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pandas as pd
 
-from layline.experiments.cells import Cell
 from layline.experiments.paper.numbers import CATEGORIES, OVERALL, PaperTable
-from layline.experiments.paper.presets import Preset
-from layline.experiments.paper.reproduction import (
-    PAPER_DECODING,
-    PAPER_METRICS,
-    Reproduction,
-    paper_entries,
-)
+from layline.experiments.paper.presets import PAPER_DATA, TITLES, Preset
+from layline.experiments.store import Cell
 from layline.experiments.summaries import select_decoding
-from layline.experiments.tables import Entry, Table, mark_best
+from layline.experiments.tables import Entry, Table, mark_best, summary_entries
+
+PAPER_METRICS = ("accuracy", "mae")
+_DECODING = "mode"  # the most probable class, equation (4)
+
+
+@dataclass(frozen=True)
+class Reproduction(ABC):
+    """A table or a figure of the paper, as a grid of runs.
+
+    Attributes:
+        title: What it shows, in one line.
+        data: The data sets of ``PAPER_DATA`` that it needs.
+        spread: What is said about the runs behind a number.
+    """
+
+    title: str
+    data: tuple[str, ...]
+    spread: ClassVar[str] = (
+        "± is the standard deviation over the partitions, in the population form."
+    )
+
+    @abstractmethod
+    def cells(self, preset: Preset) -> list[Cell]:
+        """Give the runs that it needs, one for each partition of the data."""
+
+    @abstractmethod
+    def table(self, frame: pd.DataFrame, preset: Preset) -> Table:
+        """Put the results into a table.
+
+        Args:
+            frame: One row per cell and decoding, with the labels of the cells as columns.
+            preset: What the cells were made from.
+        """
+
+    def impossible(self) -> dict[tuple[str, ...], str]:
+        """Give the cells of the paper's grid that cannot be run: their own labels, and why."""
+        return {}
+
+    def notes(self, preset: Preset) -> tuple[str, ...]:
+        """Say under a table what its numbers are, and which data are not the paper's."""
+        notes = [f"Decoding: {_DECODING}, the most probable class. {self.spread}"]
+        others = [
+            f"{TITLES[name]} is {preset.data[name]}"
+            for name in self.data
+            if preset.data[name].source != PAPER_DATA[name].source
+        ]
+        if others:
+            notes.append(f"Not the paper's data: {'; '.join(others)}.")
+        return tuple(notes)
+
+
+def paper_entries(
+    frame: pd.DataFrame, by: Sequence[str]
+) -> dict[str, dict[tuple[str, ...], Entry]]:
+    """Summarise each of the paper's metrics over partitions, by the paper's decoding.
+
+    Args:
+        frame: One row per cell and decoding.
+        by: The labels that tell the numbers apart, at least two.
+    """
+    runs = select_decoding(frame, _DECODING)
+    return {metric: summary_entries(runs, metric, by) for metric in PAPER_METRICS}
 
 
 @dataclass(frozen=True)
@@ -67,7 +128,7 @@ class PaperGrid(Reproduction):
 
     def table(self, frame: pd.DataFrame, preset: Preset) -> Table:
         """Put our numbers and the paper's into the paper's rows and columns."""
-        runs = with_overall(select_decoding(frame, PAPER_DECODING))
+        runs = with_overall(select_decoding(frame, _DECODING))
         found = paper_entries(runs, ("row", "data"))
         columns, printed = self.paper.columns, self.paper.printed
         entries = tuple(

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from layline.experiments import cells as cells_module
-from layline.experiments.cells import Cell, code_version
+from layline.experiments import store as store_module
 from layline.experiments.grid import Grid
 from layline.experiments.paper.presets import PRESETS
+from layline.experiments.store import Cell, code_version
 
 
 def changed(cell: Cell, **sections: dict) -> Cell:
@@ -54,7 +54,7 @@ def test_threads_and_the_version_are_part_of_the_key_and_labels_are_not(grid, mo
     cell = grid.cells()[0]
     assert Cell(cell.config, {"data": "another name"}, cell.threads).key == cell.key
     assert Cell(cell.config, cell.labels, cell.threads + 1).key != cell.key
-    monkeypatch.setattr(cells_module, "code_version", lambda: "another")
+    monkeypatch.setattr(store_module, "code_version", lambda: "another")
     again = Cell(cell.config, cell.labels, cell.threads)
     assert again.config_hash == cell.config_hash
     assert again.key != cell.key

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+import joblib
 import numpy as np
 import torch
 from jaxtyping import Float, Int
@@ -16,7 +17,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from layline.data.base import Images
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.images.threads import processors
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
 Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which samples they are
@@ -129,7 +129,7 @@ def loader(
         pin_memory: For a quicker way to a GPU, which need not wait for it.
         ahead: Batches that each worker prepares before they are asked for.
     """
-    count = min(_MOST_WORKERS, processors()) if workers is None else workers
+    count = min(_MOST_WORKERS, joblib.cpu_count()) if workers is None else workers
     count = count if samples.workers_help else 0
     return DataLoader(
         samples,  # type: ignore[arg-type]

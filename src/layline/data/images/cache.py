@@ -50,7 +50,6 @@ class CachedImages:
 
     Attributes:
         file: The pixels of all images, one after the other.
-        names: What the images are called.
         starts: Where the pixels of each image start.
         shapes: The height and width of each image.
         at_least: The size that the images were decoded at.
@@ -73,12 +72,7 @@ class CachedImages:
         return replace(self, names=names, starts=self.starts[keep], shapes=self.shapes[keep])
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
-        """Copy an image out of the file: the caller may write to it, as torch wants.
-
-        Args:
-            index: Which one.
-            at_least: The size that is needed; the image may be larger.
-        """
+        """Copy an image out of the file; it may be larger than what is needed."""
         check_size(at_least)
         if self.at_least is not None and (at_least is None or at_least > self.at_least):
             raise ValueError(
@@ -110,7 +104,7 @@ def cache_images(
         images: The files.
         at_least: The size to decode at, see :func:`decode`.
         folder: Where the caches are, such as :func:`cache_folder`.
-        workers: How many threads; as many as there are processors if not given.
+        workers: How many threads, see :func:`thread_map`.
         progress: Called with the number of images decoded so far; never if they all were.
     """
     check_size(at_least)
@@ -204,10 +198,9 @@ def _write(
 
 
 def _read_shapes(file: Path, key: str, count: int, workers: int | None = None) -> Indices | None:
-    """Read the heights and widths, (count, 2).
+    """Read the heights and widths, (count, 2), and all pixels, for a check of every byte.
 
-    Gives None if there is no such file or anything in it is not as it was written: all of it is
-    read for that.
+    Gives None if there is no such file, or one that is not as it was written.
     """
     try:
         pixels = _map(file)
@@ -233,11 +226,7 @@ def _read_shapes(file: Path, key: str, count: int, workers: int | None = None) -
 
 
 def _map(file: Path) -> Pixels:
-    """Map a file into memory, for reading only.
-
-    A writable private mapping would be counted against the memory of the machine, and refused for
-    a file that is larger.
-    """
+    # for reading only: a private mapping for writing would be counted against the machine's memory
     return np.memmap(file, dtype=np.uint8, mode="r")
 
 

@@ -11,13 +11,7 @@ from layline.data.images.threads import thread_map
 
 @dataclass(frozen=True)
 class BadImage:
-    """An image that cannot be read.
-
-    Attributes:
-        index: Its place among the images.
-        name: What it is called.
-        why: What is wrong with it, in a few words.
-    """
+    """An image that cannot be read, and why, in a few words."""
 
     index: int
     name: str
@@ -59,13 +53,7 @@ def find_bad(
 
 
 def describe_bad(bad: Sequence[BadImage], limit: int = 20, cure: bool = True) -> str:
-    """Tell a user which images cannot be read, and how to go on.
-
-    Args:
-        bad: What :func:`find_bad` found.
-        limit: How many to name.
-        cure: Whether to say what can be done about them.
-    """
+    """Tell a user which images cannot be read, ``limit`` of them, and how to go on."""
     if not bad:
         return "every image can be read"
     lines = [f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be read:"]

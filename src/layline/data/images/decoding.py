@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from layline.arguments import check_integer
 from layline.data.base import Pixels
@@ -48,12 +47,7 @@ _TURNS = {
 
 
 class BadImageError(ValueError):
-    """An image cannot be read.
-
-    Args:
-        why: What is wrong with it, in a few words.
-        name: Its file.
-    """
+    """An image cannot be read; ``why`` says it in a few words."""
 
     def __init__(self, why: str, name: str = "") -> None:
         super().__init__(f"image must be readable, got {name}: {why}" if name else why)
@@ -78,8 +72,7 @@ def decode(file: Path | BinaryIO, at_least: int | None = None) -> Pixels:
         BadImageError: It cannot be read.
     """
     check_size(at_least)
-    with _open_image(file) as image:
-        _shrink(image, at_least)
+    with _open_image(file, at_least) as image:
         return to_pixels(image)
 
 
@@ -93,8 +86,7 @@ def to_pixels(image: "Image.Image") -> Pixels:
 
 def decoded_bytes(file: Path | BinaryIO, at_least: int | None = None) -> int:
     """Count the bytes that :func:`decode` will give, from the head of the file alone."""
-    with _open_image(file) as image:
-        _shrink(image, at_least)
+    with _open_image(file, at_least) as image:
         return 3 * image.width * image.height
 
 
@@ -158,12 +150,16 @@ _WARNINGS = _PillowWarnings()
 
 
 @contextmanager
-def _open_image(file: Path | BinaryIO) -> Iterator["ImageFile.ImageFile"]:
-    """Open an image. Any exception of the body is taken for a fault of the file."""
+def _open_image(file: Path | BinaryIO, at_least: int | None) -> Iterator["ImageFile.ImageFile"]:
+    """Open an image, to be decoded at that size. An exception of the body is the file's fault."""
     with _WARNINGS:
         try:
             with open_regular(file) if isinstance(file, Path) else nullcontext(file) as stream:
-                yield _identified(stream)
+                image = _identified(stream)
+                if at_least is not None:
+                    # a square, so that it does not matter whether the image will be turned
+                    image.draft(None, (at_least, at_least))
+                yield image
         except Exception as error:
             name = file if isinstance(file, Path) else getattr(file, "name", "")
             raise BadImageError(why_bad(error), str(name)) from error
@@ -197,12 +193,6 @@ def _sides(stream: BinaryIO) -> str:
     return f"{width}×{height} pixels, "
 
 
-def _shrink(image: "ImageFile.ImageFile", at_least: int | None) -> None:
-    if at_least is not None:
-        # a square, so that it does not matter whether the image will be turned
-        image.draft(None, (at_least, at_least))
-
-
 def _orientation(image: "Image.Image") -> Any:
     """Read how the camera was held, after loading: by then Pillow has turned a TIFF itself."""
     try:
@@ -213,16 +203,14 @@ def _orientation(image: "Image.Image") -> Any:
 
 def _rgb(image: "Image.Image") -> "Image.Image":
     if image.mode == "I" or image.mode.startswith("I;16"):
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+        grey = np.asarray(image)
+        if grey.min() < 0 or grey.max() > 65535:
+            raise BadImageError("32-bit pixels have no known range: save it with 8 or 16 bits")
+        eight_bits = ((grey.astype(np.uint32) + 128) // 257).astype(np.uint8)
+        return Image.fromarray(eight_bits).convert("RGB")
     if image.mode == "F":
         raise BadImageError("floating-point pixels have no known range: save it with 8 or 16 bits")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
     return image if image.mode == "RGB" else image.convert("RGB")  # spares a copy
-
-
-def _eight_bits(grey: NDArray[Any]) -> Pixels:
-    if grey.min() < 0 or grey.max() > 65535:
-        raise BadImageError("32-bit pixels have no known range: save it with 8 or 16 bits")
-    return ((grey.astype(np.uint32) + 128) // 257).astype(np.uint8)

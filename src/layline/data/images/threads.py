@@ -1,10 +1,11 @@
 """The same work for many samples in threads: results in order, few of them in memory at once."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+import joblib
 
 from layline.arguments import check_integer
 
@@ -24,20 +25,12 @@ def thread_map(
         count: How often.
         workers: How many threads; as many as there are processors if not given.
     """
-    workers = processors() if workers is None else workers
+    workers = joblib.cpu_count() if workers is None else workers
     check_integer("workers", workers, least=1)
-    return _ahead(work, count, workers)
+    return _bounded_map(work, count, workers)
 
 
-def processors() -> int:
-    """Count the processors that this process may use, where the system tells."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
-
-
-def _ahead(work: Callable[[int], T], count: int, workers: int) -> Generator[T, None, None]:
+def _bounded_map(work: Callable[[int], T], count: int, workers: int) -> Generator[T, None, None]:
     waiting: deque[Future[T]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="layline")
     try:

@@ -22,14 +22,7 @@ _LISTS = {"train": "train", "validation": "val", "test": "test"}  # part, and wo
 
 @dataclass(frozen=True)
 class _Line:
-    """One line of a list.
-
-    Attributes:
-        path: The image, below the folder of the aligned faces.
-        rank: The age group.
-    """
-
-    path: str
+    path: str  # below the folder of the aligned faces
     rank: int
 
     @property
@@ -61,7 +54,7 @@ def read_adience(
     _check_subjects(parts)
     notes = _describe(parts)
     if distinct:
-        parts = _without_repeats(parts)
+        parts = _distinct(parts)
         notes = (*notes, "Every image was taken once: not line by line as published.")
     lines = [line for part in parts.values() for line in part]
     ends = np.cumsum([len(part) for part in parts.values()])
@@ -115,7 +108,7 @@ def _describe(parts: dict[str, list[_Line]]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _without_repeats(parts: dict[str, list[_Line]]) -> dict[str, list[_Line]]:
+def _distinct(parts: dict[str, list[_Line]]) -> dict[str, list[_Line]]:
     held_out = {line.path for line in parts["validation"]}
     train = [line for line in parts["train"] if line.path not in held_out]
     return {
@@ -125,12 +118,7 @@ def _without_repeats(parts: dict[str, list[_Line]]) -> dict[str, list[_Line]]:
 
 
 def _read_lists(place: Path, fold: int) -> dict[str, list[_Line]]:
-    """Read the lists of one fold, by the name of the part.
-
-    Args:
-        place: A folder with ``test_fold_is_0`` … in it or below it, or a tar archive of them.
-        fold: Which one is the test fold.
-    """
+    """Read the lists of a fold by part, from a folder that they are in or below, or a tar file."""
     wanted = {f"test_fold_is_{fold}/age_{file}.txt": part for part, file in _LISTS.items()}
     found = dict(_in_archive(place, wanted) if place.is_file() else _in_folder(place, wanted))
     absent = [name for name, part in wanted.items() if part not in found]

@@ -32,15 +32,18 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
         partition: Which drawing.
         proportional: Take the same shares of however many images there are, for a part of the data.
     """
-    from layline.data.images.files import ImageFiles
+    from layline.data.images.check import find_bad
+    from layline.data.images.files import ImageFiles, list_images
 
     check_boolean("proportional", proportional)
     place, notes = _find_decades(Path(root))
     names: list[str] = []
     counts: list[int] = []
     for decade in _DECADES:
-        files = _files_of(place / decade)
-        junk = _surplus_junk(place, files)
+        files = sorted(f.relative_to(place).as_posix() for f in list_images(place / decade))
+        # a decade with more files than it should have may hold some that are no images
+        bad = find_bad(ImageFiles(place, files)) if len(files) > _EACH else []
+        junk = [each.name for each in bad]
         names += [name for name in files if name not in junk]
         counts.append(len(files) - len(junk))
         notes += tuple(f"{name} does not decode and was left out." for name in junk)
@@ -76,21 +79,6 @@ def _find_decades(root: Path) -> tuple[Path, tuple[str, ...]]:
         f"root must hold the folders {', '.join(_DECADES)}, got {root}: "
         f"point at decade_database, at a folder above it or at {_ARCHIVE}"
     )
-
-
-def _files_of(folder: Path) -> list[str]:
-    """List a decade's images below the folder of the decades, in an order of their own."""
-    from layline.data.images.files import list_images
-
-    return sorted(path.relative_to(folder.parent).as_posix() for path in list_images(folder))
-
-
-def _surplus_junk(place: Path, names: list[str]) -> list[str]:
-    """Find what is no image, in a decade that has more files than it should."""
-    from layline.data.images.check import find_bad
-    from layline.data.images.files import ImageFiles
-
-    return [bad.name for bad in find_bad(ImageFiles(place, names))] if len(names) > _EACH else []
 
 
 def _check_counts(counts: list[int], proportional: bool) -> tuple[str, ...]:

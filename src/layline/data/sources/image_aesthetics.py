@@ -65,11 +65,7 @@ def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "na
         ranks=ranks,
         classes=_CLASSES,
         partition=drawn,
-        notes=(
-            *_repeated(len(lines), len(listed)),
-            *_missing(listed, found),
-            *_lacking(ranks[drawn.train]),
-        ),
+        notes=tuple(_notes(len(lines), listed, found, ranks[drawn.train])),
         fixed_classes=True,
     )
 
@@ -126,20 +122,15 @@ def _draw(count: int, rng: np.random.Generator) -> Partition:
     )
 
 
-def _missing(listed: list[_Photograph], found: list[_Photograph]) -> tuple[str, ...]:
-    if len(found) == len(listed):
-        return ()
-    every, there = (Counter(one.category for one in some) for some in (listed, found))
-    shown = ", ".join(
-        f"{every[name] - there[name]} of {every[name]} {name}" for name in _CATEGORIES
-    )
-    return (f"Photographs whose file is missing were left out: {shown}.",)
-
-
-def _repeated(lines: int, listed: int) -> tuple[str, ...]:
-    return (f"{lines - listed} lines repeat a photograph; the last counts.",) * (lines > listed)
-
-
-def _lacking(train: Indices) -> tuple[str, ...]:
-    lacking = [name for rank, name in enumerate(_CLASSES) if rank not in train]
-    return (f"Training has no photograph that is {' or '.join(lacking)}.",) if lacking else ()
+def _notes(
+    lines: int, listed: list[_Photograph], found: list[_Photograph], train: Indices
+) -> Iterator[str]:
+    """Say what the table repeats, which files are missing and which classes training lacks."""
+    if lines > len(listed):
+        yield f"{lines - len(listed)} lines repeat a photograph; the last counts."
+    if len(found) < len(listed):
+        every, there = (Counter(one.category for one in some) for some in (listed, found))
+        shown = (f"{every[name] - there[name]} of {every[name]} {name}" for name in _CATEGORIES)
+        yield f"Photographs whose file is missing were left out: {', '.join(shown)}."
+    if lacking := [name for rank, name in enumerate(_CLASSES) if rank not in train]:
+        yield f"Training has no photograph that is {' or '.join(lacking)}."

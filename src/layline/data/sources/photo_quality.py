@@ -35,15 +35,7 @@ _FINEST, _LOSS, _COARSEST = 95, 80, 5  # JPEG quality at strength 0, what 1 take
 
 @dataclass(frozen=True)
 class Crop:
-    """Where a crop is cut and what becomes of it.
-
-    Attributes:
-        photograph: Which photograph.
-        part: For training, validation or test.
-        rank: The level of quality.
-        top: Its first row of pixels.
-        left: Its first column of pixels.
-    """
+    """Where a crop is cut, for which part, and its level of quality."""
 
     photograph: int
     part: str
@@ -79,10 +71,8 @@ def read_photo_quality(
 
     check_integer("partition", partition, 0)
     counts = {"train": per_class, "validation": validation_per_class, "test": test_per_class}
-    for argument, count in zip(
-        ("per_class", "validation_per_class", "test_per_class"), counts.values(), strict=True
-    ):
-        check_integer(argument, count, 1)
+    for part, count in counts.items():
+        check_integer("per_class" if part == "train" else f"{part}_per_class", count, 1)
     check_integer("levels", levels, 2)
     check_known("distortion", distortion, ("all", *_DISTORTIONS))
     rng = np.random.default_rng(partition)
@@ -115,15 +105,7 @@ def plan(
     rng: np.random.Generator,
     levels: int = len(_SIX),
 ) -> Iterator[Crop]:
-    """Draw where the crops are cut.
-
-    Args:
-        shape: Height and width of a photograph.
-        counts: Crops of each level, for each part.
-        size: Side of a crop.
-        rng: Draws.
-        levels: How many levels.
-    """
+    """Draw where crops are cut: ``counts`` of each level for each part."""
     height, width = shape[0] // _ROWS, shape[1] // _COLUMNS
     owners = np.repeat(list(_CELLS), list(_CELLS.values()))
     owner = [rng.permutation(owners) for _ in range(2)]
@@ -180,13 +162,7 @@ def degrade(
     """Blur an image, add noise and compress it.
 
     A strength of 0 is none (hardly any compression), one of 1 is as bad as a level's mean ever is.
-
-    Args:
-        pixels: The image.
-        blur: Strength of the blur, Gaussian.
-        noise: Strength of the noise, Gaussian, of each pixel and colour by itself.
-        compression: Strength of the JPEG compression.
-        rng: Draws the noise.
+    Blur and noise are Gaussian, the noise of each pixel and colour by itself.
     """
     from PIL import Image, ImageFilter
 

@@ -30,7 +30,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         part.replace(path)
         _flush(path.parent)
     except OSError as error:
-        raise explained(error, path) from error
+        raise write_error(error, path) from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -75,7 +75,7 @@ def _flush(path: Path) -> None:
         os.close(handle)
 
 
-def explained(error: OSError, path: Path) -> OSError:
+def write_error(error: OSError, path: Path) -> OSError:
     """Say of an error in writing which file it hit, and that nothing half-written is left.
 
     It stays of the same class, so that a caller can still tell a full disk from a missing right.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from layline.files import explained, publish_folder
+from layline.files import publish_folder, write_error
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import TrainingState
 
@@ -57,7 +57,7 @@ class Checkpoints:
                         shutil.rmtree(old)
         except OSError as error:
             shutil.rmtree(part, ignore_errors=True)
-            raise explained(error, place) from error
+            raise write_error(error, place) from error
         accelerator.wait_for_everyone()
 
     def restore(self) -> TrainingState | None:

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from layline.arguments import check_above, check_at_least, check_boolean, check_integer
+from layline.arguments import check_above, check_at_least, check_boolean, check_integer, find_known
 
 
 @pytest.mark.parametrize("value", [2, 5, np.int64(3)])
@@ -39,3 +39,12 @@ def test_a_switch_is_true_or_false_and_nothing_like_it():
     for value in (1, "true", None):
         with pytest.raises(ValueError, match="on must be true or false, got"):
             check_boolean("on", value)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_known_ones():
+    known = {"linear": 1, "semicircular": 2}
+    assert find_known("layout", "linear", known) == 1
+    with pytest.raises(ValueError, match=r"layout must be .* got 'linaer': did you mean linear"):
+        find_known("layout", "linaer", known)
+    with pytest.raises(ValueError, match="got 'xyz': known are linear, semicircular"):
+        find_known("layout", "xyz", known)

@@ -1,8 +1,15 @@
-"""How a user's numbers and switches are checked: an error has the argument, the rule, the value."""
+"""How a user's arguments are checked: an error has the argument, the rule, the value and a cure.
+
+Registries are asked here too: an unknown name is answered with the nearest known ones.
+"""
 
 import math
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def check_integer(name: str, value: Any, least: int, why: str = "") -> None:
@@ -26,6 +33,26 @@ def check_at_least(name: str, value: Any, bound: float, why: str = "") -> None:
 def check_boolean(name: str, value: Any, why: str = "") -> None:
     """Refuse anything but true and false."""
     _check(isinstance(value, bool), name, "true or false", value, why)
+
+
+def check_known(argument: str, name: str, known: Collection[str]) -> None:
+    """Refuse a name that is not among the known ones.
+
+    Args:
+        argument: What the caller calls the name, for the error.
+        name: The name that is wanted.
+        known: The names there are.
+    """
+    if not isinstance(name, str) or name not in known:
+        near = get_close_matches(str(name), known, n=3, cutoff=0.5)
+        cure = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+        raise ValueError(f"{argument} must be a known name, got {name!r}: {cure}")
+
+
+def find_known(argument: str, name: str, known: Mapping[str, T]) -> T:
+    """Look a name up in a registry, with the same error."""
+    check_known(argument, name, known)
+    return known[name]
 
 
 def _is_finite(value: Any) -> bool:

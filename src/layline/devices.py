@@ -7,7 +7,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from layline.registry import check_known
+from layline.arguments import check_known
 
 CHOICES = ("auto", "cpu")
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from layline import features as feature_registry
 from layline import heads, metrics
-from layline.arguments import check_integer
+from layline.arguments import check_integer, check_known
 from layline.data.labels import (
     categorical_order,
     checked_weight,
@@ -41,7 +41,6 @@ from layline.devices import Processes
 from layline.evaluation import Part, Predictions
 from layline.model import HasProxies, Network
 from layline.optional import require
-from layline.registry import check_known
 from layline.training.loop import Display, Hooks, Loop, TrainingState
 from layline.training.optimisation import Options
 

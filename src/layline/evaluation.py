@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from layline import metrics
+from layline.arguments import find_known
 from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
 from layline.devices import Processes
 from layline.files import whole_file
 from layline.geometry.decoding import DECODINGS
 from layline.model import Network
 from layline.prediction_file import FORMATS, open_for_lines
-from layline.registry import find
 
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 # What depends on how a distribution becomes a rank.
@@ -229,7 +229,7 @@ class Evaluation:
 
     def write_predictions(self, path: Path) -> None:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
-        start = find("the ending of predictions", path.suffix, FORMATS)
+        start = find_known("the ending of predictions", path.suffix, FORMATS)
         chosen = self.found.decisions[self.numbers["decode"]].tolist()
         lines = zip(self.names, chosen, self.found.proba.tolist(), self.ranks.tolist(), strict=True)
         with whole_file(path) as part, open_for_lines(part) as file:

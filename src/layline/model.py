@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from layline import features as feature_registry
 from layline import heads
+from layline.arguments import check_known
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import (
     Batches,
@@ -25,7 +26,6 @@ from layline.data.loading import (
 from layline.data.samples import as_images, as_rows
 from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
-from layline.registry import check_known
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import layline
+from layline.arguments import check_known, find_known
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.files import whole_file
 from layline.geometry.decoding import DECODINGS
 from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
-from layline.registry import check_known, find
 
 FORMAT = 1
 Tensors = dict[str, torch.Tensor]
@@ -92,7 +92,7 @@ def _is_pickle(path: Path) -> bool:
 
 def _rebuild(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
-        if "meta" not in find("method", spec.method, HEADS).limits:
+        if "meta" not in find_known("method", spec.method, HEADS).limits:
             with torch.device("meta"):  # costs no memory, however absurd the numbers are
                 _check_tensors(spec.build().state_dict(), tensors)
         model = spec.build()

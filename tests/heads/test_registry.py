@@ -1,7 +1,6 @@
 import pytest
 
 from layline import heads
-from layline.registry import find
 
 SMOOTHINGS = ["poisson", "binomial", "exponential", "triangular"]
 PROMISED = [
@@ -31,7 +30,3 @@ def test_every_promised_name_is_there(name):
 def test_an_unknown_name_is_answered_with_the_nearest(wrong, near):
     with pytest.raises(ValueError, match=f"method must be a known name, got {wrong!r}: .*{near}"):
         heads.create(wrong, 5, 8)
-
-
-def test_a_registry_gives_what_it_holds():
-    assert find("thing", "a", {"a": 1, "b": 2}) == 1

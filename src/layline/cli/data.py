@@ -13,8 +13,8 @@ import numpy as np
 import typer
 
 from layline import data
+from layline.arguments import check_known
 from layline.cli.options import ConfigFile, Json, read_settings, settings
-from layline.registry import check_known
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage

@@ -44,6 +44,7 @@ def predict(
     """
     import numpy as np
 
+    from layline.arguments import check_known
     from layline.data.images.check import describe_bad, find_bad
     from layline.data.loading import ImageBatches
     from layline.data.table import TableEncoding
@@ -51,7 +52,6 @@ def predict(
     from layline.evaluation import normalised
     from layline.geometry.decoding import DECODINGS
     from layline.model_file import load
-    from layline.registry import check_known
 
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")

@@ -110,8 +110,8 @@ def _list_reproductions() -> None:
 
 
 def _chosen_names(names: Sequence[str]) -> list[str]:
+    from layline.arguments import check_known
     from layline.experiments.paper import REPRODUCTIONS
-    from layline.registry import check_known
 
     for name in names:
         check_known("NAME", name, (*REPRODUCTIONS, ALL))
@@ -126,10 +126,10 @@ def _preset(
     trees: Sequence[dict[str, Any]],
 ) -> "Preset":
     """Put the preset and what the user wants otherwise together."""
+    from layline.arguments import find_known
     from layline.experiments.paper.presets import PRESETS
-    from layline.registry import find
 
-    preset = find("--preset", name, PRESETS)
+    preset = find_known("--preset", name, PRESETS)
     if source is not None:
         if len(roots) > 1:
             raise ValueError(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from layline.arguments import check_known, find_known
 from layline.data.base import Dataset, Images, Inputs, Partition, existing
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
@@ -21,7 +22,6 @@ from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
 from layline.data.splits import stratified_holdout
 from layline.data.table import Rows
-from layline.registry import check_known, find
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def names() -> tuple[str, ...]:
 
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
-    parameters = inspect.signature(find("source", name, SOURCES).read).parameters
+    parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
     return tuple(key for key in parameters if key not in ("root", "partition"))
 
 
@@ -109,7 +109,7 @@ def read(name: str, root: str | Path | None = None, partition: int = 0, **option
         partition: Which official fold, or the seed of a random split.
         **options: The source's own options, see :func:`options_of`.
     """
-    spec = find("source", name, SOURCES)
+    spec = find_known("source", name, SOURCES)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
     if spec.partitions is not None and not 0 <= partition < spec.partitions:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import joblib
 
+from layline.arguments import find_known
 from layline.experiments.store import Cell
 from layline.optional import require
-from layline.registry import find
 
 _T = TypeVar("_T")
 CellMap = Callable[[Callable[[Cell], _T], Iterable[Cell]], Iterator[_T]]
@@ -42,7 +42,7 @@ class Executor:
         It yields what they return, in any order. If a process is killed it raises what its library
         raises.
         """
-        start_engine = find("engine", self.engine, ENGINES)
+        start_engine = find_known("engine", self.engine, ENGINES)
         if self.engine == "local" and self.address is not None:
             raise ValueError(f"address must be left out for the local engine, got {self.address}")
         jobs = self.jobs_for(threads)

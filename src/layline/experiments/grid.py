@@ -9,9 +9,9 @@ import tomli_w
 from pydantic import Field, PositiveInt
 
 from layline import data, heads
+from layline.arguments import check_known, find_known
 from layline.experiments.store import Cell
 from layline.geometry.decoding import DECODINGS
-from layline.registry import check_known, find
 from layline.training.config import (
     Section,
     Tree,
@@ -135,7 +135,7 @@ class Grid(Section):
         combination: tuple[str, Tree],
         seed: int,
     ) -> Cell:
-        partitions = find(f"source of {entry.name}", entry.source, data.SOURCES).partitions
+        partitions = find_known(f"source of {entry.name}", entry.source, data.SOURCES).partitions
         own: Tree = {
             "data": {
                 "source": entry.source,

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from layline.arguments import check_known
 from layline.experiments.summaries import find_metric, finished_values, means, select_decoding
-from layline.registry import check_known
 
 _DECIMALS = 12  # a smaller difference is a rounding error of floating point
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from layline.registry import check_known, find
+from layline.arguments import check_known, find_known
 
 UNDEFINED = "undefined"  # the error of a run that finished without this number
 POOLED = "all"  # the name of the mean over data sets, in place of a data set's
@@ -59,7 +59,7 @@ METRICS = {
 
 def find_metric(name: str) -> Metric:
     """Look a metric up by its column in a frame of runs."""
-    return find("metric", name, METRICS)
+    return find_known("metric", name, METRICS)
 
 
 def select_decoding(frame: pd.DataFrame, decode: str) -> pd.DataFrame:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from layline.arguments import check_known
 from layline.features.base import Features, ImageFeatures, InputSpec
 from layline.features.convnet import ConvNet
 from layline.features.mlp import MLP
 from layline.features.timm_backbone import TimmBackbone, check_model, has_weight_package
-from layline.registry import check_known
 
 Kind = Literal["table", "image"]
 

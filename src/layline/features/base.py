@@ -11,10 +11,9 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from layline.arguments import check_above, check_integer
+from layline.arguments import check_above, check_integer, check_known
 from layline.data.images.preprocessing import INTERPOLATIONS
 from layline.devices import autocast_is_on
-from layline.registry import check_known
 
 
 class Features(nn.Module, ABC):

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layline.arguments import check_known
 from layline.features import FEATURES
 from layline.features.base import Features
 from layline.features.timm_backbone import WEIGHT_PACKAGES, TimmBackbone, has_weight_package
 from layline.optional import require
-from layline.registry import check_known
 
 NAMES = ("none", "imagenet", "bundled")
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")

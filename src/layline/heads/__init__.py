@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from layline.arguments import check_integer
+from layline.arguments import check_integer, find_known
 from layline.geometry.smoothings import Binomial, Exponential, Poisson
 from layline.heads import constrained_proxies as cpl
 from layline.heads.base import OrdinalHead
@@ -20,7 +20,6 @@ from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sor
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.poe import POE
 from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
-from layline.registry import find
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,7 @@ def names() -> tuple[str, ...]:
 
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a method takes by name."""
-    parameters = inspect.signature(find("method", name, HEADS).build).parameters
+    parameters = inspect.signature(find_known("method", name, HEADS).build).parameters
     return tuple(option for option in parameters if option not in ("num_classes", "dim"))
 
 
@@ -251,7 +250,7 @@ def create(name: str, num_classes: int, dim: int = 512, **options: Any) -> Ordin
         dim: Dimension d of the features.
         **options: The method's own options, such as ``alpha`` or ``norm``.
     """
-    build = find("method", name, HEADS).build
+    build = find_known("method", name, HEADS).build
     check_integer("num_classes", num_classes, 2, "one class needs no classifier")
     check_integer("dim", dim, 1, "it is the length of a feature")
     known = options_of(name)

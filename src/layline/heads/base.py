@@ -8,10 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.arguments import check_integer
+from layline.arguments import check_integer, check_known
 from layline.geometry.decoding import DECODINGS
 from layline.geometry.precision import in_full_precision
-from layline.registry import check_known
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = get_args(Reduction)

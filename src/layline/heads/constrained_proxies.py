@@ -16,14 +16,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from layline.arguments import check_at_least
+from layline.arguments import check_at_least, check_known, find_known
 from layline.geometry import SIMILARITIES, Layout, Similarity, Smoothing, divergence
 from layline.geometry.layouts import Free, Linear, Semicircular, Spacing
 from layline.geometry.similarities import Cosine
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads.base import OrdinalHead
 from layline.heads.constant_table import ConstantTable
-from layline.registry import check_known, find
 
 Target = Literal["proxies", "onehot"]
 UnimodalOver = Literal["batch", "classes"]
@@ -301,7 +300,7 @@ def soft_triangular(
 
 def _similarity(name: str, scale: float | None = None) -> Similarity:
     """Make a similarity from its name; the cosine alone has a scale."""
-    build = find("similarity", name, SIMILARITIES)
+    build = find_known("similarity", name, SIMILARITIES)
     if scale is None:
         return build()
     if build is not Cosine:

@@ -45,10 +45,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from layline.arguments import check_above, check_at_least
+from layline.arguments import check_above, check_at_least, check_known
 from layline.heads.constant_table import ConstantTable
 from layline.heads.linear import SoftmaxHead
-from layline.registry import check_known
 
 
 def powers_of_distance(

@@ -24,10 +24,10 @@ from pydantic import (
 )
 
 from layline import data, features, heads
+from layline.arguments import check_known, find_known
 from layline.data.images.preprocessing import AUGMENTATIONS
 from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import DECODINGS
-from layline.registry import check_known, find
 from layline.training.optimisation import Options
 
 Tree = dict[str, Any]
@@ -265,7 +265,7 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     """
     wanted = combine(*trees)
     name = wanted.get("recipe", "paper")
-    recipe = find("recipe", name, RECIPES)
+    recipe = find_known("recipe", name, RECIPES)
     head = wanted.get("head", {})
     method = head.get("method", "hard-linear") if isinstance(head, Mapping) else None
     if name == "released" and method in heads.HEADS:
@@ -349,7 +349,7 @@ def _toml_value(text: str) -> Any:
 
 def resolved(config: Config) -> Config:
     """Fill in what follows from other choices, so that the configuration stands by itself."""
-    source = find("data.source", config.data.source, data.SOURCES)
+    source = find_known("data.source", config.data.source, data.SOURCES)
     name = config.features.name or source.features
     spec = features.find(name)
     weights = config.features.weights or spec.weights

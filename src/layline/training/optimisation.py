@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from layline.arguments import check_above, check_at_least, check_integer
+from layline.arguments import check_above, check_at_least, check_integer, check_known
 from layline.geometry.decoding import DECODINGS
-from layline.registry import check_known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import layline
+from layline.arguments import check_known
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import RowBatches
 from layline.data.table import TableEncoding
@@ -26,7 +27,6 @@ from layline.files import write_json
 from layline.geometry.decoding import DECODINGS
 from layline.model import OrdinalModel
 from layline.model_file import load
-from layline.registry import check_known
 from layline.training.assembly import (
     Assembly,
     assemble,

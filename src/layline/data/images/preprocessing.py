@@ -14,9 +14,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from layline.arguments import check_boolean, check_integer
+from layline.arguments import check_boolean, check_integer, check_known
 from layline.data.base import Pixels
-from layline.registry import check_known
 from layline.torchvision_import import import_torchvision
 
 AUGMENTATIONS = {

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from layline.arguments import check_integer
+from layline.arguments import check_integer, check_known
 from layline.data.base import Dataset, Partition, Pixels
-from layline.registry import check_known
 
 _SIX = ("very poor", "poor", "fair", "good", "very good", "excellent")
 _DISTORTIONS = ("blur", "noise", "compression")

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from layline.arguments import check_known
 from layline.data.base import Dataset
 from layline.data.labels import parse_names, rank_labels
 from layline.data.splits import RandomSplit
 from layline.data.table import Rows, TableEncoding
 from layline.data.table_file import TableFile, read_delimited
-from layline.registry import check_known
 
 if TYPE_CHECKING:
     import pandas as pd

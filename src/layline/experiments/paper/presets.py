@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from layline.arguments import check_known, find_known
 from layline.data import SOURCES
 from layline.experiments.grid import check_not_reserved
 from layline.experiments.paper.numbers import CATEGORIES
 from layline.experiments.store import Cell
 from layline.features import find as find_features
-from layline.registry import check_known, find
 from layline.training.config import combine, configuration, resolved
 
 
@@ -118,7 +118,7 @@ class Preset:
 
     def _settings_for(self, source: str) -> dict[str, Any]:
         """Give the settings that fit a source: a table has no use for what reads images."""
-        own = find("source", source, SOURCES).features
+        own = find_known("source", source, SOURCES).features
         name = self.settings.get("features", {}).get("name")
         if name is None or find_features(own).kind == find_features(name).kind:
             return dict(self.settings)
@@ -151,7 +151,7 @@ class Preset:
 
     def with_source(self, source: str, root: Path | None) -> "Preset":
         """Use one data set for all of the paper's; its options are settings."""
-        find("source", source, SOURCES)
+        find_known("source", source, SOURCES)
         data = {
             name: PresetData(source, _available(used.partitions, source), root=root)
             for name, used in self.data.items()

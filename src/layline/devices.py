@@ -12,7 +12,7 @@ from layline.arguments import check_known
 CHOICES = ("auto", "cpu")
 
 
-def choose(device: str, needs_double: bool = False) -> torch.device:
+def choose_device(device: str, needs_double: bool = False) -> torch.device:
     """Give the device that is meant: ``auto`` takes a GPU if there is one.
 
     Args:
@@ -25,12 +25,6 @@ def choose(device: str, needs_double: bool = False) -> torch.device:
     if device == "cpu" or found is None or (needs_double and found.type == "mps"):
         return torch.device("cpu")
     return found
-
-
-def autocast_is_on(device: torch.device) -> bool:
-    """Tell whether torch computes in half precision here, where the device knows that at all."""
-    kind = device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 class Processes:

@@ -48,7 +48,7 @@ def predict(
     from layline.data.images.check import describe_bad, find_bad
     from layline.data.loading import ImageBatches
     from layline.data.table import TableEncoding
-    from layline.devices import choose as choose_device
+    from layline.devices import choose_device
     from layline.evaluation import normalised
     from layline.geometry.decoding import DECODINGS
     from layline.model_file import load

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from layline.arguments import check_known, find_known
 from layline.cli.bench import Address, AnyVersion, Engine, Jobs, require_libraries, run_cells
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
 
@@ -110,7 +111,6 @@ def _list_reproductions() -> None:
 
 
 def _chosen_names(names: Sequence[str]) -> list[str]:
-    from layline.arguments import check_known
     from layline.experiments.paper import REPRODUCTIONS
 
     for name in names:
@@ -126,7 +126,6 @@ def _preset(
     trees: Sequence[dict[str, Any]],
 ) -> "Preset":
     """Put the preset and what the user wants otherwise together."""
-    from layline.arguments import find_known
     from layline.experiments.paper.presets import PRESETS
 
     preset = find_known("--preset", name, PRESETS)

@@ -5,7 +5,11 @@ from typing import Any
 
 import torch
 
-from layline.devices import autocast_is_on
+
+def autocast_is_on(device: torch.device) -> bool:
+    """Tell whether torch computes in half precision here, where the device knows that at all."""
+    kind = device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from layline.devices import Processes, choose
+from layline.devices import Processes, choose_device
 from layline.features import find
 from layline.training.config import Config
 
@@ -29,7 +29,7 @@ def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator
     accelerator = Accelerator(
         mixed_precision=options.precision,
         # without saying so, several processes would not find each other on a CPU
-        cpu=choose(options.device, is_table).type == "cpu",
+        cpu=choose_device(options.device, is_table).type == "cpu",
         log_with=track,
         project_dir=tracked,
     )

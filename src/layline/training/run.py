@@ -21,7 +21,7 @@ from layline.arguments import check_known
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import RowBatches
 from layline.data.table import TableEncoding
-from layline.devices import Processes, choose
+from layline.devices import Processes, choose_device
 from layline.evaluation import Evaluation, Part, Predictions, measure, predict_part
 from layline.files import write_json
 from layline.geometry.decoding import DECODINGS
@@ -275,7 +275,7 @@ def evaluate_run(
     decode = decode or config.training.decode
     check_known("decode", decode, DECODINGS)
     model = load(folder.path)
-    device = choose(config.training.device, isinstance(model.spec.inputs, TableEncoding))
+    device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))
     say, processes = Reporter(console), Processes(device)
     dataset = read_data(config, say)
     if dataset.classes != model.classes:

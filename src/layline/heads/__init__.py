@@ -46,53 +46,58 @@ class HeadSpec:
 
 
 _CPL = "Wang et al., Constrained Proxies Learning, AAAI 2023"
-_RELEASED = (("target", "onehot"), ("unimodal_over", "classes"), ("alpha", 5.0))
-
-
-def _hard(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
-    return HeadSpec(build, "hard layout", summary, _CPL)
-
-
-def _elastic(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
-    return HeadSpec(build, "elastic layout", summary, "Layline, after Wang et al., AAAI 2023")
-
-
-def _soft(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
-    return HeadSpec(build, "soft layout", summary, _CPL, released=_RELEASED)
-
-
-def _free(build: Callable[..., OrdinalHead], summary: str) -> HeadSpec:
-    return HeadSpec(build, "no layout", summary, _CPL)
+_hard = partial(HeadSpec, family="hard layout", reference=_CPL)
+_elastic = partial(
+    HeadSpec, family="elastic layout", reference="Layline, after Wang et al., AAAI 2023"
+)
+_soft = partial(
+    HeadSpec,
+    family="soft layout",
+    reference=_CPL,
+    released=(("target", "onehot"), ("unimodal_over", "classes"), ("alpha", 5.0)),
+)
+_free = partial(HeadSpec, family="no layout", reference=_CPL)
+_soft_poisson = partial(cpl.soft, Poisson)
+_soft_binomial = partial(cpl.soft, Binomial)
+_soft_exponential = partial(cpl.soft, Exponential)
 
 
 def _by_cosine(build: Callable[..., OrdinalHead]) -> Callable[..., OrdinalHead]:
     return partial(build, similarity="cosine")
 
 
-_soft_poisson = partial(cpl.soft, Poisson)
-_soft_binomial = partial(cpl.soft, Binomial)
-_soft_exponential = partial(cpl.soft, Exponential)
-
 HEADS: dict[str, HeadSpec] = {
-    "hard-linear": _hard(cpl.hard_linear, "proxies on a straight line, Student-t similarity"),
+    "hard-linear": _hard(
+        cpl.hard_linear, summary="proxies on a straight line, Student-t similarity"
+    ),
     "hard-semicircular": _hard(
-        cpl.hard_semicircular, "proxies on half a circle, cosine similarity"
+        cpl.hard_semicircular, summary="proxies on half a circle, cosine similarity"
     ),
-    "elastic-linear": _elastic(cpl.elastic_linear, "a straight line with learned spacing"),
+    "elastic-linear": _elastic(cpl.elastic_linear, summary="a straight line with learned spacing"),
     "elastic-semicircular": _elastic(
-        cpl.elastic_semicircular, "half a circle with learned spacing"
+        cpl.elastic_semicircular, summary="half a circle with learned spacing"
     ),
-    "soft-poisson": _soft(_soft_poisson, "free proxies held to a Poisson shape"),
-    "soft-binomial": _soft(_soft_binomial, "free proxies held to a Binomial shape"),
-    "soft-exponential": _soft(_soft_exponential, "free proxies held to an exponential shape"),
-    "soft-triangular": _soft(cpl.soft_triangular, "free proxies held to a triangular shape"),
-    "soft-poisson-cosine": _soft(_by_cosine(_soft_poisson), "soft-poisson, by cosine"),
-    "soft-binomial-cosine": _soft(_by_cosine(_soft_binomial), "soft-binomial, by cosine"),
-    "soft-exponential-cosine": _soft(_by_cosine(_soft_exponential), "soft-exponential, by cosine"),
-    "soft-triangular-cosine": _soft(_by_cosine(cpl.soft_triangular), "soft-triangular, by cosine"),
-    "unconstrained": _free(cpl.unconstrained, "free proxies, cross entropy, Student-t similarity"),
+    "soft-poisson": _soft(_soft_poisson, summary="free proxies held to a Poisson shape"),
+    "soft-binomial": _soft(_soft_binomial, summary="free proxies held to a Binomial shape"),
+    "soft-exponential": _soft(
+        _soft_exponential, summary="free proxies held to an exponential shape"
+    ),
+    "soft-triangular": _soft(
+        cpl.soft_triangular, summary="free proxies held to a triangular shape"
+    ),
+    "soft-poisson-cosine": _soft(_by_cosine(_soft_poisson), summary="soft-poisson, by cosine"),
+    "soft-binomial-cosine": _soft(_by_cosine(_soft_binomial), summary="soft-binomial, by cosine"),
+    "soft-exponential-cosine": _soft(
+        _by_cosine(_soft_exponential), summary="soft-exponential, by cosine"
+    ),
+    "soft-triangular-cosine": _soft(
+        _by_cosine(cpl.soft_triangular), summary="soft-triangular, by cosine"
+    ),
+    "unconstrained": _free(
+        cpl.unconstrained, summary="free proxies, cross entropy, Student-t similarity"
+    ),
     "unconstrained-cosine": _free(
-        _by_cosine(cpl.unconstrained), "free proxies, cross entropy, cosine similarity"
+        _by_cosine(cpl.unconstrained), summary="free proxies, cross entropy, cosine similarity"
     ),
     "classification": HeadSpec(
         Classification, "baseline", "a linear layer and cross entropy", "the usual baseline"

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Self, final
 
 import numpy as np
@@ -33,9 +33,6 @@ NUMERIC_KINDS = "biuf"  # the kinds of dtypes that are booleans, integers or flo
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 _WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "infinity": math.inf}
 _COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
-NUMERIC_KINDS = (
-    "biuf"  # booleans, integers and floats, as numpy and pandas name the kinds of dtypes
-)
 
 
 def check_different(names: Sequence[str]) -> None:
@@ -52,7 +49,9 @@ def texts_of(column: "pd.Series[Any]") -> list[str]:
 
 
 def _text(cell: Any) -> str:
-    if isinstance(cell, Real) and not isinstance(cell, bool):
+    if isinstance(cell, Integral):
+        return str(cell)
+    if isinstance(cell, Real):
         number = float(cell)  # a float32 with all its digits
         if math.isnan(number):
             return ""

@@ -93,11 +93,7 @@ class ImageBatches(Dataset[Batch]):
 
 
 class RowBatches(Dataset[Batch]):
-    """Rows of a table, or features that were extracted before.
-
-    Args:
-        rows: One row per sample; may be memory-mapped.
-    """
+    """Rows of a table, or features that were extracted before; they may be memory-mapped."""
 
     workers_help = False
 

@@ -16,12 +16,7 @@ from layline.optional import require
 
 @dataclass(frozen=True)
 class UserImages:
-    """Images that a user hands over: files, decoded when they are asked for, and arrays.
-
-    Attributes:
-        items: Paths and arrays (height, width, 3).
-        names: What they are called.
-    """
+    """Images that a user hands over: files, decoded when they are asked for, and arrays."""
 
     items: tuple[Path | Pixels, ...]
     names: tuple[str, ...]

@@ -134,7 +134,6 @@ def stratified_holdout(
 
 
 def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
-    """Refuse parts with a class that training never sees."""
     if len(parts["train"]) == 0:
         raise ValueError("split must have a train part, got none: there is nothing to learn from")
     for name, part in parts.items():
@@ -147,7 +146,6 @@ def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[
 
 
 def _check_groups(names: list[str], groups: Sequence[Hashable]) -> None:
-    """Refuse a group that is in two parts."""
     part_of: dict[Hashable, str] = {}
     for name, group in zip(names, groups, strict=True):
         if part_of.setdefault(group, name) != name:

@@ -97,7 +97,7 @@ class NumericColumn:
     """Numbers or booleans.
 
     Attributes:
-        name: Its name in the table.
+        name: Of the column in the table.
         median: What a missing value becomes.
         indicator: Whether a second column tells which values are missing.
     """
@@ -127,12 +127,7 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """Words; one that is not among the categories counts as none of them.
-
-    Attributes:
-        name: Its name in the table.
-        categories: The words that training had.
-    """
+    """Words; one that is not among the categories that training had counts as none of them."""
 
     name: str
     categories: tuple[str, ...]

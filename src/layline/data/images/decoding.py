@@ -35,15 +35,8 @@ PILLOW: str = PIL.__version__
 # No others: among the rest of what Pillow opens is PostScript, which is a program to be run.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _ORIENTATION = 0x0112  # the EXIF tag
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_TURNS = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE"}
+_TURNS |= {6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
 
 
 class BadImageError(ValueError):
@@ -81,7 +74,7 @@ def to_pixels(image: "Image.Image") -> Pixels:
     image.load()
     pixels = _rgb(image)
     turn = _TURNS.get(_orientation(image))
-    return np.array(pixels if turn is None else pixels.transpose(turn))
+    return np.array(pixels if turn is None else pixels.transpose(Image.Transpose[turn]))
 
 
 def decoded_bytes(file: Path | BinaryIO, at_least: int | None = None) -> int:

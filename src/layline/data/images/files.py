@@ -29,12 +29,7 @@ CLUTTER = frozenset({"__macosx", "@eadir"})
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images in files.
-
-    Attributes:
-        root: The folder that the names start from.
-        names: Their paths, with forward slashes; absolute ones stand by themselves.
-    """
+    """Images in files; names are their paths from the root, with forward slashes."""
 
     root: Path
     names: Sequence[str]

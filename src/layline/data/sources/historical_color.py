@@ -101,17 +101,12 @@ def _check_counts(counts: list[int], proportional: bool) -> tuple[str, ...]:
 
 def _draw(counts: list[int], rng: np.random.Generator, proportional: bool) -> Partition:
     """Draw from each decade; the decades lie one after the other."""
-    train: list[Indices] = []
-    validation: list[Indices] = []
-    test: list[Indices] = []
+    drawn: list[list[Indices]] = []
     for start, count in zip(np.cumsum([0, *counts[:-1]]), counts, strict=True):
-        sizes = _shares(count) if proportional else (_TRAIN, _VALIDATION, _TEST)
-        drawn = start + rng.permutation(count)[: sum(sizes)]
-        for part, piece in zip(
-            (train, validation, test), np.split(drawn, np.cumsum(sizes)[:-1]), strict=True
-        ):
-            part.append(piece)
-    return Partition(*(np.sort(np.concatenate(part)) for part in (train, validation, test)))
+        train, validation, test = _shares(count) if proportional else (_TRAIN, _VALIDATION, _TEST)
+        order = start + rng.permutation(count)[: train + validation + test]
+        drawn.append(np.split(order, [train, train + validation]))
+    return Partition(*(np.sort(np.concatenate(part)) for part in zip(*drawn, strict=True)))
 
 
 def _shares(count: int) -> tuple[int, int, int]:

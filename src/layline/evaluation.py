@@ -13,18 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from layline import metrics
-from layline.arguments import find_known
 from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
 from layline.devices import Processes
-from layline.files import whole_file
 from layline.geometry.decoding import DECODINGS
 from layline.model import Network
-from layline.prediction_file import FORMATS, open_for_lines
+from layline.prediction_file import prediction_lines
 
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 # What depends on how a distribution becomes a rank.
@@ -120,53 +118,36 @@ def predict_part(
     head, device = model.head, processes.device
     is_kept = torch.zeros(len(part.ranks), dtype=torch.bool)
     is_kept[[] if keep is None else keep] = True
-    log_probs = _Rows(processes, head.num_classes)
-    decisions = _Rows(processes, len(DECODINGS), torch.int64)
-    kept = _Rows(processes, head.dim)
+    # a process may have no batch at all, but all of them gather rows of the same width
+    places = [torch.zeros(0, dtype=torch.int64)]
+    log_probs = [torch.zeros(0, head.num_classes, device=device)]
+    decisions = [torch.zeros(0, len(DECODINGS), dtype=torch.int64, device=device)]
+    kept = [torch.zeros(0, head.dim, device=device)]
     loss_sum = 0.0
     for x, index in batches:
         ranks, weight = part.ranks[index].to(device), part.weight[index].to(device)
         with nullcontext() if full_precision else processes.autocast():
             features = model.features(to_device(x, device))
         loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
-        said = head.log_probs(features)
-        decided = head.decisions(features, said)
-        log_probs.add(index, said)
-        decisions.add(index, torch.stack([decided[name] for name in DECODINGS], dim=1))
-        chosen = is_kept[index]
-        kept.add(index[chosen], features[chosen.to(device)].float())
+        places.append(index)
+        log_probs.append(head.log_probs(features))
+        decided = head.decisions(features, log_probs[-1])
+        decisions.append(torch.stack([decided[name] for name in DECODINGS], dim=1))
+        kept.append(features[is_kept[index].to(device)].float())
+
+    def in_order(index: Int[Tensor, " n"], rows: list[Tensor]) -> Tensor:
+        """Give the rows of all processes in the order of the samples, on the CPU."""
+        index, gathered = processes.gather(index.to(device), torch.cat(rows))
+        return gathered[index.argsort()].cpu()
+
+    index = torch.cat(places)
     (total,) = processes.sum([loss_sum])
     return Predictions(
-        log_probs.in_order(),
-        dict(zip(DECODINGS, decisions.in_order().unbind(dim=1), strict=True)),
+        in_order(index, log_probs),
+        dict(zip(DECODINGS, in_order(index, decisions).unbind(dim=1), strict=True)),
         total / part.weight.double().sum().item(),
-        kept.in_order(),
+        in_order(index[is_kept[index]], kept),
     )
-
-
-class _Rows:
-    """Rows that come batch by batch and are put in the order of the samples at the end.
-
-    Args:
-        processes: One or several, each with rows of its own.
-        width: Of a row.
-        dtype: Of its numbers.
-    """
-
-    def __init__(self, processes: Processes, width: int, dtype: torch.dtype = torch.float32):
-        self._processes = processes
-        self._rows = [torch.zeros(0, width, dtype=dtype, device=processes.device)]
-        self._index = [torch.zeros(0, dtype=torch.int64, device=processes.device)]
-
-    def add(self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]) -> None:
-        """Take the rows of these samples."""
-        self._index.append(index.to(rows.device))
-        self._rows.append(rows)
-
-    def in_order(self) -> Shaped[Tensor, "n width"]:
-        """Give the rows of all processes, each sample once, on the CPU."""
-        index, rows = self._processes.gather(torch.cat(self._index), torch.cat(self._rows))
-        return rows[index.argsort()].cpu()
 
 
 def normalised(log_probs: Float[Tensor, "n K"]) -> Float[np.ndarray, "n K"]:
@@ -229,10 +210,8 @@ class Evaluation:
 
     def write_predictions(self, path: Path) -> None:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
-        start = find_known("the ending of predictions", path.suffix, FORMATS)
         chosen = self.found.decisions[self.numbers["decode"]].tolist()
         lines = zip(self.names, chosen, self.found.proba.tolist(), self.ranks.tolist(), strict=True)
-        with whole_file(path) as part, open_for_lines(part) as file:
-            write = start(file, self.classes, with_truth=True)
+        with prediction_lines(path, self.classes, with_truth=True) as write:
             for name, rank, shares, true in lines:
                 write(name, self.classes[rank], shares, self.classes[true])

@@ -2,39 +2,52 @@
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TextIO
 
-
-class Write(Protocol):
-    """Writes a line."""
-
-    def __call__(
-        self, path: str, predicted: str, shares: Sequence[float], true: str | None = None
-    ) -> None:
-        """Write what is said of a sample."""
-
+from layline.arguments import find_known
+from layline.files import whole_file
 
 _DIGITS = 8
 
 
-def open_for_lines(path: Path) -> TextIO:
-    """Open a file for lines; the name of a sample may be a path that is not UTF-8."""
-    return path.open("w", newline="", encoding="utf-8", errors="surrogateescape")
+class WriteLine(Protocol):
+    """Writes what is said of a sample."""
+
+    def __call__(
+        self, path: str, predicted: str, shares: Sequence[float], true: str | None = None
+    ) -> None:
+        """Write the predicted class, the probabilities and, where it is known, the true class."""
 
 
-def csv_lines(file: TextIO, classes: Sequence[str], with_truth: bool = False) -> Write:
-    """Start a CSV file: path, true class if it is known, predicted class, a column per class.
+@contextmanager
+def prediction_lines(
+    path: Path | None, classes: Sequence[str], with_truth: bool = False
+) -> Iterator[WriteLine]:
+    """Open a file for predictions, which is whole in the end or not there, and give what writes.
 
     Args:
-        file: Opened for text.
+        path: Its ending says the format; None for CSV on stdout.
         classes: Names of the classes, lowest first.
         with_truth: Whether the true class is known.
-
-    Returns:
-        What writes a line, of path, predicted class, probabilities and true class.
     """
+    if path is None:
+        yield csv_lines(sys.stdout, classes, with_truth)
+        return
+    start = find_known("the ending of predictions", path.suffix, FORMATS)
+    with (
+        whole_file(path) as part,
+        # the name of a sample may be a path that is not UTF-8
+        part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+    ):
+        yield start(file, classes, with_truth)
+
+
+def csv_lines(file: TextIO, classes: Sequence[str], with_truth: bool = False) -> WriteLine:
+    """Start a CSV file: path, true class if it is known, predicted class, a column per class."""
     writer = csv.writer(file, lineterminator="\n")
     true = ["true"] if with_truth else []
     writer.writerow(["path", *true, "predicted", *(f"p_{name}" for name in classes)])
@@ -46,16 +59,15 @@ def csv_lines(file: TextIO, classes: Sequence[str], with_truth: bool = False) ->
     return write
 
 
-def json_lines(file: TextIO, classes: Sequence[str], with_truth: bool = False) -> Write:
-    """Start a file with one JSON object per line; see :func:`csv_lines`."""
+def json_lines(file: TextIO, classes: Sequence[str], with_truth: bool = False) -> WriteLine:
+    """Start a file with one JSON object per line, with the same contents."""
 
     def write(path: str, predicted: str, shares: Sequence[float], true: str | None = None) -> None:
-        record: dict[str, object] = {"path": path}
-        if with_truth:
-            record["true"] = true
-        record["predicted"] = predicted
-        record["probabilities"] = {
-            name: float(f"{share:.{_DIGITS}g}") for name, share in zip(classes, shares, strict=True)
+        rounded = (float(f"{share:.{_DIGITS}g}") for share in shares)
+        record: dict[str, object] = {"path": path} | ({"true": true} if with_truth else {})
+        record |= {
+            "predicted": predicted,
+            "probabilities": dict(zip(classes, rounded, strict=True)),
         }
         file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
@@ -63,4 +75,4 @@ def json_lines(file: TextIO, classes: Sequence[str], with_truth: bool = False) -
 
 
 # To add a format: a function as above, and its file ending here.
-FORMATS: dict[str, Callable[..., Write]] = {".csv": csv_lines, ".jsonl": json_lines}
+FORMATS: dict[str, Callable[..., WriteLine]] = {".csv": csv_lines, ".jsonl": json_lines}

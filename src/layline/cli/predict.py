@@ -1,15 +1,13 @@
 """``layline predict``: a trained model on new samples, as a stream."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from layline.cli.options import Decode
-from layline.prediction_file import FORMATS, Write, open_for_lines
+from layline.prediction_file import FORMATS, prediction_lines
 
 EXAMPLES = """
 Examples:
@@ -63,7 +61,7 @@ def predict(
     # one path by itself: a table is one file
     names, samples = model.read(paths[0] if len(paths) == 1 else paths, keep_going=True)
     bad = []
-    with _open_lines(out, model.classes) as write:
+    with prediction_lines(out, model.classes) as write:
         for answer in model.stream(samples, batch_size, workers):
             proba = normalised(answer.log_probs)
             ranks = answer.decisions[decode].tolist()
@@ -77,15 +75,3 @@ def predict(
         sys.stderr.write(f"layline: {describe_bad(unreadable, cure=not skip_bad)}\n")
         if not skip_bad:
             raise typer.Exit(1)
-
-
-@contextmanager
-def _open_lines(out: Path | None, classes: Sequence[str]) -> Iterator[Write]:
-    """Open what is written to, and give what writes a line; a file is whole or not there."""
-    from layline.files import whole_file
-
-    if out is None:
-        yield FORMATS[".csv"](sys.stdout, classes)
-        return
-    with whole_file(out) as part, open_for_lines(part) as file:
-        yield FORMATS[out.suffix](file, classes)

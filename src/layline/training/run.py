@@ -93,17 +93,16 @@ def _train(
         parts = _frozen_parts(run, parts, folder)
         trained = OrdinalModel(model.spec, model.features.last, model.head)
 
-    processes = SeveralProcesses(accelerator)
-    options, validation = config.training.options(), parts["validation"]
+    processes, options = SeveralProcesses(accelerator), config.training.options()
+    train, validation, test = (parts[name] for name in ("train", "validation", "test"))
     with Interruption() as interruption:
         hooks = _RunHooks(run, folder, processes, interruption, validation.ranks)
         hooks.display = LiveDisplay(options.epochs, console, processes.is_main)
-        workers = config.data.workers
-        loop = Loop(trained, parts["train"], validation, options, processes, hooks, workers)
+        loop = Loop(trained, train, validation, options, processes, hooks, config.data.workers)
         state = loop.run()
 
     model.load_state_dict(load_file(folder.best))
-    return _test(run, trained, parts["test"], folder, state.best_epoch)
+    return _test(run, trained, test, folder, state.best_epoch)
 
 
 def _environment(run: Assembly) -> dict[str, Any]:

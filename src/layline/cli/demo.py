@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layline.cli.options import ConfigFile, Set, read_settings
+from layline.cli.report import write_after_training
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,7 +47,6 @@ def demo(
     """
     from rich.console import Console
 
-    from layline.cli.report import write_after_training
     from layline.training.run_folder import RunFolder
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -100,12 +100,10 @@ def _draw_layout(folder: "RunFolder", path: Path, numbers: dict[str, Any]) -> No
     from layline.reports.run_record import read_run
 
     run = read_run(folder.path)
-    layout = run.test_layout
-    if layout is not None:  # which --set report.enabled=false leaves out
+    if run.test_layout is not None:  # which --set report.enabled=false leaves out
         title = f"{run.config.head.method}: {numbers['samples']} test images"
         title = f"{title}, MAE {numbers['mae']:.2f}"
-        figure = layout_plot(title, layout.points, layout.ranks, layout.proxies, run.classes)
-        save_figure(figure, path)
+        save_figure(layout_plot(title, run.test_layout, run.classes), path)
 
 
 def _show_table(results: dict[str, dict[str, Any]], out: Path) -> None:

@@ -105,6 +105,7 @@ def _start_or_resume(
 
     from layline.training.config import combine, configuration, resolved
     from layline.training.display import Reporter
+    from layline.training.interruption import Interrupted
     from layline.training.run import train as train_run
     from layline.training.run_folder import RunFolder, new_folder
 
@@ -114,45 +115,35 @@ def _start_or_resume(
         if out is not None:
             raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
         folder = RunFolder(resume)
-        wanted = _with_changes(
-            folder.read_config().model_dump(mode="json", exclude_none=True), tree
-        )
-        wanted_config = resolved(configuration(wanted))
+        before = folder.read_config().model_dump(mode="json", exclude_none=True)
+        config = resolved(configuration(_with_changes(before, tree)))
     else:
         data = tree.get("data", {})
         if isinstance(data, dict) and "source" not in data:
             raise ValueError(
                 "SOURCE must be given: photo-quality needs no data, layline data list has all"
             )
-        wanted_config = resolved(configuration(tree))
+        config = resolved(configuration(tree))
         if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("--out must be given: several processes would each choose a name")
-        name = f"{wanted_config.data.source}-{wanted_config.head.method}"
+        name = f"{config.data.source}-{config.head.method}"
         folder = RunFolder(out or new_folder(name))
         folder.check_new()
     try:
-        numbers = train_run(wanted_config, folder, console)
+        numbers = train_run(config, folder, console)
     except KeyboardInterrupt as stop:
         if not folder.config.exists():
             raise  # too early for anything to go on with
         if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
-            Reporter(console)(
-                f"{_stop_message(stop)}. Go on with\n  layline train --resume {folder.path}"
-            )
+            how = "Stopped at once; what was saved before is kept"
+            if isinstance(stop, Interrupted):
+                how = f"{str(stop).capitalize()}; nothing is lost"
+            Reporter(console)(f"{how}. Go on with\n  layline train --resume {folder.path}")
         raise typer.Exit(INTERRUPTED) from None
     if numbers is not None:
-        if wanted_config.report.enabled:
+        if config.report.enabled:
             write_after_training(folder, console)
         show_numbers(numbers, Console(), folder.path)
-
-
-def _stop_message(stop: BaseException) -> str:
-    """Say where a run was stopped."""
-    from layline.training.interruption import Interrupted
-
-    if isinstance(stop, Interrupted):
-        return f"{str(stop).capitalize()}; nothing is lost"
-    return "Stopped at once; what was saved before is kept"
 
 
 def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:

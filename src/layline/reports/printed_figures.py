@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from layline.training.record import Snapshot
+
 # By ending; without the date, the same numbers give the same bytes.
 PRINT_FORMATS: dict[str, dict[str, Any]] = {
     ".png": {"format": "png", "dpi": 160},
@@ -313,17 +315,11 @@ def draw_plane(
     axis.set_yticks([])
 
 
-def layout_plot(
-    title: str,
-    features: Float[np.ndarray, "n 2"],
-    ranks: Int[np.ndarray, " n"],
-    proxies: Float[np.ndarray, "K 2"] | None,
-    classes: Sequence[str],
-) -> "Figure":
-    """Draw one layout with the names of its classes, see :func:`draw_plane`."""
+def layout_plot(title: str, layout: "Snapshot", classes: Sequence[str]) -> "Figure":
+    """Draw one layout with the names of its classes."""
     figure = new_figure(6.4, 5.2)
     axis = figure.add_subplot()
-    draw_plane(axis, features, ranks, proxies, len(classes))
+    draw_plane(axis, layout.points, layout.ranks, layout.proxies, len(classes))
     axis.set_title(title, fontsize=11)
     names = "  ".join(f"{rank} {name}" for rank, name in enumerate(classes))
     axis.set_xlabel(names, fontsize=8)

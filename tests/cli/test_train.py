@@ -224,7 +224,10 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
         ("--set training.learning_rate=-1", "training.learning_rate: .* greater than 0, got -1"),
         ("--set features.options=3", "features.options: .*dictionary, got 3"),
         ("--set features.options.deep=3", "option of convnet .*'deep': did you mean depth?"),
-        ("--set head.options.nrom=3", "options must be .*norm.* got nrom=3"),
+        (
+            "--set head.options.nrom=3",
+            "options must be those of hard-linear, got nrom=3: .*did you mean norm?",
+        ),
         ("--set head.options.norm=-1.5", "norm must be a finite number above 0, got -1.5"),
         (
             "--method coral --set head.options.x=1",

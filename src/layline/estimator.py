@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -28,6 +28,7 @@ from layline import features as feature_registry
 from layline import heads, metrics
 from layline.arguments import check_integer, check_known
 from layline.data.labels import (
+    Array,
     categorical_order,
     checked_weight,
     order_classes,
@@ -47,7 +48,6 @@ from layline.training.optimisation import Options
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[Any]
 _ONE_FIT = threading.RLock()
 _LARGEST = float(np.finfo(np.float32).max)
 

@@ -110,8 +110,8 @@ class ImageArrays:
     def __getstate__(self) -> dict[str, Any]:
         state, array = self.__dict__.copy(), self._array
         # a slice of a mapped array has the array as its base, and keeps the offset of the whole
-        whole = isinstance(array.base, mmap) and array.flags.c_contiguous
-        if isinstance(array, np.memmap) and whole:
+        is_file = isinstance(array.base, mmap) and array.flags.c_contiguous
+        if isinstance(array, np.memmap) and is_file:
             place = {"offset": array.offset, "shape": array.shape}
             state["_array"] = {"filename": array.filename, **place}
         return state

@@ -63,7 +63,7 @@ class ImagePreprocessing:
         """Resize an image and take the middle of it."""
         functional = _transforms().functional
         if self.keep_ratio:
-            pixels = _without_far_ends(pixels)
+            pixels = _crop_far_ends(pixels)
         image = functional.resize(
             _channels_first(pixels),
             [self.resize] if self.keep_ratio else [self.resize, self.resize],
@@ -111,7 +111,7 @@ def _transforms() -> Any:
     return v2
 
 
-def _without_far_ends(pixels: Pixels) -> Pixels:
+def _crop_far_ends(pixels: Pixels) -> Pixels:
     """Cut off what the middle will not show anyway: resized, a thin strip would fill the memory."""
     height, width = pixels.shape[:2]
     most = _MOST_RATIO * min(height, width)

@@ -50,9 +50,9 @@ def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "na
     images = _find_images(table, Path(root))
     lines = list(_rows(table))
     listed = sorted({(line.category, line.number): line for line in lines}.values())
-    there = {path.name for path in images.iterdir()}
-    found = [photograph for photograph in listed if photograph.file in there]
-    chosen = [photograph for photograph in found if photograph.category == category]
+    files = {path.name for path in images.iterdir()}
+    available = [photograph for photograph in listed if photograph.file in files]
+    chosen = [photograph for photograph in available if photograph.category == category]
     if not chosen:
         raise FileNotFoundError(
             f"root must have images of {category}, got none of the table's in {images}: "
@@ -65,7 +65,7 @@ def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "na
         ranks=ranks,
         classes=_CLASSES,
         partition=drawn,
-        notes=tuple(_notes(len(lines), listed, found, ranks[drawn.train])),
+        notes=tuple(_notes(len(lines), listed, available, ranks[drawn.train])),
         fixed_classes=True,
     )
 
@@ -123,14 +123,15 @@ def _draw(count: int, rng: np.random.Generator) -> Partition:
 
 
 def _notes(
-    lines: int, listed: list[_Photograph], found: list[_Photograph], train: Indices
+    lines: int, listed: list[_Photograph], available: list[_Photograph], train: Indices
 ) -> Iterator[str]:
     """Say what the table repeats, which files are missing and which classes training lacks."""
     if lines > len(listed):
         yield f"{lines - len(listed)} lines repeat a photograph; the last counts."
-    if len(found) < len(listed):
-        every, there = (Counter(one.category for one in some) for some in (listed, found))
-        shown = (f"{every[name] - there[name]} of {every[name]} {name}" for name in _CATEGORIES)
+    if len(available) < len(listed):
+        every = Counter(photograph.category for photograph in listed)
+        left = Counter(photograph.category for photograph in available)
+        shown = (f"{every[name] - left[name]} of {every[name]} {name}" for name in _CATEGORIES)
         yield f"Photographs whose file is missing were left out: {', '.join(shown)}."
     if lacking := [name for rank, name in enumerate(_CLASSES) if rank not in train]:
         yield f"Training has no photograph that is {' or '.join(lacking)}."

@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.base import Dataset, listed, only_file
-from layline.data.labels import parse_names
+from layline.data.labels import Array, parse_names
 from layline.data.splits import PART_WORDS, RandomSplit
-
-Array = NDArray[Any]
 
 _SPLIT = "|".join(PART_WORDS)
 _KEY = re.compile(
@@ -86,16 +84,16 @@ def _part_and_kind(key: str) -> tuple[str, str] | None:
 
 def _pairs(arrays: dict[str, Array]) -> dict[str, dict[str, Array]]:
     """Give the images and the labels of each part."""
-    known = {_part_and_kind(key): array for key, array in arrays.items()}
-    words = dict.fromkeys(each[0] for each in known if each)
+    by_kind = {_part_and_kind(key): array for key, array in arrays.items()}
+    words = dict.fromkeys(each[0] for each in by_kind if each)
     kinds = ("images", "labels")
-    complete = words and all((word, kind) in known for word in words for kind in kinds)
-    if not complete or len(known) < len(arrays) or ("" in words and len(words) > 1):
+    complete = words and all((word, kind) in by_kind for word in words for kind in kinds)
+    if not complete or len(by_kind) < len(arrays) or ("" in words and len(words) > 1):
         raise ValueError(
             f"arrays must be images and labels of each part, got "
             f"{', '.join(arrays) or 'none of them'}: {_EXPECTED}"
         )
-    return {word: {kind: known[word, kind] for kind in kinds} for word in words}
+    return {word: {kind: by_kind[word, kind] for kind in kinds} for word in words}
 
 
 def _images(word: str, array: Array) -> Array:

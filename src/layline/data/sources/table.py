@@ -46,7 +46,7 @@ def read_table(
     """
     named = {label, split_column, group_column, id_column}
     file = read_delimited(root, lambda name: name in named or name.lower() in _LABELS)
-    label, found = _label_column(file, label)
+    label, label_note = _label_column(file, label)
     ranks, ordered, note = rank_labels(file.filled("label", label), file.rows.tolist(), classes)
     splits = file.optional("split_column", split_column, "split")
     groups = file.optional("group_column", group_column, "group")
@@ -64,9 +64,9 @@ def read_table(
             f"root must have columns beside {label!r}, got none: nothing to learn from"
         )
     encoding = TableEncoding.fit(frame, parts.train, id_column)
-    names = encoding.row_names(frame, file.row_names)
-    rows = Rows(encoding.apply(frame, file.row_names), names, encoding)
-    notes = (*found, note, *notes, *_left_out(file, frame, encoding), *encoding.unseen(frame))
+    numbers = file.row_names
+    rows = Rows(encoding.apply(frame, numbers), encoding.row_names(frame, numbers), encoding)
+    notes = (*label_note, note, *notes, *_left_out(file, frame, encoding), *encoding.unseen(frame))
     return Dataset(rows, ranks, ordered, parts, notes)
 
 

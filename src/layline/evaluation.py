@@ -156,25 +156,25 @@ def normalised(log_probs: Float[Tensor, "n K"]) -> Float[np.ndarray, "n K"]:
     return proba
 
 
-def measure(ranks: Int[Tensor, " n"], found: Predictions, decode: str) -> dict[str, Any]:
+def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: str) -> dict[str, Any]:
     """Compute all metrics.
 
     Args:
         ranks: The true classes.
-        found: What a model says.
+        predictions: What a model says.
         decode: The decoding that was chosen; the others are given beside it.
     """
-    proba = found.proba
+    proba = predictions.proba
     by_decoding = {
         name: {metric: _number(function(ranks, chosen)) for metric, function in DECODED.items()}
-        for name, chosen in found.decisions.items()
+        for name, chosen in predictions.decisions.items()
     }
     distribution = {
         name: _number(function(ranks, proba)) for name, function in DISTRIBUTION.items()
     }
     distribution["unimodality_rate"] = _number(metrics.unimodality_rate(proba))
     confusion = np.zeros((proba.shape[1], proba.shape[1]), dtype=int)
-    np.add.at(confusion, (ranks.numpy(), found.decisions[decode].numpy()), 1)
+    np.add.at(confusion, (ranks.numpy(), predictions.decisions[decode].numpy()), 1)
     return {
         "samples": len(ranks),
         "decode": decode,
@@ -199,19 +199,19 @@ class Evaluation:
         names: What the samples are called.
         classes: Names of the classes, lowest first.
         ranks: The true ones.
-        found: What the model says.
+        predictions: What the model says.
     """
 
     numbers: dict[str, Any]
     names: Sequence[str]
     classes: Sequence[str]
     ranks: Int[Tensor, " n"]
-    found: Predictions
+    predictions: Predictions
 
     def write_predictions(self, path: Path) -> None:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
-        chosen = self.found.decisions[self.numbers["decode"]].tolist()
-        lines = zip(self.names, chosen, self.found.proba.tolist(), self.ranks.tolist(), strict=True)
+        chosen = self.predictions.decisions[self.numbers["decode"]].tolist()
+        proba, ranks = self.predictions.proba.tolist(), self.ranks.tolist()
         with prediction_lines(path, self.classes, with_truth=True) as write:
-            for name, rank, shares, true in lines:
+            for name, rank, shares, true in zip(self.names, chosen, proba, ranks, strict=True):
                 write(name, self.classes[rank], shares, self.classes[true])

@@ -51,8 +51,9 @@ def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembl
     What does not fit is refused. Nothing is written but the cache of images.
     """
     dataset = read_data(config, say, accelerator)
-    class_weights(config, dataset)
     count, options = len(dataset.partition.train), config.training.options()
+    # both refuse settings that do not fit the data
+    class_weights(config, dataset)
     EpochBatches(count, options, processes=accelerator.num_processes)
     model = build(config, dataset)
     for note in load_weights(model.features, str(config.features.weights)):

@@ -280,23 +280,23 @@ def validated(kind: type[S], tree: Mapping[str, Any]) -> S:
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
-        raise ValueError(_sentence(error, kind)) from None
+        raise ValueError(_explain(error, kind)) from None
 
 
-def _sentence(error: ValidationError, kind: type[Section]) -> str:
+def _explain(error: ValidationError, kind: type[Section]) -> str:
     """Say the first thing that is wrong, and how many more there are."""
     first, *more = error.errors()
     name = ".".join(map(str, first["loc"]))
-    says_so = first["type"] in ("missing", "extra_forbidden", "value_error")  # the last: our own
-    got = "" if says_so else f", got {first['input']!r}"
+    names_value = first["type"] in ("missing", "extra_forbidden", "value_error")  # the last: ours
+    got = "" if names_value else f", got {first['input']!r}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = f"is no setting; {_near(first['loc'], kind)}"
+        message = f"is no setting; {_settings_there(first['loc'], kind)}"
     rest = f" (and {len(more)} more)" if more else ""
     return f"{name}: {message}{got}{rest}"
 
 
-def _near(location: tuple[int | str, ...], kind: type[Section]) -> str:
+def _settings_there(location: tuple[int | str, ...], kind: type[Section]) -> str:
     section: Any = kind
     for name in location[:-1]:
         if isinstance(name, str):

@@ -45,8 +45,9 @@ def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
     share = -(-len(samples) // run.accelerator.num_processes)
     size, workers = EVALUATION_FACTOR * run.config.training.batch_size, run.config.data.workers
     with run.say.counted("Extracting frozen features", share) as count:
-        place = run.model.features, samples, folder, run.accelerator
-        return extract(Extraction(*place, size, workers, count))
+        return extract(
+            Extraction(run.model.features, samples, folder, run.accelerator, size, workers, count)
+        )
 
 
 def shared_folder(

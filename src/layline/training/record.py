@@ -248,8 +248,8 @@ def write_mistakes(
         most: How many to write at most.
         at_least: The size that images are decoded at.
     """
-    ranks, proba = tested.ranks.numpy(), tested.found.proba
-    predicted = tested.found.decisions[tested.numbers["decode"]].numpy()
+    ranks, proba = tested.ranks.numpy(), tested.predictions.proba
+    predicted = tested.predictions.decisions[tested.numbers["decode"]].numpy()
     records = []
     for number, index in enumerate(worst_mistakes(ranks, predicted, proba, most)):
         record: dict[str, Any] = {

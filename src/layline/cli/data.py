@@ -75,7 +75,7 @@ def check(
     try:
         check_known("source", name, data.names())
         wanted = _settings(name, root, partition, config, single)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError) as error:
         typer.echo(f"layline: {error}", err=True)
         raise typer.Exit(2) from None
     dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)

@@ -52,7 +52,7 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
         x, y, result = ctx.saved_tensors
-        twice = 2 * gradients[0].where(result > 0, 0.0)
+        twice = (2 * gradients[0]).masked_fill_(result == 0, 0.0)
         with in_full_precision(x.device):
             to_x = torch.addmm(twice.sum(dim=1, keepdim=True) * x, twice, y, alpha=-1)
             to_y = torch.addmm(twice.sum(dim=0)[:, None] * y, twice.T, x, alpha=-1)

@@ -7,7 +7,6 @@ r"""Constrained Proxies Learning: a composition of a layout, a similarity and a 
 Below the class stand the compositions that have a name in the registry.
 """
 
-from functools import partial
 from typing import Literal
 
 import torch
@@ -159,7 +158,10 @@ class ConstrainedProxies(OrdinalHead):
     def _log_u(
         self, smoothing: Smoothing, rows: Int[Tensor, " m"], like: Tensor
     ) -> Float[Tensor, "m K"]:
-        make = partial(smoothing.log_u, num_classes=self.num_classes)
+        def make(ranks: Tensor) -> Tensor:
+            # e^-60 counts for nothing, and arithmetic with numbers that underflow is slow
+            return smoothing.log_u(ranks, self.num_classes).clamp(min=-60)
+
         return self._table_of_u.rows(smoothing, make, rows, like)
 
 

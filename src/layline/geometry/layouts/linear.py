@@ -149,8 +149,8 @@ class _LineStep(torch.autograd.Function):
         with in_full_precision(features.device):
             if torch.is_grad_enabled():  # second derivatives are wanted: the terms get a graph
                 _, *terms = _line_terms(features, vectors, ranks, ctx.num_classes, ctx.norm)
-            direction, length, along, across, *sums = terms
-            by_h, by_hc, by_hck = (gradients[0] * each for each in sums)
+            direction, length, along, across, sums = terms
+            by_h, by_hc, by_hck = sums * gradients[0]
             if ctx.needs_input_grad[0]:
                 to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])
             if ctx.needs_input_grad[1]:
@@ -164,7 +164,7 @@ class _LineStep(torch.autograd.Function):
 def _line_terms(
     features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, norm: float | None
 ) -> tuple[Tensor, ...]:
-    """Give the losses, u, ‖v_0‖, a, e, and for each sample 2Σh, 2Σhc and 2Σhck."""
+    """Give the losses, u, ‖v_0‖, a, e, and for each sample 2Σh, 2Σhc and 2Σhck in three rows."""
     norm_of_v0 = torch.linalg.vector_norm(vectors)
     length = norm_of_v0.masked_fill(norm_of_v0 == 0, 1.0)
     direction = vectors[0] / length
@@ -174,45 +174,51 @@ def _line_terms(
         squares = across.square().sum(dim=1)
     else:  # quicker, but a norm has no second derivative at zero
         squares = torch.linalg.vector_norm(across, dim=1).square()
-    gaps = _gaps(num_classes, features.dtype, features.device)
-    step = norm_of_v0 if norm is None else torch.full_like(length, norm)
-    positions = gaps[:num_classes] * step
-    q_of_gaps = (1 + (gaps * step.detach()).square()).reciprocal()  # Q is no variable
-    q_of_classes = q_of_gaps.unfold(0, num_classes, 1)  # a view: row k* begins at place k*
+    gaps, factors = _gaps(num_classes, features.dtype, features.device)
+    positions = gaps * (norm_of_v0 if norm is None else norm)
+    fixed = positions.detach()  # Q is no variable
+    q_of_classes = (1 + fixed.square()).reciprocal().unfold(0, num_classes, 1)
+    each = along[:, None], 1 + squares[:, None], ranks
+    of_classes = positions[:num_classes], q_of_classes, factors
     size = max(1, BLOCK // num_classes) if features.is_cpu else len(features)
-    blocks = [
-        _over_classes(a, e, positions, q_of_classes.index_select(0, r), gaps[:num_classes])
-        for a, e, r in zip(
-            *(torch.split(each, size) for each in (along, 1 + squares, ranks)), strict=True
-        )
-    ]
-    sums = blocks[0] if len(blocks) == 1 else tuple(map(torch.cat, zip(*blocks, strict=True)))
-    losses, *sums_of_h = sums
-    return losses, direction, length, along, across, *sums_of_h
+    if size >= len(features):
+        losses, sums = _over_classes(*each, *of_classes)
+    else:
+        rows = zip(*(torch.split(x, size) for x in each), strict=True)
+        blocks = [_over_classes(*block, *of_classes) for block in rows]
+        losses, sums = (torch.cat(x, dim=-1) for x in zip(*blocks, strict=True))
+    return losses, direction, length, along, across, sums
 
 
 def _over_classes(
-    along: Tensor, one_plus_e: Tensor, positions: Tensor, q: Tensor, k: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Compute the losses, and the three sums over the classes."""
-    c = along[:, None] - positions
-    one_plus = torch.addcmul(one_plus_e[:, None], c, c)
+    along: Tensor,
+    one_plus_e: Tensor,
+    ranks: Tensor,
+    positions: Tensor,
+    q_of_classes: Tensor,
+    factors: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Compute the losses, (n,), and the three sums over the classes, (3, n)."""
+    q = q_of_classes.index_select(0, ranks)
+    c = along - positions
+    one_plus = torch.addcmul(one_plus_e, c, c)
     w = one_plus.reciprocal()
     sum_w, sum_q = w.sum(dim=1), q.sum(dim=1)
     ratio = sum_w / sum_q
-    losses = ratio.log() + (q * one_plus).log_().mul_(q).sum(dim=1) / sum_q
-    h = torch.addcmul(w, q, ratio[:, None], value=-1).mul_(w)  # times −Σw, which comes below
-    hc = h * c
-    twice = -2 / sum_w
-    return losses, twice * h.sum(dim=1), twice * hc.sum(dim=1), twice * torch.mv(hc, k)
+    # arrays are overwritten when done with: fewer of them stay in the cache
+    losses = torch.addcdiv(ratio.log(), one_plus.mul_(q).log_().mul_(q).sum(dim=1), sum_q)
+    h = torch.addcmul(w, q, ratio[:, None], value=-1).mul_(w)  # times −Σw, as the factors
+    sums = torch.cat([factors[:1] @ h.T, factors @ h.mul_(c).T])
+    return losses, sums / sum_w
 
 
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)
-def _gaps(num_classes: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Count the gaps between two ranks from K − 1 down to 1 − K.
+def _gaps(num_classes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Count the gaps between two ranks from K − 1 down to 1 − K; give two rows of factors, −2, −2k.
 
-    The first K of them are the ranks themselves, highest first: in that order a row of Q is a piece
-    of one long row.
+    The first K gaps are the ranks themselves, highest first: in that order a row of Q, which
+    depends on gaps alone, is a piece of one long row, and that of rank k* begins at place k*.
     """
-    return torch.arange(num_classes - 1, -num_classes, -1, dtype=dtype, device=device)
+    gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=dtype, device=device)
+    return gaps, -2 * torch.stack([torch.ones_like(gaps), gaps])[:, :num_classes]

@@ -57,12 +57,11 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     taken from another vector, which is always the same.
     """
     u0, u1 = unit(plane)
-    for _ in range(2):  # the second pass removes what rounding left of u0 in u1
-        u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
+    u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
     is_parallel = torch.linalg.vector_norm(u1) <= _rounding(plane)
-    other = _no_axis(plane.shape[1], plane.dtype, plane.device)
-    other = torch.addcmul(other, torch.dot(other, u0), u0, value=-1)
-    return torch.stack([u0, unit(torch.where(is_parallel, other, u1))])
+    u1 = torch.where(is_parallel, _no_axis(plane.shape[1], plane.dtype, plane.device), u1)
+    u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)  # what rounding left of u0 in u1
+    return torch.stack([u0, u1 / torch.linalg.vector_norm(u1)])
 
 
 @lru_cache(maxsize=16)
@@ -205,20 +204,21 @@ def _arc_terms(
     )
     mean_c = mean_c.index_select(1, ranks)
     logits = z.T @ c
-    log_p = logits.log_softmax(dim=1)
-    log_total = logits[:, 0] - log_p[:, 0]
+    # below a scale of 40 no exponential is too large, and the largest logit need not come off
+    top = logits.amax(dim=1) if scale >= 40 else None
+    p = (logits if top is None else logits - top[:, None]).exp()
+    total = p.sum(dim=1)
+    log_total = total.log() if top is None else total.log() + top
     losses = log_total - (z * mean_c).sum(dim=0) + negative_entropy.index_select(0, ranks)
-    return losses, basis, length, z, c @ log_p.exp().T - mean_c
+    return losses, basis, length, z, (c @ p.T) / total - mean_c
 
 
 def _through_basis(to_basis: Tensor, basis: Tensor, vectors: Tensor) -> Tensor:
     """Carry a derivative by B on to the two vectors V = A B."""
     within = (to_basis @ basis.T).tril()  # M, and below its diagonal to be seen above it
-    outside = to_basis - (within + within.tril(-1).T) @ basis
+    outside = torch.addmm(to_basis, within + within.tril(-1).T, basis, alpha=-1)
     triangle = vectors @ basis.T
-    sizes = triangle.detach().abs()
-    vanishes = sizes.diagonal() <= _rounding(vectors) * sizes.sum(dim=1)
-    triangle.diagonal().masked_fill_(vanishes, 1.0)
+    triangle.diagonal().clamp_(min=_rounding(vectors))  # it vanishes for parallel vectors
     to_vectors: Tensor = torch.linalg.solve_triangular(triangle.T, outside, upper=True)
     return to_vectors
 

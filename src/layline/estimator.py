@@ -40,7 +40,8 @@ from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
 from layline.devices import Processes
 from layline.evaluation import Part, Predictions
-from layline.model import HasProxies, Network
+from layline.heads.base import HasProxies
+from layline.model import Network
 from layline.optional import require
 from layline.training.loop import Display, Hooks, Loop, TrainingState
 from layline.training.optimisation import Options

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -74,14 +74,6 @@ class Answer:
     features: Float[Tensor, "n d"]
     log_probs: Float[Tensor, "n K"]
     decisions: dict[str, Int[Tensor, " n"]]
-
-
-@runtime_checkable
-class HasProxies(Protocol):
-    """A head whose classes have proxies."""
-
-    def proxies(self) -> Float[Tensor, "K d"]:
-        """Give one proxy per class, lowest first."""
 
 
 class Network(nn.Module):

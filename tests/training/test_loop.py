@@ -17,7 +17,7 @@ from layline.devices import Processes
 from layline.estimator import OrdinalClassifier
 from layline.evaluation import Part, measure, predict_part
 from layline.model import Network, OrdinalModel
-from layline.training.config import Training
+from layline.training.config import TrainingConfig
 from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
 
 CPU = torch.device("cpu")
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 def chosen(generator=None, fused=False, **training):
     """Give the options of the loop that follow from settings."""
-    return replace(Training(**training).options(), generator=generator, fused=fused)
+    return replace(TrainingConfig(**training).options(), generator=generator, fused=fused)
 
 
 STEPS = 5  # of an epoch: 150 rows in batches of 32

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from layline.training.config import Training
+from layline.training.config import TrainingConfig
 from layline.training.optimisation import Options, make_optimiser, rate_factor, set_rates
 
 
 def chosen(**training):
     """Give the options of the loop that follow from settings."""
-    return Training(**training).options()
+    return TrainingConfig(**training).options()
 
 
 def test_features_and_head_have_their_own_rates():

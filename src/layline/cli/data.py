@@ -18,7 +18,7 @@ from layline.cli.options import ConfigFile, Json, read_settings, settings
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
-    from layline.training.config import Data
+    from layline.training.config import DataConfig
 
 LIST_EXAMPLES = """
 Examples:
@@ -97,7 +97,7 @@ def _settings(
     partition: int | None,
     config: Path | None,
     single: list[str] | None,
-) -> "Data":
+) -> "DataConfig":
     """Put together what is known of the data; an option's short name is that of the source."""
     from layline.training.config import configuration
 

@@ -1,7 +1,7 @@
 """The contract of a head: what turns features into a loss, probabilities and ranks."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, final, get_args
+from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -211,6 +211,14 @@ class OrdinalHead(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Show the sizes when the module is printed."""
         return f"num_classes={self.num_classes}, dim={self.dim}"
+
+
+@runtime_checkable
+class HasProxies(Protocol):
+    """A head whose classes have proxies."""
+
+    def proxies(self) -> Float[Tensor, "K d"]:
+        """Give one proxy per class, lowest first."""
 
 
 def _check_tensor(name: str, value: Any) -> None:

@@ -62,7 +62,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
-class Data(Section):
+class DataConfig(Section):
     """What to learn from.
 
     Attributes:
@@ -93,7 +93,7 @@ class Data(Section):
     workers: Annotated[int, Field(ge=0)] | None = None
 
 
-class Features(Section):
+class FeaturesConfig(Section):
     """What maps a sample to a vector.
 
     Attributes:
@@ -117,7 +117,7 @@ class Features(Section):
     ] = {}
 
 
-class Head(Section):
+class HeadConfig(Section):
     """The ordinal method.
 
     Attributes:
@@ -136,7 +136,7 @@ class Head(Section):
     ] = {}
 
 
-class Training(Section):
+class TrainingConfig(Section):
     """How to learn.
 
     Attributes:
@@ -191,7 +191,7 @@ class Training(Section):
         return Options(**{name: getattr(self, name) for name in names})
 
 
-class Report(Section):
+class ReportConfig(Section):
     """What a run records for its report.
 
     Attributes:
@@ -219,11 +219,11 @@ class Config(Section):
     """
 
     recipe: str = "paper"
-    data: Data
-    features: Features = Features()
-    head: Head = Head()
-    training: Training = Training()
-    report: Report = Report()
+    data: DataConfig
+    features: FeaturesConfig = FeaturesConfig()
+    head: HeadConfig = HeadConfig()
+    training: TrainingConfig = TrainingConfig()
+    report: ReportConfig = ReportConfig()
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
 
 

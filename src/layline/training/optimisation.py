@@ -13,7 +13,7 @@ from layline.geometry.decoding import DECODINGS
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the loop is told. A run's are chosen in ``config.Training``, which explains them.
+    """What the loop is told. A run's are chosen in ``config.TrainingConfig``, which explains them.
 
     Attributes:
         generator: Draws the order of each epoch, one after another, and leaves the random numbers

@@ -26,7 +26,7 @@ from layline.files import whole_file, write_text
 from layline.geometry import divergence
 from layline.geometry.layouts.linear import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
-from layline.model import HasProxies
+from layline.heads.base import HasProxies
 from layline.training.run_folder import RunFolder
 
 Floats = NDArray[np.float64]

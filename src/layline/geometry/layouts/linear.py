@@ -185,7 +185,7 @@ def _line_terms(
         losses, sums = _over_classes(*each, *of_classes)
     else:
         rows = zip(*(torch.split(x, size) for x in each), strict=True)
-        blocks = [_over_classes(*block, *of_classes) for block in rows]
+        blocks = [_over_classes(a, e, r, *of_classes) for a, e, r in rows]
         losses, sums = (torch.cat(x, dim=-1) for x in zip(*blocks, strict=True))
     return losses, direction, length, along, across, sums
 

@@ -211,6 +211,18 @@ def test_the_loss_of_a_batch_is_the_heads_and_has_a_gradient_everywhere():
         assert parameter.grad is not None, name
 
 
+def test_a_loaded_model_called_on_prepared_samples_gives_log_probabilities(tmp_path):
+    convnet().save(tmp_path / "model.safetensors")
+    model = layline.load(tmp_path / "model.safetensors")
+    x = torch.from_numpy(np.stack([pixels(s, 16, 16) for s in range(5)])).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        log_probs = model(x)
+        assert torch.equal(log_probs, model.head(model.features(x)))
+        torch.testing.assert_close(log_probs.exp().sum(dim=1), torch.ones(5))
+        ranks = torch.tensor([0, 1, 2, 3, 1])
+        assert torch.equal(model(x, ranks), model.head.loss(model.features(x), ranks))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

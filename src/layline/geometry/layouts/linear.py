@@ -149,45 +149,47 @@ class _LineStep(torch.autograd.Function):
         with in_full_precision(features.device):
             if torch.is_grad_enabled():  # second derivatives are wanted: the terms get a graph
                 _, *terms = _line_terms(features, vectors, ranks, ctx.num_classes, ctx.norm)
-            direction, length, along, across, sums = terms
-            by_h, by_hc, by_hck = sums * gradients[0]
+            direction, length, along, across, sum_w, sum_h, sums_hc = terms
+            share = gradients[0] / sum_w
+            by_h, (by_hc, by_hck) = share * sum_h, share * sums_hc
             if ctx.needs_input_grad[0]:
-                to_features = torch.outer(by_hc, direction).addcmul_(across, by_h[:, None])
+                to_features = torch.outer(by_hc, direction).addcmul_(across, by_h.T)
             if ctx.needs_input_grad[1]:
-                to_v0 = ((by_hc - along * by_h) / length) @ across
+                turn = torch.addcmul(by_hc, along, by_h[0], value=-1) / length
+                to_vectors = torch.mv(across.T, turn)[None]
                 if ctx.norm is None:
-                    to_v0 = to_v0 - by_hck.sum() * direction
-                to_vectors = to_v0[None]
+                    to_vectors = torch.addcmul(to_vectors, direction, by_hck.sum(), value=-1)
         return to_features, to_vectors, None, None, None
 
 
 def _line_terms(
     features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, norm: float | None
 ) -> tuple[Tensor, ...]:
-    """Give the losses, u, ‖v_0‖, a, e, and for each sample 2Σh, 2Σhc and 2Σhck in three rows."""
+    """Give the losses, u, ‖v_0‖, a, e, and what :func:`_over_classes` adds up."""
+    ones, gaps, factors = _gaps(num_classes, features.dtype, features.device)
     norm_of_v0 = torch.linalg.vector_norm(vectors)
     length = norm_of_v0.masked_fill(norm_of_v0 == 0, 1.0)
     direction = vectors[0] / length
     along = torch.mv(features, direction)
     across = torch.addr(features, along, direction, alpha=-1)
     if torch.is_grad_enabled():
-        squares = across.square().sum(dim=1)
+        one_plus_e = 1 + across.square().sum(dim=1, keepdim=True)
     else:  # quicker, but a norm has no second derivative at zero
-        squares = torch.linalg.vector_norm(across, dim=1).square()
-    gaps, factors = _gaps(num_classes, features.dtype, features.device)
+        distance = torch.linalg.vector_norm(across, dim=1, keepdim=True)
+        one_plus_e = torch.addcmul(ones[:1], distance, distance)
     positions = gaps * (norm_of_v0 if norm is None else norm)
     fixed = positions.detach()  # Q is no variable
-    q_of_classes = (1 + fixed.square()).reciprocal().unfold(0, num_classes, 1)
-    each = along[:, None], 1 + squares[:, None], ranks
+    q_of_classes = torch.addcmul(ones, fixed, fixed).reciprocal_().unfold(0, num_classes, 1)
+    each = along[:, None], one_plus_e, ranks
     of_classes = positions[:num_classes], q_of_classes, factors
     size = max(1, BLOCK // num_classes) if features.is_cpu else len(features)
     if size >= len(features):
-        losses, sums = _over_classes(*each, *of_classes)
+        losses, *sums = _over_classes(*each, *of_classes)
     else:
         rows = zip(*(torch.split(x, size) for x in each), strict=True)
         blocks = [_over_classes(a, e, r, *of_classes) for a, e, r in rows]
-        losses, sums = (torch.cat(x, dim=-1) for x in zip(*blocks, strict=True))
-    return losses, direction, length, along, across, sums
+        losses, *sums = (torch.cat(x, dim=-1) for x in zip(*blocks, strict=True))
+    return losses, direction, length, along, across, *sums
 
 
 def _over_classes(
@@ -197,8 +199,8 @@ def _over_classes(
     positions: Tensor,
     q_of_classes: Tensor,
     factors: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Compute the losses, (n,), and the three sums over the classes, (3, n)."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Compute the losses and Σw, (n,); 2Σh, (1, n); 2Σhc and 2Σhck, (2, n); both times Σw."""
     q = q_of_classes.index_select(0, ranks)
     c = along - positions
     one_plus = torch.addcmul(one_plus_e, c, c)
@@ -208,17 +210,17 @@ def _over_classes(
     # arrays are overwritten when done with: fewer of them stay in the cache
     losses = torch.addcdiv(ratio.log(), one_plus.mul_(q).log_().mul_(q).sum(dim=1), sum_q)
     h = torch.addcmul(w, q, ratio[:, None], value=-1).mul_(w)  # times −Σw, as the factors
-    sums = torch.cat([factors[:1] @ h.T, factors @ h.mul_(c).T])
-    return losses, sums / sum_w
+    return losses, sum_w, factors[:1] @ h.T, factors @ h.mul_(c).T
 
 
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)
-def _gaps(num_classes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Count the gaps between two ranks from K − 1 down to 1 − K; give two rows of factors, −2, −2k.
+def _gaps(num_classes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+    """Give ones, the gaps between ranks from K − 1 down to 1 − K, and two rows of factors, −2, −2k.
 
     The first K gaps are the ranks themselves, highest first: in that order a row of Q, which
     depends on gaps alone, is a piece of one long row, and that of rank k* begins at place k*.
     """
     gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=dtype, device=device)
-    return gaps, -2 * torch.stack([torch.ones_like(gaps), gaps])[:, :num_classes]
+    ones = torch.ones_like(gaps)
+    return ones, gaps, -2 * torch.stack([ones, gaps])[:, :num_classes]

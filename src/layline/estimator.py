@@ -39,7 +39,7 @@ from layline.data.loading import RowBatches
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
 from layline.devices import Processes
-from layline.evaluation import Part, Predictions
+from layline.evaluation import EVALUATION_FACTOR, Part, Predictions
 from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
@@ -49,7 +49,7 @@ from layline.training.optimisation import Options
 if TYPE_CHECKING:
     import pandas as pd
 
-_ONE_FIT = threading.RLock()
+_FIT_LOCK = threading.RLock()
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -184,9 +184,9 @@ class OrdinalClassifier(
         x, labels = self._checked_data(X, y, reset=True)
         check_classification_targets(labels)
         weight = checked_weight(sample_weight, len(labels))
-        there = weight > 0
-        if not there.all():
-            x, labels, weight = x[there], labels[there], weight[there]
+        counted = weight > 0
+        if not counted.all():
+            x, labels, weight = x[counted], labels[counted], weight[counted]
         order = categorical_order(y) if self.classes is None else self.classes
         classes, ranks = order_classes(labels, order)
         loss_weight = weight * weigh_classes(self.class_weight, classes, ranks, weight)[ranks]
@@ -202,7 +202,7 @@ class OrdinalClassifier(
                 stacklevel=3,  # where fit was called
             )
         self.encoding_ = TableEncoding.fit(x, rows) if _is_frame(x) else None
-        x = self._encoded(x, np.flatnonzero(there))
+        x = self._encoded(x, np.flatnonzero(counted))
         seen, unseen = (self._tensor(x[part], device) for part in (rows, held_out))
         train = _part(seen, ranks[rows], loss_weight[rows])
         validation = _part(unseen, ranks[held_out], loss_weight[held_out]) if len(unseen) else None
@@ -234,19 +234,21 @@ class OrdinalClassifier(
 
     def predict(self, X: ArrayLike) -> Array:
         """Choose a label for each sample, by ``decode``."""
-        ranks = self._applied(X, lambda head, f: head.predict(f, decode=self.decode))
+        ranks = self._apply_in_batches(X, lambda head, f: head.predict(f, self.decode))
         return np.asarray(self.classes_[ranks])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Give the probability of each class, a column each in the order of ``classes_``."""
-        return self._applied(X, lambda head, f: head.predict_proba(f))
+        return self._apply_in_batches(X, lambda head, f: head.predict_proba(f))
 
     def transform(self, X: ArrayLike) -> Array:
         """Compute the features, (n, dim)."""
-        return self._applied(X, lambda _, f: f)
+        return self._apply_in_batches(X, lambda _, f: f)
 
     @torch.no_grad()
-    def _applied(self, X: ArrayLike, function: Callable[[Any, Tensor], Tensor]) -> Array:
+    def _apply_in_batches(
+        self, X: ArrayLike, function: Callable[[heads.OrdinalHead, Tensor], Tensor]
+    ) -> Array:
         """Apply a function of the head and the features, batch by batch."""
         check_is_fitted(self)
         rows = self._checked_data(X, reset=False)
@@ -256,7 +258,7 @@ class OrdinalClassifier(
             # in float32 the last digits of a sample's result would depend on its batch
             head = copy.deepcopy(head).double()
             features = copy.deepcopy(features).double() if self._named else features
-        size = 4 * self.batch_size  # without gradients, so much fits where a training batch did
+        size = EVALUATION_FACTOR * self.batch_size
         outputs = []
         for start in range(0, len(rows), size):
             # copied: a module that works in place must not change X
@@ -374,14 +376,12 @@ class OrdinalClassifier(
 
     def _built_features(self, x: Tensor, weight: Tensor, device: torch.device) -> nn.Module:
         if isinstance(self.features, str):
-            named: Any = feature_registry.create(
-                self.features,
-                in_features=x.shape[1],
-                dim=self.dim,
-                **({} if self.hidden is None else {"hidden": self.hidden}),
+            options = {} if self.hidden is None else {"hidden": self.hidden}
+            named = feature_registry.create(
+                self.features, dim=self.dim, in_features=x.shape[1], **options
             )
-            module: nn.Module = named.float().fit_scale(x, weight).to(device)
-            return module
+            assert isinstance(named, feature_registry.TableFeatures)  # its name was checked
+            return named.float().fit_scale(x, weight).to(device)
         module = copy.deepcopy(self.features).float().to(device)
         try:
             with torch.no_grad():
@@ -391,7 +391,7 @@ class OrdinalClassifier(
                 f"features must take X of shape (n, {', '.join(map(str, x.shape[1:]))}), "
                 f"got an error for two rows: {error}"
             ) from error
-        shape = tuple(getattr(output, "shape", ()))
+        shape = tuple(output.shape) if isinstance(output, Tensor) else ()
         if shape != (2, self.dim):
             got = shape if isinstance(output, Tensor) else type(output).__name__
             cure = f"pass dim={shape[1]}" if len(shape) == 2 else "end it with nn.Flatten()"
@@ -514,7 +514,7 @@ def _check_finite(X: Array, names: Sequence[str] | None) -> None:
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Seed PyTorch's generators for a while. All threads share them, so one fit at a time."""
-    with _ONE_FIT, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with _FIT_LOCK, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
 

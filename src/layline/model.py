@@ -25,6 +25,7 @@ from layline.data.loading import (
 )
 from layline.data.samples import as_images, as_rows
 from layline.data.table import TableEncoding
+from layline.features.base import Features
 from layline.geometry.decoding import DECODINGS
 
 
@@ -61,7 +62,7 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of a batch, on the CPU.
+    """What a model predicts for a batch, on the CPU.
 
     Attributes:
         index: Which samples they are; ``~i`` if sample i could not be decoded.
@@ -83,8 +84,6 @@ class Network(nn.Module):
         features: Maps prepared samples to vectors.
         head: The ordinal method.
     """
-
-    features: Any  # a Features, its last layer alone where the body is frozen, or a user's module
 
     def __init__(self, features: nn.Module, head: heads.OrdinalHead) -> None:
         super().__init__()
@@ -114,7 +113,9 @@ class OrdinalModel(Network):
         head: The ordinal method.
     """
 
-    def __init__(self, spec: ModelSpec, features: nn.Module, head: heads.OrdinalHead) -> None:
+    features: Features
+
+    def __init__(self, spec: ModelSpec, features: Features, head: heads.OrdinalHead) -> None:
         super().__init__(features, head)
         self.spec = spec
 
@@ -165,8 +166,8 @@ class OrdinalModel(Network):
     @torch.no_grad()
     def stream(
         self, samples: Batches, batch_size: int = 64, workers: int | None = 0
-    ) -> Iterator["Answer"]:
-        """Say something of each sample, batch by batch, with memory for a few batches only.
+    ) -> Iterator[Answer]:
+        """Predict samples batch by batch, with memory for a few batches only.
 
         Args:
             samples: Where batches are fetched from.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 from layline.arguments import check_known
-from layline.features.base import Features, ImageFeatures, InputSpec
+from layline.features.base import Features, ImageFeatures, InputSpec, TableFeatures
 from layline.features.convnet import ConvNet
 from layline.features.mlp import MLP
 from layline.features.timm_backbone import TimmBackbone, check_model, has_weight_package
@@ -98,6 +98,7 @@ __all__ = [
     "Features",
     "ImageFeatures",
     "InputSpec",
+    "TableFeatures",
     "TimmBackbone",
     "create",
     "find",

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Shaped
@@ -48,6 +48,21 @@ class Features(nn.Module, ABC):
         """Compute the features of each sample."""
         features: Tensor = self.last(self.body(x))
         return features
+
+
+class TableFeatures(Features):
+    """Map the rows of a table to features."""
+
+    @abstractmethod
+    def fit_scale(
+        self, x: Float[Tensor, "n columns"], sample_weight: Float[Tensor, " n"] | None = None
+    ) -> Self:
+        """Learn the scale of each column from the training rows.
+
+        Args:
+            x: The training rows.
+            sample_weight: How much each row counts; its scale does not matter.
+        """
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from layline.arguments import check_integer
-from layline.features.base import Features
+from layline.features.base import TableFeatures
 
 
-class MLP(Features):
+class MLP(TableFeatures):
     """Map the columns of a table to features.
 
     The columns are standardised first. That happens in the precision of the input, and only the
@@ -58,10 +58,6 @@ class MLP(Features):
         """Learn the mean and the standard deviation of each column from the training rows.
 
         A column that never varies is shifted to zero and not scaled.
-
-        Args:
-            x: The training rows.
-            sample_weight: How much each row counts; its scale does not matter.
         """
         rows = x.double()
         weight = torch.ones(len(x)) if sample_weight is None else sample_weight

@@ -16,7 +16,7 @@ from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.table import Rows, TableEncoding
 from layline.evaluation import Part
-from layline.features.base import ImageFeatures
+from layline.features.base import ImageFeatures, TableFeatures
 from layline.features.weights import load_weights
 from layline.model import ModelSpec, OrdinalModel
 from layline.training.config import Config
@@ -143,6 +143,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             decode=config.training.decode,
         ).build()
     if isinstance(inputs, Rows):
+        assert isinstance(model.features, TableFeatures)  # its kind was checked
         model.features.fit_scale(torch.from_numpy(inputs.values[dataset.partition.train]))
     return model
 

@@ -1,6 +1,6 @@
-"""The state of a run on disk: whole or not there, so that a power cut costs a few minutes at most.
+"""Checkpoints: the state of a run on disk, so that a power cut costs a few minutes at most.
 
-``state/`` holds one folder per saved moment, named by its epoch and step. A new one is filled under
+``state/`` holds one folder per checkpoint, named by its epoch and step. A new one is filled under
 another name and renamed when it is complete; then the older ones are removed. Nothing in it is read
 by running code.
 """
@@ -20,7 +20,7 @@ _STATE = "progress.json"
 
 
 class Checkpoints:
-    """The saved moments of a run.
+    """The checkpoints of a run.
 
     Args:
         folder: ``state/`` of the run.
@@ -32,7 +32,7 @@ class Checkpoints:
         self._processes, self._accelerator = processes, processes.accelerator
 
     def save(self, state: TrainingState) -> None:
-        """Save this moment, and remove the moments before it. All processes call it together."""
+        """Write a checkpoint, and remove those before it. All processes call it together."""
         accelerator = self._accelerator
         loss_sum, weight_sum = self._processes.sum([state.loss_sum, state.weight_sum])
         place = self._folder / f"epoch-{state.epoch:05}-step-{state.step:07}"
@@ -47,8 +47,8 @@ class Checkpoints:
             if accelerator.is_main_process:
                 values = asdict(state) | {"loss_sum": loss_sum, "weight_sum": weight_sum}
                 (part / _STATE).write_text(json.dumps(values), encoding="utf-8")
-                before = self._moments()
-                if place in before:  # the same moment has the same state
+                before = self._existing()
+                if place in before:  # the same step has the same state
                     shutil.rmtree(part)
                 else:
                     publish_folder(part, place)
@@ -61,12 +61,12 @@ class Checkpoints:
         accelerator.wait_for_everyone()
 
     def restore(self) -> TrainingState | None:
-        """Go back to the last saved moment, if there is one."""
-        moments = self._moments()
-        if not moments:
+        """Go back to the last checkpoint, if there is one."""
+        found = self._existing()
+        if not found:
             return None
-        state = TrainingState(**json.loads((moments[-1] / _STATE).read_text(encoding="utf-8")))
-        self._accelerator.load_state(str(moments[-1]))
+        state = TrainingState(**json.loads((found[-1] / _STATE).read_text(encoding="utf-8")))
+        self._accelerator.load_state(str(found[-1]))
         if not self._accelerator.is_main_process:  # the main process goes on with all sums
             state.loss_sum = state.weight_sum = 0.0
         return state
@@ -74,12 +74,9 @@ class Checkpoints:
     def _write(self, part: Path) -> None:
         try:
             self._accelerator.save_state(str(part))
-        except (
-            SafetensorError,
-            RuntimeError,
-        ) as error:  # how the two libraries tell of a full disk
+        except (SafetensorError, RuntimeError) as error:  # both may mean a full disk
             why = str(error).partition("\n")[0]
             raise OSError(None, f"could not be written, the disk may be full ({why})") from error
 
-    def _moments(self) -> list[Path]:
+    def _existing(self) -> list[Path]:
         return sorted(self._folder.glob("epoch-*-step-*"))

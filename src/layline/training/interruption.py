@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill: finish the step, save, and say how to go on."""
+"""SIGINT (Ctrl-C) and SIGTERM: finish the step, save, and say how to go on."""
 
 import signal
 import threading

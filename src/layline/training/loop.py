@@ -2,7 +2,7 @@
 
 A run is a function of its configuration: the order of the samples, their augmentation and every
 random number of a step follow from the seed, the epoch and the step. So a run that was stopped goes
-on from its last saved moment and ends where it would have ended.
+on from its last checkpoint and ends where it would have ended.
 """
 
 import math
@@ -110,11 +110,11 @@ class Hooks:
     advice = ""
 
     def restore(self) -> TrainingState | None:
-        """Go back to the last saved moment, if there is one."""
+        """Go back to the last checkpoint, if there is one."""
         return None
 
     def save(self, state: TrainingState) -> None:
-        """Save this moment."""
+        """Write a checkpoint."""
 
     def save_is_due(self) -> bool:
         """Tell whether to save within the epoch; all processes get the same answer."""
@@ -140,7 +140,6 @@ class Loop:
         options: Epochs, batches, optimiser and rates.
         processes: One or several.
         hooks: What else happens.
-        workers: Processes that fetch batches.
     """
 
     def __init__(
@@ -151,23 +150,22 @@ class Loop:
         options: Options,
         processes: Processes,
         hooks: Hooks,
-        workers: int | None = None,
     ) -> None:
         self._model, self._train, self._validation = model, train, validation
         self._options, self._processes, self._hooks = options, processes, hooks
         self._mean_weight = train.weight.double().mean().item()
         self._batches = EpochBatches(len(train.ranks), options, processes.index, processes.count)
         on_gpu = processes.device.type == "cuda"
-        self._fetch = loader(train.samples, self._batches, workers, pin_memory=on_gpu)
+        self._fetch = loader(train.samples, self._batches, options.workers, on_gpu)
         self._fetch_validation: Iterable[Batch] = (
-            validation.batches(processes, options.batch_size, workers) if validation else ()
+            validation.batches(processes, options.batch_size, options.workers) if validation else ()
         )
         self._first_validation: Iterable[Batch] | None = None
         optimiser = make_optimiser(model.features, model.head, options)
         self._wrapped, self._optimiser = processes.prepare(model, optimiser)
 
     def run(self) -> TrainingState:
-        """Train, from the last saved moment on if there is one."""
+        """Train, from the last checkpoint on if there is one."""
         state = self._hooks.restore() or TrainingState()
         if not state.is_finished(self._options):
             # workers are copies of this process: they start while it is small, which is quicker

@@ -19,6 +19,7 @@ class Options:
         generator: Draws the order of each epoch, one after another, and leaves the random numbers
             of a step to PyTorch's generators. Without one both follow from the seed, the epoch and
             the step, so that a run can be resumed.
+        workers: Processes that fetch batches; see :func:`layline.data.loading.loader`.
         fused: Take the optimiser's fused form: a quarter faster on small networks, other digits.
     """
 
@@ -40,6 +41,7 @@ class Options:
     accumulation: int = 1
     seed: int = 0
     generator: torch.Generator | None = None
+    workers: int | None = None
     fused: bool = False
 
     def __post_init__(self) -> None:

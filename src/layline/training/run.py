@@ -25,7 +25,7 @@ from layline.devices import Processes, choose_device
 from layline.evaluation import Evaluation, Part, Predictions, measure, predict_part
 from layline.files import write_json
 from layline.geometry.decoding import DECODINGS
-from layline.model import OrdinalModel
+from layline.model import Network
 from layline.model_file import load
 from layline.training.assembly import (
     Assembly,
@@ -82,7 +82,8 @@ def _train(
     if accelerator.num_processes > 1:
         say(f"{accelerator.num_processes} processes")
     run = assemble(config, say, accelerator)
-    model = trained = run.model
+    model = run.model
+    trained: Network = model
     parts = parts_of(config, run.dataset, model.spec)
     if accelerator.is_main_process:
         folder.open(config, _environment(run))
@@ -91,15 +92,15 @@ def _train(
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
     if config.features.freeze:
         parts = _frozen_parts(run, parts, folder)
-        trained = OrdinalModel(model.spec, model.features.last, model.head)
+        trained = Network(model.features.last, model.head)
 
-    processes, options = SeveralProcesses(accelerator), config.training.options()
+    processes = SeveralProcesses(accelerator)
+    options = replace(config.training.options(), workers=config.data.workers)
     train, validation, test = (parts[name] for name in ("train", "validation", "test"))
     with Interruption() as interruption:
         hooks = _RunHooks(run, folder, processes, interruption, validation.ranks)
         hooks.display = LiveDisplay(options.epochs, console, processes.is_main)
-        loop = Loop(trained, train, validation, options, processes, hooks, config.data.workers)
-        state = loop.run()
+        state = Loop(trained, train, validation, options, processes, hooks).run()
 
     model.load_state_dict(load_file(folder.best))
     return _test(run, trained, test, folder, state.best_epoch)
@@ -160,7 +161,7 @@ class _RunHooks(Hooks):
         run: What is trained.
         folder: Where everything is written.
         processes: One or several.
-        interruption: Notices Ctrl-C and a polite kill.
+        interruption: Notices SIGINT and SIGTERM.
         ranks: The classes of the validation samples.
     """
 
@@ -183,11 +184,11 @@ class _RunHooks(Hooks):
         self._warnings: set[str] = set()
 
     def restore(self) -> TrainingState | None:
-        """Go back to the last saved moment, if there is one."""
+        """Go back to the last checkpoint, if there is one."""
         return self._checkpoints.restore()
 
     def save(self, state: TrainingState) -> None:
-        """Save this moment."""
+        """Write a checkpoint."""
         self._checkpoints.save(state)
         self._saved = time.monotonic()
 
@@ -198,7 +199,7 @@ class _RunHooks(Hooks):
         return self._processes.any(due and self._processes.is_main)
 
     def stop_is_wanted(self) -> bool:
-        """Tell whether Ctrl-C or a polite kill came to any process."""
+        """Tell whether SIGINT or SIGTERM came to any process."""
         return self._interruption.wanted(self._processes)
 
     def finish_epoch(
@@ -224,7 +225,7 @@ class _RunHooks(Hooks):
 
 
 def _test(
-    run: Assembly, model: OrdinalModel, part: Part, folder: RunFolder, epoch: int
+    run: Assembly, model: Network, part: Part, folder: RunFolder, epoch: int
 ) -> dict[str, Any] | None:
     """Measure the best epoch on the test part, in full precision, and write what came out."""
     options, report = run.config.training, run.config.report
@@ -243,7 +244,7 @@ def _test(
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
         layout.save(folder.layout("test"))
         write_proxies(folder.proxies, model.head)
-        preparation = model.spec.inputs
+        preparation = run.model.spec.inputs
         at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
         write_mistakes(folder, tested, inputs, report.mistakes, at_least)
     tested.write_predictions(folder.predictions)

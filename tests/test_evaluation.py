@@ -21,12 +21,11 @@ from layline.evaluation import (
     Part,
     Predictions,
     measure,
-    normalised,
     predict_part,
 )
 from layline.files import write_json
 from layline.geometry.decoding import DECODINGS
-from layline.model import ModelSpec
+from layline.model import ModelSpec, normalised
 
 CLASSES = ("low", "mid", "high", "top")
 COUNT = 25

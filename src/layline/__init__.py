@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded when first asked for: they bring libraries that a PyTorch loop need not wait for.
-_LATER = {
+_LAZY = {
     "load": "layline.model_file",
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
@@ -41,10 +41,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name not in _LAZY:
         raise AttributeError(f"module 'layline' has no attribute {name!r}")
     try:
-        module = import_module(_LATER[name])
+        module = import_module(_LAZY[name])
     except ModuleNotFoundError as error:
         raise ImportError(
             f"layline.{name} needs {error.name}: pip install layline[images]"

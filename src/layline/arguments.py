@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def check_integer(name: str, value: Any, least: int, why: str = "") -> None:
@@ -30,9 +30,9 @@ def check_at_least(name: str, value: Any, bound: float, why: str = "") -> None:
     _check(good, name, f"a finite number, at least {bound}", value, why)
 
 
-def check_boolean(name: str, value: Any, why: str = "") -> None:
+def check_boolean(name: str, value: Any) -> None:
     """Refuse anything but true and false."""
-    _check(isinstance(value, bool), name, "true or false", value, why)
+    _check(isinstance(value, bool), name, "true or false", value, "")
 
 
 def check_known(argument: str, name: str, known: Collection[str]) -> None:
@@ -49,7 +49,7 @@ def check_known(argument: str, name: str, known: Collection[str]) -> None:
         raise ValueError(f"{argument} must be a known name, got {name!r}: {cure}")
 
 
-def find_known(argument: str, name: str, known: Mapping[str, T]) -> T:
+def find_known(argument: str, name: str, known: Mapping[str, _T]) -> _T:
     """Look a name up in a registry, with the same error."""
     check_known(argument, name, known)
     return known[name]

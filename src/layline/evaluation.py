@@ -21,7 +21,7 @@ from layline import metrics
 from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
 from layline.devices import Processes
 from layline.geometry.decoding import DECODINGS
-from layline.model import Network
+from layline.model import Network, normalised
 from layline.prediction_file import prediction_lines
 
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
@@ -73,7 +73,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says of the samples of a part, in their order.
+    """What a model predicts for the samples of a part, in their order.
 
     Attributes:
         log_probs: Logarithms of the probabilities of the classes.
@@ -150,18 +150,12 @@ def predict_part(
     )
 
 
-def normalised(log_probs: Float[Tensor, "n K"]) -> Float[np.ndarray, "n K"]:
-    """Turn log probabilities into rows that sum to one in float64."""
-    proba: np.ndarray[Any, np.dtype[np.float64]] = log_probs.double().softmax(dim=-1).numpy()
-    return proba
-
-
 def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: str) -> dict[str, Any]:
     """Compute all metrics.
 
     Args:
         ranks: The true classes.
-        predictions: What a model says.
+        predictions: Those of a model.
         decode: The decoding that was chosen; the others are given beside it.
     """
     proba = predictions.proba
@@ -199,7 +193,7 @@ class Evaluation:
         names: What the samples are called.
         classes: Names of the classes, lowest first.
         ranks: The true ones.
-        predictions: What the model says.
+        predictions: Those of the model.
     """
 
     numbers: dict[str, Any]

@@ -33,7 +33,7 @@ __all__ = [
 
 Weights = ArrayLike | None
 Ranks = NDArray[np.int64]
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Weights = None) -> float:
@@ -262,7 +262,7 @@ def _errors(y_true: ArrayLike, y_pred: ArrayLike) -> Ranks:
     return np.asarray(np.abs(pred - true))
 
 
-def _class_errors(y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights) -> Floats:
+def _class_errors(y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights) -> _Floats:
     """Mean absolute error of every class that occurs in the truth, in rank order."""
     true, pred = _rank_pair(y_true, y_pred)
     weight = _weights(sample_weight, len(true))
@@ -282,7 +282,7 @@ def _rank_pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ranks, Ranks]:
     return true, pred
 
 
-def _ranks_and_proba(y_true: ArrayLike, proba: ArrayLike) -> tuple[Ranks, Floats]:
+def _ranks_and_proba(y_true: ArrayLike, proba: ArrayLike) -> tuple[Ranks, _Floats]:
     true, distribution = _ranks("y_true", y_true), _distributions(proba)
     _check_length("proba", distribution, len(true))
     num_classes = distribution.shape[1]
@@ -303,7 +303,7 @@ def _ranks(name: str, values: ArrayLike) -> Ranks:
     return ranks
 
 
-def _distributions(proba: ArrayLike) -> Floats:
+def _distributions(proba: ArrayLike) -> _Floats:
     array = _array("proba", proba, ndim=2).astype(np.float64)
     if array.shape[1] < 2:
         got = array.shape[1]
@@ -316,7 +316,7 @@ def _distributions(proba: ArrayLike) -> Floats:
     return array
 
 
-def _weights(sample_weight: Weights, n: int) -> Floats:
+def _weights(sample_weight: Weights, n: int) -> _Floats:
     if sample_weight is None:
         return np.ones(n)
     weight = _array("sample_weight", sample_weight, ndim=1).astype(np.float64)

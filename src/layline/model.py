@@ -77,6 +77,12 @@ class Answer:
     decisions: dict[str, Int[Tensor, " n"]]
 
 
+def normalised(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
+    """Turn log probabilities into rows that sum to one in float64."""
+    proba: NDArray[np.float64] = log_probs.double().softmax(dim=-1).numpy()
+    return proba
+
+
 class Network(nn.Module):
     """Features and a head: what is trained.
 
@@ -141,7 +147,7 @@ class OrdinalModel(Network):
     def predict_proba(self, samples: Any) -> NDArray[np.float64]:
         """Give the probability of each class, a column each in the order of ``classes``."""
         _, found = self.read(samples)
-        parts = [each.log_probs.double().softmax(-1).numpy() for each in self.stream(found)]
+        parts = [normalised(each.log_probs) for each in self.stream(found)]
         return np.concatenate([np.zeros((0, len(self.classes))), *parts])
 
     def transform(self, samples: Any) -> NDArray[np.float32]:

@@ -92,7 +92,7 @@ def _is_pickle(path: Path) -> bool:
 
 def _rebuild(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
-        if "meta" not in find_known("method", spec.method, HEADS).limits:
+        if "meta" not in find_known("method", spec.method, HEADS).unsupported:
             with torch.device("meta"):  # costs no memory, however absurd the numbers are
                 _check_tensors(spec.build().state_dict(), tensors)
         model = spec.build()

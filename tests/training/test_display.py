@@ -98,7 +98,7 @@ def test_a_note_is_a_line_as_it_stands():
 
 def test_a_log_gets_a_few_lines_of_a_wait():
     file = io.StringIO()
-    with Reporter(Console(file=file)).counted("Looking", 10) as count:
+    with Reporter(Console(file=file)).progress("Looking", 10) as count:
         for done in range(1, 11):
             count(done)
     assert file.getvalue().splitlines() == [f"Looking: {n} of 10" for n in (3, 5, 8, 10)]
@@ -106,7 +106,7 @@ def test_a_log_gets_a_few_lines_of_a_wait():
 
 def test_a_terminal_gets_a_bar():
     file = io.StringIO()
-    with Reporter(Console(file=file, force_terminal=True)).counted("Looking", 10) as count:
+    with Reporter(Console(file=file, force_terminal=True)).progress("Looking", 10) as count:
         count(10)
     assert "10/10" in file.getvalue()
 
@@ -116,7 +116,7 @@ def test_other_processes_are_quiet(total):
     file = io.StringIO()
     say = Reporter(Console(file=file), shown=False)
     say("nothing")
-    with say.counted("Looking", total) as count:
+    with say.progress("Looking", total) as count:
         count(total)
     assert file.getvalue() == ""
 

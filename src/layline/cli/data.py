@@ -117,7 +117,7 @@ def _decode_all(images: data.Images) -> list["BadImage"]:
     from layline.training.display import Reporter
 
     console = Console(stderr=True)
-    with Reporter(console, shown=console.is_terminal).counted("images", len(images)) as progress:
+    with Reporter(console, shown=console.is_terminal).progress("images", len(images)) as progress:
         # a JPEG is read to its end at any scale, and a small one is quicker
         bad = find_bad(images, at_least=32, progress=progress)
     return list({one.name: one for one in bad}.values())  # a list may name a file twice
@@ -164,7 +164,7 @@ def _show_findings(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
         f"{found['unreadable']} unreadable"
     )
     if bad:
-        typer.echo(describe_bad(bad, limit=20))
+        typer.echo(describe_bad(bad))
     for note in found["notes"]:
         typer.echo(f"note: {note}")
     typer.echo(f"cannot be run: {found['why']}" if found["why"] else "the protocol can be run")

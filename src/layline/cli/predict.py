@@ -47,8 +47,8 @@ def predict(
     from layline.data.loading import ImageBatches
     from layline.data.table import TableEncoding
     from layline.devices import choose_device
-    from layline.evaluation import normalised
     from layline.geometry.decoding import DECODINGS
+    from layline.model import normalised
     from layline.model_file import load
 
     if out is not None and out.suffix not in FORMATS:

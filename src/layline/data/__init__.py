@@ -36,7 +36,7 @@ class SourceSpec:
         features: The features to train if the user does not say.
         partitions: How many partitions the protocol has; None if any seed makes one.
         needs_root: Whether there is something to point at.
-        places: Own options that are paths.
+        path_options: Own options that are paths.
     """
 
     read: Callable[..., Dataset]
@@ -45,13 +45,13 @@ class SourceSpec:
     features: str = "vgg16"
     partitions: int | None = None
     needs_root: bool = True
-    places: tuple[str, ...] = ()
+    path_options: tuple[str, ...] = ()
 
 
 SOURCES: dict[str, SourceSpec] = {
     "folder": SourceSpec(read_folder, "images in a folder per class, or in train, val and test"),
     "csv": SourceSpec(
-        read_manifest, "images that a CSV file lists with their labels", places=("images",)
+        read_manifest, "images that a CSV file lists with their labels", path_options=("images",)
     ),
     "table": SourceSpec(read_table, "numbers and categories in a CSV file", features="mlp"),
     "npz": SourceSpec(read_npz, "images in arrays, as MedMNIST has them", features="convnet"),
@@ -69,7 +69,7 @@ SOURCES: dict[str, SourceSpec] = {
         "folds of Levi and Hassner, 2015; talhassner.github.io/home/projects/Adience; "
         "photographs under Creative Commons licences",
         partitions=5,
-        places=("lists",),
+        path_options=("lists",),
     ),
     "image-aesthetics": SourceSpec(
         read_image_aesthetics,

@@ -21,7 +21,7 @@ from layline.data.images.preprocessing import ImagePreprocessing
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
 Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which samples they are
 _MOST_WORKERS = 4
-_SMALL = 64  # pixels
+_SMALL_IMAGE = 64  # pixels at a side
 
 
 class Batches(Protocol):
@@ -60,7 +60,7 @@ class ImageBatches(Dataset[Batch]):
         self._seed = seed
         self._keep_going = keep_going
         # resizing a small image costs less than sending it between processes
-        self.workers_help = not images.decoded or preprocessing.size > _SMALL
+        self.workers_help = not images.decoded or preprocessing.size > _SMALL_IMAGE
 
     def __len__(self) -> int:
         return len(self.images)
@@ -74,7 +74,7 @@ class ImageBatches(Dataset[Batch]):
         batch = []
         for place, key in enumerate(keys):
             try:
-                batch.append(self._one(*key))
+                batch.append(self._load(*key))
             except Exception:  # garbage makes Pillow raise almost anything
                 if not self._keep_going:
                     raise
@@ -84,7 +84,7 @@ class ImageBatches(Dataset[Batch]):
         rows = torch.stack([image.permute(1, 2, 0) for image in batch])
         return rows.permute(0, 3, 1, 2), index
 
-    def _one(self, index: int, epoch: int) -> Tensor:
+    def _load(self, index: int, epoch: int) -> Tensor:
         pixels = self.images.load(index, self._preprocessing.at_least)
         if self._augmentation == "none":
             return self._preprocessing.for_testing(pixels)
@@ -148,7 +148,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def sequential_batches(
     count: int, size: int, process: int = 0, processes: int = 1
 ) -> list[list[Key]]:
-    """Cut samples into batches in their order, and give a process every so-manieth of them.
+    """Cut samples into batches in their order, and give each process its share of them.
 
     A batch has the same samples however many processes there are, so that results do not differ.
     """

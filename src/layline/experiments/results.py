@@ -62,11 +62,14 @@ def _environment(frame: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def write_tables(folder: Path, named: Mapping[str, Table]) -> None:
-    """Write tables in every format."""
+def write_tables(folder: Path, named: Mapping[str, Table]) -> list[Path]:
+    """Write tables in every format, and give the files."""
+    files = []
     for name, table in named.items():
         for ending, write in TABLE_FORMATS.items():
-            write_text(folder / f"{name}.{ending}", write(table))
+            files.append(folder / f"{name}.{ending}")
+            write_text(files[-1], write(table))
+    return files
 
 
 def read_results(folder: Path) -> pd.DataFrame:
@@ -127,7 +130,7 @@ def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
     ranks = rank_methods(frame, metric, decode)
     return mark_best(
         Table(
-            caption=f"{_caption(shown_as, decode)}: mean ± standard deviation over seeds",
+            caption=f"{shown_as.caption(decode)}: mean ± standard deviation over seeds",
             rows=tuple(methods),
             columns=(*(Column.of_metric(shown_as, name, shown_as.title) for name in data), _RANK),
             entries=tuple(
@@ -204,7 +207,7 @@ def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> T
         "p_holm": Column("p (Holm)", form="p"),
     }
     return Table(
-        caption=f"{_caption(shown_as, decode)}: every method against {reference}",
+        caption=f"{shown_as.caption(decode)}: every method against {reference}",
         rows=tuple(map(str, found.index)),
         columns=tuple(columns.values()),
         entries=tuple(
@@ -217,9 +220,3 @@ def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> T
             "Holm: corrected for the number of methods.",
         ),
     )
-
-
-def _caption(metric: Metric, decode: str) -> str:
-    better = "lower" if metric.lower_is_better else "higher"
-    decoding = f", decoding by the {decode}" if metric.decoded else ""
-    return f"{metric.title}, {better} is better{decoding}"

@@ -40,6 +40,12 @@ class Metric:
         """Give a value in the unit of the title, rounded as it is written."""
         return float(f"{value * self.scale:.{self.digits}f}")
 
+    def caption(self, decode: str) -> str:
+        """Say what is shown, which end is better and, where it matters, the decoding."""
+        better = "lower" if self.lower_is_better else "higher"
+        decoding = f", decoding by the {decode}" if self.decoded else ""
+        return f"{self.title}, {better} is better{decoding}"
+
 
 def _percentage(title: str, *, decoded: bool) -> Metric:
     return Metric(title, lower_is_better=False, decoded=decoded, digits=2, scale=100.0)

@@ -32,7 +32,7 @@ class HeadSpec:
         summary: What it is, in one line.
         reference: Where it comes from, with the year.
         decode: The decoding that is the method's own decision rule.
-        limits: What its library keeps it from: ``"compile"`` without breaks, the ``"meta"`` device.
+        unsupported: What its library lacks: ``"compile"`` without breaks, the ``"meta"`` device.
         released: Options with which the authors' code differs from their paper.
     """
 
@@ -41,7 +41,7 @@ class HeadSpec:
     summary: str
     reference: str
     decode: str = "mode"
-    limits: frozenset[str] = frozenset()
+    unsupported: frozenset[str] = frozenset()
     released: tuple[tuple[str, Any], ...] = ()
 
 
@@ -217,14 +217,14 @@ HEADS: dict[str, HeadSpec] = {
         "Gaussian process",
         "a sparse Gaussian process with an ordinal likelihood",
         "Liu et al., Probabilistic Deep Ordinal Regression Based on Gaussian Processes, ICCV 2019",
-        limits=frozenset({"compile", "meta"}),
+        unsupported=frozenset({"compile", "meta"}),
     ),
     "proxy-anchor": HeadSpec(
         ProxyAnchor,
         "embedding",
         "one free proxy per class, Proxy-Anchor loss",
         "Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020",
-        limits=frozenset({"meta"}),
+        unsupported=frozenset({"meta"}),
     ),
     "soft-triple": HeadSpec(
         SoftTriple,

@@ -57,9 +57,11 @@ class OrdinalHead(nn.Module, ABC):
     ) -> Float[Tensor, ""] | None:
         """Compute what compares samples of the batch with each other, for a head that does so."""
 
-    def _mode(self, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
-        """Find the most probable rank. A head that knows a shorter way refines this."""
-        return DECODINGS["mode"](self._log_probs(features))
+    def _mode(
+        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
+    ) -> Int[Tensor, " n"]:
+        """Find the most probable rank. A head with a shorter way does not need ``log_probs``."""
+        return DECODINGS["mode"](self._log_probs(features) if log_probs is None else log_probs)
 
     @final
     def loss(
@@ -119,7 +121,7 @@ class OrdinalHead(nn.Module, ABC):
         features = self._checked_features(features)
         with in_full_precision(features.device):
             if decode == "mode":
-                return self._mode(features)
+                return self._mode(features, None)
             return DECODINGS[decode](_normalised(self._log_probs(features)))
 
     @final
@@ -132,9 +134,12 @@ class OrdinalHead(nn.Module, ABC):
             features: One row per sample.
             log_probs: Their log probabilities, if they are at hand.
         """
-        probs = _normalised(self.log_probs(features) if log_probs is None else log_probs)
-        found = {name: decode(probs) for name, decode in DECODINGS.items() if name != "mode"}
-        return {"mode": self.predict(features), **found}
+        features = self._checked_features(features)
+        with in_full_precision(features.device):
+            log_probs = self._log_probs(features) if log_probs is None else log_probs
+            probs = _normalised(log_probs)
+            found = {name: decode(probs) for name, decode in DECODINGS.items() if name != "mode"}
+            return {"mode": self._mode(features, log_probs), **found}
 
     def forward(
         self,

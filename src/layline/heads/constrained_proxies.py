@@ -102,7 +102,9 @@ class ConstrainedProxies(OrdinalHead):
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         return divergence.log_p(self.layout, self.similarity, features)
 
-    def _mode(self, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+    def _mode(
+        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
+    ) -> Int[Tensor, " n"]:
         return self.layout.nearest(self.similarity.measure, features)
 
     def _losses(
@@ -110,7 +112,7 @@ class ConstrainedProxies(OrdinalHead):
     ) -> Float[Tensor, " n"]:
         """Compute equation (12), or equation (13) where there is a smoothing.
 
-        To it comes what the layout itself asks for, its tension.
+        The penalty of the layout is added, if it has one.
         """
         losses = self._losses_in_one_step(features, ranks)
         if losses is None:
@@ -127,8 +129,8 @@ class ConstrainedProxies(OrdinalHead):
                 unimodal = divergence.unimodal_loss(log_u, log_q)
                 over_classes = self.unimodal_over == "classes"
                 losses = losses + self.alpha * (unimodal.mean() if over_classes else unimodal[own])
-        tension = self.layout.tension()
-        return losses if tension is None else losses + tension
+        penalty = self.layout.penalty()
+        return losses if penalty is None else losses + penalty
 
     def _losses_in_one_step(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]

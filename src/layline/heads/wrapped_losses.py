@@ -29,8 +29,8 @@ class Cosines(distances.DotProductSimilarity):
         return pairwise.cosines(query_emb, ref_emb.to(query_emb.dtype))
 
 
-class _Unchanged:
-    """What both losses replace of the library's."""
+class _KeepsProxies:
+    """What both losses override, so that the proxies keep their dtype."""
 
     def get_default_distance(self) -> Cosines:
         """Say how samples and proxies are compared."""
@@ -40,11 +40,11 @@ class _Unchanged:
         """Leave the proxies alone."""
 
 
-class ProxyAnchorLoss(_Unchanged, losses.ProxyAnchorLoss):
+class ProxyAnchorLoss(_KeepsProxies, losses.ProxyAnchorLoss):
     """Proxy-Anchor, with proxies that keep their precision."""
 
 
-class SoftTripleLoss(_Unchanged, losses.SoftTripleLoss):
+class SoftTripleLoss(_KeepsProxies, losses.SoftTripleLoss):
     """SoftTriple, with centers that keep their precision."""
 
     def get_logits(self, embeddings: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:

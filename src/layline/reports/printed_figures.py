@@ -221,12 +221,7 @@ def forest_plot(frame: pd.DataFrame, metric: str, decode: str) -> "Figure":
         axis.set_title(name, fontsize=10, parse_math=False)
     for axis in axes[len(data) :]:
         axis.set_visible(False)
-    decoding = f", decoding by the {decode}" if shown.decoded else ""
-    better = "lower" if shown.lower_is_better else "higher"
-    figure.supxlabel(
-        f"{shown.title}, {better} is better{decoding}: mean over seeds with 95% interval",
-        fontsize=9,
-    )
+    figure.supxlabel(f"{shown.caption(decode)}: mean over seeds with 95% interval", fontsize=9)
     return figure
 
 

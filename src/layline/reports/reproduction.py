@@ -10,8 +10,8 @@ import pandas as pd
 from layline.experiments.paper import Reproduction
 from layline.experiments.paper.figures import LayoutGrid, Sweep, read_snapshots
 from layline.experiments.paper.presets import Preset
+from layline.experiments.results import write_tables
 from layline.experiments.store import Cell
-from layline.experiments.tables import TABLE_FORMATS
 from layline.files import write_text
 from layline.reports.paper_figures import (
     draw_curves,
@@ -62,9 +62,7 @@ def write_reproduction(
         The files.
     """
     table = reproduction.table(frame, preset)
-    files = [folder / f"table.{ending}" for ending in TABLE_FORMATS]
-    for path, render in zip(files, TABLE_FORMATS.values(), strict=True):
-        write_text(path, render(table))
+    files = write_tables(folder, {"table": table})
     files.append(folder / "cells.csv")
     write_text(files[-1], frame.to_csv(index=False, lineterminator="\n"))
     printed: dict[str, Figure] = {}

@@ -92,11 +92,11 @@ def constant_baselines(run: RunRecord) -> dict[str, tuple[str, float]]:
         return {}
     commonest = int(counts.argmax())
     median = int(np.searchsorted(counts.cumsum(), counts.sum() / 2))
-    said = {rank: np.full(len(run.ranks), rank) for rank in (commonest, median)}
+    constant = {rank: np.full(len(run.ranks), rank) for rank in (commonest, median)}
     return {
-        "accuracy": (run.classes[commonest], metrics.accuracy(run.ranks, said[commonest])),
-        "mae": (run.classes[median], metrics.mean_absolute_error(run.ranks, said[median])),
-        "within_one": (run.classes[median], metrics.accuracy_within(run.ranks, said[median])),
+        "accuracy": (run.classes[commonest], metrics.accuracy(run.ranks, constant[commonest])),
+        "mae": (run.classes[median], metrics.mean_absolute_error(run.ranks, constant[median])),
+        "within_one": (run.classes[median], metrics.accuracy_within(run.ranks, constant[median])),
     }
 
 

@@ -104,8 +104,7 @@ def confusion_figure(confusion: Int[np.ndarray, "K K"], classes: Sequence[str]) 
         "showscale": not has_text,
         "colorbar": {"tickformat": ".0%", "thickness": 10, "outlinewidth": 0},
         "customdata": [
-            [[int(confusion[true, said]), full[true], full[said]] for said in range(count)]
-            for true in range(count)
+            [[int(confusion[i, j]), full[i], full[j]] for j in range(count)] for i in range(count)
         ],
         "hovertemplate": "true %{customdata[1]}<br>predicted %{customdata[2]}<br>"
         "%{customdata[0]} samples, %{z:.1%} of the class<extra></extra>",

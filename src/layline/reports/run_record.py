@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from layline.reports.html import valid_unicode
 from layline.training.config import Config, to_toml
+from layline.training.loop import EpochRecord
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
 
@@ -60,7 +61,7 @@ class RunRecord:
     name: str
     config: Config
     environment: dict[str, Any]
-    history: list[dict[str, Any]]
+    history: list[EpochRecord]
     numbers: dict[str, Any]
     classes: list[str]
     names: list[str]
@@ -92,8 +93,8 @@ def read_run(path: Path) -> RunRecord:
     return RunRecord(
         name=valid_unicode(path.resolve().name),
         config=config,
-        environment=_json(folder.environment) if folder.environment.is_file() else {},
-        history=[json.loads(line) for line in folder.history.read_text("utf-8").splitlines()],
+        environment=folder.read_environment() if folder.environment.is_file() else {},
+        history=folder.read_history(),
         numbers=_json(folder.test),
         classes=[valid_unicode(name) for name in classes],
         **samples,

@@ -23,7 +23,7 @@ from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
 
-LARGEST_SMALL = 64  # pixels
+_LARGEST_SMALL_IMAGE = 64  # pixels at a side
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _without_bad_files(
 
     shared: list[list[BadImage]] = [[]]
     if accelerator is None or accelerator.is_main_process:
-        with say.counted("Looking at the images", len(images)) as count:
+        with say.progress("Looking at the images", len(images)) as count:
             shared = [find_bad(images, progress=count)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
@@ -152,7 +152,7 @@ def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> Im
     wanted = network.input
     size = wanted.size
     if size is None:  # a small network takes small images as they are
-        size = min(*images.load(0).shape[:2], LARGEST_SMALL)
+        size = min(*images.load(0).shape[:2], _LARGEST_SMALL_IMAGE)
     return ImagePreprocessing(
         size, round(size / wanted.crop), config.data.keep_ratio, wanted.interpolation
     )
@@ -170,7 +170,7 @@ def _cached(run: Assembly) -> Dataset:
         return dataset
     with (
         run.accelerator.main_process_first(),  # the others find it ready
-        run.say.counted("Decoding the images", len(dataset.inputs)) as count,
+        run.say.progress("Decoding the images", len(dataset.inputs)) as count,
     ):
         images = cache_images(dataset.inputs, preparation.at_least, cache_folder(), progress=count)
     return replace(dataset, inputs=images)

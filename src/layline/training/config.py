@@ -291,12 +291,12 @@ def _explain(error: ValidationError, kind: type[Section]) -> str:
     got = "" if names_value else f", got {first['input']!r}"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = f"is no setting; {_settings_there(first['loc'], kind)}"
+        message = f"is no setting; {_known_settings(first['loc'], kind)}"
     rest = f" (and {len(more)} more)" if more else ""
     return f"{name}: {message}{got}{rest}"
 
 
-def _settings_there(location: tuple[int | str, ...], kind: type[Section]) -> str:
+def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> str:
     section: Any = kind
     for name in location[:-1]:
         if isinstance(name, str):
@@ -362,7 +362,7 @@ def resolved(config: Config) -> Config:
             "as it was made"
         )
     options = dict(config.data.options)
-    for key in source.places:  # in full, so that the run can go on from another folder
+    for key in source.path_options:  # in full, so that the run can go on from another folder
         if isinstance(options.get(key), str):
             options[key] = str(Path(options[key]).expanduser().resolve())
     filled = {

@@ -1,4 +1,4 @@
-"""What a user sees while a run goes: notes, how far a long wait is, how far training is."""
+"""What a user sees while a run goes: notes, and the progress of long work and of training."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from rich.progress import (
 
 from layline.training.loop import Display, TrainingState
 
-_LINES_OF_A_WAIT = 4  # in a log
+_PROGRESS_LINES = 4  # of a work, in a log
 _LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}"
 _WIDE = 110  # columns for all of it; where there are fewer, time left must not be what is cut
 
@@ -43,8 +43,8 @@ class Reporter:
             self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
-    def counted(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show how far something is: a bar on a terminal, a few lines in a log.
+    def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show the progress of some work: a bar on a terminal, a few lines in a log.
 
         Args:
             what: What is done to each of them.
@@ -65,7 +65,7 @@ class Reporter:
 
             def count(done: int) -> None:
                 nonlocal lines
-                due = _LINES_OF_A_WAIT * done // max(total, 1)
+                due = _PROGRESS_LINES * done // max(total, 1)
                 if due > lines:
                     lines = due
                     self(f"{what}: {done} of {total}")

@@ -40,11 +40,11 @@ def prepare(config: Config, console: Console) -> None:
 
 
 def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
-    """Give what the frozen body says of each sample, from the folder if it was computed before."""
+    """Give the output of the frozen body for each sample, from the folder if it is there."""
     samples = batches_of(run.dataset.inputs, run.model.spec)
     share = -(-len(samples) // run.accelerator.num_processes)
     size, workers = EVALUATION_FACTOR * run.config.training.batch_size, run.config.data.workers
-    with run.say.counted("Extracting frozen features", share) as count:
+    with run.say.progress("Extracting frozen features", share) as count:
         return extract(
             Extraction(run.model.features, samples, folder, run.accelerator, size, workers, count)
         )
@@ -112,7 +112,7 @@ class Extraction:
 
 @torch.no_grad()
 def extract(job: Extraction) -> Float[np.ndarray, "n width"]:
-    """Compute what the body says of each sample, or read it if it was computed before.
+    """Compute the output of the body for each sample, or read it if it was computed before.
 
     Processes share the pieces. All of them call it together and get the same rows, memory-mapped.
     """

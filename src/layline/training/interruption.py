@@ -22,7 +22,6 @@ class Interrupted(KeyboardInterrupt):
             if step
             else f"stopped after epoch {epoch - 1}"
         )
-        self.epoch, self.step = epoch, step
 
 
 class Interruption:

@@ -29,7 +29,7 @@ from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.heads.base import HasProxies
 from layline.training.run_folder import RunFolder
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 LONGER_SIDE = 96  # pixels of a thumbnail
 _JPEG_QUALITY = 80
 _COLLAPSED = 0.1  # a learned ‖v0‖ starts near 1.4
@@ -162,21 +162,21 @@ def share_shown(features: Float[np.ndarray, "m d"], axes: Float[np.ndarray, "2 d
     return float(((centred @ axes.T) ** 2).sum()) / total if total > 0 else 1.0
 
 
-def _projected(vectors: NDArray[np.float32], axes: Floats) -> NDArray[np.float32]:
+def _projected(vectors: NDArray[np.float32], axes: _Floats) -> NDArray[np.float32]:
     points: NDArray[np.float32] = (vectors.astype(np.float64) @ axes.T).astype(np.float32)
     return points
 
 
-def _centred(values: NDArray[np.generic]) -> Floats:
-    numbers: Floats = values.astype(np.float64)
+def _centred(values: NDArray[np.generic]) -> _Floats:
+    numbers: _Floats = values.astype(np.float64)
     return numbers - numbers.mean(axis=0) if len(numbers) else numbers
 
 
-def _plane_through(proxies: Floats, features: Floats) -> Floats:
+def _plane_through(proxies: _Floats, features: _Floats) -> _Floats:
     """Fit a plane to centred proxies; what they leave open is chosen by the features."""
     _, spread, directions = np.linalg.svd(proxies, full_matrices=False)
     smallest = _NEGLIGIBLE * max(spread[0], np.finfo(float).tiny)
-    fixed: Floats = directions[:2][spread[:2] > smallest]
+    fixed: _Floats = directions[:2][spread[:2] > smallest]
     if len(fixed) == 2:
         return fixed
     rest = features - (features @ fixed.T) @ fixed
@@ -185,13 +185,13 @@ def _plane_through(proxies: Floats, features: Floats) -> Floats:
     return np.linalg.qr(np.concatenate([fixed, free]).T)[0].T
 
 
-def _widest_directions(centred: Floats, count: int) -> Floats:
+def _widest_directions(centred: _Floats, count: int) -> _Floats:
     """Find the directions in which rows vary most, the widest first.
 
     In many dimensions they are approximated, at a cost that does not hold up training.
     """
     rows, dim = centred.shape
-    found: Floats
+    found: _Floats
     if dim <= _EXACT_DIMENSIONS:
         _, vectors = eigh(centred.T @ centred, subset_by_index=[dim - count, dim - 1])
         found = vectors.T[::-1].copy()
@@ -203,7 +203,7 @@ def _widest_directions(centred: Floats, count: int) -> Floats:
     return found
 
 
-def _pointing(axis: Floats, towards: Floats) -> Floats:
+def _pointing(axis: _Floats, towards: _Floats) -> _Floats:
     """Fix the sign of an axis, which a decomposition leaves open."""
     along = float(axis @ towards)
     if abs(along) <= _NEGLIGIBLE * float(np.linalg.norm(towards)):

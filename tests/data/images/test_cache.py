@@ -188,7 +188,7 @@ def test_a_cache_under_another_name_is_not_taken(images, folder, decoded):
 def test_progress_counts_what_is_decoded(images, folder):
     counts = []
     for _ in range(2):
-        cache_images(images, None, folder, workers=2, progress=counts.append)
+        cache_images(images, None, folder, progress=counts.append)
     assert counts == [1, 2, 3, 4, 5, 6, 7]
 
 

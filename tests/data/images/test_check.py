@@ -86,7 +86,7 @@ def test_every_fault_of_a_file_is_named_in_its_order(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe.jpg")
     names = [*contents, "large.png", "huge.png", "folder.jpg", "pipe.jpg", "none.jpg"]
     names += ["good.jpg/inside.jpg", "x" * 300 + ".jpg", "a\0b.jpg"]
-    bad = find_bad(ImageFiles(tmp_path, names), workers=3)
+    bad = find_bad(ImageFiles(tmp_path, names))
     assert [image.index for image in bad] == [0, 1, 2, 3, 4, *range(6, len(names))]
     assert all(image.name == names[image.index] for image in bad)
     why = {image.name: image.why for image in bad}
@@ -174,16 +174,9 @@ def test_progress_counts_every_image():
     assert counts == [1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"workers": 0}, "workers must be an integer, at least 1, got 0"),
-        ({"at_least": 0}, "at_least must be an integer, at least 1, got 0"),
-    ],
-)
-def test_a_wrong_argument_is_named_with_its_value(options, message):
-    with pytest.raises(ValueError, match=message):
-        faults(b"", **options)
+def test_a_wrong_size_is_named_with_its_value():
+    with pytest.raises(ValueError, match="at_least must be an integer, at least 1, got 0"):
+        faults(b"", at_least=0)
 
 
 def test_an_interrupt_stops_everything_at_once():
@@ -199,7 +192,7 @@ def test_an_interrupt_stops_everything_at_once():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        find_bad(Slow(*[b""] * 1000), workers=2, progress=interrupt)
+        find_bad(Slow(*[b""] * 1000), progress=interrupt)
     assert len(read) < 20
     with pytest.raises(KeyboardInterrupt):
         faults(KeyboardInterrupt(), *[b""] * 1000)

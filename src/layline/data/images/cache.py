@@ -95,7 +95,6 @@ def cache_images(
     images: ImageFiles,
     at_least: int | None,
     folder: Path,
-    workers: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> CachedImages:
     """Decode all images into a file of the folder, or take the file where that was done before.
@@ -104,15 +103,14 @@ def cache_images(
         images: The files.
         at_least: The size to decode at, see :func:`decode`.
         folder: Where the caches are, such as :func:`cache_folder`.
-        workers: How many threads, see :func:`thread_map`.
         progress: Called with the number of images decoded so far; never if they all were.
     """
     check_size(at_least)
-    key = _key(images, at_least, workers)
+    key = _key(images, at_least)
     file = Path(folder) / f"{key}.pixels"
-    shapes = _read_shapes(file, key, len(images), workers)
+    shapes = _read_shapes(file, key, len(images))
     if shapes is None:
-        shapes = _build(file, key, images, at_least, workers, progress)
+        shapes = _build(file, key, images, at_least, progress)
     sizes = 3 * shapes.prod(axis=1)
     return CachedImages(file, images.names, np.cumsum(sizes) - sizes, shapes, at_least)
 
@@ -125,7 +123,7 @@ def cache_folder() -> Path:
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "layline"
 
 
-def _key(images: ImageFiles, at_least: int | None, workers: int | None) -> str:
+def _key(images: ImageFiles, at_least: int | None) -> str:
     def digest(index: int) -> bytes:
         path = images.path(index)
         try:
@@ -136,7 +134,7 @@ def _key(images: ImageFiles, at_least: int | None, workers: int | None) -> str:
 
     about = f"format {CACHE_FORMAT}, Pillow {PILLOW}, {len(images)} images of at least {at_least}"
     key = hashlib.blake2b(about.encode(), digest_size=20)
-    with closing(thread_map(digest, len(images), workers)) as digests:
+    with closing(thread_map(digest, len(images))) as digests:
         for one in digests:
             key.update(one)
     return key.hexdigest()
@@ -147,7 +145,6 @@ def _build(
     key: str,
     images: ImageFiles,
     at_least: int | None,
-    workers: int | None,
     progress: Callable[[int], None] | None,
 ) -> Indices:
     def size(index: int) -> int:
@@ -156,13 +153,13 @@ def _build(
     def pixels(index: int) -> Pixels:
         return decode(images.path(index), at_least)
 
-    with closing(thread_map(size, len(images), workers)) as sizes:
+    with closing(thread_map(size, len(images))) as sizes:
         needed = sum(sizes)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(file.parent).free < needed:
             raise OSError(ENOSPC, os.strerror(ENOSPC))  # before hours of decoding, not after
-        with closing(thread_map(pixels, len(images), workers)) as decoded:
+        with closing(thread_map(pixels, len(images))) as decoded:
             return _write(file, key, decoded, progress)
     except OSError as error:
         raise _unwritable(file.parent, needed, error) from error
@@ -197,7 +194,7 @@ def _write(
     return index[:, :2].astype(np.int64)
 
 
-def _read_shapes(file: Path, key: str, count: int, workers: int | None = None) -> Indices | None:
+def _read_shapes(file: Path, key: str, count: int) -> Indices | None:
     """Read the heights and widths, (count, 2), and all pixels, for a check of every byte.
 
     Gives None if there is no such file, or one that is not as it was written.
@@ -221,7 +218,7 @@ def _read_shapes(file: Path, key: str, count: int, workers: int | None = None) -
         start = ends[i] - 3 * rows[i, 0] * rows[i, 1]
         return crc32(pixels[start : ends[i]].data) == int(rows[i, 2])
 
-    with closing(thread_map(intact, count, workers)) as checks:
+    with closing(thread_map(intact, count)) as checks:
         return rows[:, :2] if all(checks) else None
 
 

@@ -21,7 +21,6 @@ class BadImage:
 def find_bad(
     images: Images,
     at_least: int | None = None,
-    workers: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[BadImage]:
     """Read every image, and list those that cannot be, in their order.
@@ -30,7 +29,6 @@ def find_bad(
         images: What to read.
         at_least: The size to decode at. None decodes a JPEG at an eighth of its size: that still
             reads every byte, so it finds the same files.
-        workers: How many threads; as many as there are processors if not given.
         progress: Called with the number of images read so far.
     """
     check_size(at_least)
@@ -43,7 +41,7 @@ def find_bad(
         return None
 
     bad = []
-    with closing(thread_map(fault, len(images), workers)) as faults:
+    with closing(thread_map(fault, len(images))) as faults:
         for index, why in enumerate(faults):
             if why is not None:
                 bad.append(BadImage(index, images.names[index], why))

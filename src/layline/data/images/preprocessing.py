@@ -67,7 +67,7 @@ class ImagePreprocessing:
         image = functional.resize(
             _channels_first(pixels),
             [self.resize] if self.keep_ratio else [self.resize, self.resize],
-            **self._how(),
+            **self._resize_options(),
         )
         cropped: Tensor = functional.center_crop(image, [self.size, self.size])
         return cropped
@@ -89,7 +89,7 @@ class ImagePreprocessing:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             if augmentation == "crop":
-                crop = v2.RandomResizedCrop(self.size, **self._how())
+                crop = v2.RandomResizedCrop(self.size, **self._resize_options())
                 image = crop(_channels_first(pixels))
             else:
                 image = self.for_testing(pixels)
@@ -99,7 +99,7 @@ class ImagePreprocessing:
             flipped: Tensor = v2.RandomHorizontalFlip()(image)
             return flipped
 
-    def _how(self) -> dict[str, Any]:
+    def _resize_options(self) -> dict[str, Any]:
         mode = _transforms().InterpolationMode(self.interpolation)
         return {"interpolation": mode, "antialias": True}
 

@@ -7,14 +7,12 @@ from typing import TypeVar
 
 import joblib
 
-from layline.arguments import check_integer
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def thread_map(
-    work: Callable[[int], T], count: int, workers: int | None = None
-) -> Generator[T, None, None]:
+    work: Callable[[int], _T], count: int, workers: int | None = None
+) -> Generator[_T, None, None]:
     """Give ``work(0)``, ``work(1)``, …, computed ahead by some threads.
 
     Close the iterator (:func:`contextlib.closing`) where its user may fail or be interrupted: what
@@ -25,13 +23,8 @@ def thread_map(
         count: How often.
         workers: How many threads; as many as there are processors if not given.
     """
-    workers = joblib.cpu_count() if workers is None else workers
-    check_integer("workers", workers, least=1)
-    return _bounded_map(work, count, workers)
-
-
-def _bounded_map(work: Callable[[int], T], count: int, workers: int) -> Generator[T, None, None]:
-    waiting: deque[Future[T]] = deque()
+    workers = workers or joblib.cpu_count()
+    waiting: deque[Future[_T]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="layline")
     try:
         for index in range(count):

@@ -20,7 +20,7 @@ import numpy as np
 from layline.arguments import check_integer, check_known
 from layline.data.base import Dataset, Partition, Pixels
 
-_SIX = ("very poor", "poor", "fair", "good", "very good", "excellent")
+_LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
 _DISTORTIONS = ("blur", "noise", "compression")
 _ROWS, _COLUMNS = 4, 6  # cells of 106 × 106 pixels
 _GAP = 4  # pixels that stay unused around a cell
@@ -50,7 +50,7 @@ def read_photo_quality(
     per_class: int = 200,
     validation_per_class: int = 50,
     test_per_class: int = 100,
-    levels: int = len(_SIX),
+    levels: int = len(_LEVELS),
     distortion: str = "all",
 ) -> Dataset:
     """Make the crops.
@@ -78,9 +78,9 @@ def read_photo_quality(
     sample = load_sample_images()
     _check_size(size, sample.images[0])
     crops = list(plan(sample.images[0].shape[:2], counts, size, rng, levels))
-    make = partial(_make, size=size, levels=levels, distortion=distortion, rng=rng)
+    make = partial(_cut_and_degrade, size=size, levels=levels, distortion=distortion, rng=rng)
     pixels = np.stack([make(sample.images[crop.photograph], crop) for crop in crops])
-    classes = _SIX if levels == len(_SIX) else tuple(f"level {n + 1}" for n in range(levels))
+    classes = _LEVELS if levels == len(_LEVELS) else tuple(f"level {n + 1}" for n in range(levels))
     titles = [Path(file).stem for file in sample.filenames]
     parts = np.array([crop.part for crop in crops])
     return Dataset(
@@ -102,7 +102,7 @@ def plan(
     counts: dict[str, int],
     size: int,
     rng: np.random.Generator,
-    levels: int = len(_SIX),
+    levels: int = len(_LEVELS),
 ) -> Iterator[Crop]:
     """Draw where crops are cut: ``counts`` of each level for each part."""
     height, width = shape[0] // _ROWS, shape[1] // _COLUMNS
@@ -128,7 +128,7 @@ def _check_size(size: int, photograph: Pixels) -> None:
         )
 
 
-def _make(
+def _cut_and_degrade(
     photograph: Pixels,
     crop: Crop,
     *,

@@ -79,8 +79,8 @@ class Layout(nn.Module, ABC):
         None where it has not: the loss is then put together from P and Q.
         """
 
-    def tension(self) -> Float[Tensor, ""] | None:
-        """Give what the layout itself adds to the loss, or None if it adds nothing."""
+    def penalty(self) -> Float[Tensor, ""] | None:
+        """Compute what the layout itself adds to the loss, or None if it adds nothing."""
 
     def measure(self, measure: Measure, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Measure features against proxies, in the way that a similarity asks for."""

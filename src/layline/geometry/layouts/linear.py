@@ -110,9 +110,9 @@ class Linear(Layout):
         losses: Tensor = _LineStep.apply(*given)  # type: ignore[no-untyped-call]
         return losses
 
-    def tension(self) -> Float[Tensor, ""] | None:
-        """Pay for an uneven spacing."""
-        return self.spacing.tension()
+    def penalty(self) -> Float[Tensor, ""] | None:
+        """Compute the penalty of an uneven spacing."""
+        return self.spacing.penalty()
 
     def _line(self) -> tuple[Float[Tensor, " d"], Float[Tensor, ""]]:
         """Give the direction u and the span t_{K−1}."""

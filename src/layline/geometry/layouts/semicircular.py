@@ -59,22 +59,22 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     u0, u1 = unit(plane)
     u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
     is_parallel = torch.linalg.vector_norm(u1) <= _rounding(plane)
-    u1 = torch.where(is_parallel, _no_axis(plane.shape[1], plane.dtype, plane.device), u1)
+    u1 = torch.where(is_parallel, _default_axis(plane.shape[1], plane.dtype, plane.device), u1)
     u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)  # what rounding left of u0 in u1
     return torch.stack([u0, u1 / torch.linalg.vector_norm(u1)])
 
 
 @lru_cache(maxsize=16)
 @torch.inference_mode(False)
-def _no_axis(dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A unit vector that nobody starts from: along no axis and no diagonal."""
+def _default_axis(dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Give a unit vector along no axis and no diagonal: no user starts with a parallel one."""
     steps = torch.arange(1, dim + 1, dtype=torch.float64, device="cpu")
     vector: Tensor = unit(torch.cos(steps.square()))
     return vector.to(dtype).to(device)
 
 
 def _rounding(vectors: Tensor) -> float:
-    """What is left of a unit vector by rounding alone."""
+    """Give the length that rounding alone leaves of a unit vector."""
     return 8 * torch.finfo(vectors.dtype).eps
 
 
@@ -144,9 +144,9 @@ class Semicircular(Layout):
         losses: Tensor = _ArcStep.apply(*given)  # type: ignore[no-untyped-call]
         return losses
 
-    def tension(self) -> Float[Tensor, ""] | None:
-        """Pay for an uneven spacing."""
-        return self.spacing.tension()
+    def penalty(self) -> Float[Tensor, ""] | None:
+        """Compute the penalty of an uneven spacing."""
+        return self.spacing.penalty()
 
     def _basis(self) -> Float[Tensor, "2 d"]:
         return orthonormal_pair(self.full_vectors())

@@ -48,7 +48,7 @@ class Spacing(nn.Module, ABC):
     def nearest(self, where: Float[Tensor, " n"], span: Float[Tensor, ""]) -> Int[Tensor, " n"]:
         """Find the rank of the nearest position; half-way goes to the lower rank."""
 
-    def tension(self) -> Float[Tensor, ""] | None:
+    def penalty(self) -> Float[Tensor, ""] | None:
         """Give what the spacing adds to the loss, or None if it has nothing to learn."""
 
 
@@ -100,7 +100,7 @@ class Elastic(Spacing):
         midpoints = (positions[1:] + positions[:-1]) / 2
         return torch.searchsorted(midpoints, where.nan_to_num(nan=0.0))
 
-    def tension(self) -> Float[Tensor, ""]:
+    def penalty(self) -> Float[Tensor, ""]:
         """Compute the divergence of the steps from even ones, times the stiffness."""
         weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
         log_shares = torch.log_softmax(weights, dim=0)

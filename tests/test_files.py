@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from layline.files import publish_folder, whole_file, write_text
+from layline.files import atomic_write, publish_folder, write_text
 
 
 def test_a_file_appears_under_its_name_with_all_of_its_text(tmp_path):
@@ -20,7 +20,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     write_text(tmp_path / "a.txt", "old")
 
     def fail():
-        with whole_file(tmp_path / "a.txt") as part:
+        with atomic_write(tmp_path / "a.txt") as part:
             part.write_text("half")
             raise RuntimeError
 
@@ -30,7 +30,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
 
 
 def test_nobody_sees_the_file_before_it_is_whole(tmp_path):
-    with whole_file(tmp_path / "a.txt") as part:
+    with atomic_write(tmp_path / "a.txt") as part:
         part.write_text("half")
         assert not (tmp_path / "a.txt").exists()
     assert (tmp_path / "a.txt").exists()

@@ -1,4 +1,4 @@
-"""Files and folders that are either whole or not there, whatever happens while they are written."""
+"""Atomic writing: a file or folder is complete or not there, also after a crash."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to, and put it in the place of ``path`` at the end.
 
     A reader sees the old file or the new one. After an error, a full disk among them, the old one
@@ -51,7 +51,7 @@ def publish_folder(part: Path, place: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file as a whole, in UTF-8."""
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text, encoding="utf-8")
 
 

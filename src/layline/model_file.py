@@ -19,7 +19,7 @@ import layline
 from layline.arguments import check_known, find_known
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
-from layline.files import whole_file
+from layline.files import atomic_write
 from layline.geometry.decoding import DECODINGS
 from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
@@ -38,7 +38,7 @@ def save_model(model: OrdinalModel, path: Path) -> None:
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in model.state_dict().items()
     }
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         try:
             save_file(tensors, part, metadata={_KEY: describe_model(model.spec)})
         except SafetensorError as error:  # a full disk comes as this

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TextIO
 
 from layline.arguments import find_known
-from layline.files import whole_file
+from layline.files import atomic_write
 
 _DIGITS = 8
 
@@ -39,7 +39,7 @@ def prediction_lines(
         return
     start = find_known("the ending of predictions", path.suffix, FORMATS)
     with (
-        whole_file(path) as part,
+        atomic_write(path) as part,
         # the name of a sample may be a path that is not UTF-8
         part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
     ):

@@ -33,7 +33,7 @@ def assert_trains(head, features, ranks):
 
 def compares_samples(head):
     """Whether the loss has a term between samples of the batch."""
-    return type(head)._loss_between is not OrdinalHead._loss_between
+    return type(head)._batch_loss is not OrdinalHead._batch_loss
 
 
 @EVERY

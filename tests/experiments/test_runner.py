@@ -161,7 +161,7 @@ def test_a_worker_with_other_code_is_refused(grid, tmp_path):
 
 def test_what_cells_share_is_made_with_their_threads(grid, monkeypatch):
     seen = []
-    monkeypatch.setattr(runner, "prepare", lambda *_: seen.append(torch.get_num_threads()))
+    monkeypatch.setattr(runner, "prepare_features", lambda *_: seen.append(torch.get_num_threads()))
     before = torch.get_num_threads()
     runner.extract_features(replace(grid.cells()[0], threads=before + 1))
     assert (seen, torch.get_num_threads()) == ([before + 1], before)

@@ -61,7 +61,7 @@ def test_weights_are_those_of_one_call():
     before = head.loss(features, ranks).item()
     head.loss(features, ranks, torch.rand(12))
     with pytest.raises(RuntimeError):  # whatever happens in the call
-        head._loss_between(features, ranks, torch.ones(7).double())
+        head._batch_loss(features, ranks, torch.ones(7).double())
     assert head.loss(features, ranks).item() == before
 
 

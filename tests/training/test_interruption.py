@@ -17,9 +17,9 @@ STEP = "layline.training.loop:Loop._step"
 def test_a_signal_is_noticed_and_nothing_else_happens(number):
     before = signal.getsignal(number)
     with Interruption() as interruption:
-        assert not interruption.wanted(Processes(torch.device("cpu")))
+        assert not interruption.requested(Processes(torch.device("cpu")))
         signal.raise_signal(number)
-        assert interruption.wanted(Processes(torch.device("cpu")))
+        assert interruption.requested(Processes(torch.device("cpu")))
     assert signal.getsignal(number) is before
 
 

@@ -22,8 +22,8 @@ from layline.training.record import (
     cells_of,
     chosen_samples,
     collapse_warning,
+    explained_variance,
     plane_of,
-    share_shown,
     take_snapshot,
     worst_mistakes,
     write_mistakes,
@@ -62,7 +62,7 @@ def test_two_dimensions_are_shown_as_they_are():
     features, ranks, proxies = sample(2)
     axes = plane_of(features, ranks, proxies)
     np.testing.assert_array_equal(features @ axes.T, features)
-    assert share_shown(features, axes) == 1
+    assert explained_variance(features, axes) == 1
 
 
 def test_of_one_dimension_the_second_coordinate_is_zero():
@@ -104,7 +104,9 @@ def test_without_proxies_it_is_that_of_the_principal_components():
     axes = plane_of(features, ranks, None)
     known = PCA(2, svd_solver="full").fit(features)
     np.testing.assert_allclose(np.abs(axes @ known.components_.T), np.eye(2), atol=1e-9)
-    assert share_shown(features, axes) == pytest.approx(known.explained_variance_ratio_.sum())
+    assert explained_variance(features, axes) == pytest.approx(
+        known.explained_variance_ratio_.sum()
+    )
 
 
 @pytest.mark.parametrize("count", [20, 400])
@@ -112,7 +114,7 @@ def test_in_many_dimensions_it_shows_almost_as_much_as_the_principal_components(
     features, ranks, _ = sample(700, count=count)
     axes = plane_of(features, ranks, None)
     known = PCA(2, svd_solver="full").fit(features).explained_variance_ratio_.sum()
-    assert share_shown(features, axes) == pytest.approx(known, rel=1e-3)
+    assert explained_variance(features, axes) == pytest.approx(known, rel=1e-3)
     np.testing.assert_array_equal(axes, plane_of(features, ranks, None))
 
 
@@ -136,7 +138,7 @@ def test_few_features_that_vary_nowhere_still_have_a_plane(count, with_proxies, 
     proxies = np.zeros((3, dim)) if with_proxies else None
     axes = plane_of(features, ranks, proxies)
     np.testing.assert_allclose(axes @ axes.T, np.eye(2), atol=1e-12)
-    assert share_shown(features, axes) == 1
+    assert explained_variance(features, axes) == 1
 
 
 def taken(method="hard-linear", dim=6, index=None):

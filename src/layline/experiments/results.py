@@ -21,7 +21,7 @@ from layline.experiments.tables import (
     mark_best,
     summary_entries,
 )
-from layline.files import whole_file, write_json, write_text
+from layline.files import atomic_write, write_json, write_text
 
 RESULTS = "results.csv"
 GRID = "grid.toml"
@@ -41,7 +41,7 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
     """
     folder, frame = store.folder, store.frame(cells, grid.decodings)
     write_grid(grid, folder)
-    with whole_file(folder / RESULTS) as part:
+    with atomic_write(folder / RESULTS) as part:
         frame.to_csv(part, index=False)
     write_json(folder / "environment.json", _environment(frame))
     selected = select_runs(frame)

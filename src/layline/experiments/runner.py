@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from layline.experiments.engines import LOCAL, CellMap, Executor
 from layline.experiments.store import Cell, Outcome, Store, code_version
-from layline.training.display import Reporter, amount, clock
-from layline.training.frozen import prepare
+from layline.training.display import Reporter, amount, format_time
+from layline.training.frozen import prepare_features
 from layline.training.run import train
 
 # What the engines' libraries raise when a process of theirs is killed.
@@ -56,7 +56,7 @@ class GridProgress:
         self._done += 1
         self._outcomes.append(outcome)
         spent = sum(each.seconds for each in self._outcomes)
-        left = clock(spent / len(self._outcomes) * (self._total - self._done) / jobs)
+        left = format_time(spent / len(self._outcomes) * (self._total - self._done) / jobs)
         result = ""
         if outcome.error:
             self._say(f"{cell.name} failed: {outcome.error}")
@@ -246,7 +246,7 @@ def _train(cell: Cell, store: Store, begin: float, about: dict[str, Any]) -> Out
 def extract_features(cell: Cell) -> None:
     """Extract the frozen features of a cell; a failure is left to the cells to report."""
     with _PROCESS_LOCK, suppress(Exception), _threads(cell.threads):
-        prepare(cell.config, Console(quiet=True))
+        prepare_features(cell.config, Console(quiet=True))
 
 
 @contextmanager

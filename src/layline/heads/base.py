@@ -49,13 +49,13 @@ class OrdinalHead(nn.Module, ABC):
         """Compute the loss of each sample: by maximum likelihood, unless the method has another."""
         return F.nll_loss(self._log_probs(features), ranks, reduction="none")
 
-    def _loss_between(
+    def _batch_loss(
         self,
         features: Float[Tensor, "n d"],
         ranks: Int[Tensor, " n"],
         weights: Float[Tensor, " n"] | None,
     ) -> Float[Tensor, ""] | None:
-        """Compute what compares samples of the batch with each other, for a head that does so."""
+        """Compute the term that compares samples of a batch, for a head that has one."""
 
     def _mode(
         self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
@@ -88,11 +88,11 @@ class OrdinalHead(nn.Module, ABC):
             weights = None
             if sample_weight is not None:
                 weights = self._checked_weights(sample_weight, losses)
-            between = self._loss_between(features, ranks, weights)
+            of_batch = self._batch_loss(features, ranks, weights)
             if reduction == "mean":
                 mean = losses.mean() if weights is None else _weighted_mean(losses, weights)
-                return mean if between is None else mean + between
-            losses = losses if between is None else losses + between
+                return mean if of_batch is None else mean + of_batch
+            losses = losses if of_batch is None else losses + of_batch
             losses = losses if weights is None else weights * losses
             return losses.sum() if reduction == "sum" else losses
 

@@ -41,7 +41,7 @@ class CNNPOR(LinearHead):
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         return torch.log_softmax(self._scores(features)[:, :-1], dim=-1)
 
-    def _loss_between(
+    def _batch_loss(
         self,
         features: Float[Tensor, "n d"],
         ranks: Int[Tensor, " n"],

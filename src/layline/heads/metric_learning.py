@@ -109,7 +109,7 @@ class ProxyAnchor(_MetricHead):
     ) -> Float[Tensor, " n"]:
         return features.new_zeros(len(features))
 
-    def _loss_between(
+    def _batch_loss(
         self,
         features: Float[Tensor, "n d"],
         ranks: Int[Tensor, " n"],

@@ -100,7 +100,7 @@ class POE(LinearHead):
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
         return F.nll_loss(log_p, ranks, reduction="none") + self.alpha * divergence
 
-    def _loss_between(
+    def _batch_loss(
         self,
         features: Float[Tensor, "n d"],
         ranks: Int[Tensor, " n"],

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from layline.arguments import find_known
 from layline.experiments.statistics import cliques, critical_difference
 from layline.experiments.summaries import Metric, find_metric, intervals
-from layline.files import whole_file
+from layline.files import atomic_write
 from layline.optional import require
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def new_figure(
 def save_figure(figure: "Figure", path: Path) -> Path:
     """Write a figure, cut to what is drawn, in the format that the ending of the path says."""
     options = find_known("the ending of a picture", path.suffix, PRINT_FORMATS)
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         figure.savefig(part, bbox_inches="tight", **options)
     return path
 

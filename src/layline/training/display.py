@@ -135,7 +135,7 @@ class LiveDisplay(Display):
     def _time_left(self, state: TrainingState) -> str:
         """Estimate the time that is left, from the steps made since the start."""
         steps = (self._epochs - state.epoch + 1) * self._steps - state.step
-        return clock((time.monotonic() - self._begin) / max(self._steps_made, 1) * steps)
+        return format_time((time.monotonic() - self._begin) / max(self._steps_made, 1) * steps)
 
     def __enter__(self) -> Self:
         self._begin = time.monotonic()
@@ -148,7 +148,7 @@ class LiveDisplay(Display):
             self._live.stop()
 
 
-def clock(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Write a time as minutes and seconds, with the hours if there are any."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

@@ -21,7 +21,7 @@ from layline.data.images.files import ImageArrays
 from layline.data.loading import Batches, loader, sequential_batches
 from layline.evaluation import EVALUATION_FACTOR
 from layline.features.base import Features
-from layline.files import whole_file
+from layline.files import atomic_write
 from layline.training.assembly import Assembly, assemble, batches_of
 from layline.training.config import Config
 from layline.training.display import Reporter
@@ -30,7 +30,7 @@ from layline.training.distributed import make_accelerator
 PIECE = 512
 
 
-def prepare(config: Config, console: Console) -> None:
+def prepare_features(config: Config, console: Console) -> None:
     """Decode the images and extract the frozen features of a run, if its cache shares them."""
     run = assemble(config, Reporter(console), make_accelerator(config))
     model = run.model
@@ -148,7 +148,7 @@ def _extract_pieces(job: Extraction) -> None:
             rows.append(job.features.body(x.to(job.accelerator.device)).float().cpu().numpy())
             done += len(x)
             job.progress(done)
-        with whole_file(names[number]) as part, part.open("wb") as file:
+        with atomic_write(names[number]) as part, part.open("wb") as file:
             np.save(file, np.concatenate(rows))
 
 
@@ -157,7 +157,7 @@ def _join(pieces: list[Path], whole: Path, count: int, width: int) -> None:
     header = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
     try:
         # written, not mapped: a disk that fills up under a mapped file kills the process
-        with whole_file(whole) as part, part.open("wb") as file:
+        with atomic_write(whole) as part, part.open("wb") as file:
             write_array_header_1_0(file, header)
             for piece in pieces:
                 file.write(np.load(piece).astype("<f4").tobytes())

@@ -31,7 +31,7 @@ class Interruption:
         self._seen = False
         self._before: dict[int, Any] = {}
 
-    def wanted(self, processes: Processes) -> bool:
+    def requested(self, processes: Processes) -> bool:
         """Tell whether to stop; all processes get the same answer."""
         return processes.any(self._seen)
 

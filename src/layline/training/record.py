@@ -22,7 +22,7 @@ from torch import Tensor
 from layline.data.base import Images, Inputs, Pixels
 from layline.data.table import Rows
 from layline.evaluation import Evaluation
-from layline.files import whole_file, write_text
+from layline.files import atomic_write, write_text
 from layline.geometry import divergence
 from layline.geometry.layouts.linear import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
@@ -122,7 +122,7 @@ def take_snapshot(
         points=_projected(vectors, axes),
         ranks=ranks.numpy().astype(smallest),
         predicted=predicted.numpy().astype(smallest),
-        explained=share_shown(vectors, axes),
+        explained=explained_variance(vectors, axes),
         proxies=None if proxies is None else _projected(proxies, axes),
         index=None if index is None else index.numpy(),
     )
@@ -143,17 +143,17 @@ def plane_of(
         return np.eye(2, dim)
     features = _centred(features)
     if proxies is None:
-        axes = _widest_directions(features, 2)
+        axes = _principal_directions(features, 2)
         rising, bulging = features.T @ _centred(ranks), np.zeros(dim)
     else:
         proxies = proxies.astype(np.float64)
         axes = _plane_through(_centred(proxies), features)
         rising = proxies[-1] - proxies[0]
         bulging = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
-    return np.stack([_pointing(axes[0], rising), _pointing(axes[1], bulging)])
+    return np.stack([_oriented(axes[0], rising), _oriented(axes[1], bulging)])
 
 
-def share_shown(features: Float[np.ndarray, "m d"], axes: Float[np.ndarray, "2 d"]) -> float:
+def explained_variance(features: Float[np.ndarray, "m d"], axes: Float[np.ndarray, "2 d"]) -> float:
     """Give the share of the features' variance, around their mean, that lies in the plane."""
     if features.shape[1] <= 2 or len(features) == 0:
         return 1.0
@@ -180,12 +180,12 @@ def _plane_through(proxies: _Floats, features: _Floats) -> _Floats:
     if len(fixed) == 2:
         return fixed
     rest = features - (features @ fixed.T) @ fixed
-    free = _widest_directions(rest, 2 - len(fixed))
+    free = _principal_directions(rest, 2 - len(fixed))
     free -= (free @ fixed.T) @ fixed  # where the features vary nowhere, any direction came out
     return np.linalg.qr(np.concatenate([fixed, free]).T)[0].T
 
 
-def _widest_directions(centred: _Floats, count: int) -> _Floats:
+def _principal_directions(centred: _Floats, count: int) -> _Floats:
     """Find the directions in which rows vary most, the widest first.
 
     In many dimensions they are approximated, at a cost that does not hold up training.
@@ -203,7 +203,7 @@ def _widest_directions(centred: _Floats, count: int) -> _Floats:
     return found
 
 
-def _pointing(axis: _Floats, towards: _Floats) -> _Floats:
+def _oriented(axis: _Floats, towards: _Floats) -> _Floats:
     """Fix the sign of an axis, which a decomposition leaves open."""
     along = float(axis @ towards)
     if abs(along) <= _NEGLIGIBLE * float(np.linalg.norm(towards)):
@@ -231,7 +231,7 @@ def write_proxies(path: Path, head: OrdinalHead) -> None:
 
 
 def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
-    with whole_file(path) as part, part.open("wb") as file:
+    with atomic_write(path) as part, part.open("wb") as file:
         np.savez(file, **arrays)
 
 
@@ -306,5 +306,5 @@ def _write_thumbnail(path: Path, pixels: Pixels) -> None:
 
     image = Image.fromarray(pixels)
     image.thumbnail((LONGER_SIDE, LONGER_SIDE))
-    with whole_file(path) as part:
+    with atomic_write(path) as part:
         image.save(part, format="JPEG", quality=_JPEG_QUALITY)

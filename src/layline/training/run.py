@@ -200,7 +200,7 @@ class _RunHooks(Hooks):
 
     def stop_is_wanted(self) -> bool:
         """Tell whether SIGINT or SIGTERM came to any process."""
-        return self._interruption.wanted(self._processes)
+        return self._interruption.requested(self._processes)
 
     def finish_epoch(
         self, state: TrainingState, is_best: bool, validated: Predictions | None

@@ -36,7 +36,7 @@ from layline.data.images.decoding import (
 )
 from layline.data.images.files import ImageFiles
 from layline.data.images.threads import thread_map
-from layline.files import whole_file
+from layline.files import atomic_write
 
 CACHE_FORMAT = 1  # of the file, and of what decoding gives: another number makes other caches
 _ROW = 3 * 8  # three numbers of eight bytes
@@ -183,7 +183,7 @@ def _write(
     _remove_abandoned(file.parent)
     rows = []
     # two processes may write the same cache: the last one in wins
-    with whole_file(file) as part, part.open("wb") as out:
+    with atomic_write(file) as part, part.open("wb") as out:
         for image in images:
             out.write(image.data)
             rows.append((image.shape[0], image.shape[1], crc32(image.data)))

@@ -1,4 +1,4 @@
-"""Where to compute: on which device, and in this process alone or in several together."""
+"""The device to compute on, and the processes that compute together."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -28,7 +28,7 @@ def choose_device(device: str, needs_double: bool = False) -> torch.device:
 
 
 class Processes:
-    """What trains or predicts: one process, in full precision.
+    """The processes that train or predict: here a single one, in full precision.
 
     :class:`layline.training.distributed.SeveralProcesses` answers the same for several of them.
     Where a sentence says so, all processes call a method together.

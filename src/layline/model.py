@@ -31,7 +31,7 @@ from layline.geometry.decoding import DECODINGS
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """All that a model is rebuilt from, but its tensors.
+    """A description of a model, from which it is rebuilt except for its tensors.
 
     Attributes:
         features: Name of the features.

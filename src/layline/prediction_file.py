@@ -15,7 +15,7 @@ _DIGITS = 8
 
 
 class WriteLine(Protocol):
-    """Writes what is said of a sample."""
+    """Writes the prediction for a sample."""
 
     def __call__(
         self, path: str, predicted: str, shares: Sequence[float], true: str | None = None

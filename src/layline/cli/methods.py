@@ -1,12 +1,11 @@
 """``layline methods``: what there is to choose from."""
 
 import json
-from dataclasses import fields
 
 import typer
 
 from layline.cli.options import Json
-from layline.heads import HEADS, HeadSpec
+from layline.heads import HEADS
 
 EXAMPLES = """
 Examples:
@@ -15,19 +14,17 @@ Examples:
 
   layline methods --json
 """
+_SHOWN = ("family", "summary", "reference", "decode")
 
 
-def methods(
-    as_json: Json = False,
-) -> None:
+def methods(as_json: Json = False) -> None:
     """List the ordinal methods by family, each with what it is and where it comes from.
 
     A name goes wherever a method is asked for: heads.create(NAME, …), OrdinalClassifier(NAME).
     """
     if as_json:
-        shown = [f.name for f in fields(HeadSpec) if f.name not in ("build", "limits", "released")]
         entries = [
-            {"name": name, **{field: getattr(spec, field) for field in shown}}
+            {"name": name, **{field: getattr(spec, field) for field in _SHOWN}}
             for name, spec in HEADS.items()
         ]
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))

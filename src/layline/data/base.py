@@ -1,7 +1,4 @@
-"""What every source of data takes and gives.
-
-It takes a root, a file or a folder. It gives samples, their ranks, the class names, the partition.
-"""
+"""Data sets: samples, their ranks, the names of the classes and the partition."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +34,7 @@ class Images(Inputs, Protocol):
 
     @property
     def decoded(self) -> bool:
-        """Whether loading one costs no decoding."""
+        """Whether loading an image needs no decoding."""
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image: (height, width, 3), RGB, upright.
@@ -51,7 +48,7 @@ class Images(Inputs, Protocol):
 
 @dataclass(frozen=True)
 class Partition:
-    """Which samples are for what.
+    """The division of the samples into parts.
 
     Attributes:
         train: To learn from.
@@ -70,7 +67,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a source found.
+    """A data set, as a source gives it.
 
     Attributes:
         inputs: The samples.

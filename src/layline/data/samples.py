@@ -26,7 +26,7 @@ class UserImages:
 
     @property
     def decoded(self) -> bool:
-        """Whether nothing has to be decoded."""
+        """Whether no image has to be decoded."""
         return not any(isinstance(item, Path) for item in self.items)
 
     def subset(self, keep: Indices) -> Self:

@@ -1,4 +1,4 @@
-"""Where cells run: on this machine, or on a Dask or Ray cluster, behind the same call."""
+"""Engines that run cells: this machine, or a Dask or Ray cluster, behind the same call."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,7 +17,7 @@ CellMap = Callable[[Callable[[Cell], _T], Iterable[Cell]], Iterator[_T]]
 
 @dataclass(frozen=True)
 class Executor:
-    """Where to run.
+    """An engine, and how many cells it runs at once.
 
     Attributes:
         engine: ``local``, ``dask`` or ``ray``.

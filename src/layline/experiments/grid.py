@@ -70,7 +70,7 @@ class Variant(Section):
 
 
 class Grid(Section):
-    """What to compare on what.
+    """A grid of runs.
 
     Attributes:
         data: The data sets.

@@ -1,4 +1,4 @@
-"""What a grid leaves beside its cells: ``results.csv``, and the tables that compare its methods."""
+"""The results of a grid: ``results.csv``, and the tables that compare its methods."""
 
 import platform
 import sys

@@ -50,7 +50,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What the cell is called in a line: its labels that are not empty."""
+        """The name of the cell in a line of text: its labels that are not empty."""
         return " ".join(value for value in self.labels.values() if value)
 
     @cached_property

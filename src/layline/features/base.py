@@ -1,4 +1,4 @@
-"""What every features module gives: a body that may be frozen, and a last layer to ``dim``."""
+"""The base classes of features: a body that may be frozen, and a last layer to ``dim``."""
 
 import math
 from abc import ABC, abstractmethod
@@ -38,11 +38,11 @@ class Features(nn.Module, ABC):
     @property
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """What rebuilds the module with ``create(name, dim, **options)``, as plain JSON."""
+        """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
 
     @abstractmethod
     def body(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n width"]:
-        """Compute what the last layer gets to see."""
+        """Compute the input of the last layer."""
 
     def forward(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Compute the features of each sample."""
@@ -120,7 +120,7 @@ class ImageFeatures(Features):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What rebuilds the module with ``create(name, dim, **options)``, as plain JSON."""
+        """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
         spec = asdict(self.input)
         return spec | {"mean": list(self.input.mean), "std": list(self.input.std)}
 

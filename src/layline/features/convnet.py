@@ -60,7 +60,7 @@ class ConvNet(ImageFeatures):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What rebuilds the module with ``create(name, dim, **options)``, as plain JSON."""
+        """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
         return {"channels": self.channels, "depth": self.depth} | super().options
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:

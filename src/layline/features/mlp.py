@@ -47,7 +47,7 @@ class MLP(TableFeatures):
 
     @property
     def options(self) -> dict[str, Any]:
-        """What rebuilds the module with ``create(name, dim, **options)``, as plain JSON."""
+        """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
         hidden = [layer.out_features for layer in self.hidden if isinstance(layer, nn.Linear)]
         return {"in_features": len(self.mean), "hidden": hidden}
 

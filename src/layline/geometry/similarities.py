@@ -24,7 +24,7 @@ Measure = Literal["squared_distances", "cosines"]
 
 
 class Similarity(ABC):
-    """What turns a squared distance, or a cosine, into a logit."""
+    """A function that turns a squared distance, or a cosine, into a logit."""
 
     measure: ClassVar[Measure]
 

@@ -20,7 +20,7 @@ from layline.arguments import check_above
 
 
 class Smoothing(ABC):
-    """What places a unimodal distribution around a rank."""
+    """A family of unimodal distributions over the ranks, one around each rank."""
 
     @abstractmethod
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:

@@ -80,9 +80,6 @@ class ProxyAnchor(_MetricHead):
         alpha: Scale α of the cosines.
     """
 
-    target = "onehot"
-    """What P is matched to, in the words of the proxy methods: the label alone."""
-
     def __init__(
         self, num_classes: int, dim: int = 512, *, margin: float = 0.1, alpha: float = 32.0
     ) -> None:

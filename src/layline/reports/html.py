@@ -1,4 +1,4 @@
-"""How a page is put together in one file, and how names from outside are shown on it."""
+"""Rendering a page into one file, and names from outside so that they are safe on it."""
 
 import html
 import json

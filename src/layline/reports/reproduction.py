@@ -1,4 +1,4 @@
-"""What a reproduction leaves in its folder: tables in three formats, figures, and the runs."""
+"""The files of a reproduction: tables in three formats, figures, and the runs."""
 
 import html
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What a run left in its folder, read for a report: nothing is trained anew."""
+"""Reading the folder of a finished run, for its report."""
 
 import csv
 import json

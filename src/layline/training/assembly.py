@@ -28,7 +28,7 @@ _LARGEST_SMALL_IMAGE = 64  # pixels at a side
 
 @dataclass(frozen=True)
 class Assembly:
-    """All that a run is made of.
+    """The parts of a run.
 
     Attributes:
         config: What is wanted.

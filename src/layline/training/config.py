@@ -63,7 +63,7 @@ class Section(BaseModel):
 
 
 class DataConfig(Section):
-    """What to learn from.
+    """The data of a run.
 
     Attributes:
         source: Name of the source, see ``layline data list``.
@@ -94,7 +94,7 @@ class DataConfig(Section):
 
 
 class FeaturesConfig(Section):
-    """What maps a sample to a vector.
+    """The features: the network that maps a sample to a vector.
 
     Attributes:
         name: ``mlp``, ``convnet`` or a model of timm, if not as the source chooses.
@@ -137,7 +137,7 @@ class HeadConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How to learn.
+    """The training: epochs, optimiser, rates, precision and checkpoints.
 
     Attributes:
         epochs: Passes over the training samples.
@@ -186,7 +186,7 @@ class TrainingConfig(Section):
     device: Literal["auto", "cpu"] = "auto"
 
     def options(self) -> Options:
-        """Give what the loop is told."""
+        """Give the options of the training loop."""
         names = {each.name for each in fields(Options)} & set(type(self).model_fields)
         return Options(**{name: getattr(self, name) for name in names})
 
@@ -206,12 +206,12 @@ class ReportConfig(Section):
 
     @property
     def drawn(self) -> int:
-        """How many samples are drawn, which is none without a report."""
+        """The number of samples to draw, zero without a report."""
         return self.points if self.enabled else 0
 
 
 class Config(Section):
-    """All of a run.
+    """The configuration of a run.
 
     Attributes:
         recipe: Whose defaults were taken, see ``RECIPES``.

@@ -1,4 +1,4 @@
-"""What a user sees while a run goes: notes, and the progress of long work and of training."""
+"""Messages for the user, and the progress of long work and of training."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -84,7 +84,7 @@ def body_fingerprint(features: Features) -> str:
 
 @dataclass(frozen=True)
 class Extraction:
-    """What is extracted, and how.
+    """An extraction of frozen features.
 
     Attributes:
         features: Its body is applied.

@@ -78,7 +78,7 @@ class TrainingState:
 
 
 class Display:
-    """How training is shown: not at all. ``display.LiveDisplay`` shows it."""
+    """The display of training that shows nothing. ``display.LiveDisplay`` shows it."""
 
     def start_epoch(self, state: TrainingState, steps: int) -> None:
         """Begin an epoch of so many steps, or go on with it."""
@@ -97,7 +97,7 @@ class Display:
 
 
 class Hooks:
-    """What else happens while training: nothing. A run saves and records, and may be stopped.
+    """Callbacks of the loop, here without effect. A run saves and records, and may be stopped.
 
     Attributes:
         display: Shows how it goes.
@@ -127,7 +127,7 @@ class Hooks:
     def finish_epoch(
         self, state: TrainingState, is_best: bool, validated: Predictions | None
     ) -> None:
-        """Take notice of an epoch, the last one of the history."""
+        """Handle the end of an epoch, the last one of the history."""
 
 
 class Loop:
@@ -139,7 +139,7 @@ class Loop:
         validation: What to choose the epoch by, if there is anything.
         options: Epochs, batches, optimiser and rates.
         processes: One or several.
-        hooks: What else happens.
+        hooks: Callbacks: saving, recording, stopping.
     """
 
     def __init__(

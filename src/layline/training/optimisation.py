@@ -1,4 +1,4 @@
-"""How the weights are changed: the options of training, the optimiser and its rates."""
+"""The options of the training loop, the optimiser and its learning rates."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from layline.geometry.decoding import DECODINGS
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the loop is told. A run's are chosen in ``config.TrainingConfig``, which explains them.
+    """Options of the loop. Those of a run are explained in ``config.TrainingConfig``.
 
     Attributes:
         generator: Draws the order of each epoch, one after another, and leaves the random numbers

@@ -1,4 +1,4 @@
-"""Which images cannot be read, found before training rather than in the middle of it."""
+"""Finding images that cannot be read, before training rather than in the middle of it."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""What to repeat the paper's experiments with: its own data and recipe, or small stand-ins."""
+"""Presets for the paper's experiments: its own data and recipe, or small stand-ins."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace

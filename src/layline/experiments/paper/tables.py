@@ -28,7 +28,7 @@ class Reproduction(ABC):
     Attributes:
         title: What it shows, in one line.
         data: The data sets of ``PAPER_DATA`` that it needs.
-        spread: What is said about the runs behind a number.
+        spread: A sentence about the runs behind a number.
     """
 
     title: str
@@ -82,7 +82,7 @@ def paper_entries(
 
 @dataclass(frozen=True)
 class Method:
-    """What a row of a table is trained with.
+    """A method with its options, as a row of a table has it.
 
     Attributes:
         name: Name of the head.

@@ -1,4 +1,4 @@
-"""What every layout answers: where the proxies are, and how far features are from them."""
+"""The base class of layouts: where the proxies are, and how far features are from them."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
@@ -25,7 +25,7 @@ class Layout(nn.Module, ABC):
     """
 
     measures: ClassVar[frozenset[Measure]] = frozenset({"squared_distances", "cosines"})
-    """What can be measured sensibly on this layout."""
+    """The measures that this layout supports."""
 
     constant: bool = False
     """Whether the similarities between the proxies never change in training."""

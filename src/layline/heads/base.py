@@ -183,7 +183,7 @@ class OrdinalHead(nn.Module, ABC):
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
             raise ValueError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
         ranks = ranks.long()  # a small unsigned type has no minimum in PyTorch
-        if _values_are_free(ranks):
+        if _can_check_values(ranks):
             lowest, highest = (int(end) for end in ranks.aminmax())
             if lowest < 0 or highest >= self.num_classes:
                 first = ranks[(ranks < 0) | (ranks >= self.num_classes)][0]
@@ -202,7 +202,7 @@ class OrdinalHead(nn.Module, ABC):
                 f"got {tuple(sample_weight.shape)}: one weight for each row of features"
             )
         _check_device("sample_weight", sample_weight, losses.device)
-        if _values_are_free(sample_weight):
+        if _can_check_values(sample_weight):
             wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
             if wrong.any():
                 raise ValueError(
@@ -251,6 +251,6 @@ def _normalised(log_probs: Tensor) -> Tensor:
     return exact.softmax(dim=-1)
 
 
-def _values_are_free(tensor: Tensor) -> bool:
+def _can_check_values(tensor: Tensor) -> bool:
     """Tell whether looking at values costs no synchronisation and breaks no compiled graph."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from layline.arguments import check_at_least, check_known, find_known
 from layline.geometry import SIMILARITIES, Layout, Similarity, Smoothing, divergence
-from layline.geometry.layouts import Free, Linear, Semicircular, Spacing
+from layline.geometry.layouts import Free, Linear, Semicircular
 from layline.geometry.similarities import Cosine
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads.base import OrdinalHead
@@ -84,9 +84,6 @@ class ConstrainedProxies(OrdinalHead):
     def reset_parameters(self) -> None:
         """Draw the vectors of the layout anew, and space the proxies evenly."""
         self.layout.reset_parameters()
-        for part in self.layout.children():
-            if isinstance(part, Spacing):
-                part.reset_parameters()
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Give the proxies, in label order."""

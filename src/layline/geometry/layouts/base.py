@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from layline.arguments import check_integer
 from layline.geometry import decoding, pairwise
+from layline.geometry.layouts.spacing import Spacing
 from layline.geometry.similarities import Measure, Similarity
 
 
@@ -40,9 +41,15 @@ class Layout(nn.Module, ABC):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw each vector as a 1 × d matrix, Xavier normal, so that its length starts near √2."""
+        """Draw each vector as a 1 × d matrix, Xavier normal, so that its length starts near √2.
+
+        A spacing goes back to even steps.
+        """
         for row in range(len(self.vectors)):
             nn.init.xavier_normal_(self.vectors[row : row + 1])
+        for part in self.children():
+            if isinstance(part, Spacing):
+                part.reset_parameters()
 
     @abstractmethod
     def proxies(self) -> Float[Tensor, "K d"]:

@@ -31,7 +31,7 @@ class Processes:
     """The processes that train or predict: here a single one, in full precision.
 
     :class:`layline.training.distributed.SeveralProcesses` answers the same for several of them.
-    Where a sentence says so, all processes call a method together.
+    A collective operation is one that all processes call at the same time.
 
     Args:
         device: Where this process computes.
@@ -64,18 +64,18 @@ class Processes:
         return nullcontext()
 
     def sum(self, values: list[float]) -> list[float]:
-        """Add each number up over the processes, together."""
+        """Add each number up over the processes, a collective operation."""
         return values
 
     def any(self, flag: bool) -> bool:
-        """Tell whether the flag is true in any process, together."""
+        """Tell whether the flag is true in any process, a collective operation."""
         return self.sum([float(flag)])[0] > 0
 
     def gather(
         self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]
     ) -> tuple[Int[Tensor, " m"], Shaped[Tensor, "m width"]]:
-        """Collect the rows of all processes and the number of each one's sample, together."""
+        """Collect the rows of all processes and their samples' numbers, a collective operation."""
         return index, rows
 
     def share_buffers(self, model: nn.Module) -> None:
-        """Give all processes the buffers of the main one, together."""
+        """Give all processes the buffers of the main one, a collective operation."""

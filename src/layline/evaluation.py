@@ -1,7 +1,7 @@
 """Measuring a model on a part of the data: what it predicts, and how far that is from the truth.
 
 A part is gone over once, by one process or several, with the same result. The head decides which
-rank a sample gets; here nothing is decided anew from rounded probabilities.
+rank a sample gets; no arg max of rounded probabilities is taken here.
 """
 
 import math
@@ -131,8 +131,8 @@ def predict_part(
         loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
         places.append(index)
         log_probs.append(head.log_probs(features))
-        decided = head.decisions(features, log_probs[-1])
-        decisions.append(torch.stack([decided[name] for name in DECODINGS], dim=1))
+        by_decoding = head.decisions(features, log_probs[-1])
+        decisions.append(torch.stack([by_decoding[name] for name in DECODINGS], dim=1))
         kept.append(features[is_kept[index].to(device)].float())
 
     def in_order(index: Int[Tensor, " n"], rows: list[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ from layline.cli.demo import METHODS
 
 
 def snapshot(folder):
-    """Give what training would touch: the saved moments, the models and the histories."""
+    """Give what training would touch: the checkpoints, the models and the histories."""
     files = [*folder.glob("*/state/**/*"), *folder.glob("*/best.safetensors")]
     files += folder.glob("*/history.jsonl")
     return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in files}

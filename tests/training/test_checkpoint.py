@@ -62,7 +62,7 @@ def test_the_last_moment_takes_the_place_of_those_before_it(tmp_path):
     assert trained.checkpoints.restore() == TrainingState(10, 0)
 
 
-def test_the_latest_of_several_moments_is_taken(tmp_path, monkeypatch):
+def test_the_latest_of_several_checkpoints_is_taken(tmp_path, monkeypatch):
     trained = Trained(tmp_path)
     trained.checkpoints.save(TrainingState(1, 5))
     with monkeypatch.context() as patch:

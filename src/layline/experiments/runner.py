@@ -90,7 +90,7 @@ def run_grid(
 
     Args:
         cells: All of the grid; those with the same key are one.
-        store: Where results are and come to.
+        store: Where results are found and kept.
         progress: Shows how far it is.
         executor: Where to run.
         keep_models: Keep the weights and the state of training of each cell.

@@ -3,8 +3,7 @@ r"""Squared distances and cosines between two sets of vectors: the only place th
 .. math:: D_{ij} = \lVert x_i - y_j \rVert^2, \qquad
           C_{ij} = \frac{x_i^\mathsf{T} y_j}{\lVert x_i \rVert\,\lVert y_j \rVert}
 
-Both are exact where training stands still: the distance of a vector to itself is exactly zero, and
-every gradient there is finite.
+The distance of a vector to itself is exactly zero, and every gradient there is finite.
 """
 
 from typing import Any

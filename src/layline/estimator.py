@@ -181,7 +181,7 @@ class OrdinalClassifier(
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         options, device = self._checked_options(), _checked_device(self.device)
         self._named = isinstance(self.features, str)
-        x, labels = self._checked_data(X, y, reset=True)
+        x, labels = self._training_data(X, y)
         check_classification_targets(labels)
         weight = checked_weight(sample_weight, len(labels))
         counted = weight > 0
@@ -251,7 +251,7 @@ class OrdinalClassifier(
     ) -> Array:
         """Apply a function of the head and the features, batch by batch."""
         check_is_fitted(self)
-        rows = self._checked_data(X, reset=False)
+        rows = self._new_data(X)
         features, head = self.features_, self.head_
         device = next(head.parameters()).device
         if _has_double(device):
@@ -320,34 +320,45 @@ class OrdinalClassifier(
             patience=self.patience,
         )
 
-    def _checked_data(self, X: ArrayLike, *y: ArrayLike | None, reset: bool) -> Any:
-        """Check X, and y if it is given. A data frame stays one until it can be encoded."""
-        if self._named and _is_frame(X) and (reset or self.encoding_ is not None):
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            frame = X.set_axis(self._column_names(), axis=1)
-            if not y:
-                return self._encoded(frame)
-            return frame, check_X_y(np.zeros((len(frame), 1)), *y, estimator=self)[1]
-        checked = validate_data(
-            self,
-            X,
-            *y,
-            reset=reset,
-            # whole numbers keep their digits in a table, and take half the memory in images
-            dtype=[np.float64, np.float32] if self._named else [np.float32, np.float64],
-            allow_nd=not self._named,
-            ensure_all_finite=False,  # checked below, to say where
-        )
-        _check_finite(checked[0] if y else checked, getattr(self, "feature_names_in_", None))
-        if reset or self.encoding_ is None:
-            return checked
+    def _training_data(
+        self, X: ArrayLike, y: ArrayLike
+    ) -> "tuple[Array, Array] | tuple[pd.DataFrame, Array]":
+        """Check X and y. A data frame stays one until it can be encoded."""
+        if self._named and _is_frame(X):
+            frame = self._checked_frame(X, reset=True)
+            return frame, check_X_y(np.zeros((len(frame), 1)), y, estimator=self)[1]
+        x, labels = validate_data(self, X, y, reset=True, **self._array_options())
+        _check_finite(x, getattr(self, "feature_names_in_", None))
+        return x, labels
+
+    def _new_data(self, X: ArrayLike) -> Array:
+        """Check X, and encode it where a data frame was fitted."""
+        if self._named and _is_frame(X) and self.encoding_ is not None:
+            return self._encoded(self._checked_frame(X, reset=False))
+        x: Array = validate_data(self, X, reset=False, **self._array_options())
+        _check_finite(x, getattr(self, "feature_names_in_", None))
+        if self.encoding_ is None:
+            return x
         if self.encoding_.categorical:
             raise ValueError(
                 f"X must be a data frame like that of fit, got an array: the column "
                 f"{self.encoding_.categorical[0].name!r} has categories"
             )
         pandas = require("pandas", extra="images", needed_by="a model that was fitted on a frame")
-        return self._encoded(pandas.DataFrame(checked, columns=self._column_names()))
+        return self._encoded(pandas.DataFrame(x, columns=self._column_names()))
+
+    def _checked_frame(self, X: "pd.DataFrame", reset: bool) -> "pd.DataFrame":
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return X.set_axis(self._column_names(), axis=1)
+
+    def _array_options(self) -> dict[str, Any]:
+        """Give the options with which scikit-learn checks an array."""
+        return {
+            # whole numbers keep their digits in a table, and take half the memory in images
+            "dtype": [np.float64, np.float32] if self._named else [np.float32, np.float64],
+            "allow_nd": not self._named,
+            "ensure_all_finite": False,  # checked afterwards, to say where
+        }
 
     def _column_names(self) -> list[str]:
         """Name the columns of X; those of a frame whose names are numbers by their places."""
@@ -358,7 +369,7 @@ class OrdinalClassifier(
         """Turn a data frame into numbers; an array is as it has to be.
 
         Args:
-            x: What :meth:`_checked_data` gave.
+            x: The rows, as they were checked.
             places: Which rows of X they are; all of them if not given.
         """
         if not _is_frame(x) or self.encoding_ is None:
@@ -416,11 +427,7 @@ def _part(x: Tensor, ranks: Array, weight: Array) -> Part:
 
 
 class _BestInMemory(Hooks):
-    """Remember the weights of the best epoch.
-
-    Args:
-        network: What is trained.
-    """
+    """Remember the weights of the best epoch of a network."""
 
     advice = ", or standardise X"
 
@@ -448,11 +455,7 @@ class _BestInMemory(Hooks):
 
 
 class _PlainDisplay(Display):
-    """A line on stderr per epoch, where rich is not installed.
-
-    Args:
-        epochs: How many are planned.
-    """
+    """A line on stderr per epoch, where rich is not installed."""
 
     def __init__(self, epochs: int) -> None:
         self._epochs = epochs

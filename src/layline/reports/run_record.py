@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from numpy.typing import NDArray
 
 from layline.reports.html import valid_unicode
 from layline.training.config import Config, to_toml
@@ -70,7 +71,7 @@ class RunRecord:
     proba: Float[np.ndarray, "n K"]
     layouts: dict[int, Snapshot]
     test_layout: Snapshot | None
-    similarities: dict[str, Any]
+    similarities: dict[str, NDArray[np.float32]]
     mistakes: list[Mistake] | None
 
     @property
@@ -112,7 +113,7 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _arrays(path: Path) -> dict[str, Any]:
+def _arrays(path: Path) -> dict[str, NDArray[np.float32]]:
     with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
 

@@ -2,8 +2,9 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
 from layline.devices import Processes
 
@@ -29,7 +30,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self._seen = False
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def requested(self, processes: Processes) -> bool:
         """Tell whether to stop; all processes get the same answer."""

@@ -154,8 +154,9 @@ def _open_image(file: Path | BinaryIO, at_least: int | None) -> Iterator["ImageF
                     image.draft(None, (at_least, at_least))
                 yield image
         except Exception as error:
-            name = file if isinstance(file, Path) else getattr(file, "name", "")
-            raise BadImageError(why_bad(error), str(name)) from error
+            path = file.name if isinstance(file, BufferedReader) else file
+            name = str(path) if isinstance(path, str | Path) else ""
+            raise BadImageError(why_bad(error), name) from error
 
 
 def _identified(stream: BinaryIO) -> "ImageFile.ImageFile":

@@ -21,7 +21,7 @@ MOMENTS = [
     {"target": f"{SAVING}:publish_folder", "when": "after"},
     {"target": f"{LOOP}._validate"},
     {"target": "layline.model_file:save_file", "when": "half"},
-    {"target": "layline.training.run_folder:RunFolder.write_best", "when": "after"},
+    {"target": "layline.model:OrdinalModel.save", "when": "after"},
     {"target": "numpy:savez"},
     {"target": "layline.training.run_folder:write_text", "number": 2},
     {"target": "layline.training.run_folder:write_text", "number": 2, "when": "after"},

@@ -215,7 +215,7 @@ class _RunHooks(Hooks):
             self._warnings.add(warning)
             self._run.say(warning)
         if is_best:
-            folder.write_best(model)
+            model.save(folder.best)
         if self._run.config.report.enabled:
             predicted = validated.decisions[self._run.config.training.decode][self.drawn]
             ranks = self._ranks[self.drawn]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from layline.files import write_json, write_text
-from layline.model import OrdinalModel
 from layline.training.config import Config, configuration, read_toml, to_toml
 from layline.training.loop import EpochRecord
 
@@ -100,10 +99,6 @@ class RunFolder:
     def read_history(self) -> list[EpochRecord]:
         """Read the records of the epochs."""
         return [json.loads(line) for line in self.history.read_text(encoding="utf-8").splitlines()]
-
-    def write_best(self, model: OrdinalModel) -> None:
-        """Write the best model so far."""
-        model.save(self.best)
 
 
 def new_folder(name: str, parent: Path = Path("runs")) -> Path:

@@ -68,6 +68,32 @@ def test_a_comparison_from_the_command_line(bench, ratings, tmp_path):
         assert table[method, "ratings"] == pytest.approx(mean)
 
 
+@pytest.mark.slow
+def test_photographs_are_decoded_by_workers_within_the_processes_of_a_grid(bench, photos, tmp_path):
+    source = [
+        "folder",
+        "--root",
+        photos,
+        "--features",
+        "convnet",
+        "--methods",
+        "sord",
+        "--seeds",
+        2,
+    ]
+    classes = ",".join(path.name for path in sorted(photos.iterdir()))
+    options = [
+        "training.epochs=1",
+        "head.dim=4",
+        "data.workers=1",
+        f"data.options.classes={classes}",
+    ]
+    settings = [word for option in options for word in ("--set", option)]
+    found = bench(*source, *settings, "--jobs", 2, "--out", tmp_path / "grid")
+    assert found.exit_code == 0, found.output
+    assert read_results(tmp_path / "grid")["mae"].notna().all()
+
+
 def test_the_folder_alone_goes_on_with_the_grid(bench, ratings):
     methods = ["--methods", "classification", "--seeds", "0,3", "--out", "out [b]"]
     assert bench(*small(ratings, *methods)).exit_code == 0

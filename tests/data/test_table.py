@@ -269,3 +269,12 @@ def test_a_subset_keeps_the_order_that_is_asked_for():
 def test_values_and_names_have_to_fit():
     with pytest.raises(ValueError, match=r"values must have the shape \(2, 3\), got \(3, 3\)"):
         Rows(ROWS.values, ["row 2", "row 3"], SMALL_ENCODING)
+
+
+def test_dates_are_written_as_a_file_has_them():
+    dates = pd.Series(pd.to_datetime(["2020-01-01", None, "2020-03-01"]))
+    assert (
+        texts_of(dates) == dates.to_csv(index=False, header=False).replace('""', "").split("\n")[:3]
+    )
+    spans = pd.Series(pd.to_timedelta(["1 days", "2 days 03:00:00"]))
+    assert texts_of(spans) == ["1 days", "2 days 03:00:00"]

@@ -6,12 +6,13 @@ import pytest
 import torch
 from scipy import stats
 from scipy.special import log_softmax
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from layline.geometry import SIMILARITIES, SMOOTHINGS
+from layline.geometry import SIMILARITIES, SMOOTHINGS, constants
 from layline.geometry.layouts import Free, Linear, Semicircular
 from layline.geometry.similarities import Cosine, NegativeEuclidean, StudentT
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
-from layline.heads import ConstrainedProxies, constant_table, create
+from layline.heads import ConstrainedProxies, create
 
 
 def plain_logits(x, proxies, similarity):
@@ -153,6 +154,7 @@ def test_a_wrong_composition_is_named_with_its_value(parts, options, message):
         ("hard-linear", {"norm": 0.0}, "norm must be .* above 0, got 0.0"),
         ("hard-semicircular", {"scale": 1.0}, "above 1, got 1.0"),
         ("elastic-linear", {"stiffness": -1.0}, "stiffness must be .* got -1.0"),
+        ("elastic-semicircular", {"stiffness": None}, "stiffness must be .* got None"),
         ("soft-poisson", {"tau": 0.0}, "tau must be .* got 0.0"),
         ("soft-poisson", {"scale": 3.0}, "scale must be left out for the similarity student-t"),
     ],
@@ -177,7 +179,7 @@ def test_tables_and_rows_made_for_the_batch_give_the_same_loss(name, monkeypatch
     features, ranks = batch()
     head = create(name, 6, 5).double()
     expected = head.loss(features, ranks).item()
-    monkeypatch.setattr(constant_table, "LARGEST", 5)
+    monkeypatch.setattr(constants, "LARGEST", 5)
     assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-13)
 
 
@@ -315,3 +317,13 @@ def test_constants_are_made_whatever_the_default_device():
     with torch.device("meta"):
         loss = head.loss(features, ranks)
     assert loss.device.type == "cpu"
+
+
+@pytest.mark.parametrize("name", ["hard-linear", "hard-semicircular", "soft-poisson-cosine"])
+def test_a_head_that_was_traced_with_fake_tensors_leaves_the_others_alone(name):
+    features, ranks = torch.randn(9, 6), torch.arange(9) % 5
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        create(name, 5, 6)(features)
+    head = create(name, 5, 6)
+    assert head.loss(features, ranks).isfinite()
+    assert head.predict(features).shape == (9,)

@@ -4,6 +4,7 @@ What a sample looks like in an epoch depends on the seed, the epoch and the samp
 number of workers or processes, nor on how often a run was interrupted.
 """
 
+import multiprocessing
 import signal
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -131,6 +132,7 @@ def loader(
         samples,  # type: ignore[arg-type]
         batch_sampler=batches,
         num_workers=count,
+        multiprocessing_context=_start_method() if count > 0 else None,
         persistent_workers=count > 0,
         prefetch_factor=ahead if count > 0 else None,
         collate_fn=_uncollated,
@@ -138,6 +140,12 @@ def loader(
         worker_init_fn=_ignore_signals,
         generator=torch.Generator(),  # else each pass would take a number from the global one
     )
+
+
+def _start_method() -> str | None:
+    """Name how to start workers within joblib's processes, whose own way DataLoader cannot use."""
+    usual = multiprocessing.get_all_start_methods()
+    return None if multiprocessing.get_start_method() in usual else usual[0]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

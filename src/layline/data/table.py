@@ -56,7 +56,7 @@ def _text(cell: Any) -> str:
         if math.isnan(number):
             return ""
         return repr(int(number)) if number.is_integer() else repr(number)
-    text = str(cell)
+    text = str(cell).removesuffix(" 00:00:00")  # a date, which a file has without its time
     return "" if text in ("None", "NaT", "<NA>") else text
 
 

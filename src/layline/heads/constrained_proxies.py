@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 from layline.arguments import check_at_least, check_known, find_known
 from layline.geometry import SIMILARITIES, Layout, Similarity, Smoothing, divergence
+from layline.geometry.constants import ConstantTable
 from layline.geometry.layouts import Free, Linear, Semicircular
 from layline.geometry.similarities import Cosine
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads.base import OrdinalHead
-from layline.heads.constant_table import ConstantTable
 
 Target = Literal["proxies", "onehot"]
 UnimodalOver = Literal["batch", "classes"]
@@ -209,6 +209,7 @@ def elastic_linear(
     target: Target = "proxies",
 ) -> ConstrainedProxies:
     """Put the proxies on a straight line and learn their steps."""
+    check_at_least("stiffness", stiffness, 0, "it is what uneven steps cost")
     layout = Linear(num_classes, dim, norm=norm, stiffness=stiffness)
     return ConstrainedProxies(layout, _similarity(similarity), target=target)
 
@@ -236,6 +237,7 @@ def elastic_semicircular(
     target: Target = "proxies",
 ) -> ConstrainedProxies:
     """Put the proxies on half a circle and learn their steps."""
+    check_at_least("stiffness", stiffness, 0, "it is what uneven steps cost")
     layout = Semicircular(num_classes, dim, stiffness=stiffness)
     return ConstrainedProxies(layout, _similarity(similarity, scale), target=target)
 

@@ -46,7 +46,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from layline.arguments import check_above, check_at_least, check_known
-from layline.heads.constant_table import ConstantTable
+from layline.geometry.constants import ConstantTable
 from layline.heads.linear import SoftmaxHead
 
 

@@ -30,7 +30,7 @@ follows from three sums over the classes, so that no (n, K) array waits for the 
 The last term is that of a learned step; a fixed one has none.
 """
 
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from layline.arguments import check_above
+from layline.geometry.constants import Constants
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.spacing import make_spacing
 from layline.geometry.pairwise import unit
@@ -76,6 +77,7 @@ class Linear(Layout):
         self.norm = norm
         self.spacing = make_spacing(num_classes, stiffness)
         self.constant = norm is not None and not self.spacing.learned
+        self._constants = Constants()
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Place t_k·u for every class, equation (7)."""
@@ -106,7 +108,8 @@ class Linear(Layout):
         """Compute the basic loss in one step, for Student-t and equal steps."""
         if type(similarity) is not StudentT or self.spacing.learned:
             return None
-        given = features, self.full_vectors(), ranks, self.num_classes, self.norm
+        constants = self._constants.get((), partial(_line_constants, self.num_classes), features)
+        given = features, self.full_vectors(), ranks, constants, self.norm
         losses: Tensor = _LineStep.apply(*given)  # type: ignore[no-untyped-call]
         return losses
 
@@ -134,12 +137,12 @@ class _LineStep(torch.autograd.Function):
         features: Tensor,
         vectors: Tensor,
         ranks: Tensor,
-        num_classes: int,
+        constants: tuple[Tensor, ...],
         norm: float | None,
     ) -> Tensor:
-        losses, *terms = _line_terms(features, vectors, ranks, num_classes, norm)
+        losses, *terms = _line_terms(features, vectors, ranks, constants, norm)
         ctx.save_for_backward(features, vectors, ranks, *terms)
-        ctx.num_classes, ctx.norm = num_classes, norm
+        ctx.constants, ctx.norm = constants, norm
         return losses
 
     @staticmethod
@@ -148,7 +151,7 @@ class _LineStep(torch.autograd.Function):
         to_features = to_vectors = None
         with in_full_precision(features.device):
             if torch.is_grad_enabled():  # second derivatives are wanted: the terms get a graph
-                _, *terms = _line_terms(features, vectors, ranks, ctx.num_classes, ctx.norm)
+                _, *terms = _line_terms(features, vectors, ranks, ctx.constants, ctx.norm)
             direction, length, along, across, sum_w, sum_h, sums_hc = terms
             share = gradients[0] / sum_w
             by_h, (by_hc, by_hck) = share * sum_h, share * sums_hc
@@ -163,10 +166,15 @@ class _LineStep(torch.autograd.Function):
 
 
 def _line_terms(
-    features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, norm: float | None
+    features: Tensor,
+    vectors: Tensor,
+    ranks: Tensor,
+    constants: tuple[Tensor, ...],
+    norm: float | None,
 ) -> tuple[Tensor, ...]:
     """Give the losses, u, ‖v_0‖, a, e, and what :func:`_over_classes` adds up."""
-    ones, gaps, factors = _gaps(num_classes, features.dtype, features.device)
+    ones, gaps, factors = constants
+    num_classes = factors.shape[1]
     norm_of_v0 = torch.linalg.vector_norm(vectors)
     length = norm_of_v0.masked_fill(norm_of_v0 == 0, 1.0)
     direction = vectors[0] / length
@@ -213,14 +221,12 @@ def _over_classes(
     return losses, sum_w, factors[:1] @ h.T, factors @ h.mul_(c).T
 
 
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)
-def _gaps(num_classes: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+def _line_constants(num_classes: int) -> tuple[Tensor, ...]:
     """Give ones, the gaps between ranks from K − 1 down to 1 − K, and two rows of factors, −2, −2k.
 
     The first K gaps are the ranks themselves, highest first: in that order a row of Q, which
     depends on gaps alone, is a piece of one long row, and that of rank k* begins at place k*.
     """
-    gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=dtype, device=device)
+    gaps = torch.arange(num_classes - 1, -num_classes, -1, dtype=torch.float64, device="cpu")
     ones = torch.ones_like(gaps)
     return ones, gaps, -2 * torch.stack([ones, gaps])[:, :num_classes]

@@ -35,13 +35,14 @@ towards u_1 counts:
 """
 
 import math
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from layline.geometry.constants import Constants
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.spacing import make_spacing
 from layline.geometry.pairwise import lengths, unit
@@ -59,18 +60,10 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     u0, u1 = unit(plane)
     u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
     is_parallel = torch.linalg.vector_norm(u1) <= _rounding(plane)
-    u1 = torch.where(is_parallel, _default_axis(plane.shape[1], plane.dtype, plane.device), u1)
+    steps = torch.arange(1, plane.shape[1] + 1, dtype=plane.dtype, device=plane.device)
+    u1 = torch.where(is_parallel, steps.square().cos(), u1)  # along no axis and no diagonal
     u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)  # what rounding left of u0 in u1
     return torch.stack([u0, u1 / torch.linalg.vector_norm(u1)])
-
-
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)
-def _default_axis(dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Give a unit vector along no axis and no diagonal: no user starts with a parallel one."""
-    steps = torch.arange(1, dim + 1, dtype=torch.float64, device="cpu")
-    vector: Tensor = unit(torch.cos(steps.square()))
-    return vector.to(dtype).to(device)
 
 
 def _rounding(vectors: Tensor) -> float:
@@ -96,6 +89,7 @@ class Semicircular(Layout):
             )
         self.spacing = make_spacing(num_classes, stiffness)
         self.constant = not self.spacing.learned
+        self._constants = Constants()
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Place cos θ_k·u_0 + sin θ_k·u_1 for every class, equation (8)."""
@@ -140,7 +134,9 @@ class Semicircular(Layout):
         """Compute the basic loss in one step, for the cosine and equal steps."""
         if type(similarity) is not Cosine or self.spacing.learned:
             return None
-        given = features, self.full_vectors(), ranks, self.num_classes, similarity.scale
+        make = partial(_arc_constants, self.num_classes, similarity.scale)
+        constants = self._constants.get(similarity, make, features)
+        given = features, self.full_vectors(), ranks, constants, similarity.scale
         losses: Tensor = _ArcStep.apply(*given)  # type: ignore[no-untyped-call]
         return losses
 
@@ -167,11 +163,16 @@ class _ArcStep(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, scale: float
+        ctx: Any,
+        features: Tensor,
+        vectors: Tensor,
+        ranks: Tensor,
+        constants: tuple[Tensor, ...],
+        scale: float,
     ) -> Tensor:
-        losses, *terms = _arc_terms(features, vectors, ranks, num_classes, scale)
+        losses, *terms = _arc_terms(features, vectors, ranks, constants, scale)
         ctx.save_for_backward(features, vectors, ranks, *terms)
-        ctx.num_classes, ctx.scale = num_classes, scale
+        ctx.constants, ctx.scale = constants, scale
         return losses
 
     @staticmethod
@@ -180,7 +181,7 @@ class _ArcStep(torch.autograd.Function):
         to_features = to_vectors = None
         with in_full_precision(features.device):
             if torch.is_grad_enabled():  # second derivatives are wanted: the terms get a graph
-                _, *terms = _arc_terms(features, vectors, ranks, ctx.num_classes, ctx.scale)
+                _, *terms = _arc_terms(features, vectors, ranks, ctx.constants, ctx.scale)
             basis, length, z, g = terms
             by_z = g * gradients[0]
             if ctx.needs_input_grad[0]:
@@ -193,15 +194,13 @@ class _ArcStep(torch.autograd.Function):
 
 
 def _arc_terms(
-    features: Tensor, vectors: Tensor, ranks: Tensor, num_classes: int, scale: float
+    features: Tensor, vectors: Tensor, ranks: Tensor, constants: tuple[Tensor, ...], scale: float
 ) -> tuple[Tensor, ...]:
     """Give the losses, B, ‖f‖, z and g; (2, n) is the quicker order for the last two."""
     basis = orthonormal_pair(vectors)
     length = lengths(features)[:, 0]
     z = (basis @ features.T) / length
-    c, mean_c, negative_entropy = _arc_constants(
-        num_classes, scale, features.dtype, features.device
-    )
+    c, mean_c, negative_entropy = constants
     mean_c = mean_c.index_select(1, ranks)
     logits = z.T @ c
     # below a scale of 40 no exponential is too large, and the largest logit need not come off
@@ -223,12 +222,7 @@ def _through_basis(to_basis: Tensor, basis: Tensor, vectors: Tensor) -> Tensor:
     return to_vectors
 
 
-@lru_cache(maxsize=16)
-@torch.inference_mode(False)
-@torch.no_grad()
-def _arc_constants(
-    num_classes: int, scale: float, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
+def _arc_constants(num_classes: int, scale: float) -> tuple[Tensor, ...]:
     """Give c, (2, K), its mean under the Q of every class, (2, K), and Σ Q log Q, (K,).
 
     Q depends on m = k − k* only, so all these sums are differences of three cumulative sums, of
@@ -244,6 +238,4 @@ def _arc_constants(
     mean_sin = (sines.flip(0) - sines) / total
     mean = scale * torch.stack([cos * mean_cos - sin * mean_sin, sin * mean_cos + cos * mean_sin])
     negative_entropy = scale * (mean_cos - 1) - total.log()
-    made = scale * torch.stack([cos, sin]), mean, negative_entropy
-    c, mean, negative_entropy = (x.to(dtype).to(device) for x in made)
-    return c, mean, negative_entropy
+    return scale * torch.stack([cos, sin]), mean, negative_entropy

@@ -62,8 +62,11 @@ def test_names_in_ascii_are_ordered_by_their_texts_and_digits(names):
     assert sorted(names, key=natural_key()) == sorted(names, key=key)
 
 
-def test_accented_letters_are_beside_their_base_letter():
-    assert natural_order(["b", "ä", "a"]) == ["a", "ä", "b"]
+def test_letters_beyond_ascii_stay_in_the_order_of_their_code_points():
+    """As runs and splits on disk have them."""
+    assert natural_order(["mäßig", "mittel", "Ж", "leicht", "é2", "É10"]) == [
+        *["leicht", "mittel", "mäßig", "é2", "É10", "Ж"]
+    ]
 
 
 def test_ties_stay_as_they_were():

@@ -61,7 +61,7 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
     is_parallel = torch.linalg.vector_norm(u1) <= _rounding(plane)
     steps = torch.arange(1, plane.shape[1] + 1, dtype=plane.dtype, device=plane.device)
-    u1 = torch.where(is_parallel, steps.square().cos(), u1)  # along no axis and no diagonal
+    u1 = torch.where(is_parallel, steps.rsqrt(), u1)  # along no axis and no diagonal
     u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)  # what rounding left of u0 in u1
     return torch.stack([u0, u1 / torch.linalg.vector_norm(u1)])
 

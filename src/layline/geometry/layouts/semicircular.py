@@ -183,13 +183,17 @@ class _ArcStep(torch.autograd.Function):
             if torch.is_grad_enabled():  # second derivatives are wanted: the terms get a graph
                 _, *terms = _arc_terms(features, vectors, ranks, ctx.constants, ctx.scale)
             basis, length, z, g = terms
-            by_z = g * gradients[0]
+            scaled = g * (gradients[0] / length)
             if ctx.needs_input_grad[0]:
-                along = (by_z * z).sum(dim=0) / length
-                to_features = (by_z.T @ basis).addcmul_(features, along[:, None], value=-1)
-                to_features.div_(length[:, None])  # last: the square of a small length vanishes
+                to_features = scaled.T @ basis
+                along, length = (scaled * z).sum(dim=0)[:, None], length[:, None]
+                # f / ‖f‖ times along; their quotient, since the square of a small length vanishes
+                if torch.is_grad_enabled():
+                    to_features = to_features - along * (features / length)
+                else:  # in one pass; a quotient by zero is infinite, and adds nothing
+                    to_features.addcdiv_(features, length / along, value=-1)
             if ctx.needs_input_grad[1]:
-                to_vectors = _through_basis((by_z / length) @ features, basis, vectors)
+                to_vectors = _through_basis(scaled @ features, basis, vectors)
         return to_features, to_vectors, None, None, None
 
 
@@ -199,17 +203,17 @@ def _arc_terms(
     """Give the losses, B, ‖f‖, z and g; (2, n) is the quicker order for the last two."""
     basis = orthonormal_pair(vectors)
     length = lengths(features)[:, 0]
-    z = (basis @ features.T) / length
+    z = (basis @ features.T).div_(length)
     c, mean_c, negative_entropy = constants
     mean_c = mean_c.index_select(1, ranks)
     logits = z.T @ c
     # below a scale of 40 no exponential is too large, and the largest logit need not come off
     top = logits.amax(dim=1) if scale >= 40 else None
-    p = (logits if top is None else logits - top[:, None]).exp()
+    p = (logits if top is None else logits.sub_(top[:, None])).exp_()
     total = p.sum(dim=1)
     log_total = total.log() if top is None else total.log() + top
     losses = log_total - (z * mean_c).sum(dim=0) + negative_entropy.index_select(0, ranks)
-    return losses, basis, length, z, (c @ p.T) / total - mean_c
+    return losses, basis, length, z, (c @ p.T).div_(total).sub_(mean_c)
 
 
 def _through_basis(to_basis: Tensor, basis: Tensor, vectors: Tensor) -> Tensor:

@@ -58,12 +58,17 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     taken from another vector, which is always the same.
     """
     u0, u1 = unit(plane)
-    u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
-    is_parallel = torch.linalg.vector_norm(u1) <= _rounding(plane)
-    steps = torch.arange(1, plane.shape[1] + 1, dtype=plane.dtype, device=plane.device)
-    u1 = torch.where(is_parallel, steps.rsqrt(), u1)  # along no axis and no diagonal
-    u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)  # what rounding left of u0 in u1
-    return torch.stack([u0, u1 / torch.linalg.vector_norm(u1)])
+    for _ in range(2):  # the second pass removes what rounding left of u0 in u1
+        u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
+    length = torch.linalg.vector_norm(u1)
+    is_parallel = length <= _rounding(plane)
+    looks = type(length) is Tensor and length.is_cpu and not torch.compiler.is_compiling()
+    if not looks or is_parallel:  # on a GPU, looking would make the step wait
+        other = torch.arange(1, len(u0) + 1, dtype=u0.dtype, device=u0.device).rsqrt()
+        other = torch.addcmul(other, torch.dot(other, u0), u0, value=-1)
+        u1 = torch.where(is_parallel, other, u1)
+        length = torch.linalg.vector_norm(u1)
+    return torch.stack([u0, u1 / length])
 
 
 def _rounding(vectors: Tensor) -> float:
@@ -204,15 +209,16 @@ def _arc_terms(
     basis = orthonormal_pair(vectors)
     length = lengths(features)[:, 0]
     z = (basis @ features.T).div_(length)
-    c, mean_c, negative_entropy = constants
-    mean_c = mean_c.index_select(1, ranks)
+    c, of_classes = constants
+    of_label = of_classes.index_select(1, ranks)
+    mean_c, negative_entropy = of_label[:2], of_label[2]
     logits = z.T @ c
     # below a scale of 40 no exponential is too large, and the largest logit need not come off
     top = logits.amax(dim=1) if scale >= 40 else None
     p = (logits if top is None else logits.sub_(top[:, None])).exp_()
     total = p.sum(dim=1)
     log_total = total.log() if top is None else total.log() + top
-    losses = log_total - (z * mean_c).sum(dim=0) + negative_entropy.index_select(0, ranks)
+    losses = (log_total + negative_entropy).sub_((z * mean_c).sum(dim=0))
     return losses, basis, length, z, (c @ p.T).div_(total).sub_(mean_c)
 
 
@@ -227,7 +233,7 @@ def _through_basis(to_basis: Tensor, basis: Tensor, vectors: Tensor) -> Tensor:
 
 
 def _arc_constants(num_classes: int, scale: float) -> tuple[Tensor, ...]:
-    """Give c, (2, K), its mean under the Q of every class, (2, K), and Σ Q log Q, (K,).
+    """Give c, (2, K), and for every class the mean of c under its Q, and Σ Q log Q, (3, K).
 
     Q depends on m = k − k* only, so all these sums are differences of three cumulative sums, of
     exp(s cos mβ) and of its products with cos mβ and sin mβ.
@@ -242,4 +248,4 @@ def _arc_constants(num_classes: int, scale: float) -> tuple[Tensor, ...]:
     mean_sin = (sines.flip(0) - sines) / total
     mean = scale * torch.stack([cos * mean_cos - sin * mean_sin, sin * mean_cos + cos * mean_sin])
     negative_entropy = scale * (mean_cos - 1) - total.log()
-    return scale * torch.stack([cos, sin]), mean, negative_entropy
+    return scale * torch.stack([cos, sin]), torch.cat([mean, negative_entropy[None]])

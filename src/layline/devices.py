@@ -27,6 +27,17 @@ def choose_device(device: str, needs_double: bool = False) -> torch.device:
     return found
 
 
+def autocast_is_on(device: torch.device) -> bool:
+    """Tell whether torch computes in half precision here, where the device knows that at all."""
+    kind = device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def can_check_values(tensor: Tensor) -> bool:
+    """Tell whether looking at values costs no synchronisation and breaks no compiled graph."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 class Processes:
     """The processes that train or predict: here a single one, in full precision.
 

@@ -27,6 +27,7 @@ from layline.data.samples import as_images, as_rows
 from layline.data.table import TableEncoding
 from layline.features.base import Features
 from layline.geometry.decoding import DECODINGS
+from layline.heads.base import probabilities
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Answer:
 
 def normalised(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
     """Turn log probabilities into rows that sum to one in float64."""
-    proba: NDArray[np.float64] = log_probs.double().softmax(dim=-1).numpy()
+    proba: NDArray[np.float64] = probabilities(log_probs).numpy()
     return proba
 
 

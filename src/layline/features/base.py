@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from layline.arguments import check_above, check_integer, check_known
 from layline.data.images.preprocessing import INTERPOLATIONS
-from layline.geometry.precision import autocast_is_on
+from layline.devices import autocast_is_on
 
 
 class Features(nn.Module, ABC):

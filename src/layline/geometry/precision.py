@@ -5,11 +5,7 @@ from typing import Any
 
 import torch
 
-
-def autocast_is_on(device: torch.device) -> bool:
-    """Tell whether torch computes in half precision here, where the device knows that at all."""
-    kind = device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+from layline.devices import autocast_is_on
 
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:

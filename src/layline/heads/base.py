@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.arguments import check_integer, check_known
+from layline.devices import can_check_values
 from layline.geometry.decoding import DECODINGS
 from layline.geometry.precision import in_full_precision
 
@@ -122,7 +123,7 @@ class OrdinalHead(nn.Module, ABC):
         with in_full_precision(features.device):
             if decode == "mode":
                 return self._mode(features, None)
-            return DECODINGS[decode](_normalised(self._log_probs(features)))
+            return DECODINGS[decode](probabilities(self._log_probs(features)))
 
     @final
     def decisions(
@@ -137,7 +138,7 @@ class OrdinalHead(nn.Module, ABC):
         features = self._checked_features(features)
         with in_full_precision(features.device):
             log_probs = self._log_probs(features) if log_probs is None else log_probs
-            probs = _normalised(log_probs)
+            probs = probabilities(log_probs)
             found = {name: decode(probs) for name, decode in DECODINGS.items() if name != "mode"}
             return {"mode": self._mode(features, log_probs), **found}
 
@@ -183,7 +184,7 @@ class OrdinalHead(nn.Module, ABC):
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
             raise ValueError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
         ranks = ranks.long()  # a small unsigned type has no minimum in PyTorch
-        if _can_check_values(ranks):
+        if can_check_values(ranks):
             lowest, highest = (int(end) for end in ranks.aminmax())
             if lowest < 0 or highest >= self.num_classes:
                 first = ranks[(ranks < 0) | (ranks >= self.num_classes)][0]
@@ -202,7 +203,7 @@ class OrdinalHead(nn.Module, ABC):
                 f"got {tuple(sample_weight.shape)}: one weight for each row of features"
             )
         _check_device("sample_weight", sample_weight, losses.device)
-        if _can_check_values(sample_weight):
+        if can_check_values(sample_weight):
             wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
             if wrong.any():
                 raise ValueError(
@@ -245,12 +246,7 @@ def _weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
     return (weights * losses).sum() / weights.sum()
 
 
-def _normalised(log_probs: Tensor) -> Tensor:
+def probabilities(log_probs: Tensor) -> Tensor:
     """Make probabilities that sum to one in float64, which Apple's GPU does not have."""
     exact = log_probs if log_probs.device.type == "mps" else log_probs.double()
     return exact.softmax(dim=-1)
-
-
-def _can_check_values(tensor: Tensor) -> bool:
-    """Tell whether looking at values costs no synchronisation and breaks no compiled graph."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

@@ -130,7 +130,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             if config.data.size is not None:
                 options["size"] = config.data.size
             network = features.create(name, dim=config.head.dim, **options)
-            assert isinstance(network, ImageFeatures)
+            assert isinstance(network, ImageFeatures)  # its kind was checked
             preparation, options = _preprocessing(config, network, inputs), network.options
         model = ModelSpec(
             features=name,

@@ -42,6 +42,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from layline.devices import can_check_values
 from layline.geometry.constants import Constants
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.spacing import make_spacing
@@ -62,8 +63,8 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
         u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
     length = torch.linalg.vector_norm(u1)
     is_parallel = length <= _rounding(plane)
-    looks = type(length) is Tensor and length.is_cpu and not torch.compiler.is_compiling()
-    if not looks or is_parallel:  # on a GPU, looking would make the step wait
+    # a tensor of another type, such as a fake one, may have no values
+    if not (type(length) is Tensor and can_check_values(length)) or is_parallel:
         other = torch.arange(1, len(u0) + 1, dtype=u0.dtype, device=u0.device).rsqrt()
         other = torch.addcmul(other, torch.dot(other, u0), u0, value=-1)
         u1 = torch.where(is_parallel, other, u1)

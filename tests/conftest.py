@@ -71,7 +71,7 @@ def write_grid():
 
         from layline.experiments.grid import Grid
 
-        labels = {"features": "mlp", "setting": "", "version": "1"}
+        labels = {"recipe": "paper", "features": "mlp", "setting": "", "version": "1"}
         frame = frame.assign(**labels, seconds=1.0, samples=10)
         grid = Grid.model_validate(
             {

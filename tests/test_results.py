@@ -19,7 +19,7 @@ FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/results.csv"))
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_every_published_table_follows_from_the_runs(folder):
     grid = read_grid(folder / "grid.toml")
-    made = dict(tables(select_runs(read_results(folder)), grid.decodings, grid.reference))
+    made = dict(tables(select_runs(read_results(folder)), grid.read_by(), grid.reference))
     assert {path.stem for path in folder.glob("tables/*.md")} == set(made)
     for name, table in made.items():
         assert (folder / "tables" / f"{name}.md").read_text(encoding="utf-8") == to_markdown(table)
@@ -30,10 +30,10 @@ def test_every_run_of_a_published_grid_is_there(folder):
     grid = read_grid(folder / "grid.toml")
     frame = read_results(folder)
     runs = len(grid.data) * len(grid.variants()) * len(grid.seeds)
-    assert len(frame) == runs * len(grid.decodings)
+    assert len(frame) == runs * len(grid.read_by())
     about = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     assert about["runs"] == runs
-    assert about["failed"] == (frame["error"] != "").sum() / len(grid.decodings)
+    assert about["failed"] == (frame["error"] != "").sum() / len(grid.read_by())
     assert list(frame["version"].unique()) == about["layline"]
     assert len(grid.seeds) >= 5
 

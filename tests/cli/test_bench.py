@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from layline import heads
 from layline.cli import app
 from layline.cli.bench import show_table
 from layline.experiments.results import read_results, select_runs
@@ -43,7 +44,7 @@ def bench(tmp_path, monkeypatch):
 def small(ratings, *more) -> list[str]:
     settings = ["data.options.label=grade", "head.dim=4", "training.epochs=2"]
     sets = [part for setting in settings for part in ("--set", setting)]
-    return ["table", "--root", str(ratings), *sets, "--jobs", "1", *more]
+    return ["table", "--root", str(ratings), *sets, "--jobs", "1", "--recipe", "paper", *more]
 
 
 @pytest.mark.slow
@@ -141,7 +142,7 @@ def test_a_failed_run_shows_in_the_table_and_the_exit_code(bench, ratings, tmp_p
     result = bench(*small(ratings, *tune, "--out", "out"))
     assert result.exit_code == 3
     assert "1 run failed; the same command tries it again:" in result.output
-    assert "ratings classification mlp 0: " in result.output
+    assert "ratings classification paper mlp 0: " in result.output
     text = (tmp_path / "out" / "tables" / "mae-mode.md").read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("| classification")]
     assert "failed: " in line
@@ -151,7 +152,7 @@ def test_a_failed_run_shows_in_the_table_and_the_exit_code(bench, ratings, tmp_p
 def test_a_dry_run_lists_and_runs_nothing(bench, ratings, tmp_path):
     result = bench(*small(ratings, "--methods", "all", "--seeds", "5", "--dry-run", "--out", "o"))
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[-1] == "170 runs"
+    assert result.stdout.splitlines()[-1] == f"{5 * len(heads.names())} runs"
     assert not (tmp_path / "o").exists()
 
 
@@ -164,6 +165,7 @@ def test_a_dry_run_lists_and_runs_nothing(bench, ratings, tmp_path):
         (["photo-quality", "--seeds", "-2"], "--seeds must be at least one seed, got -2"),
         (["photo-quality", "--seeds", "1,1"], "seeds must be different, got 1, 1"),
         (["photo-quality", "--methods", "hard-liner"], "did you mean hard-linear"),
+        (["photo-quality", "--recipe", "papier"], "recipes must be a known name, got 'papier'"),
         (["photo-quality", "--decode", "middle"], "decodings must be a known name"),
         (["photo-qualty"], "did you mean photo-quality"),
         (["photo-quality", "--tune", "head.dim=3"], "--tune must be a setting with a list"),

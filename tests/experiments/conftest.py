@@ -42,6 +42,7 @@ def tree(ratings) -> dict:
         ],
         "methods": ["hard-linear", "classification"],
         "seeds": [0, 1],
+        "recipes": ["paper"],
         "decodings": ["mode", "median"],
         "settings": {
             "head": {"dim": 8},
@@ -75,7 +76,7 @@ def results():
     """Give the results of a grid that was run, without what is never the same."""
 
     def read(grid: Grid, folder: Path) -> pd.DataFrame:
-        return Store(folder).frame(grid.cells(), grid.decodings).drop(columns="seconds")
+        return Store(folder).frame(grid.cells(), grid.read_by()).drop(columns="seconds")
 
     return read
 

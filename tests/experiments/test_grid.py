@@ -4,6 +4,7 @@ import pytest
 
 from layline import heads
 from layline.experiments.grid import Grid, check_not_reserved, parse_tune, read_grid
+from layline.training.config import configuration
 
 RESERVED = {"training.seed": "name it in seeds"}
 
@@ -54,6 +55,30 @@ def test_where_partitions_are_counted_seeds_go_round(tree):
         if c.config.head.method == "hard-linear"
     ]
     assert partitions == [4, 0, 2]
+
+
+def test_recipes_are_compared_with_all_else_alike(tree):
+    cells = Grid.model_validate({**tree, "recipes": ["paper", "released"]}).cells()
+    assert len(cells) == 2 * 2 * 2
+    assert len({cell.key for cell in cells}) == len(cells)
+    for cell in cells:
+        assert cell.labels["recipe"] == cell.config.recipe
+        assert (cell.config.training.optimiser == "sgd") == (cell.config.recipe == "released")
+        assert cell.config.training.epochs == 3
+
+
+def test_the_recipe_of_a_grid_is_written_out(tree):
+    del tree["recipes"]
+    grid = Grid.model_validate(tree)
+    assert f'recipes = [\n    "{configuration({"data": {"source": "table"}}).recipe}",\n]' in (
+        grid.to_toml()
+    )
+
+
+def test_without_decodings_each_recipe_reads_by_its_own(tree):
+    del tree["decodings"]
+    grid = Grid.model_validate({**tree, "recipes": ["paper", "released"]})
+    assert {cell.config.training.decode for cell in grid.cells()} == set(grid.read_by()) == {"mode"}
 
 
 def test_the_first_decoding_chooses_the_epoch(tree):
@@ -112,6 +137,10 @@ def test_options_of_the_command_decide_over_the_file(grid, tmp_path):
             {"settings": {"training": {"decode": "mean"}}},
             "training.decode must not be set, got 'mean'",
         ),
+        ({"recipes": ["papier"]}, "recipes must be a known name, got 'papier'"),
+        ({"recipes": ["paper", "paper"]}, "recipes must be different"),
+        ({"settings": {"recipe": "released"}}, "recipe must not be set, got 'released': name it"),
+        ({"tune": {"recipe": ["paper"]}}, "recipe must not be set"),
         ({"settings": {"data": {"partition": 3}}}, "got 3: it follows from seeds"),
         ({"tune": {"training.seed": [5, 6]}}, "training.seed must not be set, got 5"),
     ],

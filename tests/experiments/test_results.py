@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layline.experiments.results import comparison, leaderboard, pairwise, select_runs
+from layline.experiments.results import (
+    comparison,
+    find_reference,
+    leaderboard,
+    pairwise,
+    recipe_gains,
+    select_runs,
+    tables,
+)
 from layline.experiments.statistics import compare_with_reference
 from layline.experiments.summaries import METRICS
 from layline.experiments.tables import TABLE_FORMATS, to_markdown
@@ -17,7 +25,8 @@ def made_up(errors: list[list[float]]) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     return pd.DataFrame(
         {
-            **{"data": "d", "method": "m", "features": "f", "decode": decode, "error": ""},
+            **{"data": "d", "method": "m", "recipe": "r", "features": "f"},
+            **{"decode": decode, "error": ""},
             **{"seed": str(seed), "setting": str(setting), "validation_mae": error},
             "mae": rng.random(),
         }
@@ -60,6 +69,51 @@ def test_several_features_are_several_data_sets():
     frame = pd.concat([made_up([[0.5]]), made_up([[0.5]]).assign(features="g")], ignore_index=True)
     assert set(select_runs(frame)["data"]) == {"d · f", "d · g"}
     assert set(select_runs(made_up([[0.5]]))["data"]) == {"d"}
+
+
+def test_several_recipes_make_several_methods_of_one():
+    frame = pd.concat([made_up([[0.5]]), made_up([[0.5]]).assign(recipe="q")], ignore_index=True)
+    kept = select_runs(frame)
+    assert list(kept["method"].unique()) == ["m · r", "m · q"]
+    assert find_reference(kept, "m") == "m · r"
+    alone = select_runs(made_up([[0.5]]))
+    assert set(alone["method"]) == {"m"}
+    assert find_reference(alone, "m") is None
+
+
+@pytest.mark.parametrize(("metric", "relative"), [("mae", True), ("accuracy", False)])
+def test_recipes_are_compared_with_the_first(long_frame, metric, relative):
+    both = [
+        long_frame(seeds=2).assign(recipe=recipe, features="f", setting="")
+        for recipe in ("old", "new")
+    ]
+    both[1][metric] *= np.random.default_rng(1).random(len(both[1]))
+    frame = select_runs(pd.concat(both, ignore_index=True))
+    found = entries_of(recipe_gains(frame, metric, "median"))
+    by_mean = frame[frame.decode == "median"].groupby(["method", "data"])[metric].mean()
+    changes = {}
+    for method in ("line", "arc", "sord"):
+        for data in ("lev", "era", "swd"):
+            old, new = by_mean[f"{method} · old", data], by_mean[f"{method} · new", data]
+            changes[method, data] = 100 * (new - old) / (old if relative else 1)
+            assert found[f"{method} · new", data].mean == pytest.approx(changes[method, data])
+    of_line = [change for (method, _), change in changes.items() if method == "line"]
+    assert found["line · new", "Mean"].mean == pytest.approx(np.mean(of_line))
+    assert found["all methods · new", "Mean"].mean == pytest.approx(np.mean([*changes.values()]))
+    made = dict(tables(frame, ["mode"], "arc"))
+    assert {"mae-mode-by-recipe", "accuracy-mode-by-recipe", "mae-mode-against-arc"} <= set(made)
+    assert "arc · old" not in made["mae-mode-against-arc"].rows
+
+
+def test_a_failed_run_leaves_no_change_of_recipe(long_frame):
+    both = [
+        long_frame(failed=failed).assign(recipe=recipe, features="f", setting="")
+        for recipe, failed in (("old", ()), ("new", {("era", "arc", "1")}))
+    ]
+    found = entries_of(recipe_gains(select_runs(pd.concat(both, ignore_index=True)), "mae", "mode"))
+    for row, column in (("arc", "era"), ("arc", "Mean"), ("all methods", "era")):
+        assert found[f"{row} · new", column].mean is None
+    assert found["all methods · new", "lev"].mean == pytest.approx(0)
 
 
 SEEDS = range(4)

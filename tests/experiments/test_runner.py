@@ -45,10 +45,11 @@ def test_every_number_can_be_recomputed_from_the_cells(grid, tmp_path, go):
     go(grid, tmp_path)
     store = Store(tmp_path)
     cells = {tuple(cell.labels.values()): cell for cell in grid.cells()}
-    frame = store.frame(grid.cells(), grid.decodings)
+    labels = list(grid.cells()[0].labels)
+    frame = store.frame(grid.cells(), grid.read_by())
     assert len(frame) == len(cells) * 2
     for row in frame.to_dict("records"):
-        cell = cells[tuple(row[name] for name in ("data", "method", "features", "setting", "seed"))]
+        cell = cells[tuple(row[name] for name in labels)]
         lines = pd.read_csv(store.run_folder(cell).predictions)
         shares = lines.iloc[:, -3:].to_numpy()
         by = {
@@ -98,7 +99,7 @@ def test_a_cell_that_fails_is_noted_and_tried_again(tree, tmp_path, ratings, go,
     failed, said = go(grid, tmp_path / "out")
     assert {cell.labels["data"] for cell in failed} == {"later"}
     assert len(failed) == 4
-    assert "later hard-linear mlp 0 failed: FileNotFoundError: root must exist" in said
+    assert "later hard-linear paper mlp 0 failed: FileNotFoundError: root must exist" in said
     frame = results(grid, tmp_path / "out")
     wrong = frame[frame["data"] == "later"]
     assert wrong["error"].str.startswith("FileNotFoundError: root must exist").all()

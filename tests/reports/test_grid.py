@@ -40,7 +40,7 @@ def test_the_page_has_every_method_data_set_and_number(results):
     body = page[: page.index('<script type="application/json"')]
     for name in {*frame["method"], *frame["data"]}:
         assert name in body
-    finished = frame[(frame["decode"] == grid.decodings[0]) & (frame["error"] == "")]
+    finished = frame[(frame["decode"] == grid.read_by()[0]) & (frame["error"] == "")]
     for (_, _), group in finished.groupby(["data", "method"]):
         assert f"{group['mae'].mean():.3f} ± {group['mae'].std(ddof=0):.3f}" in body
     assert "http://" not in body
@@ -77,7 +77,7 @@ def test_pictures_are_written(results):
     folder, _, grid = results
     write_grid_figures(folder)
     names = {path.name for path in (folder / "figures").iterdir()}
-    decode = grid.decodings[0]
+    decode = grid.read_by()[0]
     assert names == {
         f"{kind}-{decode}.{ending}"
         for kind in ("critical-difference", "mae")
@@ -87,12 +87,12 @@ def test_pictures_are_written(results):
 
 def test_every_table_is_written_in_every_format(results):
     folder, _, grid = results
-    made = dict(tables(select_runs(read_results(folder)), grid.decodings, grid.reference))
+    made = dict(tables(select_runs(read_results(folder)), grid.read_by(), grid.reference))
     write_tables(folder / "tables", made)
     assert {path.name for path in (folder / "tables").iterdir()} == {
         f"{name}.{ending}" for name in made for ending in ("md", "tex", "csv")
     }
-    assert f"mae-{grid.decodings[0]}-against-{grid.reference}" in made
+    assert f"mae-{grid.read_by()[0]}-against-{grid.reference}" in made
 
 
 def test_a_metric_that_no_decoding_changes_is_compared_once(long_frame):

@@ -23,6 +23,8 @@ Examples:
 
   layline bench table --root ratings.csv --set data.options.label=rank --decode mode,median
 
+  layline bench photo-quality --recipe paper,modern    what a recipe changes
+
   layline bench --grid grid.toml --out results         a grid from a file, see docs/bench.md
 
   layline bench --out results                          go on with a grid that was stopped
@@ -51,9 +53,13 @@ def bench(
     seeds: Annotated[
         str | None, typer.Option(help="How many, or which, with commas: 0,1,7.")
     ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Names with commas; more than one are compared.")
+    ] = None,
     features: Annotated[str | None, typer.Option(help="Names with commas.")] = None,
     decode: Annotated[
-        str | None, typer.Option(help="mode,median,mean: the first chooses the epoch.")
+        str | None,
+        typer.Option(help="mode,median,mean: the first chooses the epoch. [default: the recipe's]"),
     ] = None,
     tune: Annotated[
         list[str] | None,
@@ -97,6 +103,7 @@ def bench(
         "data": [_data_set(source, root) for source in sources or []],
         "methods": _split(methods),
         "seeds": _seeds(seeds),
+        "recipes": _split(recipe),
         "features": _split(features),
         "decodings": _split(decode),
         "reference": reference,
@@ -122,7 +129,7 @@ def bench(
     frame = write_results(wanted, cells, store)
     write_grid_figures(out)
     write_grid_report(out, out / "report.html")
-    show_table(leaderboard(frame, wanted.decodings[0]), Console())
+    show_table(leaderboard(frame, wanted.read_by()[0]), Console())
     Reporter(console)(f"Tables, figures and report.html are in {out}")
     if failed:
         raise typer.Exit(SOME_FAILED)

@@ -73,6 +73,7 @@ def _train(
     config = resolved(
         configuration(
             {
+                "recipe": "paper",  # but for the rates and their schedule, below
                 "data": {"source": "photo-quality", "augmentation": "flip"},
                 "features": {"name": "convnet"},
                 "head": {"method": method, "dim": 2, "options": METHODS[method]},

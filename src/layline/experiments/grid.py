@@ -1,4 +1,4 @@
-"""A grid: data sets × methods × features × settings × seeds, each combination one run."""
+"""A grid: data sets × methods × recipes × features × settings × seeds, each one run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -13,6 +13,8 @@ from layline.arguments import check_known, find_known
 from layline.experiments.store import Cell
 from layline.geometry.decoding import DECODINGS
 from layline.training.config import (
+    RECIPES,
+    Config,
     Section,
     Tree,
     combine,
@@ -27,6 +29,7 @@ ALL_METHODS = "all"
 SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
 # Settings that a grid makes itself, and where to say them instead.
 _RESERVED = {
+    "recipe": "name it in recipes (--recipe)",
     "data.source": "name it in data",
     "data.partition": "it follows from seeds",
     "head.method": "name it in methods",
@@ -78,8 +81,10 @@ class Grid(Section):
             and options.
         seeds: Each is the seed of a run and, where the source splits at random, of the partition.
             A source with a fixed number of partitions takes the seed modulo that number.
+        recipes: Names of recipes; with several, each is compared with the first.
         features: Names of features; if none, what each data set's settings or source choose.
-        decodings: How the distributions of a run are read; the first also chooses its epoch.
+        decodings: How the distributions of a run are read; the first also chooses its epoch. If
+            none, each recipe chooses by its own, and all of these are read.
         settings: Settings of every run.
         tune: Settings to try for every method alike, each with its values. On each data set and
             seed the values with the lowest validation error are chosen for each method.
@@ -90,8 +95,9 @@ class Grid(Section):
     data: Annotated[list[GridData], Field(min_length=1)]
     methods: list[str | Variant] = Field(default=[ALL_METHODS], min_length=1)
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
+    recipes: list[str] = Field(default=[Config.model_fields["recipe"].default], min_length=1)
     features: list[str] = Field(default_factory=list)
-    decodings: list[str] = Field(default=["mode"], min_length=1)
+    decodings: list[str] = Field(default_factory=list)
     settings: dict[str, Any] = Field(default_factory=dict)
     tune: SearchSpace = Field(default_factory=dict)
     threads: PositiveInt = 1
@@ -102,19 +108,22 @@ class Grid(Section):
         variants = self.variants()
         for variant in variants:
             check_known("methods", variant.method, heads.HEADS)
+        for recipe in self.recipes:
+            check_known("recipes", recipe, RECIPES)
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
         _check_different("data", [each.name for each in self.data])
         _check_different("methods", [each.name for each in variants])
         _check_different("seeds", [str(seed) for seed in self.seeds])
+        _check_different("recipes", self.recipes)
         _check_different("features", self.features)
         _check_different("decodings", self.decodings)
         chosen: list[str | None] = [*self.features]  # None: what the data set's settings choose
         return [
-            self._cell(entry, variant, features, combination, seed)
+            self._cell(entry, variant, recipe, features, combination, seed)
             for entry in self.data
             for combination in _combinations(self.tune if entry.tune is None else entry.tune)
-            for seed, variant in product(self.seeds, variants)
+            for seed, variant, recipe in product(self.seeds, variants, self.recipes)
             for features in chosen or [None]
         ]
 
@@ -127,29 +136,43 @@ class Grid(Section):
             Variant(name=each, method=each) if isinstance(each, str) else each for each in named
         ]
 
+    def read_by(self) -> list[str]:
+        """Name the decodings that the results are read by, the first one first."""
+        own = (
+            configuration(
+                self.settings, entry.settings, {"recipe": recipe, "data": {"source": entry.source}}
+            ).training.decode
+            for recipe, entry in product(self.recipes, self.data)
+        )
+        return self.decodings or list(dict.fromkeys(own))
+
     def _cell(
         self,
         entry: GridData,
         variant: Variant,
+        recipe: str,
         features: str | None,
         combination: tuple[str, Tree],
         seed: int,
     ) -> Cell:
         partitions = find_known(f"source of {entry.name}", entry.source, data.SOURCES).partitions
         own: Tree = {
+            "recipe": recipe,
             "data": {
                 "source": entry.source,
                 "partition": seed if partitions is None else seed % partitions,
                 "options": entry.options,
             },
             "head": {"method": variant.method, "options": variant.options},
-            "training": {"seed": seed, "decode": self.decodings[0]},
+            "training": {"seed": seed},
             "report": {"enabled": False},
         }
         if entry.root is not None:
             own["data"]["root"] = str(entry.root)
         if features is not None:
             own["features"] = {"name": features}
+        if self.decodings:
+            own["training"]["decode"] = self.decodings[0]
         setting, tuned = combination
         try:
             given = combine(self.settings, entry.settings, tuned)
@@ -164,6 +187,7 @@ class Grid(Section):
         labels = {
             "data": entry.name,
             "method": variant.name,
+            "recipe": recipe,
             "features": str(config.features.name),
             "setting": setting,
             "seed": str(seed),
@@ -205,8 +229,8 @@ def check_not_reserved(settings: Mapping[str, Any], reserved: Mapping[str, str])
         reserved: Names such as ``training.seed``, each with what to do instead.
     """
     for name, cure in reserved.items():
-        section, key = name.split(".")
-        values = settings.get(section, {})
+        section, _, key = name.rpartition(".")
+        values = settings.get(section, {}) if section else settings
         if not isinstance(values, Mapping):  # else the grid's own settings would replace it
             raise ValueError(
                 f"{section}: must be a section of settings, got {values!r}: set {section}.KEY=VALUE"

@@ -12,7 +12,14 @@ import torch
 from layline.experiments.grid import Grid
 from layline.experiments.statistics import MeanRanks, compare_with_reference, rank_methods
 from layline.experiments.store import METRIC_COLUMNS, Cell, Store
-from layline.experiments.summaries import METRICS, Metric, find_metric, select_decoding, summary
+from layline.experiments.summaries import (
+    METRICS,
+    Metric,
+    find_metric,
+    means,
+    select_decoding,
+    summary,
+)
 from layline.experiments.tables import (
     TABLE_FORMATS,
     Column,
@@ -25,6 +32,7 @@ from layline.files import atomic_write, write_json, write_text
 
 RESULTS = "results.csv"
 GRID = "grid.toml"
+_MEAN, _ALL_METHODS = "Mean", "all methods"
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
 
 
@@ -39,13 +47,14 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
     Returns:
         The runs that are compared, see :func:`select_runs`.
     """
-    folder, frame = store.folder, store.frame(cells, grid.decodings)
+    folder, decodings = store.folder, grid.read_by()
+    frame = store.frame(cells, decodings)
     write_grid(grid, folder)
     with atomic_write(folder / RESULTS) as part:
         frame.to_csv(part, index=False)
     write_json(folder / "environment.json", _environment(frame))
     selected = select_runs(frame)
-    write_tables(folder / "tables", dict(tables(selected, grid.decodings, grid.reference)))
+    write_tables(folder / "tables", dict(tables(selected, decodings, grid.reference)))
     return selected
 
 
@@ -73,29 +82,65 @@ def write_tables(folder: Path, named: Mapping[str, Table]) -> list[Path]:
 
 
 def read_results(folder: Path) -> pd.DataFrame:
-    """Read ``results.csv`` as it was written."""
-    texts = ("data", "method", "features", "setting", "seed", "decode", "version", "error")
+    """Read ``results.csv`` as it was written; without a column for the recipe, it is empty."""
+    texts = (
+        "data",
+        "method",
+        "recipe",
+        "features",
+        "setting",
+        "seed",
+        "decode",
+        "version",
+        "error",
+    )
     numbers = {name: [""] for name in (*METRIC_COLUMNS, "validation_mae")}
-    return pd.read_csv(
+    frame = pd.read_csv(
         folder / RESULTS, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=numbers
     )
+    return frame if "recipe" in frame else frame.assign(recipe="")
 
 
 def select_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """Keep the runs that are compared: of the settings tried, the one with the best validation MAE.
 
-    It is chosen for each data set, method, features and seed; the first of equal ones is kept. The
-    test part has no influence. A setting whose run failed is chosen only if all of them failed.
+    It is chosen for each data set, method, recipe, features and seed; the first of equal ones is
+    kept. The test part has no influence. A setting whose run failed is chosen only if all of them
+    failed.
 
-    Where a data set has several kinds of features, each of them is a data set of its own.
+    Where a data set has several kinds of features, each of them is a data set of its own. Where
+    there are several recipes, a method is another one with each of them.
     """
-    by = ["data", "method", "features", "seed", "decode"]
+    by = ["data", "method", "recipe", "features", "seed", "decode"]
     errors = frame["validation_mae"].fillna(float("inf"))
     best = frame[by].assign(error=errors).groupby(by, sort=False)["error"].idxmin()
     selected = frame.loc[best.sort_values()].reset_index(drop=True)
     several = selected.groupby("data")["features"].transform("nunique") > 1
     both = selected["data"] + " · " + selected["features"]
-    return selected.assign(data=selected["data"].where(~several, both))
+    method = selected["method"]
+    if selected["recipe"].nunique() > 1:
+        method = _with_recipe(method, selected["recipe"])
+    return selected.assign(data=selected["data"].where(~several, both), method=method)
+
+
+def _with_recipe(method: Any, recipe: Any) -> Any:
+    """Name a method with its recipe, single ones or whole columns."""
+    return method + " · " + recipe
+
+
+def find_reference(frame: pd.DataFrame, reference: str) -> str | None:
+    """Find the method to compare the others with, of several recipes that of the first.
+
+    Args:
+        frame: The runs that are compared.
+        reference: Its name in the grid.
+
+    Returns:
+        Its name in the frame; None if it is not there, or alone.
+    """
+    methods = [*frame["method"].unique()]
+    names = (reference, *(_with_recipe(reference, each) for each in frame["recipe"].unique()[:1]))
+    return next((name for name in names if name in methods and len(methods) > 1), None)
 
 
 def tables(
@@ -103,15 +148,19 @@ def tables(
 ) -> Iterator[tuple[str, Table]]:
     """Make the tables of a grid from the runs that are compared, each with a name for its file.
 
-    The other methods are compared with the reference, if it is in the frame.
+    The other methods are compared with the reference, if it is in the frame, and the other recipes
+    with the first.
     """
+    against = find_reference(frame, reference)
     yield from comparisons(frame, decodings)
     for decode in decodings:
         yield f"all-{decode}", leaderboard(frame, decode)
-        if reference in set(frame["method"]) and frame["method"].nunique() > 1:
-            for metric in ("mae", "accuracy"):
+        for metric in ("mae", "accuracy"):
+            if against is not None:
                 name = f"{metric}-{decode}-against-{reference}"
-                yield name, pairwise(frame, reference, metric, decode)
+                yield name, pairwise(frame, against, metric, decode)
+            if frame["recipe"].nunique() > 1:
+                yield f"{metric}-{decode}-by-recipe", recipe_gains(frame, metric, decode)
 
 
 def comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> Iterator[tuple[str, Table]]:
@@ -219,4 +268,41 @@ def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> T
             "p: Wilcoxon's signed-rank test, two-sided, over data sets; "
             "Holm: corrected for the number of methods.",
         ),
+    )
+
+
+def recipe_gains(frame: pd.DataFrame, metric: str, decode: str) -> Table:
+    """Compare recipes with the first one, method by method on each data set.
+
+    A metric in per cent is compared by its difference, in points; any other by its change in per
+    cent of the first recipe's number. The last column is the mean over data sets, the last row of a
+    recipe the mean over methods.
+    """
+    shown_as = find_metric(metric)
+    numbers = means(frame, metric, decode)
+    known = frame.drop_duplicates("method").set_index("method")["recipe"]
+    first, *others = frame["recipe"].unique()
+    names = [name.removesuffix(f" · {first}") for name, recipe in known.items() if recipe == first]
+    before = numbers[[_with_recipe(name, first) for name in names]].set_axis(names, axis="columns")
+    rows, entries = [], []
+    for recipe in others:
+        own = [_with_recipe(name, recipe) for name in names]
+        after = numbers.reindex(columns=own).set_axis(names, axis="columns")
+        gains = (after - before) * shown_as.scale
+        if shown_as.scale == 1:
+            gains = 100 * gains / before.where(before != 0)
+        gains = gains.assign(**{_ALL_METHODS: gains.mean(axis="columns", skipna=False)})
+        gains.loc[_MEAN] = gains.mean(skipna=False)
+        rows += [_with_recipe(name, recipe) for name in gains.columns]
+        entries += [
+            tuple(Entry(None if pd.isna(value) else float(value)) for value in gains[name])
+            for name in gains.columns
+        ]
+    unit = "points" if shown_as.scale != 1 else "per cent"
+    return Table(
+        caption=f"{shown_as.caption(decode)}: change from the recipe {first}, in {unit}",
+        rows=tuple(rows),
+        columns=tuple(Column(name, digits=1, form="signed") for name in (*numbers.index, _MEAN)),
+        entries=tuple(entries),
+        notes=("Each number is of the means over seeds.",),
     )

@@ -6,13 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from layline.experiments.grid import Grid, read_grid
+from layline.experiments.grid import read_grid
 from layline.experiments.results import (
     GRID,
     comparisons,
+    find_reference,
     leaderboard,
     pairwise,
     read_results,
+    recipe_gains,
     select_runs,
 )
 from layline.experiments.statistics import MeanRanks, critical_difference, rank_methods
@@ -48,7 +50,7 @@ def write_grid_figures(folder: Path) -> None:
         folder: Of the grid; the pictures come into ``figures``.
     """
     grid, frame = read_grid(folder / GRID), select_runs(read_results(folder))
-    decode = grid.decodings[0]
+    decode = grid.read_by()[0]
     ranking = rank_methods(frame, "mae", decode)
     figures = {f"mae-{decode}": forest_plot(frame, "mae", decode)}
     if _can_rank(ranking):
@@ -63,24 +65,35 @@ def write_grid_figures(folder: Path) -> None:
 def _render(folder: Path) -> str:
     grid, everything = read_grid(folder / GRID), read_results(folder)
     frame = select_runs(everything)
-    first = grid.decodings[0]
+    decodings = grid.read_by()
+    first = decodings[0]
     ranking = rank_methods(frame, "mae", first)
     figures: dict[str, Any] = {"ranks": ranks_figure(ranking)} if _can_rank(ranking) else {}
     panels = _panels(frame, first)
     figures["interval"] = next(iter(panels.values()))
-    several = frame["method"].nunique() > 1 and grid.reference in set(frame["method"])
+    against = find_reference(frame, grid.reference)
+    several = frame["recipe"].nunique() > 1
     return render_page(
         "grid.html",
         ["grid.js"],
         {"figures": figures, "panels": list(panels.values())},
         title=folder.resolve().name,
         grid=grid,
-        facts=_facts(grid, everything, ranking),
-        boards={decode: leaderboard(frame, decode) for decode in grid.decodings},
-        comparisons=dict(comparisons(frame, grid.decodings)),
+        decodings=decodings,
+        facts=_facts(first, everything, ranking),
+        boards={decode: leaderboard(frame, decode) for decode in decodings},
+        comparisons=dict(comparisons(frame, decodings)),
         metrics=[(key.replace("_", "-"), metric.title) for key, metric in METRICS.items()],
         panels=list(panels),
-        against=[pairwise(frame, grid.reference, metric, first) for metric in ("mae", "accuracy")]
+        reference=against,
+        against=[pairwise(frame, against, metric, first) for metric in ("mae", "accuracy")]
+        if against is not None
+        else [],
+        gains=[
+            recipe_gains(frame, metric, decode)
+            for metric in ("mae", "accuracy")
+            for decode in decodings
+        ]
         if several
         else [],
         failures=_failures(everything),
@@ -108,9 +121,9 @@ def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
     return panels
 
 
-def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
-    once = frame[frame["decode"] == grid.decodings[0]]
-    tries = max(once.groupby(["data", "method", "features", "seed"]).size())
+def _facts(decode: str, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
+    once = frame[frame["decode"] == decode]
+    tries = max(once.groupby(["data", "method", "recipe", "features", "seed"]).size())
     tuning = "Nothing was tuned: every method has the same settings."
     if tries > 1:
         tuning = (
@@ -136,10 +149,8 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
 
 
 def _failures(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    wrong = frame[frame["error"] != ""].drop_duplicates(
-        ["data", "method", "features", "setting", "seed"]
-    )
-    labels = ("data", "method", "features", "setting", "seed")
+    labels = ["data", "method", "recipe", "features", "setting", "seed"]
+    wrong = frame[frame["error"] != ""].drop_duplicates(labels)
     return [
         (" · ".join(str(row[label]) for label in labels if row[label]), row["error"])
         for row in wrong.to_dict("records")

@@ -1,5 +1,6 @@
 """Presets: the paper's recipe, small stand-ins, and what a user lays over them."""
 
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,24 @@ def test_the_paper_preset_has_the_papers_recipe():
     assert (training.epochs, training.batch_size, training.optimiser) == (48, 32, "adamw")
     assert (training.learning_rate, training.head_learning_rate) == (1e-3, 1e-2)
     assert (training.schedule, training.decode, config.head.dim) == ("none", "mode", 512)
+
+
+@pytest.mark.parametrize(
+    ("name", "runs", "known"),
+    [("paper", 1239, "7a6655f91ce47b31"), ("small", 446, "ee16642a1f91c05b")],
+)
+def test_every_run_is_what_it_was_in_the_first_version(name, runs, known):
+    hashes = {
+        cell.config_hash for each in REPRODUCTIONS.values() for cell in each.cells(PRESETS[name])
+    }
+    assert len(hashes) == runs
+    assert blake2b(" ".join(sorted(hashes)).encode(), digest_size=8).hexdigest() == known
+
+
+def test_the_recipe_is_the_papers_unless_the_user_says_otherwise():
+    for preset in PRESETS.values():
+        assert cell(preset).config.recipe == "paper"
+        assert cell(preset.with_settings({"recipe": "released"})).config.recipe == "released"
 
 
 def test_the_small_preset_needs_no_files_and_has_another_data_set_for_each_of_the_papers():

@@ -103,6 +103,7 @@ class Preset:
         """
         used = self.data[name]
         tree = combine(
+            {"recipe": "paper"},
             {"data": {"source": used.source, "options": self.options.get(used.source, {})}},
             {"data": {"options": used.options}},
             {} if used.root is None else {"data": {"root": str(used.root)}},
@@ -234,7 +235,7 @@ PRESETS: dict[str, Preset] = {
     "paper": Preset(
         "the paper's data and recipe: VGG-16 from ImageNet, 48 epochs; wants a GPU",
         PAPER_DATA,
-        # of a run: the paper's recipe is the default of every setting
+        # the rest is the paper's recipe, as for every preset
         {"features": {"name": "vgg16", "weights": "imagenet"}, "data": {"size": 224}},
     ),
 }

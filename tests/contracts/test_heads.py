@@ -172,11 +172,21 @@ def test_loss_and_gradients_are_finite_in_extreme_places(name, place, autocast):
 @EVERY
 def test_a_feature_at_its_own_proxy_has_no_basic_loss_to_pay(name):
     head = create(name, 8, 32).double()
-    if not isinstance(head, ConstrainedProxies) or head.target == "onehot":
+    if not isinstance(head, ConstrainedProxies) or head.target != "proxies":
         return
     head.smoothing = None
     ranks = torch.arange(8)
     assert head.loss(head.proxies(), ranks).item() == pytest.approx(0, abs=1e-12)
+
+
+@EVERY
+def test_weight_decay_is_for_linear_layers_only(name):
+    head = create(name, 5, 8)
+    spared = head.no_weight_decay()
+    assert spared <= {parameter for parameter, _ in head.named_parameters()}
+    for parameter, _ in head.named_parameters():
+        owner = head.get_submodule(parameter.rpartition(".")[0])
+        assert (parameter in spared) != isinstance(owner, torch.nn.Linear)
 
 
 @EVERY

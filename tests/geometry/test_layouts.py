@@ -191,3 +191,24 @@ def test_parallel_vectors_still_give_proxies_of_length_one(first, factor, dtype)
     lengths = layout.proxies().norm(dim=-1)
     torch.testing.assert_close(lengths, torch.ones(5, dtype=dtype))
     assert layout.nearest("cosines", layout.proxies()).tolist() == list(range(5))
+
+
+@pytest.mark.parametrize("stiffness", [None, 0.3])
+def test_angle_and_share_are_the_polar_form_of_the_cosines(stiffness):
+    layout = Semicircular(7, 5, stiffness=stiffness).double()
+    features = 3 * torch.randn(200, 5).double()
+    angle, share = layout.polar(features)
+    expected = share[:, None] * torch.cos(angle[:, None] - layout.angles())
+    torch.testing.assert_close(layout.cosines(features), expected, rtol=0, atol=1e-12)
+    assert ((share >= 0) & (share <= 1)).all()
+    assert ((angle > -math.pi) & (angle <= math.pi)).all()
+
+
+def test_a_proxy_lies_in_the_plane_at_its_own_angle_and_what_is_across_it_does_not():
+    layout = Semicircular(6, 4, stiffness=0.3).double()
+    angle, share = layout.polar(2 * layout.proxies())
+    torch.testing.assert_close(angle, layout.angles())
+    torch.testing.assert_close(share, torch.ones(6).double())
+    across = torch.linalg.svd(layout.vectors.detach()).Vh[2:]
+    torch.testing.assert_close(layout.polar(across)[1], torch.zeros(2).double())
+    assert [x.item() for x in layout.polar(torch.zeros(1, 4).double())] == [0, 0]

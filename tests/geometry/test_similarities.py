@@ -3,7 +3,13 @@ import math
 import pytest
 import torch
 
-from layline.geometry.similarities import SIMILARITIES, Cosine, NegativeEuclidean, StudentT
+from layline.geometry.similarities import (
+    SIMILARITIES,
+    Cosine,
+    LearnedScale,
+    NegativeEuclidean,
+    StudentT,
+)
 
 
 def measured(similarity, count=12):
@@ -54,3 +60,16 @@ def test_values_and_gradients_are_finite_at_the_ends(similarity, distance, gradi
 def test_a_scale_that_is_not_above_one_is_refused(scale):
     with pytest.raises(ValueError, match=f"scale must be .* above 1, got {scale}"):
         Cosine(scale=scale)
+
+
+@pytest.mark.parametrize(("start", "scale"), [(Cosine(3.0), 3.0), (StudentT(), 1.0)])
+def test_a_learned_scale_multiplies_the_similarity_that_it_begins_as(start, scale):
+    similarity = LearnedScale(start).double()
+    x = measured(similarity)
+    assert torch.equal(similarity(x), start(x))
+    assert similarity.scale == scale
+    with torch.no_grad():
+        similarity.log_factor.fill_(math.log(2.5))
+    torch.testing.assert_close(similarity(x), 2.5 * start(x))
+    assert similarity.scale == pytest.approx(2.5 * scale)
+    assert torch.autograd.gradcheck(lambda x, _: similarity(x), (x, similarity.log_factor))

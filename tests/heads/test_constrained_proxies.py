@@ -9,10 +9,11 @@ from scipy.special import log_softmax
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from layline.geometry import SIMILARITIES, SMOOTHINGS, constants
-from layline.geometry.layouts import Free, Linear, Semicircular
-from layline.geometry.similarities import Cosine, NegativeEuclidean, StudentT
+from layline.geometry.layouts import Free, Linear, Semicircular, orthonormal_pair
+from layline.geometry.similarities import Cosine, LearnedScale, NegativeEuclidean, StudentT
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads import ConstrainedProxies, create
+from layline.metrics import ranked_probability_score, unimodality_rate
 
 
 def plain_logits(x, proxies, similarity):
@@ -87,6 +88,65 @@ def test_unconstrained_is_cross_entropy_alone(name, similarity):
     assert head.loss(features, ranks).item() == pytest.approx(cross_entropy.mean(), rel=1e-12)
 
 
+@pytest.mark.parametrize("target", ["proxies", "onehot", 0.2])
+@pytest.mark.parametrize("rps", [0.0, 1.5])
+@pytest.mark.parametrize("prior", [False, True])
+def test_beyond_the_paper_target_score_and_prior_are_the_formula_written_out(target, rps, prior):
+    similarity = LearnedScale(Cosine(2.0))
+    parts = Semicircular(6, 5, stiffness=0.0), similarity
+    head = ConstrainedProxies(*parts, target=target, rps=rps, prior=prior).double()
+    with torch.no_grad():
+        similarity.log_factor.fill_(math.log(3.0))  # 6 in all, as the plain one has
+        head.layout.spacing.weights.normal_()
+        if prior:
+            head.prior.normal_()
+    features, ranks = batch()
+    proxies, k_star = head.proxies().detach().numpy(), ranks.numpy()
+    bias = head.prior.detach().numpy() if prior else 0.0
+    log_p = log_softmax(plain_logits(features.numpy(), proxies, "cosine") + bias, axis=1)
+    log_q = log_softmax(plain_logits(proxies, proxies, "cosine"), axis=1)[k_star]
+    basic = (np.exp(log_q) * (log_q - log_p)).sum(axis=1)
+    likelihood = -log_p[np.arange(len(ranks)), k_star]
+    share = {"proxies": 1.0, "onehot": 0.0}.get(target, target)
+    expected = (1 - share) * likelihood.mean() + share * basic.mean()
+    expected += rps * 5 * ranked_probability_score(k_star, np.exp(log_p))
+    assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-11)
+    np.testing.assert_allclose(head.log_probs(features).detach(), log_p, atol=1e-12)
+    assert torch.equal(head.predict(features), head.predict_proba(features).argmax(dim=-1))
+
+
+def test_a_learned_scale_and_a_prior_get_gradients_and_start_anew():
+    parts = Semicircular(4, 5), LearnedScale(Cosine(6.0))
+    head = ConstrainedProxies(*parts, target="onehot", prior=True)
+    head.loss(torch.randn(9, 5), torch.arange(9) % 4).backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in head.parameters())
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.fill_(7.0)
+    head.reset_parameters()
+    assert head.similarity.scale == 6
+    assert (head.prior == 0).all()
+
+
+def test_the_arc_is_unimodal_above_its_diameter_as_long_as_it_has_no_prior():
+    """Below it both ends are nearer than the middle: P has a peak at each."""
+    parts = Semicircular(8, 5, stiffness=0.0), LearnedScale(Cosine(20.0))
+    head = ConstrainedProxies(*parts, target="onehot", prior=True).double()
+    with torch.no_grad():
+        head.layout.spacing.weights.normal_()
+    features = torch.randn(500, 5).double()
+    above = head.layout.polar(features)[0] >= 0
+    unimodal = torch.tensor(
+        [unimodality_rate(p[None]) == 1 for p in head.predict_proba(features).detach().numpy()]
+    )
+    assert unimodal[above].all()
+    below = -orthonormal_pair(head.layout.vectors)[1:]
+    assert unimodality_rate(head.predict_proba(below).detach().numpy()) == 0
+    with torch.no_grad():
+        head.prior.copy_(10 * torch.tensor([1, 0, 1, 0, 1, 0, 1, 0]))
+    assert unimodality_rate(head.predict_proba(features[above]).detach().numpy()) < 1
+
+
 def test_the_defaults_are_the_papers():
     assert create("soft-poisson", 5).dim == 512
     assert create("soft-poisson", 5).alpha == 6
@@ -133,6 +193,11 @@ def test_the_parts_have_the_sizes_and_can_be_put_together_freely():
         ((Linear(5, 4, norm=1.0), StudentT(), Poisson()), {}, "None .* keep their distances"),
         ((Semicircular(5, 4), Cosine(), Poisson()), {}, "smoothing must be None"),
         ((Free(5, 4), StudentT()), {"target": "one-hot"}, "target must be .* did you mean onehot"),
+        ((Free(5, 4), StudentT()), {"target": 1.5}, "a number from 0 to 1, got 1.5: .* share of Q"),
+        ((Free(5, 4), StudentT()), {"target": math.nan}, "a number from 0 to 1, got nan"),
+        ((Free(5, 4), StudentT()), {"target": True}, "a number from 0 to 1, got True"),
+        ((Free(5, 4), StudentT()), {"rps": -1.0}, "rps must be .* got -1.0: .* weight"),
+        ((Free(5, 4), StudentT()), {"prior": 1}, "prior must be true or false, got 1"),
         ((Free(5, 4), StudentT()), {"alpha": 2.0}, "alpha must be left out .* got 2.0"),
         ((Free(5, 4), StudentT()), {"alpha": 6.0}, "alpha must be left out .* got 6.0"),
         ((Free(5, 4), StudentT()), {"unimodal_over": "classes"}, "must be left out"),

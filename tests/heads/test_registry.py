@@ -30,3 +30,11 @@ def test_every_promised_name_is_there(name):
 def test_an_unknown_name_is_answered_with_the_nearest(wrong, near):
     with pytest.raises(ValueError, match=f"method must be a known name, got {wrong!r}: .*{near}"):
         heads.create(wrong, 5, 8)
+
+
+@pytest.mark.parametrize("suffix", ["", "-cosine"])
+def test_the_released_code_has_one_temperature_for_both_shapes(suffix):
+    poisson, binomial = (heads.HEADS[f"soft-{name}{suffix}"] for name in ("poisson", "binomial"))
+    released = heads.create(f"soft-binomial{suffix}", 4, 8, **dict(binomial.released))
+    assert released.smoothing.tau == 0.11
+    assert dict(binomial.released) == {**dict(poisson.released), "tau": 0.11}

@@ -9,6 +9,7 @@ from layline.geometry.layouts import LAYOUTS, Free, Layout, Linear, Semicircular
 from layline.geometry.similarities import (
     SIMILARITIES,
     Cosine,
+    LearnedScale,
     NegativeEuclidean,
     Similarity,
     StudentT,
@@ -32,6 +33,7 @@ __all__ = [
     "Exponential",
     "Free",
     "Layout",
+    "LearnedScale",
     "Linear",
     "NegativeEuclidean",
     "Poisson",

@@ -7,6 +7,10 @@ r"""The two distributions of the method and the divergences that match them.
     L_\text{unimodal}(k^*)  &= D_\text{KL}[U(k^*) \,\Vert\, Q(k^*)]        && \text{(11)}
 
 The paper prints a factor 1/K in (3), which would not be a divergence. We sum over the classes.
+
+Beside them stands a distance from the label itself, with :math:`F_k = \sum_{j \le k} P_j`:
+
+.. math:: \textstyle\sum_{k=0}^{K-2} \bigl(F_k - \mathbb 1\{k \ge k^*\}\bigr)^2
 """
 
 import torch
@@ -46,3 +50,14 @@ def basic_loss(log_q: Float[Tensor, "n K"], log_p: Float[Tensor, "n K"]) -> Floa
 def unimodal_loss(log_u: Float[Tensor, "n K"], log_q: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
     """Pull Q towards the unimodal U, equation (11). This is what moves free proxies into order."""
     return kl(log_u, log_q)
+
+
+def squared_emd(probs: Float[Tensor, "n K"], ranks: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    """Sum the squared differences of the cumulative probabilities from those of the label.
+
+    It is the squared earth mover's distance, and the ranked probability score times K − 1.
+    """
+    cumulative = probs.cumsum(dim=-1)[:, :-1]
+    k = torch.arange(cumulative.shape[-1], device=ranks.device)
+    reached = (k >= ranks[:, None]).to(cumulative.dtype)
+    return (cumulative - reached).square().sum(dim=-1)

@@ -5,6 +5,10 @@ r"""Similarities of a feature to a proxy, elementwise in their squared distance 
     \mathrm{sim_C} &= s \cdot \cos(f, p_k)               && \text{(6) cosine} \\
     \mathrm{sim_E} &= -\lVert f - p_k \rVert             && \text{(21) negative Euclidean}
 
+Beyond the paper a scale can be learned, by its logarithm, so that it stays positive:
+
+.. math:: \mathrm{sim} = e^{w}\, \mathrm{sim_0}, \qquad w = 0 \text{ at the start}
+
 A similarity never sees a proxy. It names what it needs in ``measure``, the layout measures that in
 its own way, and the similarity turns each number into a logit.
 """
@@ -16,7 +20,7 @@ from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from layline.arguments import check_above
 
@@ -74,6 +78,42 @@ class NegativeEuclidean(Similarity):
         """Compute −√D, with gradient 0 instead of infinity where D is 0."""
         apart = measured > 0
         return -measured.where(apart, 1.0).sqrt().where(apart, 0.0)
+
+
+class LearnedScale(nn.Module, Similarity):
+    """Another similarity times a learned factor, which is 1 at the start.
+
+    Args:
+        similarity: The similarity at the start: ``Cosine(6.0)`` is one whose scale begins at 6.
+    """
+
+    measure: Measure  # type: ignore[misc]  # of the other one, so not of the class
+
+    def __init__(self, similarity: Similarity) -> None:
+        super().__init__()
+        self.start = similarity
+        self.measure = similarity.measure
+        self.log_factor = nn.Parameter(torch.zeros(()))
+
+    def reset_parameters(self) -> None:
+        """Go back to the similarity at the start."""
+        nn.init.zeros_(self.log_factor)
+
+    @property
+    def scale(self) -> float:
+        """What a cosine, or the logit of another similarity, is multiplied by as of now."""
+        at_start = self.start.scale if isinstance(self.start, Cosine) else 1.0
+        return at_start * self.log_factor.exp().item()
+
+    def forward(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+        """Scale the logits of the other similarity."""
+        return self.log_factor.to(measured.dtype).exp() * self.start(measured)
+
+    __call__ = nn.Module.__call__
+
+    def extra_repr(self) -> str:
+        """Show what it began with when the module is printed."""
+        return f"{self.start}"
 
 
 SIMILARITIES: dict[str, Callable[..., Similarity]] = {

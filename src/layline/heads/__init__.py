@@ -50,13 +50,16 @@ _hard = partial(HeadSpec, family="hard layout", reference=_CPL)
 _elastic = partial(
     HeadSpec, family="elastic layout", reference="Layline, after Wang et al., AAAI 2023"
 )
+_RELEASED_SOFT = (("target", "onehot"), ("unimodal_over", "classes"), ("alpha", 5.0))
 _soft = partial(
     HeadSpec,
     family="soft layout",
     reference=_CPL,
-    released=(("target", "onehot"), ("unimodal_over", "classes"), ("alpha", 5.0)),
+    released=_RELEASED_SOFT,
 )
 _free = partial(HeadSpec, family="no layout", reference=_CPL)
+# their code has one temperature for both shapes; the paper has 0.13 for the Binomial
+_RELEASED_BINOMIAL = (*_RELEASED_SOFT, ("tau", Poisson.tau))
 _soft_poisson = partial(cpl.soft, Poisson)
 _soft_binomial = partial(cpl.soft, Binomial)
 _soft_exponential = partial(cpl.soft, Exponential)
@@ -78,7 +81,11 @@ HEADS: dict[str, HeadSpec] = {
         cpl.elastic_semicircular, summary="half a circle with learned spacing"
     ),
     "soft-poisson": _soft(_soft_poisson, summary="free proxies held to a Poisson shape"),
-    "soft-binomial": _soft(_soft_binomial, summary="free proxies held to a Binomial shape"),
+    "soft-binomial": _soft(
+        _soft_binomial,
+        summary="free proxies held to a Binomial shape",
+        released=_RELEASED_BINOMIAL,
+    ),
     "soft-exponential": _soft(
         _soft_exponential, summary="free proxies held to an exponential shape"
     ),
@@ -86,7 +93,9 @@ HEADS: dict[str, HeadSpec] = {
         cpl.soft_triangular, summary="free proxies held to a triangular shape"
     ),
     "soft-poisson-cosine": _soft(_by_cosine(_soft_poisson), summary="soft-poisson, by cosine"),
-    "soft-binomial-cosine": _soft(_by_cosine(_soft_binomial), summary="soft-binomial, by cosine"),
+    "soft-binomial-cosine": _soft(
+        _by_cosine(_soft_binomial), summary="soft-binomial, by cosine", released=_RELEASED_BINOMIAL
+    ),
     "soft-exponential-cosine": _soft(
         _by_cosine(_soft_exponential), summary="soft-exponential, by cosine"
     ),

@@ -58,6 +58,14 @@ class OrdinalHead(nn.Module, ABC):
     ) -> Float[Tensor, ""] | None:
         """Compute the term that compares samples of a batch, for a head that has one."""
 
+    def no_weight_decay(self) -> set[str]:
+        """Name the parameters that weight decay must leave alone, as timm's networks do.
+
+        Those are numbers with a meaning of their own, such as places and scales, which a pull
+        towards zero would falsify.
+        """
+        return set()
+
     def _mode(
         self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
     ) -> Int[Tensor, " n"]:

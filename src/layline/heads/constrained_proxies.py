@@ -4,6 +4,14 @@ r"""Constrained Proxies Learning: a composition of a layout, a similarity and a 
     L_H &= L_\text{basic}                              && \text{(12) hard layouts} \\
     L_S &= L_\text{basic} + \alpha\, L_\text{unimodal} && \text{(13) soft layouts}
 
+Beyond the paper the target may be the label, or between the label and Q; a ranked probability score
+and a prior :math:`b_k` of each class may be added:
+
+.. math::
+    L = (1 - t)\,(-\log P_{k^*}) + t\, L_\text{basic}
+        + r \textstyle\sum_k (F_k - \mathbb 1\{k \ge k^*\})^2, \qquad
+    P_k \propto e^{\mathrm{sim}(f, p_k) + b_k}
+
 Below the class stand the compositions that have a name in the registry.
 """
 
@@ -11,19 +19,19 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from layline.arguments import check_at_least, check_known, find_known
+from layline.arguments import check_at_least, check_boolean, check_known, find_known
 from layline.geometry import SIMILARITIES, Layout, Similarity, Smoothing, divergence
 from layline.geometry.constants import ConstantTable
 from layline.geometry.layouts import Free, Linear, Semicircular
-from layline.geometry.similarities import Cosine
+from layline.geometry.similarities import Cosine, LearnedScale
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads.base import OrdinalHead
 
-Target = Literal["proxies", "onehot"]
+Target = Literal["proxies", "onehot"] | float
 UnimodalOver = Literal["batch", "classes"]
 
 
@@ -39,11 +47,14 @@ class ConstrainedProxies(OrdinalHead):
         similarity: What makes a logit of a distance or a cosine.
         smoothing: What the unimodal loss holds the proxies to. Without one there is no such loss.
         target: What P is matched to: ``"proxies"``, their own Q; or ``"onehot"``, the label alone,
-            by cross entropy.
+            by cross entropy; or the share t of Q between the two, such as 0.2.
         alpha: Weight α of the unimodal loss; 6 if it is left out, as in the paper.
         unimodal_over: What the unimodal loss is averaged over: the samples of the ``"batch"``, as
             in the paper and if it is left out, or all ``"classes"``, which does not starve the
             rare ones.
+        rps: Weight r of the squared differences of the cumulative probabilities from the label's.
+        prior: Whether every class has a learned number that is added to its logit. P is then no
+            longer unimodal for certain, and the prediction no longer the nearest proxy.
     """
 
     def __init__(
@@ -55,6 +66,8 @@ class ConstrainedProxies(OrdinalHead):
         target: Target = "proxies",
         alpha: float | None = None,
         unimodal_over: UnimodalOver | None = None,
+        rps: float = 0.0,
+        prior: bool = False,
     ) -> None:
         _check_part("layout", layout, Layout, "Linear(8, 512)")
         _check_part("similarity", similarity, Similarity, "StudentT()")
@@ -76,14 +89,27 @@ class ConstrainedProxies(OrdinalHead):
         self.target = target
         self.alpha = 6.0 if alpha is None else alpha
         self.unimodal_over = "batch" if unimodal_over is None else unimodal_over
+        self.rps = rps
         self._table_of_u = ConstantTable(layout.num_classes)
-        check_known("target", target, ("proxies", "onehot"))
+        self._share_of_q = _checked_share(target)
+        check_at_least("rps", rps, 0, "it is the weight of the ranked probability score")
+        check_boolean("prior", prior)
+        zeros = torch.zeros(layout.num_classes)
+        self.prior: nn.Parameter | None = nn.Parameter(zeros) if prior else None
         check_known("unimodal_over", self.unimodal_over, ("batch", "classes"))
         check_at_least("alpha", self.alpha, 0, "it is the weight of the unimodal loss")
 
     def reset_parameters(self) -> None:
-        """Draw the vectors of the layout anew, and space the proxies evenly."""
+        """Draw the vectors of the layout anew; all else goes back to where it starts."""
         self.layout.reset_parameters()
+        if isinstance(self.similarity, LearnedScale):
+            self.similarity.reset_parameters()
+        if self.prior is not None:
+            nn.init.zeros_(self.prior)
+
+    def no_weight_decay(self) -> set[str]:
+        """Name all: places, steps and a scale are what the geometry is, and have no zero."""
+        return {name for name, _ in self.named_parameters()}
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Give the proxies, in label order."""
@@ -91,17 +117,26 @@ class ConstrainedProxies(OrdinalHead):
 
     def extra_repr(self) -> str:
         """Show the composition when the module is printed."""
-        parts = f"{super().extra_repr()}, similarity={self.similarity}, target={self.target!r}"
+        parts = f"{super().extra_repr()}, target={self.target!r}"
+        if not isinstance(self.similarity, nn.Module):  # which is printed as a child
+            parts = f"{parts}, similarity={self.similarity}"
+        if self.rps:
+            parts = f"{parts}, rps={self.rps}"
         if self.smoothing is None:
             return parts
         return f"{parts}, smoothing={self.smoothing}, alpha={self.alpha}"
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        return divergence.log_p(self.layout, self.similarity, features)
+        log_p = divergence.log_p(self.layout, self.similarity, features)
+        if self.prior is None:
+            return log_p
+        return torch.log_softmax(log_p + self.prior.to(log_p.dtype), dim=-1)
 
     def _mode(
         self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
     ) -> Int[Tensor, " n"]:
+        if self.prior is not None:
+            return super()._mode(features, log_probs)
         return self.layout.nearest(self.similarity.measure, features)
 
     def _losses(
@@ -113,14 +148,18 @@ class ConstrainedProxies(OrdinalHead):
         """
         losses = self._losses_in_one_step(features, ranks)
         if losses is None:
-            log_p = divergence.log_p(self.layout, self.similarity, features)
-            if self.target == "proxies" or self.smoothing is not None:
+            log_p, share = self._log_probs(features), self._share_of_q
+            if share > 0 or self.smoothing is not None:
                 rows, own = self._rows_of_q(ranks)
                 log_q = self._log_q(rows)
-            if self.target == "proxies":
+            if share == 1:
                 losses = divergence.basic_loss(log_q[own], log_p)
             else:
                 losses = F.nll_loss(log_p, ranks, reduction="none")
+                if share > 0:
+                    losses = torch.lerp(losses, divergence.basic_loss(log_q[own], log_p), share)
+            if self.rps:
+                losses = losses + self.rps * divergence.squared_emd(log_p.exp(), ranks)
             if self.smoothing is not None:
                 log_u = self._log_u(self.smoothing, rows, log_q)
                 unimodal = divergence.unimodal_loss(log_u, log_q)
@@ -136,7 +175,8 @@ class ConstrainedProxies(OrdinalHead):
 
         A compiler finds short ways of its own, and ``torch.func`` its own derivatives.
         """
-        if self.target == "onehot" or self.smoothing is not None or _is_traced():
+        plain = self._share_of_q == 1 and not self.rps and self.prior is None
+        if not plain or self.smoothing is not None or _is_traced():
             return None
         return self.layout.basic_losses(self.similarity, features, ranks)
 
@@ -168,6 +208,18 @@ def _is_traced() -> bool:
     """Tell whether ``torch.compile``, ``torch.func`` or forward mode is at work."""
     transforms: bool = torch._C._are_functorch_transforms_active()
     return transforms or torch.compiler.is_compiling() or forward_ad._current_level >= 0
+
+
+def _checked_share(target: Target) -> float:
+    """Give the share of Q in the target."""
+    if isinstance(target, str):
+        return find_known("target", target, {"proxies": 1.0, "onehot": 0.0})
+    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
+        raise ValueError(
+            f"target must be 'proxies', 'onehot' or a number from 0 to 1, got {target!r}: "
+            "a number is the share of Q, the rest is the label's"
+        )
+    return float(target)
 
 
 def _check_part(name: str, part: object, kind: type, example: str) -> None:
@@ -207,11 +259,15 @@ def elastic_linear(
     norm: float | None = None,
     stiffness: float = 0.1,
     target: Target = "proxies",
+    learn_scale: bool = False,
+    rps: float = 0.0,
+    prior: bool = False,
 ) -> ConstrainedProxies:
     """Put the proxies on a straight line and learn their steps."""
     check_at_least("stiffness", stiffness, 0, "it is what uneven steps cost")
     layout = Linear(num_classes, dim, norm=norm, stiffness=stiffness)
-    return ConstrainedProxies(layout, _similarity(similarity), target=target)
+    compare = _similarity(similarity, learn=learn_scale)
+    return ConstrainedProxies(layout, compare, target=target, rps=rps, prior=prior)
 
 
 def hard_semicircular(
@@ -235,11 +291,15 @@ def elastic_semicircular(
     scale: float | None = None,
     stiffness: float = 0.3,
     target: Target = "proxies",
+    learn_scale: bool = False,
+    rps: float = 0.0,
+    prior: bool = False,
 ) -> ConstrainedProxies:
     """Put the proxies on half a circle and learn their steps."""
     check_at_least("stiffness", stiffness, 0, "it is what uneven steps cost")
     layout = Semicircular(num_classes, dim, stiffness=stiffness)
-    return ConstrainedProxies(layout, _similarity(similarity, scale), target=target)
+    compare = _similarity(similarity, scale, learn=learn_scale)
+    return ConstrainedProxies(layout, compare, target=target, rps=rps, prior=prior)
 
 
 def unconstrained(
@@ -301,13 +361,13 @@ def soft_triangular(
     )
 
 
-def _similarity(name: str, scale: float | None = None) -> Similarity:
+def _similarity(name: str, scale: float | None = None, *, learn: bool = False) -> Similarity:
     """Make a similarity from its name; the cosine alone has a scale."""
+    check_boolean("learn_scale", learn)
     build = find_known("similarity", name, SIMILARITIES)
-    if scale is None:
-        return build()
-    if build is not Cosine:
+    if scale is not None and build is not Cosine:
         raise ValueError(
             f"scale must be left out for the similarity {name}, got {scale!r}: only cosine has one"
         )
-    return Cosine(scale)
+    similarity = build() if scale is None else Cosine(scale)
+    return LearnedScale(similarity) if learn else similarity

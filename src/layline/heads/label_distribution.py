@@ -47,6 +47,7 @@ from torch.nn import functional as F
 
 from layline.arguments import check_above, check_at_least, check_known
 from layline.geometry.constants import ConstantTable
+from layline.geometry.divergence import squared_emd
 from layline.heads.linear import SoftmaxHead
 
 
@@ -200,10 +201,7 @@ class Emd(SoftmaxHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        cumulative = torch.softmax(self._scores(features), dim=-1).cumsum(dim=-1)[:, :-1]
-        k = torch.arange(self.num_classes - 1, device=ranks.device)
-        reached = (k >= ranks[:, None]).to(cumulative.dtype)
-        return (cumulative - reached).square().sum(dim=-1)
+        return squared_emd(torch.softmax(self._scores(features), dim=-1), ranks)
 
 
 class Cdw(SoftmaxHead):

@@ -32,6 +32,12 @@ class LinearHead(OrdinalHead):
         self.linear.reset_parameters()
         self._set_start_values()
 
+    def no_weight_decay(self) -> set[str]:
+        """Name all but the weights of linear layers: cut points, scales, inducing points."""
+        names = [name for name, _ in self.named_parameters()]
+        owners = {name: self.get_submodule(name.rpartition(".")[0]) for name in names}
+        return {name for name, owner in owners.items() if not isinstance(owner, nn.Linear)}
+
     def _set_start_values(self) -> None:
         """Set the parameters that do not start at random, for a method that has such.
 

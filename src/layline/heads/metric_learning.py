@@ -62,6 +62,10 @@ class _MetricHead(OrdinalHead):
         build = getattr(wrapped_losses, loss)
         self.metric = nn.ModuleDict({"loss": build(num_classes, dim, **options)})
 
+    def no_weight_decay(self) -> set[str]:
+        """Name the proxies, of which only directions count."""
+        return {name for name, _ in self.named_parameters()}
+
     @property
     def _loss(self) -> Any:
         """The library's loss, which has no types."""

@@ -13,6 +13,10 @@ With :math:`x = f^\mathsf{T} u_0` and :math:`y = f^\mathsf{T} u_1`
 .. math:: \cos(f, p_k) = \frac{x\cos\theta_k + y\sin\theta_k}{\lVert f \rVert}, \qquad
           \cos(p_j, p_k) = \cos(\theta_j - \theta_k)
 
+With :math:`(x, y) = \rho\,\lVert f \rVert (\cos\varphi, \sin\varphi)` the first is :math:`\rho
+\cos(\varphi - \theta_k)`: the angle :math:`\varphi` says which grade it is, and the share
+:math:`\rho` of the feature that lies in the plane how sure that is.
+
 **The training step, worked out** for the cosine similarity and equal steps. With u_0 and u_1 as the
 rows of :math:`B`, :math:`z = B f / \lVert f \rVert` and :math:`c_k = s\,(\cos\theta_k,
 \sin\theta_k)`, the logits are :math:`z^\mathsf{T} c_k`. Q is P at :math:`z = c_{k^*}/s`, and never
@@ -99,12 +103,27 @@ class Semicircular(Layout):
 
     def proxies(self) -> Float[Tensor, "K d"]:
         """Place cos θ_k·u_0 + sin θ_k·u_1 for every class, equation (8)."""
-        angles = self._angles()
+        angles = self.angles()
         return torch.stack([angles.cos(), angles.sin()], dim=-1) @ self._basis()
+
+    def angles(self) -> Float[Tensor, " K"]:
+        """Give θ_k for every class, from 0 to π."""
+        return self.spacing.positions(self._span())
+
+    def polar(
+        self, features: Float[Tensor, "n d"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Give the angle φ in the plane, in (−π, π], and the share ρ of the length that is in it.
+
+        cos(f, p_k) = ρ cos(φ − θ_k). A feature of zeros has the angle 0 and the share 0.
+        """
+        in_plane = features @ self._basis().T / lengths(features)
+        x, y = in_plane.unbind(dim=-1)
+        return torch.atan2(y, x), torch.linalg.vector_norm(in_plane, dim=-1).clamp(max=1)
 
     def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Add the squared distance in the plane and that to the plane."""
-        basis, angles = self._basis(), self._angles()
+        basis, angles = self._basis(), self.angles()
         in_plane = features @ basis.T
         across = (features - in_plane @ basis).square().sum(dim=-1, keepdim=True)
         x, y = in_plane[:, :1], in_plane[:, 1:]
@@ -112,7 +131,7 @@ class Semicircular(Layout):
 
     def cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
         """Compute (x cos θ_k + y sin θ_k) / ‖f‖."""
-        angles = self._angles()
+        angles = self.angles()
         in_plane = features @ self._basis().T / lengths(features)
         return in_plane @ torch.stack([angles.cos(), angles.sin()])
 
@@ -156,11 +175,8 @@ class Semicircular(Layout):
     def _span(self) -> Float[Tensor, ""]:
         return self.full_vectors().new_full((), math.pi)
 
-    def _angles(self) -> Float[Tensor, " K"]:
-        return self.spacing.positions(self._span())
-
     def _angle_differences(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
-        angles = self._angles()
+        angles = self.angles()
         return angles[ranks][:, None] - angles
 
 

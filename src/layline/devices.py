@@ -1,5 +1,6 @@
 """The device to compute on, and the processes that compute together."""
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -65,6 +66,10 @@ class Processes:
     def backward(self, loss: Float[Tensor, ""]) -> None:
         """Compute the gradients of a loss, which are averaged over the processes."""
         torch.autograd.backward(loss)
+
+    def clip_gradients(self, parameters: Iterable[nn.Parameter], most: float) -> None:
+        """Shorten the gradient, of all parameters together, to a length."""
+        nn.utils.clip_grad_norm_(parameters, most)
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Leave gradients with their process: more of the same step follow."""

@@ -44,6 +44,28 @@ DISTRIBUTION = {
 
 
 @dataclass(frozen=True)
+class Criterion:
+    """What a model is trained to be good at.
+
+    Attributes:
+        decode: The decoding that does best by it.
+        sign: 1 where lower is better, −1 where higher is.
+    """
+
+    decode: str
+    sign: int
+
+
+# By metric: the most probable rank is right most often, the median has the least absolute error,
+# and the rounded mean the least squared error, which is what quadratic weights ask for.
+CRITERIA = {
+    "mae": Criterion("median", 1),
+    "accuracy": Criterion("mode", -1),
+    "qwk": Criterion("mean", -1),
+}
+
+
+@dataclass(frozen=True)
 class Part:
     """Samples with their labels.
 

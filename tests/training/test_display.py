@@ -29,7 +29,7 @@ def clock(monkeypatch):
 
 def show(console, clock, shown=True):
     """Show the second of ten epochs: four steps of 32 images, half a second each."""
-    state = TrainingState(epoch=2, loss_sum=6.0, weight_sum=8.0, best_epoch=1, best_mae=0.125)
+    state = TrainingState(epoch=2, loss_sum=6.0, weight_sum=8.0, best_epoch=1, best_score=0.125)
     with LiveDisplay(10, console, shown) as display:
         display.start_epoch(state, steps=4)
         for _ in range(4):
@@ -79,7 +79,8 @@ def test_only_one_of_several_processes_shows_anything(clock, terminal):
 
 def test_what_was_done_before_does_not_make_it_look_fast(clock):
     """A run that goes on in the middle of an epoch counts its own steps and images only."""
-    file, state = io.StringIO(), TrainingState(epoch=1, step=3, loss_sum=1.0, weight_sum=1.0)
+    file = io.StringIO()
+    state = TrainingState(epoch=1, step=3, loss_sum=1.0, weight_sum=1.0, best_score=0.5)
     with LiveDisplay(1, Console(file=file), True) as display:
         display.start_epoch(state, steps=4)
         clock[0] += 2

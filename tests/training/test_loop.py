@@ -16,9 +16,11 @@ from layline.data.loading import RowBatches
 from layline.devices import Processes
 from layline.estimator import OrdinalClassifier
 from layline.evaluation import Part, measure, predict_part
+from layline.features import MLP
 from layline.model import Network, OrdinalModel
 from layline.training.config import TrainingConfig
 from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
+from layline.training.optimisation import WeightAverage
 
 CPU = torch.device("cpu")
 
@@ -150,7 +152,7 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(monkeypatch, train):
 
 def test_patience_ends_a_run_and_resuming_does_not_wake_it(train, command, history, outcome):
     slow = ("training.learning_rate=1e-9", "training.head_learning_rate=1e-9")
-    folder, result = train(*slow, "training.patience=2", epochs=9)
+    folder, result = train(*slow, "training.patience=2", "training.ties=first", epochs=9)
     assert result.exit_code == 0
     assert len(history(folder)) == 3  # the first was the best, two more did not help
     before = outcome(folder)
@@ -162,8 +164,9 @@ def test_patience_ends_a_run_and_resuming_does_not_wake_it(train, command, histo
 
 
 def test_a_run_can_be_given_more_epochs(train, command, outcome):
-    long, _ = train(epochs=4)
-    folder, _ = train(epochs=2)
+    constant = ("training.schedule=none", "training.warmup_epochs=1")
+    long, _ = train(*constant, epochs=4)
+    folder, _ = train(*constant, epochs=2)
     assert command("train", "--resume", folder, "--epochs", 4).exit_code == 0
     assert outcome(folder) == outcome(long)
 
@@ -188,7 +191,7 @@ def test_the_schedule_is_followed(monkeypatch, train):
     step = torch.optim.AdamW.step
 
     def watched(self, *args, **kwargs):
-        rates.append([group["lr"] for group in self.param_groups])
+        rates.append(sorted({group["lr"] for group in self.param_groups}))
         return step(self, *args, **kwargs)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", watched)
@@ -391,12 +394,94 @@ def test_the_loss_falls_and_the_record_is_plain():
     history = state.history
     assert history[-1]["train_loss"] < history[0]["train_loss"]
     assert [record["epoch"] for record in history] == [1, 2, 3, 4, 5, 6]
-    measured = ("validation_loss", "validation_mae", "validation_accuracy")
+    measured = ("validation_loss", "validation_mae", "validation_accuracy", "validation_qwk")
     for record in history:
         assert set(record) == {"epoch", "train_loss", *measured}
         assert all(type(value) in (int, float) for value in record.values())
     maes = [record["validation_mae"] for record in history]
-    assert (state.best_mae, state.best_epoch) == (min(maes), 1 + maes.index(min(maes)))
+    assert (state.best_score, state.best_epoch) == (min(maes), 1 + maes.index(min(maes)))
+
+
+@pytest.mark.parametrize(("metric", "better"), [("mae", min), ("accuracy", max), ("qwk", max)])
+def test_the_metric_chooses_the_epoch(metric, better):
+    state = fit(network("classification"), samples(), samples(60, seed=1), metric=metric)
+    scores = [record[f"validation_{metric}"] for record in state.history]
+    assert state.best_score == better(scores)
+    assert state.best_epoch == 1 + scores.index(better(scores))
+    assert len(set(scores)) > 1
+
+
+def test_a_lower_loss_breaks_a_tie():
+    few = samples(4, seed=1)  # a small part is soon predicted without a mistake
+    longer = {"epochs": 30}
+    kept = {ties: fit(network(), samples(), few, ties=ties, **longer) for ties in ("first", "loss")}
+    errors = [record["validation_mae"] for record in kept["loss"].history]
+    equal = [i for i, error in enumerate(errors) if error == min(errors)]
+    losses = [record["validation_loss"] for record in kept["loss"].history]
+    assert kept["first"].best_epoch == 1 + equal[0]
+    assert kept["loss"].best_epoch == 1 + min(equal, key=lambda i: losses[i]) > 1 + equal[0]
+
+
+class Weights(Hooks):
+    """Remember the weights at the end of each epoch, as they are validated and kept."""
+
+    def __init__(self, model):
+        self.model, self.seen = model, []
+
+    def finish_epoch(self, state, is_best, validated):
+        self.seen.append([weight.detach().clone() for weight in self.model.parameters()])
+
+
+def test_the_average_of_the_weights_is_what_is_validated_and_kept(monkeypatch):
+    """The oracle is the formula, over the weights after every step."""
+    steps, update = [], WeightAverage.update_parameters
+
+    def watched(self, model):
+        update(self, model)
+        steps.append([weight.detach().clone() for weight in model.parameters()])
+
+    monkeypatch.setattr(WeightAverage, "update_parameters", watched)
+    model = network()
+    hooks = Weights(model)
+    options = chosen(epochs=3, batch_size=16, ema=0.9, learning_rate=0.05)
+    part = samples(64)
+    Loop(model, part, part, options, Processes(CPU), hooks).run()
+    mean = steps[0]
+    for count, after_step in enumerate(steps[1:], start=1):
+        share = min(0.9, (1 + count) / (10 + count))
+        pairs = zip(mean, after_step, strict=True)
+        mean = [share * one + (1 - share) * other for one, other in pairs]
+    for kept, own, expected in zip(hooks.seen[-1], steps[-1], mean, strict=True):
+        torch.testing.assert_close(kept, expected)
+        assert not torch.equal(kept, own)
+    for weight, own in zip(model.parameters(), steps[-1], strict=True):
+        assert torch.equal(weight, own)  # training goes on with its own
+
+
+def test_the_head_learns_first_and_then_all():
+    features = MLP(in_features=4, dim=3, hidden=(5,))
+    model = Network(features, heads.create("classification", num_classes=4, dim=3))
+    before = [weight.detach().clone() for weight in features.hidden.parameters()]
+    hooks = Weights(features.hidden)
+    options = chosen(epochs=3, batch_size=8, head_epochs=1.0, weight_decay=0.5)
+    part = samples(40)
+    Loop(model, part, None, options, Processes(CPU), hooks).run()
+    waiting, second, _ = hooks.seen
+    assert all(map(torch.equal, waiting, before))
+    assert not any(map(torch.equal, second, before))
+
+
+def test_a_long_gradient_is_shortened(monkeypatch):
+    norms, step = [], torch.optim.AdamW.step
+
+    def watched(self, *args, **kwargs):
+        grads = [weight.grad for group in self.param_groups for weight in group["params"]]
+        norms.append(torch.cat([grad.flatten() for grad in grads]).norm().item())
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+    fit(network(), samples(), clip=0.01)
+    assert max(norms) == pytest.approx(0.01, rel=1e-3)
 
 
 def test_without_validation_no_epoch_is_the_best():
@@ -518,7 +603,7 @@ def test_long_features_are_decided_as_the_head_decides(decode):
     assert measure(ranks, found, decode)["mae"] == metrics.mean_absolute_error(ranks, decided)
     tiny = {"learning_rate": 1e-30, "head_learning_rate": 1e-30, "weight_decay": 0.0, "epochs": 1}
     state = fit(model, part, part, decode=decode, **tiny)
-    assert state.best_mae == metrics.mean_absolute_error(ranks, decided)
+    assert state.best_score == metrics.mean_absolute_error(ranks, decided)
     options = {"head_options": {"norm": 3.0}, "decode": decode, "random_state": 0, **tiny}
     fitted = OrdinalClassifier(features=nn.Identity(), dim=8, **options).fit(x, ranks)
     assert fitted.predict(x).tolist() == fitted.head_.predict(x, decode).tolist()

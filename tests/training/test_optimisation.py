@@ -6,8 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from layline.training.config import TrainingConfig
+from layline import heads
+from layline.features import MLP
+from layline.training.config import RECIPES, TrainingConfig
 from layline.training.optimisation import Options, make_optimiser, rate_factor, set_rates
+
+HEAD = heads.create("classification", num_classes=4, dim=3)
 
 
 def chosen(**training):
@@ -16,7 +20,7 @@ def chosen(**training):
 
 
 def test_features_and_head_have_their_own_rates():
-    made = make_optimiser(nn.Linear(2, 3), nn.Linear(3, 1), chosen())
+    made = make_optimiser(nn.Linear(2, 3), HEAD, chosen())
     assert isinstance(made, torch.optim.AdamW)
     assert [group["lr"] for group in made.param_groups] == [1e-3, 1e-2]
     assert [len(group["params"]) for group in made.param_groups] == [2, 2]
@@ -24,14 +28,15 @@ def test_features_and_head_have_their_own_rates():
 
 
 def test_sgd_has_its_momentum():
-    made = make_optimiser(nn.Linear(2, 3), nn.Linear(3, 1), chosen(optimiser="sgd", momentum=0.8))
+    made = make_optimiser(nn.Linear(2, 3), HEAD, chosen(optimiser="sgd", momentum=0.8))
     assert isinstance(made, torch.optim.SGD)
     assert made.param_groups[0]["momentum"] == 0.8
 
 
 def test_what_is_frozen_is_not_optimised():
     frozen = nn.Linear(2, 3).requires_grad_(False)
-    assert make_optimiser(frozen, nn.Linear(3, 1), chosen()).param_groups[0]["params"] == []
+    (group,) = make_optimiser(frozen, HEAD, chosen()).param_groups
+    assert group["params"] == [*HEAD.parameters()]
 
 
 def test_rates_stay_without_a_schedule():
@@ -56,10 +61,43 @@ def test_cosine_goes_from_one_to_zero_after_the_warm_up():
 
 
 def test_rates_are_set_from_what_was_asked_for():
-    made = make_optimiser(nn.Linear(2, 3), nn.Linear(3, 1), chosen())
+    made = make_optimiser(nn.Linear(2, 3), HEAD, chosen())
     for _ in range(2):  # not multiplied again and again
         set_rates(made, chosen(schedule="steps", milestones=[1]), passed=1.5)
     assert [group["lr"] for group in made.param_groups] == pytest.approx([1e-4, 1e-3])
+
+
+def test_layers_far_from_the_last_learn_slowly():
+    features = MLP(in_features=2, dim=3, hidden=(4, 5))
+    options = chosen(body_learning_rate=1e-4, layer_decay=0.5)
+    made = make_optimiser(features, HEAD, options)
+    rate_of = {id(w): group["lr"] for group in made.param_groups for w in group["params"]}
+    for distance, layer in enumerate(reversed(features.layer_groups())):
+        assert {rate_of.pop(id(weight)) for weight in layer} == {1e-4 * 0.5**distance}
+    assert {rate_of.pop(id(weight)) for weight in features.last.parameters()} == {1e-3}
+    assert {rate_of.pop(id(weight)) for weight in HEAD.parameters()} == {1e-2}
+    assert rate_of == {}
+
+
+def test_decay_leaves_vectors_and_proxies_alone():
+    features, head = nn.Linear(2, 3), heads.create("soft-poisson", num_classes=4, dim=3)
+    made = make_optimiser(features, head, chosen(decay_vectors=False, weight_decay=0.1))
+    decay_of = {
+        id(w): group["weight_decay"] for group in made.param_groups for w in group["params"]
+    }
+    assert (decay_of[id(features.weight)], decay_of[id(features.bias)]) == (0.1, 0)
+    spared = {name for name, w in head.named_parameters() if decay_of[id(w)] == 0}
+    assert spared >= head.no_weight_decay()
+
+
+def test_the_released_schedule_never_leaves_its_warm_up():
+    """It counts an epoch as one of so many samples: what the authors' code does, by its numbers."""
+    options = chosen(**RECIPES["released"].settings["training"])
+    for samples, last in ((1050, 0.363), (11823, 0.336)):
+        factors = [rate_factor(options, epoch / samples) for epoch in range(48)]
+        assert factors[0] == pytest.approx(1 / 3)
+        assert factors[-1] == pytest.approx(last, abs=5e-4)
+        assert factors == sorted(factors)
 
 
 def options(**changes):

@@ -67,7 +67,7 @@ def test_the_folder_has_all_that_is_promised(whole):
         "report.html",
     }
     numbers = json.loads((whole / "test.json").read_text())
-    assert (numbers["samples"], numbers["decode"]) == (54, "mode")
+    assert (numbers["samples"], numbers["decode"]) == (54, "median")
     header, first, *_ = (whole / "predictions.csv").read_text().splitlines()
     assert header == "path,true,predicted,p_0,p_1,p_2,p_3"
     assert first.startswith("row 218,")

@@ -33,7 +33,8 @@ class SourceSpec:
             ``partition`` (which official fold, or the seed of a random split) and own options.
         summary: What it is, in one line.
         origin: Where the data come from, with their licence; empty for the user's own.
-        features: The features to train if the user does not say.
+        features: The features to train if the user does not say; None for photographs, for which
+            the recipe has a network.
         partitions: How many partitions the protocol has; None if any seed makes one.
         needs_root: Whether there is something to point at.
         path_options: Own options that are paths.
@@ -42,7 +43,7 @@ class SourceSpec:
     read: Callable[..., Dataset]
     summary: str
     origin: str = ""
-    features: str = "vgg16"
+    features: str | None = None
     partitions: int | None = None
     needs_root: bool = True
     path_options: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ class GridProgress:
         if outcome.error:
             self._say(f"{cell.name} failed: {outcome.error}")
         else:
-            mae = outcome.numbers[cell.config.training.decode]["mae"]
+            mae = outcome.numbers[cell.config.training.decoding]["mae"]
             result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
             if not self._is_live:
                 self._say(f"{self._done}/{self._total}  {cell.name}  {result}  {left} left")

@@ -40,6 +40,11 @@ class Features(nn.Module, ABC):
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
 
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        """Give the parameters of the body by depth, the first layers first."""
+        named = self.named_parameters()
+        return [[weight for name, weight in named if not name.startswith("last.")]]
+
     @abstractmethod
     def body(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n width"]:
         """Compute the input of the last layer."""

@@ -244,6 +244,9 @@ HEADS: dict[str, HeadSpec] = {
 }
 
 
+DEFAULT_METHOD = "elastic-semicircular"
+
+
 def names() -> tuple[str, ...]:
     """List the registered methods."""
     return tuple(HEADS)
@@ -280,6 +283,7 @@ def create(name: str, num_classes: int, dim: int = 512, **options: Any) -> Ordin
 
 
 __all__ = [
+    "DEFAULT_METHOD",
     "HEADS",
     "Classification",
     "ConstrainedProxies",

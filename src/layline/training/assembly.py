@@ -127,8 +127,12 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             preparation = inputs.encoding
             options["in_features"] = inputs.values.shape[1]
         else:
-            if config.data.size is not None:
-                options["size"] = config.data.size
+            wanted = {"size": config.data.size, "crop": config.data.crop}
+            options |= {
+                key: value
+                for key, value in wanted.items()
+                if value is not None and key in features.options_of(features.find(name))
+            }
             network = features.create(name, dim=config.head.dim, **options)
             assert isinstance(network, ImageFeatures)  # its kind was checked
             preparation, options = _preprocessing(config, network, inputs), network.options
@@ -140,7 +144,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             inputs=preparation,
             features_options=options,
             head_options=config.head.options,
-            decode=config.training.decode,
+            decode=config.training.decoding,
         ).build()
     if isinstance(inputs, Rows):
         assert isinstance(model.features, TableFeatures)  # its kind was checked
@@ -178,8 +182,9 @@ def _cached(run: Assembly) -> Dataset:
 
 def class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     """Give the weight of each class, as the training part has them."""
+    wanted = config.training.class_weight
     weights: NDArray[np.float64] = weigh_classes(
-        config.training.class_weight,
+        None if wanted == "off" else wanted,
         np.array(dataset.classes),
         dataset.ranks[dataset.partition.train],
         np.ones(len(dataset.partition.train)),

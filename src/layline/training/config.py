@@ -1,12 +1,13 @@
-"""Everything that can be chosen for a run, with its default: the paper's recipe.
+"""Everything that can be chosen for a run, and the recipes: what is chosen if nobody says.
 
-The sections come first, then how a recipe, a TOML file and single settings become one ``Config``,
-then what follows from the choices, such as the weights of the features.
+The sections come first, with plain defaults, then the recipes that are laid over them, then how a
+recipe, a TOML file and single settings become one ``Config``, then what follows from the choices,
+such as the weights of the features.
 """
 
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -26,6 +27,7 @@ from pydantic import (
 from layline import data, features, heads
 from layline.arguments import check_known, find_known
 from layline.data.images.preprocessing import AUGMENTATIONS
+from layline.evaluation import CRITERIA
 from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import DECODINGS
 from layline.training.optimisation import Options
@@ -73,6 +75,8 @@ class DataConfig(Section):
         size: Height and width that the network sees, if not its own choice.
         augmentation: How training images vary, if not as the features choose.
         keep_ratio: Resize the shorter side of test images only.
+        crop: Share of the resized image's side that the middle crop of a test image keeps, if not
+            the network's own.
         cache: Keep decoded images in a memory-mapped file.
         skip_bad: Leave out files that cannot be decoded instead of stopping.
         workers: Processes that decode images, if not as many as there are cores, four at most.
@@ -88,6 +92,7 @@ class DataConfig(Section):
     size: PositiveInt | None = None
     augmentation: Annotated[str, _one_of(AUGMENTATIONS)] | None = None
     keep_ratio: bool = False
+    crop: Annotated[float, Field(gt=0, le=1)] | None = None
     cache: bool = False
     skip_bad: bool = False
     workers: Annotated[int, Field(ge=0)] | None = None
@@ -99,18 +104,23 @@ class FeaturesConfig(Section):
     Attributes:
         name: ``mlp``, ``convnet`` or a model of timm, if not as the source chooses.
         weights: ``none``, ``imagenet``, ``bundled`` or a file, if not the usual of the features.
-        freeze: Train the last layer and the head only, on features extracted once.
+        freeze: Train the last layers and the head only, on features extracted once.
+        stages: Train so many stages of the body, from its end, and leave those before as they are;
+            all if not given.
         options: The features' own options.
     """
 
     name: str | None = None
     weights: str | None = None
     freeze: bool = False
+    stages: PositiveInt | None = None
     options: Annotated[
         dict[str, Any],
         _reserved(
             name="set features.name",
             model="set features.name",
+            size="set data.size",
+            crop="set data.crop",
             dim="set head.dim",
             in_features="the table has them",
         ),
@@ -126,7 +136,7 @@ class HeadConfig(Section):
         options: The method's own options.
     """
 
-    method: str = "hard-linear"
+    method: str = heads.DEFAULT_METHOD
     dim: PositiveInt = 512
     options: Annotated[
         dict[str, Any],
@@ -144,51 +154,88 @@ class TrainingConfig(Section):
         batch_size: Samples in one step of the optimiser, over all processes and accumulated parts.
         optimiser: ``adamw`` or ``sgd``.
         learning_rate: The rate of the features.
+        body_learning_rate: The rate of the features below their last layers, if it is another.
+        layer_decay: What that rate is multiplied by with every layer away from the last ones.
         head_learning_rate: The rate of the head.
-        weight_decay: For both.
+        weight_decay: For all of them.
+        decay_vectors: Whether it also pulls tensors of one dimension and proxies.
         momentum: Of ``sgd``.
         schedule: ``none``, ``cosine`` to zero, or ``steps``.
         milestones: Epochs after which ``steps`` multiplies the rates by ``decay``.
         decay: See ``milestones``.
-        warmup_epochs: Over these the rates rise in a straight line.
+        warmup_epochs: Over these the rates rise in a straight line; a tenth of all, two at most, if
+            not given.
         warmup_start: From this part of them.
+        schedule_unit: ``epoch``; or ``sample``, by which the schedule moves on by one sample after
+            each epoch, as in the authors' code.
+        head_epochs: So long only the last layers and the head learn; as long as the warm-up, if not
+            given.
+        clip: Longest gradient; longer ones are shortened. 0 leaves all as they are.
+        ema: Decay of the average of the weights that is validated and kept instead of them. 0 keeps
+            none.
         drop_last: Leave out the samples that do not fill the last batch of an epoch.
-        precision: ``no``, ``bf16`` or ``fp16``.
+        precision: ``no``, ``bf16``, ``fp16``, or ``auto``: bf16 on a GPU that has it.
         accumulation: Parts that a batch is computed in, to save memory.
-        class_weight: ``balanced``, or a weight for each class by its name.
-        decode: How a distribution becomes a rank.
-        patience: Stop after so many epochs without a lower validation error.
+        class_weight: ``off``, ``balanced``, ``effective`` (by the effective number of samples), or
+            a weight for each class by its name.
+        metric: What the epoch is chosen by: ``mae``, ``accuracy`` or ``qwk``.
+        ties: Of epochs equal by the metric the ``first``, or that of the lowest validation
+            ``loss``.
+        decode: How a distribution becomes a rank, if not as the metric asks for.
+        patience: Stop after so many epochs without a better one. 0 never stops early.
         seed: Of the weights, the order and the augmentation.
         checkpoint_minutes: Save the state within an epoch so often; it is saved after each epoch.
-        device: ``auto`` takes a GPU if there is one.
+        device: ``auto`` takes a GPU if there is one; else as PyTorch names it.
     """
 
     epochs: PositiveInt = 48
     batch_size: PositiveInt = 32
     optimiser: Literal["adamw", "sgd"] = "adamw"
     learning_rate: PositiveFloat = 1e-3
+    body_learning_rate: PositiveFloat | None = None
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     head_learning_rate: PositiveFloat = 1e-2
     weight_decay: NonNegativeFloat = 1e-2
+    decay_vectors: bool = True
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     schedule: Literal["none", "cosine", "steps"] = "none"
     milestones: list[PositiveInt] = [36, 44]
     decay: PositiveFloat = 0.1
-    warmup_epochs: NonNegativeFloat = 0.0
+    warmup_epochs: NonNegativeFloat | None = 0.0
     warmup_start: Annotated[float, Field(ge=0, le=1)] = 1 / 3
+    schedule_unit: Literal["epoch", "sample"] = "epoch"
+    head_epochs: NonNegativeFloat | None = 0.0
+    clip: NonNegativeFloat = 0.0
+    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
     drop_last: bool = False
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    precision: Literal["no", "bf16", "fp16", "auto"] = "no"
     accumulation: PositiveInt = 1
-    class_weight: Literal["balanced"] | dict[str, PositiveFloat] | None = None
-    decode: Annotated[str, _one_of(DECODINGS)] = "mode"
-    patience: PositiveInt | None = None
+    class_weight: Literal["off", "balanced", "effective"] | dict[str, PositiveFloat] = "off"
+    metric: Annotated[str, _one_of(CRITERIA)] = "mae"
+    ties: Literal["first", "loss"] = "first"
+    decode: Annotated[str, _one_of(DECODINGS)] | None = None
+    patience: Annotated[int, Field(ge=0)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     checkpoint_minutes: NonNegativeFloat = 5.0
-    device: Literal["auto", "cpu"] = "auto"
+    device: str = "auto"
+
+    @property
+    def decoding(self) -> str:
+        """How a distribution becomes a rank: as is said, or as the metric asks for."""
+        return self.decode or CRITERIA[self.metric].decode
 
     def options(self) -> Options:
         """Give the options of the training loop."""
         names = {each.name for each in fields(Options)} & set(type(self).model_fields)
-        return Options(**{name: getattr(self, name) for name in names})
+        warmup, head = self.warmup_epochs, self.head_epochs
+        warmup = min(2.0, self.epochs / 10) if warmup is None else warmup
+        followed = {
+            "decode": self.decoding,
+            "warmup_epochs": warmup,
+            "head_epochs": warmup if head is None else head,
+            "patience": self.patience or None,
+        }
+        return Options(**{name: getattr(self, name) for name in names} | followed)
 
 
 class ReportConfig(Section):
@@ -218,7 +265,7 @@ class Config(Section):
         track: Where to log beside the run folder: ``tensorboard``, ``mlflow`` or ``wandb``.
     """
 
-    recipe: str = "paper"
+    recipe: str = "modern"
     data: DataConfig
     features: FeaturesConfig = FeaturesConfig()
     head: HeadConfig = HeadConfig()
@@ -227,22 +274,83 @@ class Config(Section):
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
 
 
-# What the authors' released code does differently, where it can be chosen.
-RECIPES: dict[str, Tree] = {
-    "paper": {},
-    "released": {
-        "data": {"keep_ratio": True},
-        "features": {"name": "vgg16_bn"},
-        "training": {
-            "optimiser": "sgd",
-            "learning_rate": 0.01,
-            "head_learning_rate": 0.1,
-            "weight_decay": 1e-4,
-            "schedule": "steps",
-            "warmup_epochs": 1.0,
-            "drop_last": True,
+@dataclass(frozen=True)
+class Recipe:
+    """What is chosen if nobody says.
+
+    Attributes:
+        backbone: The network for photographs.
+        method: The ordinal method.
+        settings: Of every run, by section.
+        situations: Laid over them, by what is trained: a network on a ``table``, a ``small`` one
+            for small images, one for photographs from ``scratch``, a ``pretrained`` one, or what
+            follows a ``frozen`` one.
+    """
+
+    backbone: str
+    method: str
+    settings: Tree
+    situations: Mapping[str, Tree] = field(default_factory=dict)
+
+
+# of 256 pixels the middle 224; small images are seen whole
+_FOR_PHOTOGRAPHS: Tree = {
+    situation: {"data": {"crop": 0.875}} for situation in ("scratch", "pretrained", "frozen")
+}
+RECIPES: dict[str, Recipe] = {
+    "modern": Recipe(
+        backbone="tf_efficientnet_lite0",
+        method=heads.DEFAULT_METHOD,
+        settings={
+            "data": {"keep_ratio": True},
+            "training": {
+                "epochs": 30,
+                "schedule": "cosine",
+                "warmup_epochs": None,
+                "warmup_start": 0.01,
+                "decay_vectors": False,
+                "clip": 1.0,
+                "ema": 0.99,
+                "ties": "loss",
+                "precision": "auto",
+            },
         },
-    },
+        situations={
+            "pretrained": {
+                "training": {
+                    "body_learning_rate": 3e-4,
+                    "layer_decay": 0.9,
+                    "head_epochs": None,
+                },
+            },
+        },
+    ),
+    "paper": Recipe(
+        backbone="vgg16",
+        method="hard-linear",
+        settings={"training": {"decode": "mode"}},
+        situations=_FOR_PHOTOGRAPHS,
+    ),
+    # what the authors' released code does differently, where it can be chosen
+    "released": Recipe(
+        backbone="vgg16_bn",
+        method="hard-linear",
+        settings={
+            "data": {"keep_ratio": True},
+            "training": {
+                "optimiser": "sgd",
+                "learning_rate": 0.01,
+                "head_learning_rate": 0.1,
+                "weight_decay": 1e-4,
+                "schedule": "steps",
+                "warmup_epochs": 1.0,
+                "schedule_unit": "sample",
+                "drop_last": True,
+                "decode": "mode",
+            },
+        },
+        situations=_FOR_PHOTOGRAPHS,
+    ),
 }
 
 
@@ -264,15 +372,35 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
         *trees: Settings by section, such as ``{"training": {"epochs": 3}}``; later ones decide.
     """
     wanted = combine(*trees)
-    name = wanted.get("recipe", "paper")
+    name = wanted.get("recipe", "modern")
     recipe = find_known("recipe", name, RECIPES)
-    head = wanted.get("head", {})
-    method = head.get("method", "hard-linear") if isinstance(head, Mapping) else None
-    if name == "released" and method in heads.HEADS:
-        recipe = combine(recipe, {"head": {"options": dict(heads.HEADS[method].released)}})
-    config = validated(Config, combine(recipe, wanted))
-    check_known("head.method", config.head.method, heads.HEADS)
-    return config
+    # what is laid below cannot make wrong settings right, so they are refused before it is chosen
+    draft = validated(Config, combine({"head": {"method": recipe.method}}, wanted))
+    check_known("head.method", draft.head.method, heads.HEADS)
+    own: Tree = {"head": {"method": recipe.method}}
+    if name == "released":
+        own["head"]["options"] = dict(heads.HEADS[draft.head.method].released)
+    situation = recipe.situations.get(_situation(draft, recipe), {})
+    return validated(Config, combine(recipe.settings, situation, own, wanted))
+
+
+def _situation(config: Config, recipe: Recipe) -> str:
+    """Tell what is trained, as the situations of a recipe are named."""
+    name = config.features.name or features_of(config.data.source, recipe)
+    spec = features.find(name)
+    if spec.kind == "table":
+        return "table"
+    if config.features.freeze:
+        return "frozen"
+    if name in features.FEATURES:
+        return "small"
+    return "scratch" if (config.features.weights or spec.weights) == "none" else "pretrained"
+
+
+def features_of(source: str, recipe: Recipe) -> str:
+    """Name the features for a source: its own, or the network of the recipe for photographs."""
+    own = find_known("data.source", source, data.SOURCES).features
+    return recipe.backbone if own is None else own
 
 
 def validated(kind: type[S], tree: Mapping[str, Any]) -> S:
@@ -350,7 +478,7 @@ def _toml_value(text: str) -> Any:
 def resolved(config: Config) -> Config:
     """Fill in what follows from other choices, so that the configuration stands by itself."""
     source = find_known("data.source", config.data.source, data.SOURCES)
-    name = config.features.name or source.features
+    name = config.features.name or features_of(config.data.source, RECIPES[config.recipe])
     spec = features.find(name)
     weights = config.features.weights or spec.weights
     check_weights(weights, name)
@@ -370,9 +498,13 @@ def resolved(config: Config) -> Config:
         "options": options,
         "augmentation": config.data.augmentation or spec.augmentation,
     }
+    training = config.training
+    loop = training.options()
+    followed = {name: getattr(loop, name) for name in ("decode", "warmup_epochs", "head_epochs")}
     return config.model_copy(
         update={
             "data": config.data.model_copy(update=filled),
+            "training": training.model_copy(update=followed),
             "features": config.features.model_copy(update={"name": name, "weights": weights}),
         }
     )

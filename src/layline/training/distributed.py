@@ -1,5 +1,6 @@
 """Several processes that train as one, by accelerate: device, precision, sums, trackers."""
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -24,16 +25,21 @@ def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator
     if track and track not in map(str, get_available_trackers()):
         raise ImportError(f"--track {track} needs {track}: pip install {track}")
     is_table = find(str(config.features.name)).kind == "table"
+    device = choose_device(options.device, is_table)
+    precision: str = options.precision
+    if precision == "auto":
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if has_bf16 else "no"
     # a second run in one process may ask for another precision, or another device
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(
-        mixed_precision=options.precision,
+        mixed_precision=precision,
         # without saying so, several processes would not find each other on a CPU
-        cpu=choose_device(options.device, is_table).type == "cpu",
+        cpu=device.type == "cpu",
         log_with=track,
         project_dir=tracked,
     )
-    if options.precision == "fp16" and accelerator.device.type == "cpu":
+    if precision == "fp16" and accelerator.device.type == "cpu":
         raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
@@ -59,6 +65,10 @@ class SeveralProcesses(Processes):
     def backward(self, loss: Float[Tensor, ""]) -> None:
         """Compute the gradients of a loss, scaled where half precision needs it."""
         self.accelerator.backward(loss)
+
+    def clip_gradients(self, parameters: Iterable[nn.Parameter], most: float) -> None:
+        """Shorten the gradient, of all parameters together, to a length."""
+        self.accelerator.clip_grad_norm_(parameters, most)
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Leave gradients with their process: more of the same step follow."""

@@ -13,15 +13,15 @@ from typing import Self
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from layline import metrics
 from layline.data.loading import Batch, Key, loader, mixed_seed, to_device
 from layline.devices import Processes
-from layline.evaluation import Part, Predictions, predict_part
+from layline.evaluation import CRITERIA, Part, Predictions, predict_part
 from layline.model import Network
 from layline.training.interruption import Interrupted
-from layline.training.optimisation import Options, make_optimiser, set_rates
+from layline.training.optimisation import Options, WeightAverage, make_optimiser, set_rates
 
 EpochRecord = dict[str, float]
 
@@ -35,9 +35,9 @@ class TrainingState:
         step: Steps done in it.
         loss_sum: Weighted sum of the losses in it, of this process.
         weight_sum: Sum of those weights.
-        best_epoch: The epoch with the lowest validation error so far, the first of several; 0
-            before there is one.
-        best_mae: That error.
+        best_epoch: The best epoch so far by the metric, 0 before there is one.
+        best_score: Its value of the metric.
+        best_loss: Its validation loss.
         history: One record per finished epoch.
     """
 
@@ -46,7 +46,8 @@ class TrainingState:
     loss_sum: float = 0.0
     weight_sum: float = 0.0
     best_epoch: int = 0
-    best_mae: float = math.inf
+    best_score: float | None = None
+    best_loss: float = math.inf
     history: list[EpochRecord] = field(default_factory=list)
 
     def is_finished(self, options: Options) -> bool:
@@ -73,7 +74,7 @@ class TrainingState:
         return (
             f"val MAE {record['validation_mae']:.4f}  "
             f"accuracy {record['validation_accuracy']:.4f}  "
-            f"best {self.best_mae:.4f} at {self.best_epoch}"
+            f"best {self.best_score:.4f} at {self.best_epoch}"
         )
 
 
@@ -103,11 +104,13 @@ class Hooks:
         display: Shows how it goes.
         drawn: The validation samples whose features ``finish_epoch`` wants, in ascending order.
         advice: Ends the sentence that is said when training does not stay finite.
+        average: The average of the weights, which belongs to the state, if one is kept.
     """
 
     display = Display()
     drawn: Int[Tensor, " m"] | None = None
     advice = ""
+    average: WeightAverage | None = None
 
     def restore(self) -> TrainingState | None:
         """Go back to the last checkpoint, if there is one."""
@@ -162,7 +165,11 @@ class Loop:
         )
         self._first_validation: Iterable[Batch] | None = None
         optimiser = make_optimiser(model.features, model.head, options)
+        of_body = [group["params"] for group in optimiser.param_groups if group["body"]]
+        self._body: list[nn.Parameter] = [weight for weights in of_body for weight in weights]
         self._wrapped, self._optimiser = processes.prepare(model, optimiser)
+        self._average = WeightAverage(model, options.ema) if options.ema else None
+        hooks.average = self._average
 
     def run(self) -> TrainingState:
         """Train, from the last checkpoint on if there is one."""
@@ -201,7 +208,12 @@ class Loop:
         processes, options = self._processes, self._options
         if options.generator is None:
             self._seed_step(state)
-        set_rates(self._optimiser, options, state.epoch - 1 + state.step / self._batches.steps)
+        passed = self._passed(state)
+        set_rates(self._optimiser, options, passed)
+        body_waits = passed < options.head_epochs
+        if processes.count == 1:  # several processes must agree on what has a gradient
+            for parameter in self._body:
+                parameter.requires_grad_(not body_waits)
         loss_sum = 0.0
         for part in range(options.accumulation):
             x, index = next(batches)
@@ -217,8 +229,21 @@ class Loop:
             state.weight_sum += weight.sum().item()
         self._check_finite(loss_sum, state.epoch, state.step + 1)
         state.loss_sum += loss_sum
+        if body_waits:
+            for parameter in self._body:
+                parameter.grad = None  # the optimiser then leaves it, and what it remembers, alone
+        if options.clip:
+            processes.clip_gradients(self._model.parameters(), options.clip)
         self._optimiser.step()
         self._optimiser.zero_grad()
+        if self._average is not None:
+            self._average.update_parameters(self._model)
+
+    def _passed(self, state: TrainingState) -> float:
+        """Tell how many epochs are over, as the schedule counts them."""
+        if self._options.schedule_unit == "sample":  # an epoch counts as one sample
+            return (state.epoch - 1) / len(self._train.ranks)
+        return state.epoch - 1 + state.step / self._batches.steps
 
     def _seed_step(self, state: TrainingState) -> None:
         # torch.manual_seed also formats a stack trace for a GPU that is not in use
@@ -231,20 +256,34 @@ class Loop:
         loss_sum, weight_sum = self._processes.sum([state.loss_sum, state.weight_sum])
         record: EpochRecord = {"epoch": state.epoch, "train_loss": loss_sum / weight_sum}
         self._check_weights(state)  # an infinite one need not show in the loss
-        validated, is_best = None, False
-        if self._validation is not None:
-            validated = self._validate(self._validation)
-            record |= self._measured(self._validation, validated)
-            self._check_finite(validated.loss, state.epoch, state.step)
-            is_best = record["validation_mae"] < state.best_mae
-        if is_best:
-            state.best_epoch, state.best_mae = state.epoch, record["validation_mae"]
-        state.history.append(record)
-        self._hooks.display.show_epoch(state)
-        self._hooks.finish_epoch(state, is_best, validated)
+        average = self._average
+        with nullcontext() if average is None else average.in_place_of(self._model):
+            validated, is_best = None, False
+            if self._validation is not None:
+                validated = self._validate(self._validation)
+                record |= self._measured(self._validation, validated)
+                self._check_finite(validated.loss, state.epoch, state.step)
+                is_best = self._is_best(state, record)
+            if is_best:
+                state.best_epoch, state.best_loss = state.epoch, record["validation_loss"]
+                state.best_score = record[f"validation_{self._options.metric}"]
+            state.history.append(record)
+            self._hooks.display.show_epoch(state)
+            self._hooks.finish_epoch(state, is_best, validated)
         state.epoch, state.step = state.epoch + 1, 0
         state.loss_sum = state.weight_sum = 0.0
         self._hooks.save(state)
+
+    def _is_best(self, state: TrainingState, record: EpochRecord) -> bool:
+        """Compare an epoch with the best one so far: by the metric, then perhaps by the loss."""
+        options = self._options
+        score, best = record[f"validation_{options.metric}"], state.best_score
+        if best is None or math.isnan(best) or math.isnan(score):
+            # a kappa without any spread is not a number: worse than any other, but an epoch is kept
+            return best is None or not math.isnan(score)
+        if score == best:
+            return options.ties == "loss" and record["validation_loss"] < state.best_loss
+        return CRITERIA[options.metric].sign * (score - best) < 0
 
     def _validate(self, part: Part) -> Predictions:
         first, self._first_validation = self._first_validation, None
@@ -257,6 +296,7 @@ class Loop:
             "validation_loss": found.loss,
             "validation_mae": metrics.mean_absolute_error(*outcome, sample_weight=part.weight),
             "validation_accuracy": metrics.accuracy(*outcome, sample_weight=part.weight),
+            "validation_qwk": metrics.quadratic_weighted_kappa(*outcome, sample_weight=part.weight),
         }
 
     def _check_weights(self, state: TrainingState) -> None:

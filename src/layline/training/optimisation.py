@@ -1,14 +1,21 @@
-"""The options of the training loop, the optimiser and its learning rates."""
+"""The options of the training loop, the optimiser, its rates, and the average of the weights."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from layline.arguments import check_above, check_at_least, check_integer, check_known
+from layline.evaluation import CRITERIA
+from layline.features.base import Features
 from layline.geometry.decoding import DECODINGS
+from layline.heads.base import OrdinalHead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +37,22 @@ class Options:
     weight_decay: float
     decode: str
     patience: int | None
+    metric: str = "mae"
+    ties: str = "first"
     optimiser: str = "adamw"
     momentum: float = 0.0
+    body_learning_rate: float | None = None
+    layer_decay: float = 1.0
+    decay_vectors: bool = True
+    head_epochs: float = 0.0
+    clip: float = 0.0
+    ema: float = 0.0
     schedule: str = "none"
     milestones: Sequence[int] = ()
     decay: float = 1.0
     warmup_epochs: float = 0.0
     warmup_start: float = 1.0
+    schedule_unit: str = "epoch"
     drop_last: bool = False
     accumulation: int = 1
     seed: int = 0
@@ -51,25 +67,55 @@ class Options:
             check_above(name, getattr(self, name), 0, "1e-3 is usual")
         check_at_least("weight_decay", self.weight_decay, 0, "0 turns it off")
         check_known("decode", self.decode, DECODINGS)
+        check_known("metric", self.metric, CRITERIA)
         if self.patience is not None:
             check_integer("patience", self.patience, 1, "None never stops early")
 
 
-def make_optimiser(features: nn.Module, head: nn.Module, options: Options) -> torch.optim.Optimizer:
-    """Make the optimiser, with one rate for the features and one for the head."""
-    rates = {features: options.learning_rate, head: options.head_learning_rate}
-    groups = [
-        {
-            "params": [weight for weight in module.parameters() if weight.requires_grad],
-            "lr": rate,
-            "initial_lr": rate,
-        }
-        for module, rate in rates.items()
+def make_optimiser(
+    features: nn.Module, head: OrdinalHead, options: Options
+) -> torch.optim.Optimizer:
+    """Make the optimiser, with a rate for the body, the last layers of the features and the head.
+
+    Args:
+        features: The features, or what of them is trained if their body is frozen.
+        head: The ordinal method; it knows which of its parameters weight decay must leave alone.
+        options: Rates and decay.
+    """
+    kept = {f"head.{name}" for name in head.no_weight_decay()}
+    names = {id(weight): f"features.{name}" for name, weight in features.named_parameters()}
+    names |= {id(weight): f"head.{name}" for name, weight in head.named_parameters()}
+    groups: dict[tuple[bool, float, float], list[nn.Parameter]] = {}
+    for weight, rate, is_body in _rated(features, head, options):
+        spared = not options.decay_vectors and (weight.ndim <= 1 or names[id(weight)] in kept)
+        key = is_body, rate, 0.0 if spared else options.weight_decay
+        groups.setdefault(key, []).append(weight)
+    given: list[dict[str, Any]] = [
+        {"params": weights, "lr": rate, "initial_lr": rate, "weight_decay": decay, "body": is_body}
+        for (is_body, rate, decay), weights in groups.items()
     ]
-    decay, fused = options.weight_decay, options.fused or None
+    fused = options.fused or None
     if options.optimiser == "sgd":
-        return torch.optim.SGD(groups, momentum=options.momentum, weight_decay=decay, fused=fused)
-    return torch.optim.AdamW(groups, weight_decay=decay, fused=fused)
+        return torch.optim.SGD(given, momentum=options.momentum, fused=fused)
+    return torch.optim.AdamW(given, fused=fused)
+
+
+def _rated(
+    features: nn.Module, head: OrdinalHead, options: Options
+) -> Iterator[tuple[nn.Parameter, float, bool]]:
+    """Give every parameter that learns, its rate, and whether it belongs to the body."""
+    body: dict[int, float] = {}
+    if isinstance(features, Features):
+        rate = options.body_learning_rate or options.learning_rate
+        layers = features.layer_groups()
+        for distance, layer in enumerate(reversed(layers)):
+            body |= {id(weight): rate * options.layer_decay**distance for weight in layer}
+    for weight in features.parameters():
+        if weight.requires_grad:
+            yield weight, body.get(id(weight), options.learning_rate), id(weight) in body
+    for weight in head.parameters():
+        if weight.requires_grad:
+            yield weight, options.head_learning_rate, False
 
 
 def set_rates(optimiser: torch.optim.Optimizer, options: Options, passed: float) -> None:
@@ -81,17 +127,76 @@ def set_rates(optimiser: torch.optim.Optimizer, options: Options, passed: float)
         passed: Epochs that are over, the present one in part.
     """
     for group in optimiser.param_groups:
-        group["lr"] = group["initial_lr"] * rate_factor(options, passed)
+        start = options.head_epochs if group["body"] else 0.0
+        group["lr"] = group["initial_lr"] * rate_factor(options, passed, start)
 
 
-def rate_factor(options: Options, passed: float) -> float:
-    """Tell by what the rates are multiplied when so many epochs have passed."""
-    if passed < options.warmup_epochs:
-        start = options.warmup_start
-        return start + (1 - start) * passed / options.warmup_epochs
+def rate_factor(options: Options, passed: float, start: float = 0.0) -> float:
+    """Tell by what the rates are multiplied when so many epochs have passed.
+
+    Args:
+        options: Warm-up and schedule.
+        passed: Epochs that are over, the present one in part.
+        start: When what the rates are for begins to learn, and to warm up.
+    """
+    if passed < start:
+        return 0.0
+    return _warmup(options, passed - start) * _decay(options, passed)
+
+
+def _warmup(options: Options, passed: float) -> float:
+    if passed >= options.warmup_epochs:
+        return 1.0
+    return options.warmup_start + (1 - options.warmup_start) * passed / options.warmup_epochs
+
+
+def _decay(options: Options, passed: float) -> float:
     if options.schedule == "cosine":
-        left = options.epochs - options.warmup_epochs
-        return (1 + math.cos(math.pi * (passed - options.warmup_epochs) / left)) / 2
+        left = max(options.epochs - options.warmup_epochs, 1e-9)
+        share = max(passed - options.warmup_epochs, 0.0) / left
+        return (1 + math.cos(math.pi * min(share, 1.0))) / 2
     if options.schedule == "steps":
         return options.decay ** sum(passed >= milestone for milestone in options.milestones)
     return 1.0
+
+
+class WeightAverage(AveragedModel):
+    """An exponential moving average (EMA) of the tensors of a model.
+
+    The first steps count less than ``decay`` would let them: of step t at most (1 + t) / (10 + t)
+    is kept, so that a short training is not an average with its random start.
+
+    Args:
+        model: What is averaged; statistics of BatchNorm too.
+        decay: Share of the average that a step keeps.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        def average(averaged: list[Tensor], current: list[Tensor], count: Tensor) -> None:
+            steps = int(count)
+            share = 1 - min(decay, (1 + steps) / (10 + steps))
+            for mean, value in zip(averaged, current, strict=True):
+                if mean.is_floating_point():
+                    mean.lerp_(value, share)
+                else:
+                    mean.copy_(value)
+
+        super().__init__(model, multi_avg_fn=average, use_buffers=True)  # type: ignore[arg-type]
+        self.requires_grad_(False)
+
+    @contextmanager
+    def in_place_of(self, model: nn.Module) -> Iterator[None]:
+        """Give the model the average, and afterwards its own weights back."""
+        self._exchange(model)
+        try:
+            yield
+        finally:
+            self._exchange(model)
+
+    def _exchange(self, model: nn.Module) -> None:
+        own = chain(model.parameters(), model.buffers())
+        for one, other in zip(own, self._tensors(), strict=True):
+            one.data, other.data = other.data, one.data
+
+    def _tensors(self) -> Iterator[Tensor]:
+        return chain(self.module.parameters(), self.module.buffers())

@@ -185,11 +185,11 @@ class _RunHooks(Hooks):
 
     def restore(self) -> TrainingState | None:
         """Go back to the last checkpoint, if there is one."""
-        return self._checkpoints.restore()
+        return self._checkpoints.restore(self.average)
 
     def save(self, state: TrainingState) -> None:
         """Write a checkpoint."""
-        self._checkpoints.save(state)
+        self._checkpoints.save(state, self.average)
         self._saved = time.monotonic()
 
     def save_is_due(self) -> bool:
@@ -217,7 +217,7 @@ class _RunHooks(Hooks):
         if is_best:
             model.save(folder.best)
         if self._run.config.report.enabled:
-            predicted = validated.decisions[self._run.config.training.decode][self.drawn]
+            predicted = validated.decisions[self._run.config.training.decoding][self.drawn]
             ranks = self._ranks[self.drawn]
             layout = take_snapshot(validated.features, ranks, predicted, model.head)
             layout.save(folder.layout(state.epoch))
@@ -237,10 +237,10 @@ def _test(
         return None
     dataset = run.dataset
     inputs = dataset.inputs.subset(dataset.partition.test)
-    numbers = {"part": "test", "epoch": epoch, **measure(part.ranks, found, options.decode)}
+    numbers = {"part": "test", "epoch": epoch, **measure(part.ranks, found, options.decoding)}
     tested = Evaluation(numbers, inputs.names, dataset.classes, part.ranks, found)
     if report.enabled:
-        predicted = found.decisions[options.decode][drawn]
+        predicted = found.decisions[options.decoding][drawn]
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
         layout.save(folder.layout("test"))
         write_proxies(folder.proxies, model.head)
@@ -272,7 +272,7 @@ def evaluate_run(
     """
     config = _changed(folder.read_config(), changes or {}, root)
     check_known("part", part, ("train", "validation", "test"))
-    decode = decode or config.training.decode
+    decode = decode or config.training.decoding
     check_known("decode", decode, DECODINGS)
     model = load(folder.path)
     device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))

@@ -11,7 +11,7 @@ from layline.experiments.grid import check_not_reserved
 from layline.experiments.paper.numbers import CATEGORIES
 from layline.experiments.store import Cell
 from layline.features import find as find_features
-from layline.training.config import combine, configuration, resolved
+from layline.training.config import RECIPES, combine, configuration, features_of, resolved
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Preset:
 
     def _settings_for(self, source: str) -> dict[str, Any]:
         """Give the settings that fit a source: a table has no use for what reads images."""
-        own = find_known("source", source, SOURCES).features
+        own = features_of(source, RECIPES["paper"])
         name = self.settings.get("features", {}).get("name")
         if name is None or find_features(own).kind == find_features(name).kind:
             return dict(self.settings)

@@ -267,6 +267,7 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
             "resize": 18,
             "keep_ratio": False,
             "interpolation": "bilinear",
+            "smallest_part": 0.08,
         },
         "decode": "mode",
     }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from layline import data, features
 from layline.data.base import Dataset, Images
-from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.table import Rows, TableEncoding
@@ -158,7 +158,11 @@ def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> Im
     if size is None:  # a small network takes small images as they are
         size = min(*images.load(0).shape[:2], _LARGEST_SMALL_IMAGE)
     return ImagePreprocessing(
-        size, round(size / wanted.crop), config.data.keep_ratio, wanted.interpolation
+        size,
+        round(size / wanted.crop),
+        config.data.keep_ratio,
+        wanted.interpolation,
+        smallest_part(str(config.data.augmentation)),
     )
 
 

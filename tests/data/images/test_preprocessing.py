@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline import features
-from layline.data.images.preprocessing import AUGMENTATIONS, INTERPOLATIONS, ImagePreprocessing
+from layline.data.images.preprocessing import (
+    AUGMENTATIONS,
+    INTERPOLATIONS,
+    ImagePreprocessing,
+    smallest_part,
+)
 from layline.features.timm_backbone import default_input
 from layline.torchvision_import import import_torchvision
 
@@ -112,19 +117,21 @@ def test_other_seeds_give_other_images(augmentation):
     assert len(images) == 2 if augmentation == "flip" else len(images) > 15
 
 
-def test_a_training_image_is_torchvisions_random_resized_crop_and_flip(v2):
+@pytest.mark.parametrize(("augmentation", "least"), [("crop", 0.08), ("mild", 0.5)])
+def test_a_training_image_is_torchvisions_random_resized_crop_and_flip(v2, augmentation, least):
     pixels = photograph()
     how = v2.Compose(
         [
-            v2.RandomResizedCrop(224, scale=(0.08, 1), ratio=(3 / 4, 4 / 3), antialias=True),
+            v2.RandomResizedCrop(224, scale=(least, 1), ratio=(3 / 4, 4 / 3), antialias=True),
             v2.RandomHorizontalFlip(0.5),
+            *([v2.ColorJitter(0.2, 0.2, 0.2)] if augmentation == "mild" else []),
         ]
     )
     for seed in range(10):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             expected = how(tensor(pixels))
-        assert torch.equal(PAPER.for_training(pixels, "crop", seed), expected)
+        assert torch.equal(PAPER.for_training(pixels, augmentation, seed), expected)
 
 
 def test_a_crop_has_8_to_100_percent_of_the_area_a_ratio_of_3_4_to_4_3_and_half_are_flipped():
@@ -182,6 +189,14 @@ def test_the_smallest_part_of_a_decoded_image_has_enough_pixels(keep_ratio):
     assert ImagePreprocessing(224, 256, keep_ratio).at_least == 915
 
 
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+def test_a_mild_crop_needs_smaller_copies_and_the_others_keep_theirs(augmentation):
+    part = smallest_part(augmentation)
+    preprocessing = ImagePreprocessing(224, 256, smallest_part=part)
+    assert preprocessing.at_least == (366 if augmentation == "mild" else 915)
+    assert ImagePreprocessing(32, 64, smallest_part=part).at_least >= 64
+
+
 @pytest.mark.parametrize(
     ("name", "statistics"),
     [
@@ -217,6 +232,8 @@ def test_the_papers_network_has_the_mean_and_deviation_of_imagenet():
         ({"resize": 223}, "resize must be an integer, at least 224, got 223"),
         ({"keep_ratio": "yes"}, "keep_ratio must be true or false, got 'yes'"),
         ({"interpolation": "cubic"}, "did you mean bicubic"),
+        ({"smallest_part": 0}, "smallest_part must be a finite number above 0, got 0"),
+        ({"smallest_part": 8}, "smallest_part must be at most 1, got 8: it is a share"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_value(arguments, message):

@@ -7,23 +7,29 @@ bytes.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from layline.arguments import check_boolean, check_integer, check_known
+from layline.arguments import check_above, check_boolean, check_integer, check_known
 from layline.data.base import Pixels
 from layline.torchvision_import import import_torchvision
 
 AUGMENTATIONS = {
     "crop": "a random part of 8 to 100 % of the area, ratio 3/4 to 4/3; flip (the paper)",
+    "mild": "a random part of 50 to 100 % of the area, ratio 3/4 to 4/3; flip; mild colour",
     "shift": "moved by up to an eighth of the size, the edge mirrored; flip",
     "flip": "flip only",
     "none": "as in testing",
 }
+# The smallest part of an image that an augmentation takes, where it takes less than all of it.
+# The others keep the number of "crop", though they need fewer pixels: with another number images
+# would be decoded a little differently, and every cache that was made before would be useless.
+_SMALLEST_PARTS = {"crop": 0.08, "mild": 0.5}
+_RATIOS = (3 / 4, 4 / 3)
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 _MOST_RATIO = 16
 
@@ -37,27 +43,36 @@ class ImagePreprocessing:
         resize: Height and width before the middle is cut out.
         keep_ratio: Resize the shorter side only, and keep the shape, as the authors' code does.
         interpolation: One of ``INTERPOLATIONS``.
+        smallest_part: Share of the area that training images are cut down to at most, see
+            :func:`smallest_part`. Images are decoded accordingly, in testing too.
     """
 
     size: int
     resize: int
     keep_ratio: bool = False
     interpolation: str = "bilinear"
+    # not in the repr, which names features that were extracted before: the decoded images that
+    # they come from are known by this already
+    smallest_part: float = field(default=_SMALLEST_PARTS["crop"], repr=False)
 
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, "an image has pixels")
         check_integer("resize", self.resize, self.size, "the middle is cut out of it")
         check_boolean("keep_ratio", self.keep_ratio)
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
+        check_above("smallest_part", self.smallest_part, 0, "nothing would be left")
+        if self.smallest_part > 1:
+            raise ValueError(
+                f"smallest_part must be at most 1, got {self.smallest_part!r}: it is a share"
+            )
 
     @property
     def at_least(self) -> int:
         """How many pixels a decoded image needs at its shorter side.
 
-        So many that the smallest part that "crop" may take, 8 % of the area and 3/4 as high as
-        wide, still has ``size`` pixels.
+        So many that the smallest part of a square, 3/4 as high as wide, still has ``size`` pixels.
         """
-        return max(self.resize, math.ceil(self.size / math.sqrt(0.08 * 3 / 4)))
+        return max(self.resize, math.ceil(self.size / math.sqrt(self.smallest_part * _RATIOS[0])))
 
     def for_testing(self, pixels: Pixels) -> UInt8[Tensor, "3 size size"]:
         """Resize an image and take the middle of it."""
@@ -88,20 +103,31 @@ class ImagePreprocessing:
         v2 = _transforms()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            if augmentation == "crop":
-                crop = v2.RandomResizedCrop(self.size, **self._resize_options())
+            if augmentation in _SMALLEST_PARTS:
+                scale = (_SMALLEST_PARTS[augmentation], 1.0)
+                crop = v2.RandomResizedCrop(
+                    self.size, scale=scale, ratio=_RATIOS, **self._resize_options()
+                )
                 image = crop(_channels_first(pixels))
             else:
                 image = self.for_testing(pixels)
             if augmentation == "shift":
                 margin = max(self.size // 8, 1)
                 image = v2.RandomCrop(self.size, padding=margin, padding_mode="reflect")(image)
-            flipped: Tensor = v2.RandomHorizontalFlip()(image)
-            return flipped
+            image = v2.RandomHorizontalFlip()(image)
+            if augmentation == "mild":  # no hue: its change is seldom mild, and costs the most
+                image = v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2)(image)
+            result: Tensor = image
+            return result
 
     def _resize_options(self) -> dict[str, Any]:
         mode = _transforms().InterpolationMode(self.interpolation)
         return {"interpolation": mode, "antialias": True}
+
+
+def smallest_part(augmentation: str) -> float:
+    """Tell what share of an image's area the training images are cut down to at most."""
+    return _SMALLEST_PARTS.get(augmentation, _SMALLEST_PARTS["crop"])
 
 
 def _transforms() -> Any:

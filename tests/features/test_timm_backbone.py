@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
 from layline import features, heads
 from layline.features import TimmBackbone
@@ -20,6 +21,9 @@ SPREAD = {
     "swin_tiny_patch4_window7_224": 224,
     "mixer_s32_224": 224,
 }
+
+# each way in which timm drops units in front of the classifier
+DROPPING = ("resnet18", "tf_efficientnet_lite0", "convnextv2_atto", "vit_tiny_patch16_224")
 
 
 def images(size, n=2):
@@ -53,16 +57,25 @@ def test_a_network_of_another_size_can_be_made_without_memory():
 
 
 @pytest.mark.parametrize("name", ["resnet18.a1_in1k", "vit_tiny_patch16_224"])
-def test_the_input_is_the_models_own_and_the_crop_the_papers(timm, name):
+def test_the_input_is_the_models_own(timm, name):
     module = TimmBackbone(name, 4)
     own = timm.data.resolve_model_data_config(timm.create_model(name))
     assert (3, module.input.size, module.input.size) == own["input_size"]
     assert (module.input.mean, module.input.std) == (own["mean"], own["std"])
     assert module.input.interpolation == own["interpolation"]
-    assert module.input.crop == 224 / 256
+    assert module.input.crop == own["crop_pct"] != 0.875
+    assert TimmBackbone(name, 4, crop=0.875).input.crop == 0.875
 
 
-@pytest.mark.parametrize("options", [{}, {"size": 96, "mean": [0, 0, 0], "crop": 1.0}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"size": 96, "mean": [0, 0, 0], "crop": 1.0},
+        {"drop_rate": 0.3, "drop_path_rate": 0.1, "hidden": 7},
+        {"drop_rate": 0.3, "dropout": 0.0},
+    ],
+)
 @pytest.mark.parametrize("name", ["mobilenetv3_small_050", "vit_tiny_patch16_224"])
 def test_a_network_is_rebuilt_from_its_options(name, options):
     module = features.create(name, 3, **options).eval()
@@ -70,6 +83,7 @@ def test_a_network_is_rebuilt_from_its_options(name, options):
     again.load_state_dict(module.state_dict())
     x = images(module.input.size, n=1)
     assert again.input == module.input
+    assert repr(again) == repr(module)  # with every dropout and every share
     assert torch.equal(again(x), module(x))
 
 
@@ -87,7 +101,7 @@ def test_the_registry_knows_what_a_model_takes_and_begins_with():
     assert features.find("resnet18").weights == "imagenet"
     assert features.find("tf_efficientnet_lite0").weights == "bundled"
     options = features.options_of(features.find("resnet18"))
-    assert set(options) == {"size", "mean", "std", "interpolation", "crop"}
+    assert {"size", "crop", "drop_rate", "drop_path_rate", "hidden", "dropout"} <= set(options)
     assert "resnet18" not in features.names()
 
 
@@ -116,6 +130,11 @@ def test_a_name_that_cannot_be_built_is_refused(name, message):
         ("densenet121", {"size": 8}, "size must suit densenet121, got 8: "),
         ("resnet18", {"dim": 0}, "dim must be an integer, at least 1, got 0"),
         ("resnet18", {"std": (1, 1)}, r"std must be three finite numbers, got \(1, 1\)"),
+        ("vgg11", {"drop_path_rate": 0.1}, "drop_path_rate must be left out for vgg11, got 0.1: "),
+        ("resnet18", {"drop_rate": 1.0}, "drop_rate must be below 1, got 1.0"),
+        ("resnet18", {"drop_path_rate": -1}, "drop_path_rate must be a finite number, at least 0"),
+        ("resnet18", {"dropout": "half"}, "dropout must be a finite number, at least 0"),
+        ("resnet18", {"hidden": 0.5}, "hidden must be an integer, at least 0, got 0.5"),
         ("resnet18", {"sise": 8}, "option of resnet18 must be .* did you mean size"),
         ("swin_tiny_patch4_window7_224", {"size": 1}, "size must suit swin_tiny_.*, got 1: "),
     ],
@@ -123,6 +142,99 @@ def test_a_name_that_cannot_be_built_is_refused(name, message):
 def test_a_wrong_option_is_named(name, options, message):
     with pytest.raises(ValueError, match=message):
         features.create(name, **{"dim": 3, **options})
+
+
+@pytest.mark.parametrize("name", DROPPING)
+def test_dropout_in_front_of_the_last_layer_is_part_of_it_and_not_of_the_body(name):
+    """A frozen body is evaluated once, and what is trained on its output drops units of it."""
+    module = features.create(name, 5, drop_rate=0.4, size=SPREAD.get(name, 64))
+    x = images(module.input.size)
+    assert module.last.dropout == 0.4
+    assert torch.equal(module.body(x), module.body(x))
+    assert not torch.equal(module(x), module(x))
+
+
+def test_skipped_blocks_are_those_of_timm(timm):
+    module = features.create("convnextv2_atto", 5, drop_path_rate=0.3)
+    whole = timm.create_model("convnextv2_atto", num_classes=5, drop_path_rate=0.3)
+
+    def shares(network):
+        return [m.drop_prob for m in network.modules() if type(m).__name__ == "DropPath"]
+
+    assert shares(module) == shares(whole) != []
+
+
+# VGG, the network of the paper
+
+
+def executed(network, x):
+    """Describe the layers in the order in which they are applied, in one way for both libraries."""
+    seen = []
+
+    def describe(module, inputs, output):
+        before, after = inputs[0].shape, output.shape
+        if isinstance(module, nn.Conv2d) and after[2:] == (1, 1):  # timm's way to write a Linear
+            seen.append(("linear", before[1:].numel(), after[1]))
+        elif isinstance(module, nn.Conv2d):
+            settings = module.kernel_size, module.stride, module.padding, module.dilation
+            seen.append(("conv", before[1], after[1], *settings, module.bias is not None))
+        elif isinstance(module, nn.BatchNorm2d):
+            seen.append(("norm", before[1], module.eps, module.momentum, module.affine))
+        elif isinstance(module, nn.MaxPool2d):
+            seen.append(("pool", module.kernel_size, module.stride, module.padding))
+        elif isinstance(module, nn.Linear):
+            if getattr(module, "dropout", 0):
+                seen.append(("dropout", module.dropout))
+            seen.append(("linear", before[1], after[1]))
+        elif isinstance(module, nn.Dropout):
+            seen.append(("dropout", module.p))
+        elif before[1:].numel() != after[1:].numel() or isinstance(module, nn.ReLU):
+            seen.append((type(module).__name__,))  # not what only changes the shape
+
+    for module in network.modules():
+        if not any(module.children()):
+            module.register_forward_hook(describe)
+    network.train()(x)
+    return seen
+
+
+@pytest.mark.parametrize("name", ["vgg11", "vgg16", "vgg16_bn", "vgg16.tv_in1k", "vgg19"])
+def test_vgg_has_torchvisions_layers_one_by_one(name):
+    from torchvision.models import get_model
+
+    with torch.device("meta"):
+        x = torch.zeros(2, 3, 224, 224)
+        theirs = executed(get_model(name.partition(".")[0], num_classes=512), x)
+        ours = executed(features.create(name, 512), x)
+    assert ours == theirs
+    assert [layer for layer in ours if layer[0] == "dropout"] == [("dropout", 0.5)] * 2
+
+
+def test_vgg_without_dropout_can_be_had():
+    with torch.device("meta"):
+        layers = executed(features.create("vgg16", 5, drop_rate=0.0), torch.zeros(2, 3, 224, 224))
+    assert ("dropout", 0.5) not in layers
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["vgg16", "vgg16_bn"])
+def test_vgg_computes_what_torchvisions_does(name):
+    from torchvision.models import get_model
+
+    theirs = get_model(name, num_classes=8, init_weights=False).eval()
+    module = features.create(name, 8).eval()
+    wanted = module.state_dict()
+    values = theirs.state_dict().values()
+    module.load_state_dict(
+        {key: value.view_as(wanted[key]) for key, value in zip(wanted, values, strict=True)}
+    )
+    x = images(224)
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (module.input.mean, module.input.std))
+    prepared = (x / 255 - mean) / std
+    before_last = theirs.classifier[:-1](theirs.avgpool(theirs.features(prepared)).flatten(1))
+    torch.testing.assert_close(module.body(x), before_last)
+    torch.testing.assert_close(module(x), theirs(prepared))
 
 
 @pytest.mark.slow

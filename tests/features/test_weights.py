@@ -108,6 +108,31 @@ def test_a_last_layer_of_another_shape_is_left_out_and_listed(tmp_path):
     assert same(source, module, but="last.")
 
 
+@pytest.mark.parametrize(("dim", "notes"), [(3, 0), (5, 1)])
+def test_a_last_layer_with_a_hidden_one_is_filled_as_a_whole_or_not_at_all(tmp_path, dim, notes):
+    source, module = convnet(dim=dim, hidden=6), convnet(dim=3, hidden=6)
+    before = {name: tensor.clone() for name, tensor in module.last.state_dict().items()}
+    found = load_weights(module, path := save(source.state_dict(), tmp_path / "w.pth"))
+    assert same(source, module, but="last." if notes else "")
+    assert len(found) == notes
+    if notes:
+        assert found[0].startswith(f"{path}: 4 tensors were left out: last.hidden.weight (6, 4); ")
+        assert all(torch.equal(before[k], t) for k, t in module.last.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ["convnet", SMALL])
+def test_a_plain_last_layer_has_no_place_in_one_with_a_hidden_one(tmp_path, name):
+    options = CONV if name == "convnet" else {}
+    source = features.create(name, 3, **options)
+    module = features.create(name, 3, hidden=3, dropout=0.5, **options)
+    state = source.state_dict()
+    if name == SMALL:
+        state = {theirs: state[ours] for theirs, ours in source.names_by_timm().items()}
+    (note,) = load_weights(module, save(state, tmp_path / "w.pth"))
+    assert "2 tensors were left out" in note
+    assert same(module, source, but="last.")
+
+
 def test_a_counter_of_batches_may_be_missing(tmp_path):
     source, module = convnet(), convnet()
     state = {k: v for k, v in source.state_dict().items() if "num_batches" not in k}

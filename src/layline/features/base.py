@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Real
 from typing import Any, Self
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from layline.arguments import check_above, check_integer, check_known
 from layline.data.images.preprocessing import INTERPOLATIONS
 from layline.devices import autocast_is_on
+from layline.features.last_layer import HiddenLayer, last_layer_options
 
 
 class Features(nn.Module, ABC):
@@ -28,7 +29,8 @@ class Features(nn.Module, ABC):
     """
 
     name: str
-    last: nn.Linear
+    last: nn.Linear | HiddenLayer
+    _frozen: tuple[str, ...] = ()  # names of the modules that stay in evaluation mode
 
     @property
     def width(self) -> int:
@@ -36,14 +38,20 @@ class Features(nn.Module, ABC):
         return self.last.in_features
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the weights."""
+        return next(self.last.parameters()).dtype
+
+    @property
     @abstractmethod
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
 
-    def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Give the parameters of the body by depth, the first layers first."""
-        named = self.named_parameters()
-        return [[weight for name, weight in named if not name.startswith("last.")]]
+    @property
+    def body_options(self) -> dict[str, Any]:
+        """Those of the options that change what a frozen body computes."""
+        without = {"dropout", "drop_rate", "drop_path_rate", *last_layer_options(self.last)}
+        return {name: value for name, value in self.options.items() if name not in without}
 
     @abstractmethod
     def body(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n width"]:
@@ -53,6 +61,87 @@ class Features(nn.Module, ABC):
         """Compute the features of each sample."""
         features: Tensor = self.last(self.body(x))
         return features
+
+    # By depth: rates that fall towards the input, and a beginning that stays frozen
+
+    def layer_groups(self) -> list[list[nn.Parameter]]:
+        """Give the parameters of the body by depth, the first layers first."""
+        return _join_vectors(self._groups(coarse=False))
+
+    @property
+    def num_stages(self) -> int:
+        """Number of stages of the body, which are coarser than layers where a network has such."""
+        return len(_join_vectors(self._groups(coarse=True)))
+
+    def train_stages(self, count: int) -> Self:
+        """Freeze the body but for its last stages.
+
+        What is frozen is a pure function from then on: it gets no gradients, and its batch
+        normalisation and dropout stay as in evaluation whatever :meth:`train` is told.
+
+        Args:
+            count: Number of stages to train; zero freezes all of the body.
+        """
+        stages = _join_vectors(self._groups(coarse=True))
+        check_integer("stages", count, 0, "0 freezes the whole body")
+        if count > len(stages):
+            raise ValueError(
+                f"stages must be at most {len(stages)}, got {count}: {self.name} has no more"
+            )
+        cut = len(stages) - count
+        for place, stage in enumerate(stages):
+            for parameter in stage:
+                parameter.requires_grad_(place >= cut)
+        trained = {id(parameter) for stage in stages[cut:] for parameter in stage}
+        self._frozen = tuple(self._modules_without(trained)) if cut else ()
+        return self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of every module, but for those that :meth:`train_stages` froze."""
+        super().train(mode)
+        for name in self._frozen:
+            self.get_submodule(name).training = False
+        return self
+
+    def _groups(self, coarse: bool) -> list[list[nn.Parameter]]:
+        """Give the parameters of the body by module, the first layers first.
+
+        Args:
+            coarse: By stages instead of layers, where the network has such.
+        """
+        groups: dict[str, list[nn.Parameter]] = {}
+        for name, parameter in self.named_parameters():
+            if not name.startswith("last."):
+                groups.setdefault(name.rpartition(".")[0], []).append(parameter)
+        return list(groups.values())
+
+    def _modules_without(self, trained: set[int]) -> Iterator[str]:
+        """Name the modules of the body that have no trained parameter, given by their ids.
+
+        A module without any, such as dropout, belongs to the last one with some before it.
+        """
+        before = True
+        for name, module in self.named_modules():
+            if not name or name.split(".")[0] == "last":
+                continue
+            parameters = list(module.parameters())
+            frozen = before
+            if parameters:
+                frozen = not any(id(parameter) in trained for parameter in parameters)
+                before = frozen if not any(module.children()) else before
+            if frozen:
+                yield name
+
+
+def _join_vectors(groups: Iterable[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
+    """Let a group of vectors alone, such as a normalisation, join the group before it."""
+    joined: list[list[nn.Parameter]] = []
+    for group in groups:
+        if joined and all(parameter.ndim < 2 for parameter in group):
+            joined[-1] = [*joined[-1], *group]
+        else:
+            joined.append(group)
+    return joined
 
 
 class TableFeatures(Features):
@@ -127,7 +216,8 @@ class ImageFeatures(Features):
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
         spec = asdict(self.input)
-        return spec | {"mean": list(self.input.mean), "std": list(self.input.std)}
+        spec |= {"mean": list(self.input.mean), "std": list(self.input.std)}
+        return spec | last_layer_options(self.last)
 
     def normalised(
         self, x: Shaped[Tensor, "n 3 height width"]
@@ -145,7 +235,7 @@ class ImageFeatures(Features):
         order = torch.channels_last if quick else torch.contiguous_format
         x = x.contiguous(memory_format=order)
         # what concerns three numbers only comes first: a product and a sum per pixel are left
-        return x.to(self.last.weight.dtype) * (1 / (255 * self.std)) - self.mean / self.std
+        return x.to(self.dtype) * (1 / (255 * self.std)) - self.mean / self.std
 
 
 def _triple(name: str, values: Any) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from layline.arguments import check_integer
 from layline.features.base import ImageFeatures, InputSpec
+from layline.features.last_layer import make_last_layer
 
 
 class ConvNet(ImageFeatures):
@@ -24,6 +25,8 @@ class ConvNet(ImageFeatures):
         dim: Dimension d of the features.
         channels: Channels of the first block.
         depth: Number of blocks.
+        hidden: Units of a hidden layer before the last Linear; zero for none.
+        dropout: Share of the units in front of each Linear that are set to zero in training.
     """
 
     name = "convnet"
@@ -34,6 +37,8 @@ class ConvNet(ImageFeatures):
         *,
         channels: int = 32,
         depth: int = 3,
+        hidden: int = 0,
+        dropout: float = 0.0,
         size: int | None = None,
         mean: Sequence[float] = (0.5, 0.5, 0.5),
         std: Sequence[float] = (0.5, 0.5, 0.5),
@@ -56,7 +61,7 @@ class ConvNet(ImageFeatures):
             layers += _layer(before, after)
             before = after
         self.layers = nn.Sequential(*layers)
-        self.last = nn.Linear(before, dim)
+        self.last = make_last_layer(before, dim, hidden, dropout)
 
     @property
     def options(self) -> dict[str, Any]:

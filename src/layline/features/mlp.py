@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from layline.arguments import check_integer
 from layline.features.base import TableFeatures
+from layline.features.last_layer import check_share, last_layer_options, make_linear
 
 
 class MLP(TableFeatures):
@@ -23,33 +24,42 @@ class MLP(TableFeatures):
         in_features: Number of columns.
         dim: Dimension d of the features.
         hidden: Widths of the hidden layers; empty for a linear map.
+        dropout: Share of the units of each hidden layer that are set to zero in training.
     """
 
     name = "mlp"
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, in_features: int, dim: int, hidden: Sequence[int] = (128, 128)) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        dim: int,
+        hidden: Sequence[int] = (128, 128),
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         if not isinstance(hidden, Sequence):
             raise ValueError(f"hidden must be a sequence, got {hidden!r}: write (128, 128)")
         for name, widths in {"in_features": [in_features], "hidden": hidden, "dim": [dim]}.items():
             for width in widths:
                 check_integer(name, width, 1, "a layer has units")
+        check_share("dropout", dropout)
         # float64 from the start, so that loading saved statistics keeps their digits
         self.register_buffer("mean", torch.zeros(in_features, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(in_features, dtype=torch.float64))
         layers: list[nn.Module] = []
-        for before, after in pairwise([in_features, *hidden]):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+        for place, (before, after) in enumerate(pairwise([in_features, *hidden])):
+            # each layer drops what it gets, and none of the columns
+            layers += [make_linear(before, after, dropout if place else 0.0), nn.ReLU()]
         self.hidden = nn.Sequential(*layers)
-        self.last = nn.Linear([in_features, *hidden][-1], dim)
+        self.last = make_linear([in_features, *hidden][-1], dim, dropout if hidden else 0.0)
 
     @property
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
         hidden = [layer.out_features for layer in self.hidden if isinstance(layer, nn.Linear)]
-        return {"in_features": len(self.mean), "hidden": hidden}
+        return {"in_features": len(self.mean), "hidden": hidden} | last_layer_options(self.last)
 
     @torch.no_grad()
     def fit_scale(
@@ -75,7 +85,7 @@ class MLP(TableFeatures):
     def body(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n width"]:
         """Standardise the columns and pass them through the hidden layers."""
         standard = (x - self.mean) / self.scale
-        hidden: Tensor = self.hidden(standard.to(self.last.weight.dtype))
+        hidden: Tensor = self.hidden(standard.to(self.dtype))
         return hidden
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

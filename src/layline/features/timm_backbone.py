@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from layline.arguments import check_integer
 from layline.features.base import ImageFeatures, InputSpec
+from layline.features.last_layer import check_share, make_last_layer
 from layline.torchvision_import import import_timm
 
 # networks whose ImageNet weights come as a Python package: its name, and what installs it
@@ -29,12 +30,17 @@ class TimmBackbone(ImageFeatures):
     """Map images to features with a network that timm knows.
 
     It is made with random weights; ``layline.features.weights`` fills it. The last layer is taken
-    out of the network, and always begins as a fresh ``nn.Linear``. The arguments not listed here
-    are those of :class:`InputSpec`; what is not given is the model's own.
+    out of the network, together with the dropout in front of it, and always begins fresh. The
+    arguments not listed here are those of :class:`InputSpec`; what is not given is the model's own.
 
     Args:
         model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``.
         dim: Dimension d of the features.
+        drop_rate: Dropout in front of the last layer, and wherever else timm has it for this
+            network. A VGG has the one half of its authors if it is not given.
+        drop_path_rate: Share of samples that skip a block in training (stochastic depth).
+        hidden: Units of a hidden layer before the last Linear; zero for none.
+        dropout: Dropout in front of each Linear of the last layer, if not ``drop_rate``.
     """
 
     def __init__(
@@ -46,9 +52,16 @@ class TimmBackbone(ImageFeatures):
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         interpolation: str | None = None,
-        crop: float = 0.875,
+        crop: float | None = None,
+        drop_rate: float | None = None,
+        drop_path_rate: float | None = None,
+        hidden: int = 0,
+        dropout: float | None = None,
     ) -> None:
         check_integer("dim", dim, 1, "it is the length of a feature")
+        for argument, share in {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate}.items():
+            if share is not None:
+                check_share(argument, share)
         check_model(model)
         default = default_input(model)
         super().__init__(
@@ -57,15 +70,23 @@ class TimmBackbone(ImageFeatures):
                 default.mean if mean is None else mean,
                 default.std if std is None else std,
                 default.interpolation if interpolation is None else interpolation,
-                crop,
+                default.crop if crop is None else crop,
             )
         )
         self.name = model
+        shares = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
+        self._given = {name: share for name, share in shares.items() if share is not None}
         self.network = self._build(num_classes=dim)
-        self.classifier, self.last = _take_out_classifier(self.network, model, dim)
-        self.last.reset_parameters()  # some networks begin with zeros, where a cosine has no slope
+        self.classifier, width = _take_out_classifier(self.network, model, dim)
+        own_dropout = _take_out_dropout(self.network)
+        self.last = make_last_layer(width, dim, hidden, own_dropout if dropout is None else dropout)
         if self.input.size != default.size:
             self._check_size()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
+        return super().options | self._given
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Compute what timm calls the features before the classifier."""
@@ -73,10 +94,21 @@ class TimmBackbone(ImageFeatures):
         vectors: Tensor = self.network.forward_head(maps, pre_logits=True)
         return vectors
 
+    def _groups(self, coarse: bool) -> list[list[nn.Parameter]]:
+        """Give the parameters of the body by layers or stages as timm has them."""
+        if not hasattr(self.network, "group_matcher"):
+            return super()._groups(coarse)
+        from timm.models import group_parameters
+
+        names = group_parameters(self.network, self.network.group_matcher(coarse=coarse))
+        return [[self.network.get_parameter(name) for name in names[key]] for key in sorted(names)]
+
     def names_by_timm(self) -> dict[str, str]:
         """Give our name of each tensor, by timm's."""
         names = {name: f"network.{name}" for name in self.network.state_dict()}
-        return names | {f"{self.classifier}.{name}": f"last.{name}" for name in ("weight", "bias")}
+        if isinstance(self.last, nn.Linear):  # timm has no hidden layer there
+            names |= {f"{self.classifier}.{name}": f"last.{name}" for name in ("weight", "bias")}
+        return names
 
     def download(self) -> dict[str, Tensor]:
         """Download the weights that timm has for this network, under timm's names."""
@@ -100,8 +132,17 @@ class TimmBackbone(ImageFeatures):
         config = timm.get_pretrained_cfg(self.name)
         if config.fixed_input_size and self.input.size != config.input_size[-1]:
             arguments["img_size"] = self.input.size
+        shares = {"drop_rate": 0.5} if self.name.startswith("vgg") else {}  # as published
+        shares |= {name: share for name, share in self._given.items() if name != "dropout"}
         try:
-            return timm.create_model(self.name, **arguments)
+            return timm.create_model(self.name, **arguments, **shares)
+        except TypeError as error:
+            for name, share in shares.items():
+                if f"'{name}'" in str(error):
+                    raise ValueError(
+                        f"{name} must be left out for {self.name}, got {share}: it has none"
+                    ) from error
+            raise
         except (AssertionError, RuntimeError) as error:
             if "img_size" not in arguments or arguments.get("pretrained"):
                 raise
@@ -158,11 +199,11 @@ def default_input(model: str) -> InputSpec:
             f"features must take square RGB images, got {model!r}: "
             f"it takes {channels} channels of {height}×{width}"
         )
-    return InputSpec(height, config.mean, config.std, config.interpolation)
+    return InputSpec(height, config.mean, config.std, config.interpolation, config.crop_pct)
 
 
-def _take_out_classifier(network: Any, model: str, dim: int) -> tuple[str, nn.Linear]:
-    """Take the last layer out of a network, and give its name there."""
+def _take_out_classifier(network: Any, model: str, dim: int) -> tuple[str, int]:
+    """Take the last layer out of a network, and give its name there and the units it got."""
     last = network.get_classifier()
     names = [name for name, module in network.named_modules() if module is last]
     if not isinstance(last, nn.Linear) or last.out_features != dim or not names:
@@ -172,4 +213,22 @@ def _take_out_classifier(network: Any, model: str, dim: int) -> tuple[str, nn.Li
         )
     parent, _, child = names[0].rpartition(".")
     setattr(network.get_submodule(parent), child, nn.Identity())
-    return names[0], last
+    return names[0], last.in_features
+
+
+def _take_out_dropout(network: Any) -> float:
+    """Take the dropout in front of the classifier out of a network, and give its share.
+
+    timm has it as a module, or as a number that is used while the head is computed. Where it is
+    neither, it stays in the network.
+    """
+    modules = dict(network.named_modules())
+    for name in ("head_drop", "head.drop", "head.dropout"):
+        if isinstance(modules.get(name), nn.Dropout):
+            parent, _, child = name.rpartition(".")
+            setattr(modules[parent], child, nn.Identity())
+            return float(modules[name].p)
+    share = float(getattr(network, "drop_rate", 0.0) or 0.0)
+    if share:
+        network.drop_rate = 0.0
+    return share

@@ -66,8 +66,8 @@ def check_weights(weights: str, features: str) -> None:
 def load_weights(features: Features, weights: str) -> list[str]:
     """Fill features with weights.
 
-    The body is filled completely or not at all. The last layer is filled by a file that has one
-    of the same shape.
+    The body is filled completely or not at all. So is the last layer, by a file that has one of
+    the same shape.
 
     Args:
         features: The module to fill.
@@ -166,10 +166,9 @@ def _fill(features: Features, tensors: Mapping[str, Tensor], source: str) -> lis
             f"weights must fit every tensor of {features.name} below its last layer, "
             f"got {source}, where {len(misfits)} do not: {_listed(misfits)}"
         )
-    state = features.state_dict()
-    for name in ("last.weight", "last.bias"):
-        if name in found and found[name].shape != state[name].shape:
-            surplus[name] = found.pop(name)
+    last = {k: v for k, v in features.state_dict().items() if k.startswith("last.")}
+    if any(k not in found or found[k].shape != tensor.shape for k, tensor in last.items()):
+        surplus |= {name: found.pop(name) for name in last if name in found}
     features.load_state_dict(found, strict=False)
     if not surplus:
         return []

@@ -67,7 +67,7 @@ def shared_folder(
         images, parent = inputs.digest(), cache_folder()
     else:
         return None
-    about = [images, repr(preparation), features.name, repr(features.options)]
+    about = [images, repr(preparation), features.name, repr(features.body_options)]
     about.append(body_fingerprint(features))
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
     return parent / f"features-{digest.hexdigest()}"

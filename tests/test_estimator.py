@@ -152,9 +152,12 @@ def test_strings_follow_the_given_order():
     assert same(model, plain)
 
 
-def test_without_an_order_labels_are_sorted():
+def test_without_an_order_labels_are_sorted_with_a_warning():
     X, y = samples(num_classes=3)
-    model = quick().fit(X, np.array(["low", "mid", "high"])[y])
+    cure = re.escape("classes=['low', 'mid', 'high']")
+    with pytest.warns(UserWarning, match=cure) as said:
+        model = quick().fit(X, np.array(["low", "mid", "high"])[y])
+    assert said[0].filename == __file__
     assert model.classes_.tolist() == ["high", "low", "mid"]
 
 
@@ -245,7 +248,8 @@ def test_an_ordered_categorical_brings_its_order():
     assert model.classes_.tolist() == words
     assert same(model, quick().fit(X, y))
     assert quick().fit(X, pd.DataFrame({"grade": series})["grade"]).classes_.tolist() == words
-    unordered = quick().fit(X, series.cat.as_unordered())
+    with pytest.warns(UserWarning, match="y has strings"):
+        unordered = quick().fit(X, series.cat.as_unordered())
     assert unordered.classes_.tolist() == sorted(words)
     assert quick(classes=words[::-1]).fit(X, series).classes_.tolist() == words[::-1]
 
@@ -427,10 +431,10 @@ def test_it_does_not_matter_how_x_lies_in_memory(kind):
 @pytest.mark.parametrize("kind", [list, tuple, pd.Series, pd.Categorical, lambda y: y.astype("O")])
 def test_it_does_not_matter_how_labels_are_kept(kind):
     X, y = samples(num_classes=3)
-    names = np.array(["a", "b", "c"])[y]
+    names = np.array(["1st", "2nd", "3rd"])[y]
     model = quick().fit(X, kind(names))
     assert same(model, quick().fit(X, y))
-    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert model.classes_.tolist() == ["1st", "2nd", "3rd"]
 
 
 # company

@@ -69,8 +69,8 @@ class OrdinalClassifier(
         dim: Dimension d of the features.
         classes: The labels from lowest to highest. Without it an ordered pandas Categorical
             keeps its order, and other labels are sorted: numbers as numbers, but strings by the
-            alphabet, in which "high" comes before "low". A label listed here that never occurs
-            is still predicted.
+            alphabet, in which "high" comes before "low"; a warning says where that is not, or may
+            not be, their order. A label listed here that never occurs is still predicted.
         head_options: Options of the method, such as ``{"alpha": 2.0}``.
         hidden: Widths of the hidden layers of the named features, if not their own choice.
         epochs: Passes over the training samples.
@@ -84,8 +84,9 @@ class OrdinalClassifier(
         validation_fraction: Share of the samples held out. With 0, or where each class has only
             one sample, nothing is held out and the last epoch is kept.
         patience: Stop after so many epochs without a lower validation error.
-        class_weight: ``"balanced"``, which makes all classes count the same, or a dict from labels
-            to weights, 1 for those not in it. They multiply ``sample_weight``, in the training
+        class_weight: ``"balanced"``, which makes all classes count the same, ``"effective"``, which
+            goes part of that way (the effective number of samples), or a dict from labels to
+            weights, 1 for those not in it. They multiply ``sample_weight``, in the training
             loss and in the validation error that the epoch is chosen by.
         device: Where to train, as PyTorch names it.
         random_state: Seed or generator. A seed gives the same result again, bit for bit, and

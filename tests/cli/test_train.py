@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import struct
 import tomllib
@@ -78,9 +79,25 @@ def test_what_comes_out_is_shown_on_stdout_and_how_it_goes_on_stderr(train):
 
 
 def test_the_order_of_the_classes_is_always_said(train, tmp_path):
-    assert "Classes, lowest first: high < low < mid" in train()[0].err
-    found, _ = train("--classes", "low,mid,high", out=tmp_path / "other")
+    found, _ = train()
+    assert "in the order of the known scale low < mid < high" in found.err
     assert "Classes, lowest first: low < mid < high" in found.err
+    found, _ = train("--classes", "mid,low,high", out=tmp_path / "other")
+    assert "Classes, lowest first: mid < low < high" in found.err
+
+
+def test_an_order_that_is_not_known_stops_with_the_line_to_paste(
+    layline, refused, make_photos, small, tmp_path
+):
+    root = make_photos(tmp_path / "photos", names=("mild", "very odd", "severe"))
+    arguments = ("train", "folder", "--root", root, *small, "--out", tmp_path / "run")
+    sentence = refused(*arguments)
+    assert "folder names must have an order that is known, got mild, severe, very odd" in sentence
+    option, classes = shlex.split(sentence.split("a guess to be corrected: ")[1])
+    assert (option, classes) == ("--classes", "mild,severe,very odd")
+    found = layline(*arguments, option, classes)
+    assert found.code == 0, found.err
+    assert "Classes, lowest first: mild < severe < very odd" in found.err
 
 
 def test_a_flag_stands_above_set_and_set_above_the_file_and_the_file_above_the_recipe(
@@ -160,9 +177,10 @@ def test_a_finished_run_goes_on_with_more_epochs_and_is_the_longer_run(train, la
 def test_names_in_brackets_are_shown_as_they_are(layline, make_photos, small, tmp_path):
     root = make_photos(tmp_path / "[bold]photos", names=("[red]", "[", "z]"))
     out = tmp_path / "[/run"
-    found = layline("train", "folder", "--root", root, *small, "--out", out)
+    order = ("--classes", "[red],[,z]")
+    found = layline("train", "folder", "--root", root, *small, *order, "--out", out)
     assert found.code == 0, found.err
-    assert "[ < [red] < z]" in found.err or "[red] < [ < z]" in found.err
+    assert "[red] < [ < z]" in found.err
     assert f"are in {out}" in found.out
     again = layline("evaluate", out)
     assert again.code == 0, again.err

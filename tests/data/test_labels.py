@@ -1,4 +1,7 @@
 import re
+import shlex
+import tomllib
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -9,7 +12,6 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from layline.data.labels import (
     categorical_order,
-    is_number,
     natural_key,
     natural_order,
     order_classes,
@@ -74,20 +76,14 @@ def test_ties_stay_as_they_were():
     assert natural_key()("Grade 07") == natural_key()("grade 7")
 
 
-@pytest.mark.parametrize("text", ["1", "-1.5", "+.5", "2.", "1e-3", "007"])
-def test_these_are_numbers(text):
-    assert is_number(text)
-
-
-@pytest.mark.parametrize("text", ["", "1,5", "nan", "inf", "1_000", "0x1", "one", "1 2", "²"])
-def test_these_are_not(text):
-    assert not is_number(text)
-
-
-def test_the_order_is_the_natural_one_or_the_one_given():
+def test_the_order_is_known_or_the_one_given():
     assert order_names({"10", "9"}, None, "labels") == (
         ("9", "10"),
-        "The classes are in the natural order of the labels",
+        "The labels are in the order of their values",
+    )
+    assert order_names({"severe", "mild"}, None, "labels") == (
+        ("mild", "severe"),
+        "The labels are in the order of the known scale mild < severe",
     )
     assert order_names({"low", "high"}, "low, high", "labels") == (
         ("low", "high"),
@@ -107,6 +103,36 @@ def test_a_class_that_the_data_lack_is_named():
         order_names({"a", "b"}, "a,b,c,d", "labels")
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["wobbly", "mild", "severe"],
+        ["a", "b"],
+        ["it's", "$HOME", "a b"],
+        ["one, two", "three"],
+        [" x", 'y"'],
+        ["medium", "moderate"],
+    ],
+)
+def test_an_unknown_order_stops_with_the_line_to_paste(names):
+    with pytest.raises(ValueError, match="labels must have an order that is known") as refused:
+        order_names(names, None, "labels")
+    option, value = shlex.split(str(refused.value).split("a guess to be corrected: ")[1])
+    if option == "--set":
+        (classes,) = tomllib.loads(value.removeprefix("data.options.")).values()
+    else:
+        assert option == "--classes"
+        classes = value
+    ordered, note = order_names(names, classes, "labels")
+    assert sorted(ordered) == sorted(names)
+    assert note == "The classes are in the order given"
+
+
+def test_the_guess_has_what_is_known_in_its_order():
+    with pytest.raises(ValueError, match=r"corrected: --classes none,mild,severe,odd$"):
+        order_names(["mild", "odd", "severe", "none"], None, "labels")
+
+
 @pytest.mark.parametrize("found", [{"Mild", "mild", "none"}, {"1", "1.0", "2"}, {"a1", "a01"}])
 def test_two_spellings_of_one_class_are_not_given_an_order(found):
     with pytest.raises(ValueError, match=r"labels must have an order, got '.*' and '.*': write"):
@@ -115,9 +141,9 @@ def test_two_spellings_of_one_class_are_not_given_an_order(found):
 
 
 def test_ranks_are_places_among_the_classes():
-    ranks, classes, _ = rank_labels(["b", "a", "b"], [2, 3, 4], None)
-    assert ranks.tolist() == [1, 0, 1]
-    assert classes == ("a", "b")
+    ranks, classes, _ = rank_labels(["low", "high", "low"], [2, 3, 4], None)
+    assert ranks.tolist() == [0, 1, 0]
+    assert classes == ("low", "high")
 
 
 def test_a_label_outside_the_classes_is_named_with_its_row():
@@ -139,6 +165,31 @@ def test_without_an_order_labels_are_sorted():
     classes, ranks = order_classes(np.array([30, 4, 30, 100]), None)
     assert classes.tolist() == [4, 30, 100]
     assert ranks.tolist() == [1, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("labels", "better"),
+    [
+        (["mild", "moderate", "none", "severe"], ["none", "mild", "moderate", "severe"]),
+        (["10", "8", "9"], ["8", "9", "10"]),
+        (["green", "odd", "red"], ["green", "odd", "red"]),
+    ],
+)
+def test_strings_are_sorted_but_not_without_a_word(labels, better):
+    with pytest.warns(UserWarning, match="y has strings, sorted as") as said:
+        classes, _ = order_classes(np.array(labels), None)
+    assert classes.tolist() == labels
+    assert str(said[0].message).endswith(f"classes={better!r}")
+
+
+@pytest.mark.parametrize(
+    "labels", [["grade 1", "grade 2", "grade 3"], ["1", "2", "3"], ["no", "yes"], ["b", "z"]]
+)
+def test_nothing_is_said_where_sorting_cannot_be_wrong(labels):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        order_classes(np.array(labels), None)
+        order_classes(np.array(["mild", "none", "odd"]), ["odd", "none", "mild"])
 
 
 def test_a_class_that_never_occurs_is_named_and_keeps_its_rank():
@@ -164,6 +215,26 @@ def test_balanced_weights_agree_with_scikit_learn_and_leave_absent_classes_at_on
     ours = weigh_classes("balanced", np.arange(4), ranks, np.ones(6))
     np.testing.assert_allclose(ours[[0, 2, 3]], expected)
     assert ours[1] == 1
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+def test_effective_weights_are_those_of_cui_with_the_mean_class_for_n(scale):
+    counts = np.array([600, 90, 10])
+    ranks, weight = np.repeat(np.arange(3), counts), np.full(700, scale)
+    beta = 1 - 1 / (700 / 3)
+    expected = (1 - beta) / (1 - beta**counts)
+    ours = weigh_classes("effective", np.arange(3), ranks, weight)
+    np.testing.assert_allclose(ours / ours[0], expected / expected[0])
+    np.testing.assert_allclose(ours[ranks].mean(), 1)
+    balanced = weigh_classes("balanced", np.arange(3), ranks, weight)
+    for rarer, other in ((1, 0), (2, 1)):
+        assert 1 < ours[rarer] / ours[other] < balanced[rarer] / balanced[other]
+
+
+def test_effective_weights_of_equal_classes_are_one():
+    for ranks in (np.arange(4), np.repeat(np.arange(4), 7)):
+        ours = weigh_classes("effective", np.arange(4), ranks, np.ones(len(ranks)))
+        np.testing.assert_allclose(ours, 1)
 
 
 def test_balanced_weights_make_every_class_count_the_same_with_sample_weights():

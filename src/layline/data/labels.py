@@ -1,10 +1,12 @@
 """Labels: the order of the classes, their ranks, and how much each class counts.
 
-The labels of a file are texts, and their classes are in natural order unless the user gives one.
-The labels that the estimator takes may be of any kind.
+The labels of a file are texts. Their order is the one that the user gives, or one that they carry
+themselves (:mod:`layline.data.scales`); it is never guessed. The labels that the estimator takes
+may be of any kind; they are sorted, and it warns where that may be wrong.
 """
 
-import re
+import json
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,15 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layline.data.base import Indices
+from layline.data.scales import guess_order, is_number, known_order
 from layline.optional import require
 
 Array = NDArray[Any]
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
-
-def is_number(text: str) -> bool:
-    """Tell whether a text is a decimal number as programs write it; "1,5" and "nan" are not."""
-    return _NUMBER.fullmatch(text) is not None
 
 
 @cache
@@ -53,8 +50,8 @@ def natural_order(names: Iterable[str]) -> list[str]:
 
 def parse_names(argument: str, names: str | Sequence[Any]) -> tuple[str, ...]:
     """Read a list of different names, written as a list or as ``"a,b,c"``."""
-    items = names.split(",") if isinstance(names, str) else names
-    parsed = tuple(str(name).strip() for name in items) if isinstance(items, Sequence) else ("",)
+    items = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
+    parsed = tuple(map(str, items)) if isinstance(items, Sequence) else ("",)
     if "" in parsed or len(set(parsed)) < len(parsed):
         raise ValueError(f"{argument} must be different names, got {names!r}: write a,b,c")
     return parsed
@@ -65,23 +62,24 @@ def order_names(
 ) -> tuple[tuple[str, ...], str]:
     """Give the classes in order, and a note that says where the order came from.
 
-    Names outside ``classes`` are for the caller to refuse: it knows their place in the data.
+    Without ``classes`` the names have to carry their order themselves; nothing is guessed. Names
+    outside ``classes`` are for the caller to refuse: it knows their place in the data.
 
     Args:
         names: The different names in the data.
-        classes: The order, or None for the natural order.
+        classes: The order, or None for the one that the names carry.
         plural: What the names are, for the messages.
     """
+    ordered = natural_order(sorted(names))
     if classes is not None:
         order = parse_names("classes", classes)
         absent = [name for name in order if name not in names]
         if absent:
             raise ValueError(
                 f"classes must be {plural} of the data, got {', '.join(map(repr, absent))}: "
-                f"there are only {', '.join(natural_order(sorted(names)))}"
+                f"there are only {', '.join(ordered)}"
             )
         return order, "The classes are in the order given"
-    ordered = natural_order(sorted(names))
     key = float if all(map(is_number, ordered)) else natural_key()
     for before, after in pairwise(ordered):
         if key(before) == key(after):
@@ -89,7 +87,22 @@ def order_names(
                 f"{plural} must have an order, got {before!r} and {after!r}: "
                 "write them alike, or give classes"
             )
-    return tuple(ordered), f"The classes are in the natural order of the {plural}"
+    known = known_order(ordered)
+    if known is None:
+        raise ValueError(
+            f"{plural} must have an order that is known, got {', '.join(ordered)}: they are "
+            "neither numbers nor ranges nor a known scale. Give the order, lowest first; "
+            f"this line is a guess to be corrected: {classes_line(guess_order(ordered))}"
+        )
+    return tuple(known[0]), f"The {plural} are in the order of {known[1]}"
+
+
+def classes_line(names: Sequence[str]) -> str:
+    """Write the option that gives classes their order, ready for a shell."""
+    if any("," in name or name != name.strip() for name in names):
+        listed = ", ".join(json.dumps(name, ensure_ascii=False) for name in names)  # also TOML
+        return f"--set {shlex.quote(f'data.options.classes=[{listed}]')}"
+    return f"--classes {shlex.quote(','.join(names))}"
 
 
 def rank_labels(
@@ -145,8 +158,14 @@ def _unique(y: Array) -> tuple[Array, Array]:
 
 
 def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
-    """Give the classes in order and the rank of each label."""
+    """Give the classes in order and the rank of each label.
+
+    Without an order they are sorted, as scikit-learn expects. That is said where they are strings
+    whose order is another one, or is not known; two classes have no order that could be wrong.
+    """
     classes = _unique(y)[0] if order is None else np.asarray(order)
+    if order is None and len(classes) > 2:
+        _warn_of_the_alphabet(classes.tolist())
     if classes.ndim != 1 or len(set(classes.tolist())) < len(classes):
         raise ValueError(
             f"classes must be a list of different labels, got {order!r}: each has one rank"
@@ -177,20 +196,53 @@ def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
     return classes, ranks
 
 
+def _warn_of_the_alphabet(labels: list[Any]) -> None:
+    """Warn of strings that are sorted, where their order is another one or not known."""
+    if not all(isinstance(label, str) for label in labels):
+        return
+    known = known_order(labels)
+    if known is None:
+        why, right = "by the alphabet, and their order is not known", guess_order(labels)
+        cure = "correct this guess, lowest first"
+    else:
+        right, reason = known
+        why, cure = f"against the order of {reason}", "give"
+    if known is None or right != labels:
+        warnings.warn(
+            f"y has strings, sorted as {' < '.join(labels)}, {why}: {cure} classes={right!r}",
+            stacklevel=5,  # where fit was called
+        )
+
+
 def weigh_classes(
     class_weight: str | Mapping[Any, float] | None, classes: Array, ranks: Array, weight: Array
 ) -> Array:
-    """Give the weight of each class."""
+    r"""Give the weight of each class.
+
+    ``balanced`` makes all classes count the same, :math:`w_k \propto 1/n_k`. ``effective`` divides
+    by the effective number of samples instead (Cui et al., Class-Balanced Loss, CVPR 2019),
+
+    .. math:: w_k \propto \frac{1 - \beta}{1 - \beta^{n_k}}, \qquad \beta = \frac{N - 1}{N}
+
+    with N the mean number of samples of a class: rare classes are weighed as if balanced, while
+    frequent ones keep some of what they are ahead. In both the weights of all samples have mean 1.
+    """
     factors = np.ones(len(classes))
     if class_weight is None:
         return factors
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        present, counts = np.unique(ranks), np.bincount(ranks, weights=weight)
-        factors[present] = weight.sum() / (len(present) * counts[present])
+    if isinstance(class_weight, str) and class_weight in ("balanced", "effective"):
+        present = np.unique(ranks)
+        counts = np.bincount(ranks, weights=weight)[present]
+        if class_weight == "balanced":
+            factors[present] = weight.sum() / (len(present) * counts)
+        else:
+            n = counts * (len(ranks) / weight.sum())  # only ratios of weights matter
+            effective = 1 - (1 - 1 / n.mean()) ** n
+            factors[present] = weight.sum() / (counts / effective).sum() / effective
         return factors
     if not isinstance(class_weight, Mapping):
         raise ValueError(
-            f"class_weight must be None, 'balanced' or a dict, got {class_weight!r}: "
+            f"class_weight must be None, 'balanced', 'effective' or a dict, got {class_weight!r}: "
             "a dict gives labels their weights"
         )
     for label, value in class_weight.items():

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.base import Indices, listed
-from layline.data.labels import is_number, natural_order
+from layline.data.labels import natural_order
+from layline.data.scales import is_number
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -27,10 +27,10 @@ def ready(tmp_path):
     return tmp_path
 
 
-def test_a_folder_is_a_class_and_the_order_is_natural(flat):
+def test_a_folder_is_a_class_and_numbers_give_the_order(flat):
     data = read("folder", flat)
     assert data.classes == ("Grade 1", "grade 9", "grade 10")
-    assert "natural order of the folder names" in data.notes[0]
+    assert data.notes[0] == "The folder names are in the order of the numbers in them"
     for name, rank in zip(data.inputs.names, data.ranks, strict=True):
         assert name.startswith(data.classes[rank] + "/")
     assert [len(part) for part in data.partition.parts().values()] == [21, 3, 6]
@@ -61,8 +61,8 @@ def test_a_ready_made_split_is_taken(ready):
 
 def test_a_part_that_is_missing_is_taken_from_training(tmp_path):
     for part in ("train", "test"):
-        put(tmp_path, f"{part}/a", 10)
-        put(tmp_path, f"{part}/b", 10)
+        put(tmp_path, f"{part}/low", 10)
+        put(tmp_path, f"{part}/high", 10)
     data = read_folder(tmp_path)
     data.check_complete()
     assert any(note.startswith("No validation part was given") for note in data.notes)

@@ -34,10 +34,17 @@ def test_paths_and_labels_are_read_and_split(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels", [("1.0", "007"), ("None", "some"), ("NA", "yes"), ("-1", "0"), ("1.25", "1.5")]
+    "labels", [("1.0", "007"), ("None", "some"), ("no", "YES"), ("-1", "0"), ("1.25", "1.5")]
 )
-def test_labels_are_kept_as_they_are_written_and_numbers_ordered(tmp_path, labels):
+def test_labels_are_kept_as_they_are_written_and_ordered(tmp_path, labels):
     assert read_manifest(write(tmp_path, "path,label", ten_each(labels))).classes == labels
+
+
+def test_labels_without_an_order_of_their_own_need_one(tmp_path):
+    path = write(tmp_path, "path,label", ten_each(("NA", "yes")))
+    with pytest.raises(ValueError, match=r"guess to be corrected: --classes NA,yes$"):
+        read_manifest(path)
+    assert read_manifest(path, classes="yes,NA").classes == ("yes", "NA")
 
 
 def test_the_columns_and_the_folder_may_be_named(tmp_path):
@@ -93,7 +100,7 @@ def test_paths_written_on_windows_are_understood(tmp_path):
         (",low,train", "column 'path' must be filled, got nothing in row 22"),
         ("x.jpg,low,", "column 'split' must be filled, got nothing in row 22"),
         ("x.jpg,low,holdout", "split must be one of train, .*, got 'holdout'"),
-        ("x.jpg,huge,test", "test part must have classes of the train part only, got huge"),
+        ("x.jpg,mid,test", "test part must have classes of the train part only, got mid"),
     ],
 )
 def test_rows_that_cannot_be_meant_are_refused(tmp_path, extra, message):

@@ -6,11 +6,13 @@ import sys
 
 import pytest
 
+from layline.heads import DEFAULT_METHOD
+
 
 def test_a_run_gets_its_report_by_training(run):
     text = (run / "report.html").read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>")
-    assert "hard-linear" in text
+    assert DEFAULT_METHOD in text
 
 
 def test_the_report_can_be_written_anew_and_is_the_same(layline, run, tmp_path):

@@ -4,7 +4,7 @@ from layline import heads
 
 SMOOTHINGS = ["poisson", "binomial", "exponential", "triangular"]
 PROMISED = [
-    *["hard-linear", "hard-semicircular", "elastic-linear", "elastic-semicircular"],
+    *["hard-linear", "hard-semicircular", "elastic-linear", "elastic-semicircular", "arc"],
     *[f"soft-{smoothing}{suffix}" for smoothing in SMOOTHINGS for suffix in ("", "-cosine")],
     *["unconstrained", "unconstrained-cosine", "classification", "regression", "ranking"],
     *["cnnpor", "gp-dnnor", "sord", "poe", "unimodal-poisson", "unimodal-binomial"],

@@ -80,6 +80,11 @@ HEADS: dict[str, HeadSpec] = {
     "elastic-semicircular": _elastic(
         cpl.elastic_semicircular, summary="half a circle with learned spacing"
     ),
+    "arc": _elastic(
+        cpl.arc,
+        summary="half a circle by likelihood, spacing and sharpness learned",
+        reference="Layline, from the semicircle of Wang et al., AAAI 2023",
+    ),
     "soft-poisson": _soft(_soft_poisson, summary="free proxies held to a Poisson shape"),
     "soft-binomial": _soft(
         _soft_binomial,
@@ -244,7 +249,8 @@ HEADS: dict[str, HeadSpec] = {
 }
 
 
-DEFAULT_METHOD = "elastic-semicircular"
+DEFAULT_METHOD = "arc"
+"""What the command, a configuration and the estimator take if the user does not say."""
 
 
 def names() -> tuple[str, ...]:

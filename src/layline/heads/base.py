@@ -72,10 +72,6 @@ class OrdinalHead(nn.Module, ABC):
         """Find the most probable rank. A head with a shorter way does not need ``log_probs``."""
         return DECODINGS["mode"](self._log_probs(features) if log_probs is None else log_probs)
 
-    def no_weight_decay(self) -> set[str]:
-        """Name the parameters that weight decay should leave alone."""
-        return set()
-
     @final
     def loss(
         self,

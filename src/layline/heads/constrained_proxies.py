@@ -302,6 +302,36 @@ def elastic_semicircular(
     return ConstrainedProxies(layout, compare, target=target, rps=rps, prior=prior)
 
 
+def arc(
+    num_classes: int,
+    dim: int = 512,
+    *,
+    similarity: str = "cosine",
+    scale: float | None = None,
+    learn_scale: bool = True,
+    stiffness: float = 0.3,
+    target: Target = 0.2,
+    rps: float = 1.0,
+    prior: bool = False,
+) -> ConstrainedProxies:
+    """Put the proxies on half a circle, learn their steps and the scale, train by likelihood.
+
+    ``docs/method.md`` derives it, and ``docs/decisions/elastic-spring.md`` says how its defaults
+    were chosen. ``scale`` is where a learned one begins.
+    """
+    return elastic_semicircular(
+        num_classes,
+        dim,
+        similarity=similarity,
+        scale=scale,
+        learn_scale=learn_scale,
+        stiffness=stiffness,
+        target=target,
+        rps=rps,
+        prior=prior,
+    )
+
+
 def unconstrained(
     num_classes: int,
     dim: int = 512,

@@ -77,8 +77,13 @@ def test_the_recipe_of_a_grid_is_written_out(tree):
 
 def test_without_decodings_each_recipe_reads_by_its_own(tree):
     del tree["decodings"]
-    grid = Grid.model_validate({**tree, "recipes": ["paper", "released"]})
-    assert {cell.config.training.decode for cell in grid.cells()} == set(grid.read_by()) == {"mode"}
+    grid = Grid.model_validate({**tree, "recipes": ["paper", "modern"]})
+    assert grid.read_by() == ["mode", "median"]
+    for cell in grid.cells():
+        own = {"paper": "mode", "modern": "median"}[cell.config.recipe]
+        assert cell.config.training.decoding == own
+    tree["settings"]["training"]["metric"] = "qwk"
+    assert Grid.model_validate({**tree, "recipes": ["modern"]}).read_by() == ["mean"]
 
 
 def test_the_first_decoding_chooses_the_epoch(tree):

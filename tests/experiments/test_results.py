@@ -60,6 +60,13 @@ def test_a_failed_setting_is_taken_only_if_all_failed():
     assert kept.loc["1", "error"] == "MemoryError: too much"
 
 
+def test_settings_are_chosen_by_the_metric_of_the_runs():
+    frame = made_up([[0.5, 0.4, 0.6]]).assign(criterion=[-0.1, -0.1, -0.2, -0.2, -0.7, -0.7])
+    assert set(select_runs(frame)["setting"]) == {"2"}
+    left_by_an_earlier_version = frame.assign(criterion=np.nan)
+    assert set(select_runs(left_by_an_earlier_version)["setting"]) == {"1"}
+
+
 def test_order_is_kept():
     frame = made_up([[0.1, 0.2]] * 4)
     assert list(select_runs(frame)["seed"]) == [s for s in "0123" for _ in range(2)]

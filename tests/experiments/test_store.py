@@ -65,6 +65,18 @@ def test_a_configuration_keeps_its_hash_so_that_results_of_earlier_versions_are_
     assert cell.config_hash == "09d3149f2e83db3c"
 
 
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [("training", {"clip": 1.0}), ("training", {"ema": 0.9}), ("data", {"crop": 0.9})],
+)
+@pytest.mark.parametrize("recipe", ["paper", "modern"])
+def test_a_setting_that_came_later_counts_where_it_is_set(tree, recipe, section, values):
+    cell = Grid.model_validate({**tree, "recipes": [recipe]}).cells()[0]
+    (name,) = values
+    before = getattr(getattr(cell.config, section), name)
+    assert (changed(cell, **{section: values}).key != cell.key) == (before != values[name])
+
+
 def test_another_process_gives_the_same_key(grid, tmp_path):
     file = tmp_path / "grid.toml"
     file.write_text(grid.to_toml())

@@ -87,7 +87,7 @@ class Grid(Section):
             none, each recipe chooses by its own, and all of these are read.
         settings: Settings of every run.
         tune: Settings to try for every method alike, each with its values. On each data set and
-            seed the values with the lowest validation error are chosen for each method.
+            seed the values that are best on validation are chosen for each method.
         threads: Threads of each run.
         reference: The method that the others are compared with.
     """
@@ -141,7 +141,7 @@ class Grid(Section):
         own = (
             configuration(
                 self.settings, entry.settings, {"recipe": recipe, "data": {"source": entry.source}}
-            ).training.decode
+            ).training.decoding
             for recipe, entry in product(self.recipes, self.data)
         )
         return self.decodings or list(dict.fromkeys(own))

@@ -94,7 +94,7 @@ def read_results(folder: Path) -> pd.DataFrame:
         "version",
         "error",
     )
-    numbers = {name: [""] for name in (*METRIC_COLUMNS, "validation_mae")}
+    numbers = {name: [""] for name in (*METRIC_COLUMNS, "validation_mae", "criterion")}
     frame = pd.read_csv(
         folder / RESULTS, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=numbers
     )
@@ -102,17 +102,20 @@ def read_results(folder: Path) -> pd.DataFrame:
 
 
 def select_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the runs that are compared: of the settings tried, the one with the best validation MAE.
+    """Keep the runs that are compared: of the settings tried, the one that validation prefers.
 
-    It is chosen for each data set, method, recipe, features and seed; the first of equal ones is
-    kept. The test part has no influence. A setting whose run failed is chosen only if all of them
-    failed.
+    It is chosen by the metric that chose the epochs, and for each data set, method, recipe,
+    features and seed; the first of equal ones is kept. The test part has no influence. A setting
+    whose run failed is chosen only if all of them failed.
 
     Where a data set has several kinds of features, each of them is a data set of its own. Where
     there are several recipes, a method is another one with each of them.
     """
     by = ["data", "method", "recipe", "features", "seed", "decode"]
-    errors = frame["validation_mae"].fillna(float("inf"))
+    errors = frame["validation_mae"]
+    if "criterion" in frame:  # which an earlier version did not write
+        errors = frame["criterion"].fillna(errors)
+    errors = errors.fillna(float("inf"))
     best = frame[by].assign(error=errors).groupby(by, sort=False)["error"].idxmin()
     selected = frame.loc[best.sort_values()].reset_index(drop=True)
     several = selected.groupby("data")["features"].transform("nunique") > 1

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from layline.evaluation import CRITERIA
 from layline.experiments.engines import LOCAL, CellMap, Executor
 from layline.experiments.store import Cell, Outcome, Store, code_version
 from layline.training.display import Reporter, amount, format_time
@@ -238,9 +239,15 @@ def _train(cell: Cell, store: Store, begin: float, about: dict[str, Any]) -> Out
         numbers = train(cell.config, run, Console(file=log, width=100))
     if numbers is None:
         raise RuntimeError("a cell must be the main process of its run, got another")
-    best = min(record["validation_mae"] for record in run.read_history())
-    seconds = time.monotonic() - begin
-    return Outcome.of_test(numbers, validation_mae=best, seconds=seconds, **about)
+    (chosen,) = (each for each in run.read_history() if each["epoch"] == numbers["epoch"])
+    metric = cell.config.training.metric
+    return Outcome.of_test(
+        numbers,
+        validation_mae=chosen["validation_mae"],
+        criterion=CRITERIA[metric].sign * chosen[f"validation_{metric}"],
+        seconds=time.monotonic() - begin,
+        **about,
+    )
 
 
 def extract_features(cell: Cell) -> None:

@@ -19,16 +19,31 @@ from filelock import FileLock
 import layline
 from layline.evaluation import DECODED, DISTRIBUTION
 from layline.files import write_json
-from layline.training.config import Config
+from layline.training.config import Config, configuration
 from layline.training.run_folder import RunFolder
 
 _DISTRIBUTION_METRICS = (*DISTRIBUTION, "unimodality_rate")
 METRIC_COLUMNS = (*DECODED, *_DISTRIBUTION_METRICS)
-_OUTCOME_COLUMNS = ("validation_mae", "epoch", "samples", "seconds", "version", "error")
+_OUTCOME_COLUMNS = (
+    *("validation_mae", "criterion", "epoch", "samples", "seconds", "version", "error"),
+)
 _OUTCOME = "outcome.json"
 _STARTED = "started"
 # Settings that change no number of a run.
 _NO_EFFECT = {"data": {"workers", "cache"}, "training": {"checkpoint_minutes"}}
+# Settings that the first version had. One that came later counts only where it is not what the
+# paper's recipe says, so that results of that recipe are found that an earlier version left.
+_FIRST = {
+    "data": "source root partition options size augmentation keep_ratio cache skip_bad workers",
+    "features": "name weights freeze options",
+    "head": "method dim options",
+    "training": "epochs batch_size optimiser learning_rate head_learning_rate weight_decay "
+    "momentum schedule milestones decay warmup_epochs warmup_start drop_last precision "
+    "accumulation class_weight decode patience seed checkpoint_minutes device",
+    "report": "enabled points mistakes",
+}
+# What that version left out where a setting is off now.
+_NONE = {"class_weight": "off", "patience": 0}
 # Packages whose code changes no number of a run: they come after training.
 _DOWNSTREAM = ("cli", "experiments", "reports")
 
@@ -56,7 +71,7 @@ class Cell:
     @cached_property
     def config_hash(self) -> str:
         """A hash of the configuration, files by their content and folders by their path."""
-        tree = self.config.model_dump(mode="json")
+        tree = _without_later_settings(self.config)
         tree["data"]["root"] = _identity(self.config.data.root)
         tree["features"]["weights"] = _identity(self.config.features.weights)
         for section, names in _NO_EFFECT.items():
@@ -69,6 +84,26 @@ class Cell:
     def key(self) -> str:
         """A hash of the configuration and of the code that runs it."""
         return _hash(self.config_hash + code_version())
+
+
+def _without_later_settings(config: Config) -> dict[str, Any]:
+    """Give the configuration as plain values, as the first version would have written it."""
+    tree = config.model_dump(mode="json")
+    for name, off in _NONE.items():
+        if tree["training"][name] == off:
+            tree["training"][name] = None
+    if config.recipe != "paper":
+        return tree
+    chosen = {"name", "weights", "freeze"}  # what the recipe depends on
+    plain = configuration(
+        {"recipe": "paper", "data": {"source": config.data.source}},
+        {"features": config.features.model_dump(include=chosen, exclude_none=True)},
+    ).model_dump(mode="json")
+    for section, names in _FIRST.items():
+        for name in [each for each in tree[section] if each not in names.split()]:
+            if tree[section][name] == plain[section][name]:
+                del tree[section][name]
+    return tree
 
 
 @cache
@@ -114,6 +149,7 @@ class Outcome:
         seconds: How long it took, this time.
         epoch: The epoch that was chosen.
         validation_mae: Its validation error, by the decoding of the run.
+        criterion: What it was chosen by, lower is better: the metric of the run on validation.
         samples: Test samples.
         numbers: The metrics of the test, by decoding.
     """
@@ -125,6 +161,7 @@ class Outcome:
     seconds: float = 0.0
     epoch: int = 0
     validation_mae: float = float("nan")
+    criterion: float = float("nan")
     samples: int = 0
     numbers: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
@@ -140,10 +177,7 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Give it as plain values; JSON has no NaN."""
-        values = asdict(self)
-        if self.validation_mae != self.validation_mae:
-            del values["validation_mae"]
-        return values
+        return {name: value for name, value in asdict(self).items() if value == value}
 
 
 class Store:
@@ -209,8 +243,9 @@ class Store:
     def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
         """List the outcomes, one row per cell and decoding; cells without one are left out.
 
-        Columns: the labels of the cells, ``decode``, the metrics, ``validation_mae``, ``epoch``,
-        ``samples``, ``seconds``, ``version`` and ``error``. The metrics of a failure are NaN.
+        Columns: the labels of the cells, ``decode``, the metrics, ``validation_mae``,
+        ``criterion``, ``epoch``, ``samples``, ``seconds``, ``version`` and ``error``.
+        The metrics of a failure are NaN.
         """
         rows = []
         for cell in cells:

@@ -67,7 +67,7 @@ def changed(place, value, dtype=np.float64):
         ({"hidden": 8}, "hidden must be a sequence, got 8"),
         ({"hidden": (3.5,)}, "hidden must be an integer, at least 1, got 3.5"),
         ({"head_options": [1]}, "head_options must be a dict, got [1]"),
-        ({"head_options": {"alpha": 3.0}}, "options must be those of hard-linear, got alpha=3.0"),
+        ({"head_options": {"alpha": 3.0}}, "options must be those of arc, got alpha=3.0"),
         ({"features": nn.Linear(3, 4), "hidden": (9,)}, "hidden must be None if features is a mod"),
         ({"features": nn.Linear(7, 4)}, "features must take X of shape (n, 3), got an error"),
         (

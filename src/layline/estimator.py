@@ -114,14 +114,14 @@ class OrdinalClassifier(
     Example:
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = OrdinalClassifier("hard-linear", dim=16, epochs=5, random_state=0).fit(X, y)
+        >>> model = OrdinalClassifier(dim=16, epochs=5, random_state=0).fit(X, y)
         >>> model.predict_proba(X).shape, model.transform(X).shape, model.proxies_.shape
         ((150, 3), (150, 16), (3, 16))
     """
 
     def __init__(
         self,
-        method: str = "hard-linear",
+        method: str = heads.DEFAULT_METHOD,
         features: str | nn.Module = "mlp",
         dim: int = 512,
         *,

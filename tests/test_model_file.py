@@ -293,7 +293,7 @@ ABSURD = 10**12
         ({"method": "os.system"}, "method must be a known name, got 'os.system'"),
         ({"method": 3}, "method"),
         ({"features": "convnets"}, "did you mean convnet"),
-        ({"features": "hf-hub:evil/model"}, "without ':' or '/', got 'hf-hub:evil/model'"),
+        ({"features": "hf-hub:evil/model"}, "hf-hub:evil/model must come with"),
         ({"features": "hf_hub:evil/model"}, "without ':' or '/'"),
         ({"features": "local-dir:/x"}, "without ':' or '/', got 'local-dir:/x'"),
         ({"features": "https://evil.example/m"}, "without ':' or '/'"),

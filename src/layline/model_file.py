@@ -19,6 +19,7 @@ import layline
 from layline.arguments import check_known, find_known
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
+from layline.features.hub import is_hub_name
 from layline.files import atomic_write
 from layline.geometry.decoding import DECODINGS
 from layline.heads import HEADS
@@ -161,6 +162,9 @@ def read_description(text: str) -> ModelSpec:
     if len(set(description.classes)) < len(description.classes):
         raise ValueError(f"classes must have different names, got {description.classes}")
     check_known("decode", description.decode, DECODINGS)
+    options = description.features_options
+    if is_hub_name(description.features) and not options.get("architecture"):
+        raise ValueError(f"{description.features} must come with its architecture: no hub is asked")
     return ModelSpec(
         features=description.features,
         method=description.method,

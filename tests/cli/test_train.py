@@ -230,7 +230,7 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
     [
         ("--method hard-lines", "got 'hard-lines': did you mean hard-linear"),
         ("--features convnets", "got 'convnets': did you mean convnet"),
-        ("--features hf-hub:some/model", "must be a name without ':' or '/'"),
+        ("--features local-dir:some/model", "must be a name without ':' or '/'"),
         ("--weights bundle", "weights must be a known name, got 'bundle': did you mean bundled?"),
         ("--weights bundled", "weights must be none, imagenet or a file for convnet"),
         ("--weights imagenet", "weights must be none or a file for convnet"),

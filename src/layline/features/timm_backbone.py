@@ -1,5 +1,6 @@
 """Any network of timm by name as a backbone, its last layer mapped to ``dim``."""
 
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from layline.arguments import check_integer
 from layline.features.base import ImageFeatures, InputSpec
+from layline.features.hub import PREFIX, HubModel, find_hub_model, is_hub_name, split_hub_name
 from layline.features.last_layer import check_share, make_last_layer
 from layline.torchvision_import import import_timm
 
@@ -34,8 +36,11 @@ class TimmBackbone(ImageFeatures):
     arguments not listed here are those of :class:`InputSpec`; what is not given is the model's own.
 
     Args:
-        model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``.
+        model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``, or ``hf-hub:owner/name``.
         dim: Dimension d of the features.
+        architecture: timm's name of a network of the hub. The hub is asked for it if it is not
+            given; with it the network is rebuilt without.
+        arguments: What timm is told beside to build that.
         drop_rate: Dropout in front of the last layer, and wherever else timm has it for this
             network. A VGG has the one half of its authors if it is not given.
         drop_path_rate: Share of samples that skip a block in training (stochastic depth).
@@ -53,6 +58,8 @@ class TimmBackbone(ImageFeatures):
         std: Sequence[float] | None = None,
         interpolation: str | None = None,
         crop: float | None = None,
+        architecture: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
         drop_rate: float | None = None,
         drop_path_rate: float | None = None,
         hidden: int = 0,
@@ -63,7 +70,8 @@ class TimmBackbone(ImageFeatures):
             if share is not None:
                 check_share(argument, share)
         check_model(model)
-        default = default_input(model)
+        source = _source(model, architecture, arguments)
+        default = default_input(source)
         super().__init__(
             InputSpec(
                 default.size if size is None else size,
@@ -74,6 +82,7 @@ class TimmBackbone(ImageFeatures):
             )
         )
         self.name = model
+        self._source = source
         shares = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
         self._given = {name: share for name, share in shares.items() if share is not None}
         self.network = self._build(num_classes=dim)
@@ -86,7 +95,12 @@ class TimmBackbone(ImageFeatures):
     @property
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
-        return super().options | self._given
+        hub: dict[str, Any] = {}
+        if is_hub_name(self.name):
+            hub["architecture"] = self._source.architecture
+            if self._source.arguments:
+                hub["arguments"] = dict(self._source.arguments)
+        return super().options | hub | self._given
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Compute what timm calls the features before the classifier."""
@@ -121,21 +135,26 @@ class TimmBackbone(ImageFeatures):
         Raises:
             Exception: Of many kinds, if they are not such tensors.
         """
-        source = {"state_dict": dict(tensors), "url": None, "file": None, "hf_hub_id": None}
-        network = self._build(pretrained=True, pretrained_cfg_overlay=source)
+        overlay = dict.fromkeys(("source", "url", "file", "hf_hub_id"))
+        overlay |= {"state_dict": dict(tensors)}
+        network = self._build(pretrained=True, pretrained_cfg_overlay=overlay)
         converted: dict[str, Tensor] = network.state_dict()
         return converted
 
     def _build(self, **arguments: Any) -> Any:
         """Make the network, with what ``timm.create_model`` takes."""
         timm = import_timm(self.name)
-        config = timm.get_pretrained_cfg(self.name)
+        source = self._source
+        config = timm.get_pretrained_cfg(source.architecture)
         if config.fixed_input_size and self.input.size != config.input_size[-1]:
             arguments["img_size"] = self.input.size
-        shares = {"drop_rate": 0.5} if self.name.startswith("vgg") else {}  # as published
+        if arguments.get("pretrained") and source.config:
+            arguments["pretrained_cfg"] = source.config
+        shares = {"drop_rate": 0.5} if source.architecture.startswith("vgg") else {}  # as published
         shares |= {name: share for name, share in self._given.items() if name != "dropout"}
+        arguments = source.arguments | arguments | shares
         try:
-            return timm.create_model(self.name, **arguments, **shares)
+            return timm.create_model(source.architecture, **arguments)
         except TypeError as error:
             for name, share in shares.items():
                 if f"'{name}'" in str(error):
@@ -174,11 +193,14 @@ def check_model(name: str, beside: Collection[str] = ()) -> None:
     """
     if not isinstance(name, str):
         raise ValueError(f"features must be a name, got {name!r}: such as vgg16")
+    if is_hub_name(name):
+        split_hub_name(name)  # refuses what is none; the hub is asked when it is built
+        return
     if ":" in name or "/" in name:
-        raise ValueError(
-            f"features must be a name without ':' or '/', got {name!r}: "
-            "give the architecture's name, and weights from a file"
-        )
+        cure = "give the architecture's name, and weights from a file"
+        if ":" not in name:
+            cure = f"did you mean {PREFIX}{name}?"
+        raise ValueError(f"features must be a name without ':' or '/', got {name!r}: {cure}")
     timm = import_timm(name)
     if "." not in name and timm.is_model(name):
         return  # the lists below take long, and a grid asks often
@@ -190,16 +212,39 @@ def check_model(name: str, beside: Collection[str] = ()) -> None:
         raise ValueError(f"features must be a known name, got {name!r}: {cure}")
 
 
-def default_input(model: str) -> InputSpec:
+def default_input(model: str | HubModel) -> InputSpec:
     """Give the input that a model was made for."""
-    config = import_timm(model).get_pretrained_cfg(model)
-    channels, height, width = config.input_size
+    source = HubModel(model) if isinstance(model, str) else model
+    own = import_timm(source.architecture).get_pretrained_cfg(source.architecture).to_dict()
+    config = own | source.config
+    channels, height, width = config["input_size"]
     if channels != 3 or height != width:
         raise ValueError(
-            f"features must take square RGB images, got {model!r}: "
+            f"features must take square RGB images, got {source.architecture!r}: "
             f"it takes {channels} channels of {height}×{width}"
         )
-    return InputSpec(height, config.mean, config.std, config.interpolation, config.crop_pct)
+    keys = ("mean", "std", "interpolation", "crop_pct")
+    return InputSpec(height, *(config[key] for key in keys))
+
+
+def _source(model: str, architecture: str | None, arguments: Mapping[str, Any] | None) -> HubModel:
+    """Tell what a name stands for, and go to the hub only where that was not said."""
+    if not is_hub_name(model):
+        if architecture or arguments:
+            raise ValueError(f"architecture must be left out for {model}, got {architecture!r}")
+        return HubModel(model)
+    if architecture is None:
+        source = find_hub_model(model)
+    else:
+        check_model(architecture)
+        if is_hub_name(architecture):
+            raise ValueError(f"architecture must be a name of timm, got {architecture!r}")
+        source = HubModel(architecture, dict(arguments or {}))
+    # a file or a repository may say anything, but must not make timm load something else
+    reserved = {*inspect.signature(import_timm(model).create_model).parameters, "num_classes"}
+    for name in sorted(reserved & set(source.arguments)):
+        raise ValueError(f"arguments must not have {name}: they build the architecture only")
+    return source
 
 
 def _take_out_classifier(network: Any, model: str, dim: int) -> tuple[str, int]:

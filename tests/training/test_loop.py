@@ -18,6 +18,8 @@ from layline.estimator import OrdinalClassifier
 from layline.evaluation import Part, measure, predict_part
 from layline.features import MLP
 from layline.model import Network, OrdinalModel
+from layline.training import run as run_module
+from layline.training.checkpoint import Checkpoints
 from layline.training.config import TrainingConfig
 from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
 from layline.training.optimisation import WeightAverage
@@ -144,10 +146,24 @@ def test_a_validation_loss_that_is_no_number_stops_the_run(monkeypatch, train):
         return replace(found, loss=math.nan)
 
     after(monkeypatch, Loop, "_validate", 2, change)
+    monkeypatch.setattr(run_module, "_AFTER_EPOCH", 0.0)
     folder, result = train()
     assert result.exit_code == 1
     assert f"got nan at step {STEPS} of epoch 2" in result.stderr
     assert [state.name for state in (folder / "state").iterdir()] == ["epoch-00002-step-0000000"]
+
+
+def test_short_epochs_are_saved_at_the_end_only(monkeypatch, train):
+    saved = []
+    save = Checkpoints.save
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda *given: saved.append(given[1].epoch) or save(*given)
+    )
+    train(epochs=3)
+    assert saved == [4]
+    monkeypatch.setattr(run_module, "_AFTER_EPOCH", 0.0)
+    train(epochs=3)
+    assert saved == [4, 2, 3, 4]
 
 
 def test_patience_ends_a_run_and_resuming_does_not_wake_it(train, command, history, outcome):

@@ -184,7 +184,8 @@ class TrainingConfig(Section):
         decode: How a distribution becomes a rank, if not as the metric asks for.
         patience: Stop after so many epochs without a better one. 0 never stops early.
         seed: Of the weights, the order and the augmentation.
-        checkpoint_minutes: Save the state within an epoch so often; it is saved after each epoch.
+        checkpoint_minutes: Save the state within an epoch so often; it is saved after each epoch,
+            unless that was short.
         device: ``auto`` takes a GPU if there is one; else as PyTorch names it.
     """
 

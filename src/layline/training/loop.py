@@ -119,8 +119,8 @@ class Hooks:
     def save(self, state: TrainingState) -> None:
         """Write a checkpoint."""
 
-    def save_is_due(self) -> bool:
-        """Tell whether to save within the epoch; all processes get the same answer."""
+    def save_is_due(self, *, after_epoch: bool = False) -> bool:
+        """Tell whether to save within or after an epoch; all processes get the same answer."""
         return False
 
     def stop_is_wanted(self) -> bool:
@@ -183,6 +183,7 @@ class Loop:
                 self._train_epoch(state, iter(self._fetch))
                 self._finish_epoch(state)
                 if self._hooks.stop_is_wanted():
+                    self._hooks.save(state)
                     raise Interrupted(state.epoch, state.step)
         return state
 
@@ -272,7 +273,8 @@ class Loop:
             self._hooks.finish_epoch(state, is_best, validated)
         state.epoch, state.step = state.epoch + 1, 0
         state.loss_sum = state.weight_sum = 0.0
-        self._hooks.save(state)
+        if state.is_finished(self._options) or self._hooks.save_is_due(after_epoch=True):
+            self._hooks.save(state)
 
     def _is_best(self, state: TrainingState, record: EpochRecord) -> bool:
         """Compare an epoch with the best one so far: by the metric, then perhaps by the loss."""

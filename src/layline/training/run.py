@@ -51,6 +51,8 @@ from layline.training.record import (
 )
 from layline.training.run_folder import RunFolder
 
+_AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
+
 
 def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
     """Train, or go on with training, and test the best epoch.
@@ -192,10 +194,11 @@ class _RunHooks(Hooks):
         self._checkpoints.save(state, self.average)
         self._saved = time.monotonic()
 
-    def save_is_due(self) -> bool:
-        """Tell whether to save within the epoch; the main process decides for all."""
+    def save_is_due(self, *, after_epoch: bool = False) -> bool:
+        """Tell whether to save within or after an epoch; the main process decides for all."""
         waited = time.monotonic() - self._saved
-        due = waited >= 60 * self._run.config.training.checkpoint_minutes
+        wait = 60 * self._run.config.training.checkpoint_minutes
+        due = waited >= (min(wait, _AFTER_EPOCH) if after_epoch else wait)
         return self._processes.any(due and self._processes.is_main)
 
     def stop_is_wanted(self) -> bool:

@@ -238,9 +238,28 @@ def test_a_network_of_the_hub_is_built_as_its_configuration_says(empty_caches, n
     put_in_cache(empty_caches, "me/mine", files)
     module = features.create("hf-hub:me/mine", 4)
     assert (module.input.size, module.input.mean, module.input.crop) == (64, (0.1, 0.2, 0.3), 0.9)
-    assert load_weights(module, "imagenet") == []
-    assert same_body(module, whole)
+    again = features.create("hf-hub:me/mine", 4, **module.options)
+    for made in (module, again):
+        assert load_weights(made, "imagenet") == []
+        assert same_body(made, whole)
     assert no_network == []
+
+
+def test_weights_of_the_hub_are_fetched_from_their_repository(empty_caches, monkeypatch):
+    put_in_cache(empty_caches, "me/mine", {"config.json": json.dumps(CONFIG)})
+    module = features.create("hf-hub:me/mine", 4)
+    module = features.create("hf-hub:me/mine", 4, **module.options)
+    asked, whole = [], network(num_classes=7)
+
+    def fetch(repo, *_, **__):
+        asked.append(repo)
+        return whole.state_dict()
+
+    monkeypatch.setattr(weights, "why_out_of_reach", lambda place: "")
+    monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", fetch)
+    assert load_weights(module, "imagenet") == []
+    assert asked == ["me/mine"]
+    assert same_body(module, whole)
 
 
 def test_a_model_file_needs_no_hub(empty_caches, no_network, tmp_path):

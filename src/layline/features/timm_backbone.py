@@ -148,8 +148,10 @@ class TimmBackbone(ImageFeatures):
         config = timm.get_pretrained_cfg(source.architecture)
         if config.fixed_input_size and self.input.size != config.input_size[-1]:
             arguments["img_size"] = self.input.size
-        if arguments.get("pretrained") and source.config:
-            arguments["pretrained_cfg"] = source.config
+        if arguments.get("pretrained") and is_hub_name(self.name):
+            # rebuilt from options, it does not know where its weights are
+            hub_config = source.config or find_hub_model(self.name).config
+            arguments |= {"pretrained_cfg": hub_config} if hub_config else {}
         shares = {"drop_rate": 0.5} if source.architecture.startswith("vgg") else {}  # as published
         shares |= {name: share for name, share in self._given.items() if name != "dropout"}
         arguments = source.arguments | arguments | shares

@@ -1,11 +1,13 @@
-"""Features of a frozen body: extracted once, in pieces, so that a stop costs one piece.
+"""What of a model is trained, and the features of a frozen body.
+
+Those are extracted once, in pieces, so that a stop costs one piece.
 
 Runs on the same cached images and the same body share them.
 """
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +20,11 @@ from rich.console import Console
 from layline.data.base import Inputs
 from layline.data.images.cache import CachedImages, cache_folder
 from layline.data.images.files import ImageArrays
-from layline.data.loading import Batches, loader, sequential_batches
-from layline.evaluation import EVALUATION_FACTOR
+from layline.data.loading import Batches, RowBatches, loader, sequential_batches
+from layline.evaluation import EVALUATION_FACTOR, Part
 from layline.features.base import Features
 from layline.files import atomic_write
+from layline.model import Network
 from layline.training.assembly import Assembly, assemble, batches_of
 from layline.training.config import Config
 from layline.training.display import Reporter
@@ -37,6 +40,35 @@ def prepare_features(config: Config, console: Console) -> None:
     place = shared_folder(model.features, run.dataset.inputs, model.spec.inputs, config.data.cache)
     if config.features.freeze and place is not None:
         frozen_rows(run, place)
+
+
+def trained_network(run: Assembly) -> Network:
+    """Give what is trained: the whole model, its last stages, or what follows a frozen body."""
+    model, wanted = run.model, run.config.features
+    if wanted.freeze:
+        model.features.train_stages(0)
+        return Network(model.features.last, model.head)
+    if wanted.stages is not None:
+        model.features.train_stages(wanted.stages)
+    return model
+
+
+def frozen_parts(run: Assembly, parts: dict[str, Part], folder: Path) -> dict[str, Part]:
+    """Put the features of the frozen body in the place of the images.
+
+    Args:
+        run: The model and its data.
+        parts: What is trained, validated and tested on.
+        folder: Where to keep the features if no other run can share them.
+    """
+    model, dataset = run.model, run.dataset
+    cache = run.config.data.cache
+    place = shared_folder(model.features, dataset.inputs, model.spec.inputs, cache)
+    rows = frozen_rows(run, place or folder)
+    index = dataset.partition.parts()
+    return {
+        name: replace(part, samples=RowBatches(rows[index[name]])) for name, part in parts.items()
+    }
 
 
 def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:

@@ -19,7 +19,6 @@ from torch import Tensor
 import layline
 from layline.arguments import check_known
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import RowBatches
 from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device
 from layline.evaluation import Evaluation, Part, Predictions, measure, predict_part
@@ -39,7 +38,7 @@ from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config, configuration
 from layline.training.display import LiveDisplay, Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator
-from layline.training.frozen import body_fingerprint, frozen_rows, shared_folder
+from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.interruption import Interruption
 from layline.training.loop import Hooks, Loop, TrainingState
 from layline.training.record import (
@@ -85,7 +84,6 @@ def _train(
         say(f"{accelerator.num_processes} processes")
     run = assemble(config, say, accelerator)
     model = run.model
-    trained: Network = model
     parts = parts_of(config, run.dataset, model.spec)
     if accelerator.is_main_process:
         folder.open(config, _environment(run))
@@ -93,8 +91,7 @@ def _train(
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
     if config.features.freeze:
-        parts = _frozen_parts(run, parts, folder)
-        trained = Network(model.features.last, model.head)
+        parts = frozen_parts(run, parts, folder.frozen)
 
     processes = SeveralProcesses(accelerator)
     options = replace(config.training.options(), workers=config.data.workers)
@@ -102,6 +99,7 @@ def _train(
     with Interruption() as interruption:
         hooks = _RunHooks(run, folder, processes, interruption, validation.ranks)
         hooks.display = LiveDisplay(options.epochs, console, processes.is_main)
+        trained = trained_network(run)
         state = Loop(trained, train, validation, options, processes, hooks).run()
 
     model.load_state_dict(load_file(folder.best))
@@ -140,20 +138,6 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value if isinstance(value, int | float | str) else str(value)
     return flat
-
-
-def _frozen_parts(run: Assembly, parts: dict[str, Part], folder: RunFolder) -> dict[str, Part]:
-    """Put the features of the frozen body in the place of the images."""
-    model, dataset = run.model, run.dataset
-    model.features.requires_grad_(False)
-    model.features.last.requires_grad_(True)
-    cache = run.config.data.cache
-    place = shared_folder(model.features, dataset.inputs, model.spec.inputs, cache)
-    rows = frozen_rows(run, place or folder.frozen)
-    index = dataset.partition.parts()
-    return {
-        name: replace(part, samples=RowBatches(rows[index[name]])) for name, part in parts.items()
-    }
 
 
 class _RunHooks(Hooks):

@@ -100,9 +100,9 @@ def test_the_best_epoch_is_the_first_with_the_lowest_validation_mae():
 
 def test_the_restored_weights_are_those_of_the_best_epoch():
     X, y = samples(noise=2.0)
-    model = quick(epochs=20).fit(X, y)
+    model = quick(epochs=20, recipe="paper").fit(X, y)
     assert 1 < model.best_epoch_ < 20
-    shorter = quick(epochs=model.best_epoch_).fit(X, y)
+    shorter = quick(epochs=model.best_epoch_, recipe="paper").fit(X, y)
     assert shorter.best_epoch_ == model.best_epoch_
     assert shorter.history_ == model.history_[: model.best_epoch_]
     for ours, theirs in zip(weights_of(model), weights_of(shorter), strict=True):

@@ -44,7 +44,7 @@ from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
 from layline.training.loop import Display, Hooks, Loop, TrainingState
-from layline.training.optimisation import Options
+from layline.training.optimisation import MODERN, Options, usual_warmup
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +59,7 @@ class OrdinalClassifier(
     """Classify into ordered classes: features, and an ordinal head on top of them.
 
     Part of the samples is held out of training, the same share of each class. The epoch with the
-    lowest mean absolute error on them is kept, the first one where several reach it.
+    lowest mean absolute error on them is kept.
 
     Args:
         method: Name of the head, one of ``layline.heads.names()``.
@@ -73,6 +73,9 @@ class OrdinalClassifier(
             not be, their order. A label listed here that never occurs is still predicted.
         head_options: Options of the method, such as ``{"alpha": 2.0}``.
         hidden: Widths of the hidden layers of the named features, if not their own choice.
+        recipe: ``"modern"``: rates that warm up and fall to zero by a cosine, clipped gradients,
+            an average of the weights, and the lowest loss where epochs are equal; or ``"paper"``:
+            none of it.
         epochs: Passes over the training samples.
         batch_size: Most samples in a step of AdamW.
         learning_rate: AdamW's rate for the features.
@@ -128,6 +131,7 @@ class OrdinalClassifier(
         classes: Sequence[Any] | None = None,
         head_options: Mapping[str, Any] | None = None,
         hidden: Sequence[int] | None = None,
+        recipe: str = "modern",
         epochs: int = 48,
         batch_size: int = 32,
         learning_rate: float = 1e-3,
@@ -147,6 +151,7 @@ class OrdinalClassifier(
         self.classes = classes
         self.head_options = head_options
         self.hidden = hidden
+        self.recipe = recipe
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -311,7 +316,11 @@ class OrdinalClassifier(
                 "dim is an argument of its own, and num_classes follows from the labels"
             )
         check_integer("verbose", self.verbose, 0)
+        check_known("recipe", self.recipe, ("modern", "paper"))
+        check_integer("epochs", self.epochs, 1)
+        modern = MODERN | {"warmup_epochs": usual_warmup(self.epochs)}
         return Options(
+            **(modern if self.recipe == "modern" else {}),
             epochs=self.epochs,
             batch_size=self.batch_size,
             learning_rate=self.learning_rate,

@@ -30,7 +30,7 @@ from layline.data.images.preprocessing import AUGMENTATIONS
 from layline.evaluation import CRITERIA
 from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import DECODINGS
-from layline.training.optimisation import Options
+from layline.training.optimisation import MODERN, Options, usual_warmup
 
 Tree = dict[str, Any]
 S = TypeVar("S", bound="Section")
@@ -183,6 +183,7 @@ class TrainingConfig(Section):
             ``loss``.
         decode: How a distribution becomes a rank, if not as the metric asks for.
         patience: Stop after so many epochs without a better one. 0 never stops early.
+        budget: Minutes that the recipe ``modern`` plans for, if it has to decide what is trained.
         seed: Of the weights, the order and the augmentation.
         checkpoint_minutes: Save the state within an epoch so often; it is saved after each epoch,
             unless that was short.
@@ -216,6 +217,7 @@ class TrainingConfig(Section):
     ties: Literal["first", "loss"] = "first"
     decode: Annotated[str, _one_of(DECODINGS)] | None = None
     patience: Annotated[int, Field(ge=0)] = 0
+    budget: PositiveFloat | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     checkpoint_minutes: NonNegativeFloat = 5.0
     device: str = "auto"
@@ -229,7 +231,7 @@ class TrainingConfig(Section):
         """Give the options of the training loop."""
         names = {each.name for each in fields(Options)} & set(type(self).model_fields)
         warmup, head = self.warmup_epochs, self.head_epochs
-        warmup = min(2.0, self.epochs / 10) if warmup is None else warmup
+        warmup = usual_warmup(self.epochs) if warmup is None else warmup
         followed = {
             "decode": self.decoding,
             "warmup_epochs": warmup,
@@ -304,20 +306,12 @@ RECIPES: dict[str, Recipe] = {
         method=heads.DEFAULT_METHOD,
         settings={
             "data": {"keep_ratio": True},
-            "training": {
-                "epochs": 30,
-                "schedule": "cosine",
-                "warmup_epochs": None,
-                "warmup_start": 0.01,
-                "decay_vectors": False,
-                "clip": 1.0,
-                "ema": 0.99,
-                "ties": "loss",
-                "precision": "auto",
-            },
+            "training": {**MODERN, "epochs": 30, "warmup_epochs": None, "precision": "auto"},
         },
         situations={
+            "frozen": {"features": {"options": {"hidden": 512, "dropout": 0.3}}},
             "pretrained": {
+                "data": {"augmentation": "mild"},
                 "training": {
                     "body_learning_rate": 3e-4,
                     "layer_decay": 0.9,

@@ -72,6 +72,23 @@ class Options:
             check_integer("patience", self.patience, 1, "None never stops early")
 
 
+# The recipe "modern" as far as it concerns any network, the estimator's too; docs/recipes.md tells
+# what each of them is worth.
+MODERN: dict[str, Any] = {
+    "schedule": "cosine",
+    "warmup_start": 0.01,
+    "decay_vectors": False,
+    "clip": 1.0,
+    "ema": 0.99,
+    "ties": "loss",
+}
+
+
+def usual_warmup(epochs: int) -> float:
+    """Give the epochs of warm-up if nobody says: a tenth of all, two at most."""
+    return min(2.0, epochs / 10)
+
+
 def make_optimiser(
     features: nn.Module, head: OrdinalHead, options: Options
 ) -> torch.optim.Optimizer:

@@ -1,0 +1,274 @@
+"""Decisions by the machine: the network, what of it is trained, and for how long; said aloud.
+
+What a user says is never changed. What is decided is written into the configuration of the run, so
+that it can be resumed and repeated on a machine that would decide otherwise.
+"""
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from layline import data, features
+from layline.data.base import Dataset, Images
+from layline.data.table import Rows
+from layline.devices import choose_device
+from layline.features.base import Features, ImageFeatures
+from layline.features.weights import best_backbone
+from layline.heads import HEADS
+from layline.training.config import (
+    RECIPES,
+    Config,
+    Tree,
+    combine,
+    configuration,
+    features_of,
+    resolved,
+)
+
+Say = Callable[[str], None]
+_MINUTES = 10.0  # without a GPU, if the user does not say
+_FEWEST_EPOCHS = 6  # a network that is fine-tuned for fewer has hardly moved
+_HEAD_SECONDS = 2e-4  # of a training step of the last layers, per sample
+_TRIED = 16  # images
+_TIMES = 3
+
+
+def decided(tree: Mapping[str, Any], say: Say) -> Config:
+    """Make the configuration of a new run, and decide what the user left open.
+
+    Args:
+        tree: The settings that the user gave, by section.
+        say: Told each decision and its reason, a line each.
+    """
+    config = configuration(tree)
+    if config.recipe != "modern":
+        if config.training.budget is not None:
+            raise ValueError(
+                f"budget must be left out for the recipe {config.recipe}, got "
+                f"{config.training.budget:g} minutes: only modern decides what fits"
+            )
+        return resolved(config)
+    chosen: Tree = {}
+    device = choose_device(config.training.device)
+    is_open = config.features.name is None
+    if is_open and features_of(config.data.source, RECIPES["modern"]) not in features.FEATURES:
+        backbone = best_backbone(device.type)
+        chosen = {"features": {"name": backbone.name}}
+        if config.features.weights is None:
+            chosen["features"]["weights"] = backbone.weights
+        say(f"Network: {backbone.name}, because {backbone.reason} (--features)")
+    config = resolved(configuration(chosen, tree))
+    chosen = combine(chosen, _plan(config, tree, device, say))
+    config = resolved(configuration(chosen, tree))
+    method = config.head.method
+    say(
+        f"Method: {method}, {HEADS[method].summary} (--method). Epochs are chosen by "
+        f"{config.training.metric} and decoded by the {config.training.decode} (--metric)"
+    )
+    return config
+
+
+def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Say) -> Tree:
+    """Decide what of the network is trained and for how many epochs."""
+    wanted = tree.get("features", {})
+    is_fixed = "freeze" in wanted or "stages" in wanted
+    is_pretrained = config.features.weights != "none"
+    budget = config.training.budget
+    if device.type != "cpu" and budget is None:
+        if is_pretrained and not is_fixed:
+            say(f"Trained: all of the network, since there is a GPU, {device} (--freeze)")
+        return {}
+    if budget is None and (not is_pretrained or is_fixed):
+        return {}
+    seconds = 60 * (_MINUTES if budget is None else budget)
+    dataset = data.read(
+        config.data.source, config.data.root, config.data.partition, **config.data.options
+    )
+    costs = _Costs.measure(config, dataset, device)
+    plans = _plans(config, costs, seconds, is_pretrained and not is_fixed, "epochs" in _of(tree))
+    plan = next((each for each in plans if each.epochs >= each.fewest), None)
+    if plan is None:
+        cheapest = plans[-1]
+        raise ValueError(
+            f"budget must allow an epoch, got {_duration(seconds)}: {cheapest.words} takes about "
+            f"{_duration(cheapest.once + cheapest.per_epoch)}; give --budget "
+            f"{math.ceil((cheapest.once + cheapest.per_epoch) / 60)}min, or a smaller --size"
+        )
+    where = "No GPU" if device.type == "cpu" else f"GPU {device}"
+    source = "--budget" if budget is not None else "--budget changes it"
+    total = plan.once + plan.epochs * plan.per_epoch
+    passed = plans[: plans.index(plan)]
+    others = "".join(
+        f"; {each.words} would take {_duration(each.once + each.fewest * each.per_epoch)}"
+        for each in passed[-1:]
+    )
+    say(
+        f"{where}, {_duration(seconds)} ({source}): {plan.words}, {plan.epochs} epochs, about "
+        f"{_duration(total)}{others}"
+    )
+    return combine(plan.settings, {"training": {"epochs": plan.epochs}})
+
+
+def _of(tree: Mapping[str, Any]) -> Mapping[str, Any]:
+    training: Mapping[str, Any] = tree.get("training", {})
+    return training
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A way to train, and what it costs.
+
+    Attributes:
+        words: What is trained.
+        settings: What makes a run train that.
+        once: Seconds before and after training.
+        per_epoch: Seconds of an epoch.
+        epochs: How many of them fit, or are wanted.
+        fewest: With fewer of them it is not worth while.
+    """
+
+    words: str
+    settings: Tree
+    once: float
+    per_epoch: float
+    epochs: int
+    fewest: int
+
+
+def _plans(
+    config: Config, costs: "_Costs", seconds: float, is_open: bool, epochs_given: bool
+) -> list[_Plan]:
+    """List the ways to train, the best one first, if there is time for it."""
+
+    def plan(words: str, settings: Tree, once: float, per_epoch: float, fewest: int) -> _Plan:
+        most = configuration(
+            combine(config.model_dump(mode="json", exclude_none=True), settings)
+        ).training.epochs
+        fit = int((seconds - once) / per_epoch)
+        if epochs_given:
+            epochs, fewest = (most, 1) if fit >= most else (0, most)
+        else:
+            epochs = min(most, fit)
+        return _Plan(words, settings, once, per_epoch, epochs, fewest)
+
+    train, validation, test = costs.counts
+    look = (train + validation + test) * costs.read
+    found = []
+    if is_open:
+        for stages, step in costs.steps.items():
+            words = "all of the network" if stages is None else _last_stages(stages)
+            per_epoch = train * (step + costs.read) + validation * (costs.forward + costs.read)
+            once = look + test * (costs.forward + costs.read)
+            settings: Tree = {} if stages is None else {"features": {"stages": stages}}
+            found.append(plan(words, settings, once, per_epoch, _FEWEST_EPOCHS))
+    if is_open or config.features.freeze:
+        once = look + sum(costs.counts) * (costs.read + costs.forward)
+        settings = {"features": {"freeze": True}}
+        words = "its last layers, on frozen features"
+        found.append(plan(words, settings, once, (train + validation) * _HEAD_SECONDS, 1))
+    if not found:
+        step = costs.steps[config.features.stages]
+        per_epoch = train * (step + costs.read) + validation * (costs.forward + costs.read)
+        found.append(plan("training", {}, look, per_epoch, 1))
+    return found
+
+
+def _last_stages(count: int) -> str:
+    return "its last stage" if count == 1 else f"its last {count} stages"
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What a sample costs, in seconds, on this machine.
+
+    Attributes:
+        counts: Samples for training, validation and test.
+        read: To read and prepare it.
+        forward: To compute its features.
+        steps: To train on it, by the number of trained stages; None for all of the network.
+    """
+
+    counts: tuple[int, int, int]
+    read: float
+    forward: float
+    steps: dict[int | None, float]
+
+    @classmethod
+    def measure(cls, config: Config, dataset: Dataset, device: torch.device) -> "_Costs":
+        """Try a few samples."""
+        train, validation, test = (len(part) for part in dataset.partition.parts().values())
+        network = _network(config, dataset).to(device)
+        x, read = _samples(network, dataset)
+        x = x.to(device)
+        with torch.no_grad():
+            network.eval()
+            forward = _seconds(lambda: network(x), len(x))
+        wanted = config.features.stages
+        choices = [wanted]
+        if wanted is None and not config.features.freeze and network.num_stages > 2:
+            choices += [2, 1]
+        steps = {}
+        for stages in choices:
+            network.train_stages(network.num_stages if stages is None else stages).train()
+            steps[stages] = _seconds(lambda: network(x).sum().backward(), len(x))
+        return cls((train, validation, test), read, forward, steps)
+
+
+def _network(config: Config, dataset: Dataset) -> Features:
+    """Make the network as it will be, but with random weights."""
+    name, options = str(config.features.name), dict(config.features.options)
+    known = features.options_of(features.find(name))
+    if isinstance(dataset.inputs, Rows):
+        options["in_features"] = dataset.inputs.values.shape[1]
+    elif config.data.size is not None and "size" in known:
+        options["size"] = config.data.size
+    with torch.random.fork_rng(devices=[]):
+        return features.create(name, config.head.dim, **options)
+
+
+def _samples(network: Features, dataset: Dataset) -> tuple[torch.Tensor, float]:
+    """Give a batch like those of training, and what reading a sample costs."""
+    if isinstance(dataset.inputs, Rows):
+        return torch.from_numpy(dataset.inputs.values[:_TRIED]), 0.0
+    assert isinstance(network, ImageFeatures)
+    images = dataset.inputs
+    places = torch.linspace(0, len(images) - 1, min(_TRIED, len(images))).long().tolist()
+    begun = time.monotonic()
+    sizes = [_size_of(images, place, network.input.size) for place in places]
+    read = (time.monotonic() - begun) / len(places) / (os.cpu_count() or 1)
+    size = network.input.size or min(64, *(min(each) for each in sizes))
+    return torch.randint(0, 256, (_TRIED, 3, size, size), dtype=torch.uint8), read
+
+
+def _size_of(images: Images, place: int, at_least: int | None) -> tuple[int, int]:
+    """Decode an image; a bad one is said later, by name."""
+    try:
+        height, width = images.load(place, at_least and 2 * at_least).shape[:2]
+    except (OSError, ValueError):
+        return 64, 64
+    return height, width
+
+
+def _seconds(function: Callable[[], object], samples: int) -> float:
+    """Give the seconds that a sample takes, the median of a few times after a first one."""
+    times = []
+    for _ in range(1 + _TIMES):
+        begun = time.monotonic()
+        function()
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()
+        times.append(time.monotonic() - begun)
+    return statistics.median(times[1:]) / samples
+
+
+def _duration(seconds: float) -> str:
+    """Write a duration in words."""
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,122 @@
+"""Decisions by the machine: what is chosen, what is said, and what a user says stays."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from layline.features.weights import Backbone
+from layline.training import decisions
+from layline.training.config import configuration, read_toml, resolved, to_toml
+from layline.training.decisions import decided
+
+COUNTS = (1000, 100, 200)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Sixty small photographs in three classes."""
+    for name in ("low", "medium", "high"):
+        (tmp_path / name).mkdir()
+        for i in range(20):
+            pixels = np.full((40, 40, 3), 4 * i, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+    return tmp_path
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine without a GPU and a hub, on which everything takes as long as it is told."""
+
+    def make(read=0.0, forward=0.01, **steps):
+        by_stages = {None: steps.get("all", 0.03), 2: steps.get("two", 0.02), 1: 0.015}
+        costs = decisions._Costs(COUNTS, read, forward, by_stages)
+        monkeypatch.setattr(decisions._Costs, "measure", lambda *_: costs)
+
+    offline = Backbone("tf_efficientnet_lite0", "bundled", "the hub does not answer")
+    monkeypatch.setattr(decisions, "best_backbone", lambda device: offline)
+    monkeypatch.setattr(decisions, "choose_device", lambda *_: torch.device("cpu"))
+    return make
+
+
+def choose(root, **training):
+    said = []
+    tree = {"data": {"source": "folder", "root": str(root)}, "training": training}
+    return decided(tree, said.append), "\n".join(said)
+
+
+def test_without_a_gpu_as_much_is_trained_as_there_is_time_for(photos, machine):
+    """1000 samples: all in 30 s an epoch, two stages in 20, one in 15, features once in 13."""
+    machine()
+    config, said = choose(photos)
+    assert (config.features.name, config.features.weights) == ("tf_efficientnet_lite0", "bundled")
+    assert "the hub does not answer" in said
+    assert (config.features.freeze, config.features.stages, config.training.epochs) == (
+        False,
+        None,
+        19,  # of 31 s each, after 2 s
+    )
+    for minutes, expected in {3: (False, 2), 2: (False, 1), 0.5: (True, None)}.items():
+        config, said = choose(photos, budget=minutes)
+        assert (config.features.freeze, config.features.stages) == expected
+        assert "would take" in said
+    assert config.features.options["hidden"] > 0  # the recipe's for a frozen body
+
+
+def test_a_budget_too_short_for_one_epoch_says_what_would_do(photos, machine):
+    machine(forward=1.0)
+    with pytest.raises(ValueError, match=r"budget must allow an epoch, got 30 s: .* --budget 2\dmin"):
+        choose(photos, budget=0.5)
+
+
+def test_epochs_that_are_wanted_must_fit(photos, machine):
+    machine()
+    config, _ = choose(photos, epochs=30)
+    assert (config.training.epochs, config.features.stages) == (30, 1)  # 30 · 16 s, not 30 · 21 s
+    with pytest.raises(ValueError, match="budget must allow"):
+        choose(photos, epochs=3000, budget=0.3)
+
+
+def test_what_a_user_says_stays(photos, machine):
+    machine()
+    root = {"data": {"source": "folder", "root": str(photos)}}
+    said = []
+    own = {"features": {"name": "resnet10t", "weights": "none", "stages": 1}}
+    config = decided(root | own | {"training": {"budget": 5}}, said.append)
+    assert (config.features.name, config.features.stages) == ("resnet10t", 1)
+    frozen = decided(root | {"features": {"freeze": True}}, said.append)
+    assert frozen.features.freeze
+
+
+def test_the_file_of_a_run_repeats_what_was_decided(photos, machine, tmp_path):
+    machine()
+    config, _ = choose(photos, budget=2)
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(config))
+    assert resolved(configuration(read_toml(file))) == config
+
+
+def test_only_modern_decides(photos):
+    with pytest.raises(ValueError, match="budget must be left out for the recipe paper"):
+        decided(
+            {
+                "recipe": "paper",
+                "data": {"source": "folder", "root": str(photos)},
+                "training": {"budget": 5},
+            },
+            print,
+        )
+
+
+def test_a_measurement_of_this_machine_is_positive(photos):
+    tree = {
+        "data": {"source": "folder", "root": str(photos), "size": 32},
+        "features": {"name": "resnet10t", "weights": "none"},
+        "training": {"budget": 60, "epochs": 1},
+    }
+    config = resolved(configuration(tree))
+    dataset = decisions.data.read("folder", photos)
+    costs = decisions._Costs.measure(config, dataset, torch.device("cpu"))
+    assert costs.counts == tuple(len(part) for part in dataset.partition.parts().values())
+    assert min(costs.forward, costs.read, *costs.steps.values()) > 0
+    assert set(costs.steps) == {None, 2, 1}

@@ -65,7 +65,9 @@ def test_without_a_gpu_as_much_is_trained_as_there_is_time_for(photos, machine):
 
 def test_a_budget_too_short_for_one_epoch_says_what_would_do(photos, machine):
     machine(forward=1.0)
-    with pytest.raises(ValueError, match=r"budget must allow an epoch, got 30 s: .* --budget 2\dmin"):
+    with pytest.raises(
+        ValueError, match=r"budget must allow an epoch, got 30 s: .* --budget 2\dmin"
+    ):
         choose(photos, budget=0.5)
 
 

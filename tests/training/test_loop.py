@@ -621,5 +621,5 @@ def test_long_features_are_decided_as_the_head_decides(decode):
     state = fit(model, part, part, decode=decode, **tiny)
     assert state.best_score == metrics.mean_absolute_error(ranks, decided)
     options = {"head_options": {"norm": 3.0}, "decode": decode, "random_state": 0, **tiny}
-    fitted = OrdinalClassifier(features=nn.Identity(), dim=8, **options).fit(x, ranks)
+    fitted = OrdinalClassifier("hard-linear", nn.Identity(), 8, **options).fit(x, ranks)
     assert fitted.predict(x).tolist() == fitted.head_.predict(x, decode).tolist()

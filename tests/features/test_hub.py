@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 from huggingface_hub import constants
+from rich.console import Console
 from safetensors.torch import save_file
 
 import layline
@@ -17,9 +18,18 @@ from layline import features
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.features import hub, weights
 from layline.features.hub import Place, cached_file, place_of, why_out_of_reach
-from layline.features.weights import best_backbone, load_weights, weights_at_hand
+from layline.features.weights import (
+    best_backbone,
+    check_within_reach,
+    load_weights,
+    weights_at_hand,
+)
 from layline.model import ModelSpec
 from layline.torchvision_import import import_timm
+from layline.training.assembly import assemble
+from layline.training.config import configuration, resolved
+from layline.training.display import Reporter
+from layline.training.distributed import make_accelerator
 
 SMALL = "mobilenetv3_small_050"
 REPO = "timm/mobilenetv3_small_050.lamb_in1k"
@@ -146,6 +156,18 @@ def test_without_network_one_question_is_asked_and_the_cures_are_named(no_networ
         "--weights bundled",
     ):
         assert part in message
+
+
+def test_weights_out_of_reach_are_refused_before_anything_is_read(no_network):
+    for name in ("none", "bundled", "some.pth"):
+        check_within_reach(name, "tf_efficientnet_lite0")
+    check_within_reach("none", "convnet")
+    assert no_network == []
+    settings = {"data": {"source": "folder", "root": "no/such"}, "features": {"name": SMALL}}
+    config = resolved(configuration({"recipe": "paper"}, settings))
+    with pytest.raises(OSError, match=r"huggingface\.co is out of reach"):
+        assemble(config, Reporter(Console(quiet=True)), make_accelerator(config))
+    assert no_network == ["huggingface.co"]
 
 
 def test_a_search_for_an_address_that_hangs_is_given_up(monkeypatch):

@@ -73,6 +73,19 @@ def check_weights(weights: str, features: str) -> None:
         check_known("weights", weights, (*NAMES, *(f"FILE{suffix}" for suffix in SUFFIXES)))
 
 
+def check_within_reach(weights: str, features: str) -> None:
+    """Refuse weights that would have to be fetched and cannot, before any long work.
+
+    Args:
+        weights: One of ``NAMES``, or a file.
+        features: Name of the features they are for.
+    """
+    if weights == "imagenet" and features not in FEATURES:
+        place = place_of(features)
+        if cached_file(place) is None and (problem := why_out_of_reach(place)):
+            raise OSError(_out_of_reach(features, problem))
+
+
 def load_weights(features: Features, weights: str) -> list[str]:
     """Fill features with weights.
 

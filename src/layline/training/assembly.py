@@ -17,7 +17,7 @@ from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.table import Rows, TableEncoding
 from layline.evaluation import Part
 from layline.features.base import ImageFeatures, TableFeatures
-from layline.features.weights import load_weights
+from layline.features.weights import check_within_reach, load_weights
 from layline.model import ModelSpec, OrdinalModel
 from layline.training.config import Config
 from layline.training.display import Reporter
@@ -50,6 +50,7 @@ def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembl
 
     What does not fit is refused. Nothing is written but the cache of images.
     """
+    check_within_reach(str(config.features.weights), str(config.features.name))
     dataset = read_data(config, say, accelerator)
     count, options = len(dataset.partition.train), config.training.options()
     # both refuse settings that do not fit the data

@@ -67,3 +67,17 @@ def test_elastic_neighbours_run_into_each_other_only_without_a_spring(name):
         smallest[spring] = steps.min().item() * (NUM_CLASSES - 1)
     assert smallest["without"] < 0.3
     assert smallest["with"] > 0.4
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_by_likelihood_neighbours_stay_apart_without_a_spring(seed):
+    """Two proxies at one place share their probability, which every sample of both pays for."""
+    smallest = {}
+    for target in ("proxies", "onehot"):
+        torch.manual_seed(seed)
+        head = create("arc", NUM_CLASSES, 8, stiffness=0.0, target=target, rps=0.0)
+        train(head, ours)
+        steps = torch.softmax(head.layout.spacing.weights, dim=0)
+        smallest[target] = steps.min().item() * (NUM_CLASSES - 1)
+    assert smallest["proxies"] < 0.3
+    assert smallest["onehot"] > 0.4

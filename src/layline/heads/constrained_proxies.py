@@ -311,8 +311,8 @@ def arc(
     learn_scale: bool = True,
     stiffness: float = 0.3,
     target: Target = 0.2,
-    rps: float = 1.0,
-    prior: bool = False,
+    rps: float = 0.5,
+    prior: bool = True,
 ) -> ConstrainedProxies:
     """Put the proxies on half a circle, learn their steps and the scale, train by likelihood.
 

@@ -309,7 +309,7 @@ RECIPES: dict[str, Recipe] = {
             "training": {**MODERN, "epochs": 30, "warmup_epochs": None, "precision": "auto"},
         },
         situations={
-            "frozen": {"features": {"options": {"hidden": 512, "dropout": 0.3}}},
+            "frozen": {"features": {"options": {"hidden": 512, "dropout": 0.5}}},
             "pretrained": {
                 "data": {"augmentation": "mild"},
                 "training": {

@@ -18,16 +18,24 @@ import torch
 from rich.console import Console
 
 from layline.devices import Processes
+from layline.evaluation import Predictions, measure
 from layline.training.assembly import assemble, parts_of
 from layline.training.config import combine, configuration, resolved
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.frozen import frozen_parts, trained_network
-from layline.training.loop import Hooks, Loop
+from layline.training.loop import Hooks, Loop, TrainingState
 
 Tree = dict[str, Any]
-FOLDER, TUNED, FROZEN, PIXELS = "folder", "fine-tuned", "frozen", "from scratch"
+FOLDER, TUNED, FROZEN, PIXELS, TABLE = "folder", "fine-tuned", "frozen", "from scratch", "table"
 LITE: Tree = {"features": {"name": "tf_efficientnet_lite0", "weights": "bundled"}}
+
+
+def _table(name: str) -> Tree:
+    options = {"label": "rank"}
+    return {"data": {"source": "table", "root": f"tables/{name}.csv", "options": options}}
+
+
 # name: situation, epochs, settings
 DATA: dict[str, tuple[str, int, Tree]] = {
     "photo-quality": (PIXELS, 12, {"data": {"source": "photo-quality"}}),
@@ -37,11 +45,8 @@ DATA: dict[str, tuple[str, int, Tree]] = {
         8,
         combine(LITE, {"data": {"source": FOLDER, "root": "vehicle-damage3", "size": 64}}),
     ),
-    "utkface8": (
-        TUNED,
-        4,
-        combine(LITE, {"data": {"source": FOLDER, "root": "utkface8", "size": 64}}),
-    ),
+    "wine": (TABLE, 20, _table("winequality-red")),
+    "abalone": (TABLE, 20, _table("abalone")),
     "vehicle-damage3 frozen": (
         FROZEN,
         30,
@@ -64,7 +69,7 @@ def _without(*situations: str, **settings: Any) -> tuple[tuple[str, ...], Tree]:
     return situations, tree
 
 
-ALL = (PIXELS, TUNED, FROZEN)
+ALL = (PIXELS, TUNED, FROZEN, TABLE)
 INGREDIENTS: dict[str, tuple[tuple[str, ...], Tree]] = {
     "modern": (ALL, {}),
     "constant rates": _without(*ALL, training__schedule="none", training__warmup_epochs=0),
@@ -83,6 +88,10 @@ INGREDIENTS: dict[str, tuple[tuple[str, ...], Tree]] = {
     "ratio not kept": _without(TUNED, FROZEN, data__keep_ratio=False),
     "middle 87.5 % by the paper": _without(TUNED, FROZEN, data__crop=0.875),
     "one linear layer": _without(FROZEN, features__options={"hidden": 0, "dropout": 0}),
+    "balanced classes": _without(PIXELS, FROZEN, TABLE, training__class_weight="balanced"),
+    "classes by effective number": _without(
+        PIXELS, FROZEN, TABLE, training__class_weight="effective"
+    ),
     "paper": (ALL, {"recipe": "paper"}),
 }
 
@@ -98,6 +107,19 @@ def jobs(names: list[str], methods: list[str], seeds: int) -> Iterator[tuple[str
                         yield name, ingredient, method, seed
 
 
+class _Best(Hooks):
+    """Remember what the best epoch predicts."""
+
+    found: Predictions
+
+    def finish_epoch(
+        self, state: TrainingState, is_best: bool, validated: Predictions | None
+    ) -> None:
+        """Keep the predictions of the best epoch."""
+        if is_best and validated is not None:
+            self.found = validated
+
+
 def train(name: str, tree: Tree, method: str, seed: int, folder: Path) -> dict[str, float]:
     """Train once and give the best validation numbers."""
     _, epochs, settings = DATA[name]
@@ -105,7 +127,7 @@ def train(name: str, tree: Tree, method: str, seed: int, folder: Path) -> dict[s
         "head": {"method": method},
         "training": {"epochs": epochs, "seed": seed, "patience": 0},
         "data": {"partition": seed, "workers": 0, "cache": True},
-        "features": {"freeze": DATA[name][0] == FROZEN},
+        "features": {"freeze": True} if DATA[name][0] == FROZEN else {},
     }
     root = settings["data"].get("root")
     place: Tree = {} if root is None else {"data": {"root": str(folder / root)}}
@@ -118,10 +140,14 @@ def train(name: str, tree: Tree, method: str, seed: int, folder: Path) -> dict[s
     options = replace(config.training.options(), workers=0)
     network = trained_network(run)
     processes = Processes(torch.device("cpu"))
-    state = Loop(network, parts["train"], parts["validation"], options, processes, Hooks()).run()
-    best = state.history[state.best_epoch - 1]
-    return {key: best[f"validation_{key}"] for key in ("mae", "accuracy", "loss")} | {
-        "epoch": state.best_epoch
+    validation, hooks = parts["validation"], _Best()
+    state = Loop(network, parts["train"], validation, options, processes, hooks).run()
+    numbers = measure(validation.ranks, hooks.found, options.decode)
+    chosen = numbers["by_decoding"][options.decode]
+    return {
+        **{key: chosen[key] for key in ("mae", "macro_mae", "accuracy")},
+        "rps": numbers["rps"],
+        "epoch": state.best_epoch,
     }
 
 
@@ -131,7 +157,7 @@ def main() -> None:
     parser.add_argument("--data-folder", type=Path, default=Path("data"))
     parser.add_argument("--out", type=Path, default=Path("ablation.csv"))
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA))
-    parser.add_argument("--methods", nargs="+", default=["elastic-semicircular"])
+    parser.add_argument("--methods", nargs="+", default=["arc"])
     parser.add_argument("--only", nargs="+", default=list(INGREDIENTS), choices=list(INGREDIENTS))
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args()

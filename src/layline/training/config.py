@@ -309,11 +309,13 @@ RECIPES: dict[str, Recipe] = {
             "training": {**MODERN, "epochs": 30, "warmup_epochs": None, "precision": "auto"},
         },
         situations={
-            "frozen": {"features": {"options": {"hidden": 512, "dropout": 0.5}}},
+            "frozen": {
+                "features": {"options": {"hidden": 512, "dropout": 0.5}},
+                "training": {"batch_size": 128},
+            },
             "pretrained": {
                 "data": {"augmentation": "mild"},
                 "training": {
-                    "body_learning_rate": 3e-4,
                     "layer_decay": 0.9,
                     "head_epochs": None,
                 },

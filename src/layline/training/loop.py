@@ -280,9 +280,8 @@ class Loop:
         """Compare an epoch with the best one so far: by the metric, then perhaps by the loss."""
         options = self._options
         score, best = record[f"validation_{options.metric}"], state.best_score
-        if best is None or math.isnan(best) or math.isnan(score):
-            # a kappa without any spread is not a number: worse than any other, but an epoch is kept
-            return best is None or not math.isnan(score)
+        if best is None:
+            return True
         if score == best:
             return options.ties == "loss" and record["validation_loss"] < state.best_loss
         return CRITERIA[options.metric].sign * (score - best) < 0
@@ -294,11 +293,13 @@ class Loop:
 
     def _measured(self, part: Part, found: Predictions) -> EpochRecord:
         outcome = part.ranks, found.decisions[self._options.decode]
+        kappa = metrics.quadratic_weighted_kappa(*outcome, sample_weight=part.weight)
         return {
             "validation_loss": found.loss,
             "validation_mae": metrics.mean_absolute_error(*outcome, sample_weight=part.weight),
             "validation_accuracy": metrics.accuracy(*outcome, sample_weight=part.weight),
-            "validation_qwk": metrics.quadratic_weighted_kappa(*outcome, sample_weight=part.weight),
+            # where nothing varies it is no number: no better than chance
+            "validation_qwk": 0.0 if math.isnan(kappa) else kappa,
         }
 
     def _check_weights(self, state: TrainingState) -> None:

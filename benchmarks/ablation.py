@@ -78,10 +78,7 @@ INGREDIENTS: dict[str, tuple[tuple[str, ...], Tree]] = {
     "no average of the weights": _without(*ALL, training__ema=0),
     "first of equal epochs": _without(*ALL, training__ties="first"),
     "decoding by the mode": _without(*ALL, training__decode="mode"),
-    "one rate for all layers": _without(
-        TUNED, training__body_learning_rate=1e-3, training__layer_decay=1
-    ),
-    "no decay of rates by layer": _without(TUNED, training__layer_decay=1),
+    "one rate for all layers": _without(TUNED, training__layer_decay=1),
     "all layers from the start": _without(TUNED, training__head_epochs=0),
     "crops of 8 to 100 %": _without(TUNED, data__augmentation="crop"),
     "no augmentation": _without(PIXELS, TUNED, data__augmentation="none"),

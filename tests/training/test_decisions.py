@@ -98,6 +98,15 @@ def test_the_file_of_a_run_repeats_what_was_decided(photos, machine, tmp_path):
     assert resolved(configuration(read_toml(file))) == config
 
 
+def test_a_network_without_batch_normalisation_learns_slowly(photos, machine):
+    machine()
+    rates = {}
+    for name in ("resnet10t", "vit_tiny_patch16_224"):
+        tree = {"data": {"source": "folder", "root": str(photos)}, "features": {"name": name}}
+        rates[name] = decided(tree, print).training.body_learning_rate
+    assert rates == {"resnet10t": None, "vit_tiny_patch16_224": 1e-4}
+
+
 def test_only_modern_decides(photos):
     with pytest.raises(ValueError, match="budget must be left out for the recipe paper"):
         decided(

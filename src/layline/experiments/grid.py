@@ -34,6 +34,7 @@ _RESERVED = {
     "data.partition": "it follows from seeds",
     "head.method": "name it in methods",
     "training.seed": "name it in seeds",
+    "training.budget": "a run of a grid does not depend on the clock, set training.epochs",
     "training.decode": "it is the first of decodings (--decode)",
 }
 

@@ -4,10 +4,13 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from layline import data
+from layline import data, heads
 from layline.experiments.paper import REPRODUCTIONS
 from layline.experiments.paper.presets import PAPER_DATA, PRESETS
+from layline.training.optimisation import make_optimiser, set_rates
 
 PAPER, SMALL = PRESETS["paper"], PRESETS["small"]
 
@@ -39,10 +42,28 @@ def test_the_paper_preset_has_the_papers_recipe():
     assert (config.features.name, config.features.weights) == ("vgg16", "imagenet")
     images = config.data
     assert (images.size, images.augmentation, images.keep_ratio) == (224, "crop", False)
+    assert images.size / images.crop == 256
     training = config.training
     assert (training.epochs, training.batch_size, training.optimiser) == (48, 32, "adamw")
-    assert (training.learning_rate, training.head_learning_rate) == (1e-3, 1e-2)
-    assert (training.schedule, training.decode, config.head.dim) == ("none", "mode", 512)
+    assert (training.metric, training.ties, training.decode) == ("mae", "first", "mode")
+    assert (training.precision, training.class_weight, training.patience) == ("no", "off", 0)
+    assert config.head.dim == 512
+
+
+def test_the_paper_trains_with_two_constant_rates_and_nothing_else():
+    options = cell(PAPER).config.training.options()
+    last, head = nn.Linear(5, 8), heads.create("hard-linear", 3, 8)
+    optimiser = make_optimiser(last, head, options)
+    assert type(optimiser) is torch.optim.AdamW
+    asked = {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01, "amsgrad": False}
+    for passed in (0.0, 0.5, 1.0, 36.5, 47.9):
+        set_rates(optimiser, options, passed)
+        for group in optimiser.param_groups:
+            assert {name: group[name] for name in asked} == asked
+            is_head = group["params"][0] is head.layout.vectors
+            assert group["lr"] == (0.01 if is_head else 0.001)
+    assert sum(len(group["params"]) for group in optimiser.param_groups) == 3
+    assert [options.clip, options.ema, options.drop_last, options.head_epochs] == [0, 0, False, 0]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ _RESERVED = {
     "data.root": "use --root",
     "data.partition": "every cell has its own, use --partitions",
     "training.seed": "it is the number of the partition",
+    "training.budget": "a run of a grid does not depend on the clock, use --epochs",
     "training.decode": "it is the paper's, the most probable class",
     "head.method": "every row has its own",
 }

@@ -373,7 +373,7 @@ def test_a_given_module_starts_from_its_own_weights():
 
 def test_embeddings_need_no_features_of_their_own():
     X, y = samples()
-    model = quick(features=nn.Identity(), dim=3, epochs=20).fit(X, y)
+    model = quick(features=nn.Identity(), dim=3, epochs=20, recipe="paper").fit(X, y)
     np.testing.assert_array_equal(model.transform(X), X.astype(np.float32))
     assert model.score(X, y) > 0.5
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from layline.arguments import check_known, find_known
 from layline.data.base import Dataset, Images, Inputs, Partition, existing
+from layline.data.recognition import find_source, recognise
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
 from layline.data.sources.historical_color import read_historical_color
@@ -135,8 +136,10 @@ __all__ = [
     "Partition",
     "Rows",
     "SourceSpec",
+    "find_source",
     "names",
     "options_of",
     "read",
+    "recognise",
     "stratified_holdout",
 ]

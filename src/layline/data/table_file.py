@@ -6,7 +6,7 @@ pandas reads them. It is told to take an empty cell for missing and nothing else
 
 import csv
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -95,10 +95,7 @@ def read_delimited(
         raise ValueError(
             f"root must be text in UTF-8, got {path}: save it as CSV with that encoding"
         ) from error
-    first = next((line for line in io.StringIO(text) if line.strip()), "")
-    delimiter = max(
-        _DELIMITERS, key=lambda mark: len(next(csv.reader([first], delimiter=mark), []))
-    )
+    delimiter = _delimiter(io.StringIO(text))
     if '"' in text:  # pandas would accept wrong quotes
         _check_records(path, text, delimiter)
     stream = io.StringIO(text)
@@ -140,6 +137,21 @@ def read_delimited(
     frame = frame[named].set_axis(names, axis=1)
     rows = header_row + 1 + np.flatnonzero(keep)
     return TableFile(path, frame, rows, unnamed=len(header) - len(named))
+
+
+def read_head(path: Path, rows: int = 50) -> tuple[list[str], list[list[str]]]:
+    """Read the names of the columns and the first rows only, to see what a file is about."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        lines = [line for line, _ in zip(stream, range(2 * rows), strict=False) if line.strip()]
+    records = csv.reader(lines, delimiter=_delimiter(lines), skipinitialspace=True)
+    header, *found = [[cell.strip() for cell in record] for record in records] or [[]]
+    return header, found[:rows]
+
+
+def _delimiter(lines: Iterable[str]) -> str:
+    """Tell what divides the first line into most cells."""
+    first = next((line for line in lines if line.strip()), "")
+    return max(_DELIMITERS, key=lambda mark: len(next(csv.reader([first], delimiter=mark), [])))
 
 
 def _records(path: Path, stream: io.StringIO, delimiter: str) -> Iterator[tuple[int, list[str]]]:

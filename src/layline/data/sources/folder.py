@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from layline.data.base import Dataset, existing
-from layline.data.labels import natural_order, order_names, parse_names, ranks_of
+from layline.data.labels import order_names, parse_names, ranks_of
+from layline.data.recognition import user_folders
 from layline.data.splits import PART_WORDS, RandomSplit, part_named
 
 _TREE = "expected is root/<class>/<image>, or root/train/<class>/<image> with val and test beside"
@@ -36,7 +37,7 @@ def read_folder(
     if not root.is_dir():
         raise ValueError(f"root must be a folder, got {root}: {_TREE}")
     splits = _split_folders(root, classes)
-    class_names = {split: _folders(root / split) for split in splits}
+    class_names = {split: user_folders(root / split) for split in splits}
     ordered, note = _class_order(root, class_names, classes)
     files = [file.relative_to(root) for file in list_images(root)]
     depth = 1 if splits == [""] else 2
@@ -56,17 +57,9 @@ def read_folder(
     return Dataset(inputs, ranks, ordered, parts, (note, *notes))
 
 
-def _folders(folder: Path) -> list[str]:
-    """Name the folders inside a folder that a user made."""
-    from layline.data.images.files import CLUTTER
-
-    names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
-    return natural_order(sorted(name for name in names if name.lower() not in CLUTTER))
-
-
 def _split_folders(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
     """Name the folders of a ready-made split; ``[""]``, the root itself, where there is none."""
-    folders = _folders(root)
+    folders = user_folders(root)
     splits = [name for name in folders if name.casefold() in PART_WORDS]
     if not splits or (classes is not None and set(splits) <= {*parse_names("classes", classes)}):
         return [""]

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from layline.arguments import check_known
 from layline.data.base import Dataset
 from layline.data.labels import parse_names, rank_labels
+from layline.data.recognition import LABEL_COLUMNS, label_column
 from layline.data.splits import RandomSplit
 from layline.data.table import Rows, TableEncoding
 from layline.data.table_file import TableFile, read_delimited
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_LABELS = ("label", "rank", "grade", "class", "target", "y")
 
 
 def read_table(
@@ -45,8 +44,9 @@ def read_table(
         drop: Columns to leave out, as a list or ``"a,b,c"``.
     """
     named = {label, split_column, group_column, id_column}
-    file = read_delimited(root, lambda name: name in named or name.lower() in _LABELS)
-    label, label_note = _label_column(file, label)
+    usual = {name for names in LABEL_COLUMNS for name in names}
+    file = read_delimited(root, lambda name: name in named or name.lower() in usual)
+    label, label_note = label_column(file, "label", label)
     ranks, ordered, note = rank_labels(file.filled("label", label), file.rows.tolist(), classes)
     splits = file.optional("split_column", split_column, "split")
     groups = file.optional("group_column", group_column, "group")
@@ -68,21 +68,6 @@ def read_table(
     rows = Rows(encoding.apply(frame, numbers), encoding.row_names(frame, numbers), encoding)
     notes = (*label_note, note, *notes, *_left_out(file, frame, encoding), *encoding.unseen(frame))
     return Dataset(rows, ranks, ordered, parts, notes)
-
-
-def _label_column(file: TableFile, label: str) -> tuple[str, tuple[str, ...]]:
-    """Find the column of the labels, and say so where it is not the one named."""
-    names = list(file.frame)
-    if label in names or label != _LABELS[0]:
-        return label, ()  # a name that the user chose is not replaced by another
-    usual = [name for name in names if name.lower() in _LABELS]
-    if len(usual) == 1:
-        return usual[0], (f"The labels are taken from the column {usual[0]!r}",)
-    cure = f"say which of {', '.join(usual)} it is" if usual else "say which it is"
-    raise ValueError(
-        f"label must be a column of {file.path.name}, got {label!r}: {cure}, "
-        f"the columns are {', '.join(names)}"
-    )
 
 
 def _dropped(file: TableFile, drop: str | Sequence[str]) -> tuple[str, ...]:

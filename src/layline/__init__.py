@@ -1,5 +1,6 @@
 """Layline: deep ordinal classification by controlling where the classes lie.
 
+``layline.train`` goes from data to a tested model in one call.
 ``layline.heads`` has the methods as PyTorch modules, ``OrdinalClassifier`` is the scikit-learn
 estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics.
 """
@@ -12,6 +13,7 @@ from layline.heads import ConstrainedProxies, OrdinalHead, create, names
 
 if TYPE_CHECKING:
     from layline import metrics
+    from layline.api import Run, train
     from layline.estimator import OrdinalClassifier, negative_mae
     from layline.model_file import load
 
@@ -19,6 +21,8 @@ __version__ = "0.1.0"
 
 # Loaded when first asked for: they bring libraries that a PyTorch loop need not wait for.
 _LAZY = {
+    "train": "layline.api",
+    "Run": "layline.api",
     "load": "layline.model_file",
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
@@ -29,6 +33,7 @@ __all__ = [
     "ConstrainedProxies",
     "OrdinalClassifier",
     "OrdinalHead",
+    "Run",
     "__version__",
     "create",
     "geometry",
@@ -37,6 +42,7 @@ __all__ = [
     "metrics",
     "names",
     "negative_mae",
+    "train",
 ]
 
 

@@ -8,24 +8,51 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from layline.arguments import check_known
-
-CHOICES = ("auto", "cpu")
-
 
 def choose_device(device: str, needs_double: bool = False) -> torch.device:
     """Give the device that is meant: ``auto`` takes a GPU if there is one.
 
     Args:
-        device: One of ``CHOICES``.
+        device: ``auto``, or a name that PyTorch knows, such as ``cpu``, ``cuda``, ``cuda:1``,
+            ``mps``.
         needs_double: Whether float64 is needed, as the columns of a table do to keep their digits;
             Apple's GPU has none.
     """
-    check_known("device", device, CHOICES)
+    if device != "auto":
+        named = check_device(device)
+        if needs_double and not has_double(named):
+            raise ValueError(f"device must have float64 for a table, got {device!r}: take cpu")
+        return named
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if device == "cpu" or found is None or (needs_double and found.type == "mps"):
+    if found is None or (needs_double and not has_double(found)):
         return torch.device("cpu")
     return found
+
+
+def check_device(name: str | torch.device) -> torch.device:
+    """Give a device by its name, and refuse one that is not here."""
+    try:
+        device = torch.device(name)
+        if device.type != "meta":  # it has shapes, but no values
+            return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError):
+        pass
+    raise ValueError(
+        f"device must be one that PyTorch finds here, got {name!r}: here {_devices_here()}"
+    )
+
+
+def _devices_here() -> str:
+    names = ["cpu"]
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if found is not None:
+        names += [f"{found.type}:{index}" for index in range(torch.accelerator.device_count())]
+    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+
+
+def has_double(device: torch.device) -> bool:
+    """Tell whether a device knows float64."""
+    return device.type != "mps"  # Apple's framework stops at float32
 
 
 def autocast_is_on(device: torch.device) -> bool:

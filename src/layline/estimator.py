@@ -38,7 +38,7 @@ from layline.data.labels import (
 from layline.data.loading import RowBatches
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
-from layline.devices import Processes
+from layline.devices import Processes, check_device, has_double
 from layline.evaluation import EVALUATION_FACTOR, Part, Predictions
 from layline.heads.base import HasProxies
 from layline.model import Network
@@ -185,7 +185,7 @@ class OrdinalClassifier(
             raise
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
-        options, device = self._checked_options(), _checked_device(self.device)
+        options, device = self._checked_options(), check_device(self.device)
         self._named = isinstance(self.features, str)
         x, labels = self._training_data(X, y)
         check_classification_targets(labels)
@@ -260,7 +260,7 @@ class OrdinalClassifier(
         rows = self._new_data(X)
         features, head = self.features_, self.head_
         device = next(head.parameters()).device
-        if _has_double(device):
+        if has_double(device):
             # in float32 the last digits of a sample's result would depend on its batch
             head = copy.deepcopy(head).double()
             features = copy.deepcopy(features).double() if self._named else features
@@ -392,7 +392,7 @@ class OrdinalClassifier(
 
     def _tensor(self, rows: Array, device: torch.device) -> Tensor:
         """Make a tensor of rows: in their own dtype for named features, in float32 for modules."""
-        dtype = rows.dtype if self._named and _has_double(device) else np.float32
+        dtype = rows.dtype if self._named and has_double(device) else np.float32
         return torch.from_numpy(np.require(rows, dtype, ["C", "W"]))
 
     def _built_features(self, x: Tensor, weight: Tensor, device: torch.device) -> nn.Module:
@@ -530,16 +530,3 @@ def _seeded(seed: int) -> Iterator[None]:
     with _FIT_LOCK, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(seed)
         yield
-
-
-def _checked_device(name: str | torch.device) -> torch.device:
-    try:
-        return torch.empty(0, device=torch.device(name)).device
-    except (RuntimeError, AssertionError, TypeError) as error:
-        raise ValueError(
-            f"device must be one that PyTorch finds here, got {name!r}: {error}"
-        ) from error
-
-
-def _has_double(device: torch.device) -> bool:
-    return device.type != "mps"  # Apple's framework stops at float32

@@ -90,10 +90,29 @@ def test_a_protocol_that_cannot_be_run_says_why(tmp_path):
     assert "cannot be run: the train part must have samples, got none" in result.output
 
 
+def test_a_path_is_recognised_and_said(decades, tmp_path):
+    result = run("check", decades)
+    assert result.exit_code == 0
+    assert result.stderr == (
+        f"{decades} is taken as folder: there is a folder of images per class\n"
+    )
+    assert "note: The folder names are in the order of the numbers in them" in result.stdout
+    path = tmp_path / "ratings.csv"
+    path.write_text("size,stars\n" + "".join(f"{i},{i % 3}\n" for i in range(30)))
+    result = run("check", path, "--label", "stars", "--classes", "2,1,0")
+    assert result.exit_code == 0
+    assert json.loads(run("check", path, "--label", "stars", "--json").stdout)["source"] == "table"
+    assert "note: The classes are in the order given" in result.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("adiense",), 2, "source must be a known name, got 'adiense': did you mean adience?"),
+        (
+            ("adiense",),
+            2,
+            "known name or a path, got 'adiense': did you mean adience?",
+        ),
         (("photo-quality", "--set", "size"), 2, "--set must be key=value, got 'size'"),
         (("photo-quality", "--set", "sise=9"), 1, "got 'sise': did you mean size?"),
         (("adience",), 1, "root must be given for adience"),

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from layline.evaluation import DECODED
 from layline.geometry.decoding import DECODINGS
 from layline.heads import DEFAULT_METHOD
+from layline.training.config import configuration
 
 COMMANDS = [(), ("train",), ("evaluate",), ("predict",), ("methods",), ("demo",), ("data",)]
 WITH_EXAMPLES = [*COMMANDS[1:6], ("data", "list"), ("data", "check")]
@@ -202,6 +203,27 @@ def test_a_file_name_that_is_not_utf8_is_no_obstacle(layline, make_photos, small
     assert out.read_bytes().count(b"\xff.png") == 12
 
 
+def test_a_path_is_enough(layline, photos, small, tmp_path):
+    found = layline("train", photos, *small, "--out", tmp_path / "run")
+    assert found.code == 0, found.err
+    assert f"{photos} is taken as folder: there is a folder of images per class" in found.err
+    settings = settings_of(tmp_path / "run")["data"]
+    assert (settings["source"], settings["root"]) == ("folder", str(photos))
+
+
+def test_the_help_says_what_the_recipes_choose(layline, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    text = layline("train", "--help").out
+    for panel in ("Data", "Model", "Training", "Machine", "Output"):
+        assert re.search(rf"╭─ {panel} ─+╮", text)
+    for name in ("modern", "paper"):
+        config = configuration({"recipe": name, "data": {"source": "folder"}})
+        assert re.search(rf"--epochs .*\b{config.training.epochs}\b", text)
+        assert re.search(rf"--method .*[( ]{config.head.method}\b", text)
+    for option, default in (("--metric", "mae"), ("--device", "auto"), ("--class-weight", "off")):
+        assert re.search(rf"{option} .*\[default: \({default}\)\]", text)
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(layline, command):
     found = layline(*command, "--help")
@@ -221,7 +243,8 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
     for name in ("train", "evaluate", "predict", "methods", "demo", "data"):
         assert name in found.out + found.err
     assert refused("train") == (
-        "layline: SOURCE must be given: photo-quality needs no data, layline data list has all"
+        "layline: SOURCE must be given, a path or a name: photo-quality needs no data, "
+        "layline data list has all"
     )
 
 
@@ -236,6 +259,15 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
         ("--weights imagenet", "weights must be none or a file for convnet"),
         ("--weights no.pth", "weights must be a file, got no.pth: there is none"),
         ("--recipe papers", "recipe must be a known name, got 'papers': did you mean paper?"),
+        ("--metric f1", "training.metric: .*got 'f1': known are mae, accuracy, qwk"),
+        ("--budget soon", "budget must be a time such as 90s, 10min or 1h, got 'soon'"),
+        ("--budget -5min", "budget must be a time such as 90s, 10min or 1h, got '-5min'"),
+        ("--device abacus", "device must be one that PyTorch finds here, got 'abacus': here is"),
+        ("--precision int8", "training.precision: .*'no', 'bf16', 'fp16' or 'auto', got 'int8'"),
+        ("--class-weight even", "class_weight must be a known name, got 'even': known are off"),
+        ("--lr 0", "training.learning_rate: Input should be greater than 0, got 0.0"),
+        ("--patience -1", "training.patience: .* greater than or equal to 0, got -1"),
+        ("--label stage", "option of folder must be a known name, got 'label'"),
         ("--track nothing", "track: Input should be 'tensorboard', 'mlflow' or 'wandb'"),
         ("--set training.epoch=3", "training.epoch: is no setting; known are epochs,"),
         ("--set trainin.epochs=3", "trainin: is no setting; known are recipe, data"),
@@ -290,7 +322,10 @@ def test_a_mistake_is_one_sentence_and_leaves_no_folder(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("folders --root .", "data.source must be a known name, got 'folders': did you mean fold"),
+        (
+            "folders --root .",
+            "known name or a path, got 'folders': did you mean fold",
+        ),
         ("folder", "root must be given for folder: the folder or file with the data"),
         ("folder --root none", "root must exist, got .*none: check the path"),
         ("folder --root .", "must hold a folder for each of two or more classes, got none"),

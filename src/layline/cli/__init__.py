@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from layline import __version__
 from layline.cli import (
@@ -61,12 +62,16 @@ def _sentence(error: Exception) -> str:
 
 
 def _add(
-    command: Callable[..., None], examples: str, group: typer.Typer = app, name: str | None = None
+    command: Callable[..., None],
+    examples: str,
+    group: typer.Typer = app,
+    name: str | None = None,
+    kind: type[TyperCommand] | None = None,
 ) -> None:
-    group.command(name, epilog=examples)(_errors_as_sentences()(command))
+    group.command(name, cls=kind, epilog=examples)(_errors_as_sentences()(command))
 
 
-_add(train.train, train.EXAMPLES)
+_add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
 _add(report.report, report.EXAMPLES)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from layline import data
 from layline.cli.options import INTERRUPTED, SOME_FAILED, ConfigFile, Root, Set, read_settings
 from layline.optional import require
 
@@ -21,7 +22,7 @@ Examples:
 
   layline bench photo-quality --methods hard-linear,classification --seeds 3
 
-  layline bench table --root ratings.csv --set data.options.label=rank --decode mode,median
+  layline bench ratings.csv --set data.options.label=rank --decode mode,median
 
   layline bench photo-quality --recipe paper,modern    what a recipe changes
 
@@ -44,7 +45,8 @@ AnyVersion = Annotated[
 
 def bench(
     sources: Annotated[
-        list[str] | None, typer.Argument(help="Where samples come from, see layline data list.")
+        list[str] | None,
+        typer.Argument(help="Folders, CSV or npz files, or names of layline data list."),
     ] = None,
     root: Root = None,
     methods: Annotated[
@@ -136,7 +138,10 @@ def bench(
 
 
 def _data_set(source: str, root: Path | None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": source, "source": source}
+    name, root, sentence = data.find_source(source, root, data.names())
+    if sentence:
+        typer.echo(sentence, err=True)
+    entry: dict[str, Any] = {"name": name, "source": name}
     return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 

@@ -1,6 +1,6 @@
 """``layline data``: which sources of data there are, and whether files are as a source needs them.
 
-Exit codes of ``check``: 0 if the protocol can be run, 1 if it cannot, 2 if the source's name or a
+Exit codes of ``check``: 0 if the protocol can be run, 1 if it cannot, 2 if the source or a
 setting is not understood.
 """
 
@@ -13,7 +13,6 @@ import numpy as np
 import typer
 
 from layline import data
-from layline.arguments import check_known
 from layline.cli.options import ConfigFile, Json, read_settings, settings
 
 if TYPE_CHECKING:
@@ -29,6 +28,10 @@ Examples:
 """
 CHECK_EXAMPLES = """
 Examples:
+
+  layline data check photos                                 a folder per class
+
+  layline data check labels.csv --classes low,mid,high
 
   layline data check historical-color --root DIR
 
@@ -55,8 +58,22 @@ def list_sources(as_json: Json = False) -> None:
 
 
 def check(
-    name: Annotated[str, typer.Argument(help="A source, see layline data list.")],
-    root: Annotated[Path | None, typer.Option(help="The folder or file with the data.")] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A folder, CSV or npz file, which is recognised, or a name of layline data list.",
+        ),
+    ],
+    root: Annotated[
+        Path | None, typer.Option(help="The folder or file with the data of a named source.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
+    ] = None,
     partition: Annotated[
         int | None, typer.Option(help="Which official fold, or the seed.", show_default="0")
     ] = None,
@@ -73,11 +90,21 @@ def check(
 ) -> None:
     """Read the data, decode every image, and say whether training can run on them."""
     try:
-        check_known("source", name, data.names())
-        wanted = _settings(name, root, partition, config, single)
+        given = read_settings(None, single)
+        if classes is not None:
+            given["classes"] = classes
+        images = given.get("images")
+        name, root, sentence = data.find_source(
+            name, root, data.names(), None if images is None else Path(str(images))
+        )
+        if label is not None:
+            given[data.label_option(name)] = label
+        wanted = _settings(name, root, partition, config, given)
     except (ValueError, OSError) as error:
         typer.echo(f"layline: {error}", err=True)
         raise typer.Exit(2) from None
+    if sentence:
+        typer.echo(sentence, err=True)
     dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
     bad = _decode_all(dataset.inputs) if isinstance(dataset.inputs, data.Images) else []
     found = _findings(dataset, bad)
@@ -96,12 +123,11 @@ def _settings(
     root: Path | None,
     partition: int | None,
     config: Path | None,
-    single: list[str] | None,
+    given: dict[str, Any],
 ) -> "DataConfig":
     """Put together what is known of the data; an option's short name is that of the source."""
     from layline.training.config import configuration
 
-    given = read_settings(None, single)
     section = {"data": given.pop("data")} if "data" in given else {}
     own = settings(data__source=name, data__root=root, data__partition=partition)
     return configuration(

@@ -31,7 +31,9 @@ def predict(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Processes that decode images.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto takes a GPU if there is one, or cpu.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto takes a GPU if there is one; or cpu, cuda:1, mps.")
+    ] = "auto",
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Unreadable files are no reason to fail.")
     ] = False,

@@ -57,9 +57,6 @@ def write_report(folder: Path, out: Path) -> None:
 
 def write_after_training(folder: "RunFolder", console: "Console") -> None:
     """Write the report of a run that has just ended, or say what is missing for it."""
-    from layline.training.display import Reporter
+    from layline.api import write_report as write
 
-    try:
-        write_report(folder.path, folder.report)
-    except ImportError as error:
-        Reporter(console)(f"No report.html: {error}")
+    write(folder, console)

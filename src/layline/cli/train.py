@@ -5,165 +5,196 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from layline.cli.evaluate import show_numbers
-from layline.cli.options import INTERRUPTED, ConfigFile, Root, Set, read_settings, settings
-from layline.cli.report import write_after_training
+from layline.cli.options import INTERRUPTED, read_settings
 
 EXAMPLES = """
 Examples:
 
   layline train photo-quality                               needs no data, takes a few minutes
 
-  layline train folder --root photos                        one folder per class
+  layline train photos                                      one folder per class
 
-  layline train folder --root photos --classes low,mid,high --method soft-poisson
+  layline train photos --classes low,mid,high --metric qwk --budget 10min
 
-  layline train csv --root labels.csv --features tf_efficientnet_lite0 --weights bundled --freeze
+  layline train labels.csv --features tf_efficientnet_lite0 --weights bundled --freeze
 
-  layline train --resume runs/folder-hard-linear            after a stop of any kind
+  layline train ratings.csv --label rating                  a table
+
+  layline train --resume runs/photos-arc                    after a stop of any kind
 """
-# What may change when a run goes on: nothing that would make it another run.
-_CHANGEABLE = {
-    "training": {"epochs", "patience", "checkpoint_minutes"},
-    "data": {"workers", "root"},
-    "report": {"enabled", "mistakes"},
+# What stands in the help where a recipe leaves a choice to something else.
+_OPEN = {
+    "classes": "the order that the names carry",
+    "label": "label, or a column that is called like it",
+    "group": "group, if there is one",
+    "size": "the network's own",
+    "weights": "the usual ones of the features",
+    "body_lr": "as --lr",
+    "workers": "one for each core, at most 4",
 }
+
+
+class TrainCommand(TyperCommand):
+    """The command, with the recipes' defaults in its help."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help; what the recipes say is read now, since few calls want it."""
+        defaults = _defaults()
+        for parameter in self.params:
+            if parameter.name in defaults:
+                parameter.show_default = defaults[parameter.name]  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
+def _defaults() -> dict[str, str]:
+    """Say what each recipe chooses for photographs if nobody says."""
+    from layline.api import SETTINGS
+    from layline.training.config import RECIPES, configuration, resolved
+
+    data = {"source": "folder"}
+    configs = {name: resolved(configuration({"recipe": name, "data": data})) for name in RECIPES}
+    words = dict(_OPEN)
+    for name, path in SETTINGS.items():
+        recipes_of: dict[str, list[str]] = {}
+        for recipe, config in configs.items():
+            value: Any = config
+            for key in path.split("."):
+                value = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
+            text = _OPEN.get(name, "") if value is None else _text(value)
+            recipes_of.setdefault(text, []).append(recipe)
+        first, *others = recipes_of
+        rest = [f"{', '.join(recipes_of[text])}: {text}" for text in others if name != "recipe"]
+        words[name] = "; ".join([first, *rest])
+    return {name: text for name, text in words.items() if text}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
+
+
+_DATA, _MODEL, _TRAINING, _MACHINE, _OUTPUT = "Data", "Model", "Training", "Machine", "Output"
 
 
 def train(
     source: Annotated[
-        str | None, typer.Argument(help="Where samples come from, see layline data list.")
+        str | None,
+        typer.Argument(
+            help="The data: a folder, CSV or npz file, which is recognised, or the name of a "
+            "source, see layline data list.",
+            show_default=False,
+        ),
     ] = None,
-    root: Root = None,
+    root: Annotated[
+        Path | None, _option(_DATA, "Folder or file with the data of a named source.")
+    ] = None,
     classes: Annotated[
-        str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
+        str | None, _option(_DATA, "Names of the classes, lowest first: low,mid,high.")
     ] = None,
-    method: Annotated[str | None, typer.Option(help="See layline methods.")] = None,
-    features: Annotated[
-        str | None, typer.Option(help="mlp, convnet, or any model of timm.")
+    label: Annotated[
+        str | None, _option(_DATA, "Column of the labels, in a table or a list of images.")
     ] = None,
-    weights: Annotated[str | None, typer.Option(help="none, imagenet, bundled, or a file.")] = None,
-    freeze: Annotated[
-        bool | None, typer.Option("--freeze", help="Train on frozen features, extracted once.")
+    group: Annotated[
+        str | None, _option(_DATA, "Column of what must stay in one part, such as a patient.")
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="Dimension of the features.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training samples.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Samples in a step, altogether.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights, order and augmentation.")] = None,
     partition: Annotated[
-        int | None, typer.Option(help="Which official fold, or the seed of a random split.")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="paper, or released: the authors' code.")
+        int | None, _option(_DATA, "Which official fold, or the seed of a random split.")
     ] = None,
     cache: Annotated[
-        bool | None, typer.Option("--cache", help="Keep decoded images for later epochs and runs.")
+        bool | None, _option(_DATA, "Keep decoded images for later epochs and runs.", "--cache")
     ] = None,
     skip_bad: Annotated[
-        bool | None, typer.Option("--skip-bad", help="Leave out files that cannot be decoded.")
+        bool | None, _option(_DATA, "Leave out files that cannot be decoded.", "--skip-bad")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
-    track: Annotated[str | None, typer.Option(help="tensorboard, mlflow or wandb.")] = None,
+    method: Annotated[str | None, _option(_MODEL, "See layline methods.")] = None,
+    features: Annotated[str | None, _option(_MODEL, "mlp, convnet, or any model of timm.")] = None,
+    weights: Annotated[str | None, _option(_MODEL, "none, imagenet, bundled, or a file.")] = None,
+    freeze: Annotated[
+        bool | None,
+        _option(_MODEL, "Train on frozen features, extracted once.", "--freeze/--no-freeze"),
+    ] = None,
+    dim: Annotated[int | None, _option(_MODEL, "Dimension of the features.")] = None,
+    size: Annotated[
+        int | None, _option(_MODEL, "Height and width of the images that the network sees.")
+    ] = None,
+    recipe: Annotated[
+        str | None, _option(_TRAINING, "modern, paper, or released: the authors' code.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        _option(
+            _TRAINING,
+            "mae, accuracy or qwk: chooses the epoch, and how a rank is decided on.",
+        ),
+    ] = None,
+    epochs: Annotated[int | None, _option(_TRAINING, "Passes over the training samples.")] = None,
+    batch_size: Annotated[int | None, _option(_TRAINING, "Samples in a step, altogether.")] = None,
+    lr: Annotated[float | None, _option(_TRAINING, "Learning rate of the features.")] = None,
+    body_lr: Annotated[
+        float | None, _option(_TRAINING, "Of their layers below the last ones.")
+    ] = None,
+    head_lr: Annotated[float | None, _option(_TRAINING, "Of the head.")] = None,
+    patience: Annotated[
+        int | None,
+        _option(_TRAINING, "Stop after so many epochs without a better one; 0: never."),
+    ] = None,
+    class_weight: Annotated[
+        str | None, _option(_TRAINING, "off, balanced, or effective: rare classes count more.")
+    ] = None,
+    seed: Annotated[int | None, _option(_TRAINING, "Of weights, order and augmentation.")] = None,
+    budget: Annotated[
+        str | None, _option(_MACHINE, "Time that training may take: 90s, 10min, 1h.")
+    ] = None,
+    device: Annotated[
+        str | None, _option(_MACHINE, "auto, cpu, cuda, cuda:1, mps: as PyTorch names it.")
+    ] = None,
+    precision: Annotated[
+        str | None, _option(_MACHINE, "no, bf16, fp16, or auto: bf16 on a GPU that has it.")
+    ] = None,
+    workers: Annotated[int | None, _option(_MACHINE, "Processes that decode images.")] = None,
+    out: Annotated[Path | None, _option(_OUTPUT, "Folder of the run, a new one.")] = None,
+    resume: Annotated[Path | None, _option(_OUTPUT, "Folder of a run to go on with.")] = None,
     report: Annotated[
-        bool | None, typer.Option("--report/--no-report", help="Write report.html at the end.")
+        bool | None, _option(_OUTPUT, "Write report.html at the end.", "--report/--no-report")
     ] = None,
-    config: ConfigFile = None,
-    set_: Set = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run, a new one.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Folder of a run to go on with.")] = None,
+    track: Annotated[str | None, _option(_OUTPUT, "tensorboard, mlflow or wandb.")] = None,
+    config: Annotated[
+        Path | None,
+        _option(_OUTPUT, "TOML file with settings, as in a run's config.toml.", "--config"),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        _option(
+            _OUTPUT,
+            "Any setting, such as training.weight_decay=0.1.",
+            "--set",
+            metavar="SECTION.KEY=VALUE",
+        ),
+    ] = None,
 ) -> None:
     """Train a model, test it, and write all of it into the folder of the run."""
-    given = settings(
-        data__source=source,
-        data__root=None if root is None else str(root),
-        data__options__classes=None if classes is None else classes.split(","),
-        data__partition=partition,
-        data__cache=cache,
-        data__skip_bad=skip_bad,
-        data__workers=workers,
-        features__name=features,
-        features__weights=weights,
-        features__freeze=freeze,
-        head__method=method,
-        head__dim=dim,
-        training__epochs=epochs,
-        training__batch_size=batch_size,
-        training__seed=seed,
-        report__enabled=report,
-        recipe=recipe,
-        track=track,
-    )
-    _start_or_resume(given, read_settings(config, set_), out, resume)
-
-
-def _start_or_resume(
-    given: dict[str, Any], set_: dict[str, Any], out: Path | None, resume: Path | None
-) -> None:
-    """Train a new run or go on with one, and show what came out."""
+    given = locals().copy()
     from rich.console import Console
 
-    from layline.training.config import combine, configuration, resolved
+    from layline import api
     from layline.training.display import Reporter
-    from layline.training.interruption import Interrupted
-    from layline.training.run import train as train_run
-    from layline.training.run_folder import RunFolder, new_folder
 
-    console = Console(stderr=True)
-    tree = combine(set_, given)
-    if resume is not None:
-        if out is not None:
-            raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
-        folder = RunFolder(resume)
-        before = folder.read_config().model_dump(mode="json", exclude_none=True)
-        config = resolved(configuration(_with_changes(before, tree)))
-    else:
-        data = tree.get("data", {})
-        if isinstance(data, dict) and "source" not in data:
-            raise ValueError(
-                "SOURCE must be given: photo-quality needs no data, layline data list has all"
-            )
-        config = resolved(configuration(tree))
-        if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ValueError("--out must be given: several processes would each choose a name")
-        name = f"{config.data.source}-{config.head.method}"
-        folder = RunFolder(out or new_folder(name))
-        folder.check_new()
+    settings = read_settings(given.pop("config"), given.pop("set_"))
+    speaks = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
     try:
-        numbers = train_run(config, folder, console)
-    except KeyboardInterrupt as stop:
-        if not folder.config.exists():
-            raise  # too early for anything to go on with
-        if os.environ.get("RANK", "0") == "0":  # one of several processes speaks for all
-            how = "Stopped at once; what was saved before is kept"
-            if isinstance(stop, Interrupted):
-                how = f"{str(stop).capitalize()}; nothing is lost"
-            Reporter(console)(f"{how}. Go on with\n  layline train --resume {folder.path}")
+        run = api.train(**given, settings=settings)
+    except api.Stopped as stop:
+        Reporter(Console(stderr=True), speaks)(
+            f"{stop.how}. Go on with\n  layline train --resume {stop.folder}"
+        )
         raise typer.Exit(INTERRUPTED) from None
-    if numbers is not None:
-        if config.report.enabled:
-            write_after_training(folder, console)
-        show_numbers(numbers, Console(), folder.path)
-
-
-def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-    """Change the settings of a run that goes on, where they may change."""
-    from layline.training.config import combine
-
-    after = combine(before, tree)
-    changeable = _CHANGEABLE
-    if before["training"]["schedule"] == "cosine":  # its rates depend on the number of epochs
-        changeable = {**changeable, "training": changeable["training"] - {"epochs"}}
-    for section, values in after.items():
-        kept = before.get(section)
-        if isinstance(values, dict) and isinstance(kept, dict):
-            changed = {key for key in values if values[key] != kept.get(key)}
-            wrong = [f"{section}.{key}" for key in sorted(changed - changeable.get(section, set()))]
-        else:
-            wrong = [section] if values != kept else []
-        if wrong:
-            raise ValueError(
-                f"{wrong[0]} must stay as it was when a run goes on: start a new run for another "
-                "value"
-            )
-    return after
+    if speaks:
+        show_numbers(run.metrics, Console(), run.folder)

@@ -102,6 +102,11 @@ def options_of(name: str) -> tuple[str, ...]:
     return tuple(key for key in parameters if key not in ("root", "partition"))
 
 
+def label_option(name: str) -> str:
+    """Name the option of a source that says which column has the labels."""
+    return "label_column" if "label_column" in options_of(name) else "label"
+
+
 def read(name: str, root: str | Path | None = None, partition: int = 0, **options: Any) -> Dataset:
     """Read a data set by the name of its source.
 
@@ -137,6 +142,7 @@ __all__ = [
     "Rows",
     "SourceSpec",
     "find_source",
+    "label_option",
     "names",
     "options_of",
     "read",

@@ -1,5 +1,6 @@
 """Several processes that train as one, by accelerate: device, precision, sums, trackers."""
 
+import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -30,6 +31,9 @@ def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "no"
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    if device.index is not None and device.type != "cpu" and alone:
+        torch.accelerator.set_device_index(device.index)  # accelerate takes the current one
     # a second run in one process may ask for another precision, or another device
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
     accelerator = Accelerator(

@@ -81,7 +81,9 @@ def _train(
 ) -> dict[str, Any] | None:
     say = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
-        say(f"{accelerator.num_processes} processes")
+        _, _, index = config.training.device.partition(":")
+        own = f"; each has its own device, so the index {index} is ignored" if index else ""
+        say(f"{accelerator.num_processes} processes{own}")
     run = assemble(config, say, accelerator)
     model = run.model
     parts = parts_of(config, run.dataset, model.spec)

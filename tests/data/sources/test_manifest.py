@@ -130,11 +130,16 @@ def test_a_group_in_two_given_splits_is_named(tmp_path):
 
 
 def test_a_missing_column_is_answered_with_those_there_are(tmp_path):
-    path = write(tmp_path, "file,labels", ten_each())
-    with pytest.raises(
-        ValueError, match=r"got 'label': did you mean 'labels'\? it has file, labels"
-    ):
+    path = write(tmp_path, "file,labels,age", [f"{row},3" for row in ten_each()])
+    with pytest.raises(ValueError, match=r"got 'label': say which .* are file, labels, age"):
         read_manifest(path)
+    with pytest.raises(
+        ValueError, match=r"got 'labls': did you mean 'labels'\? it has file, labels"
+    ):
+        read_manifest(path, label_column="labls")
+    other = write(tmp_path, "age,labels", ["3,1", "4,2"])
+    with pytest.raises(ValueError, match=r"path_column must be a column of list.csv, got 'path'"):
+        read_manifest(other)
 
 
 def test_one_class_is_not_enough(tmp_path):

@@ -45,13 +45,15 @@ def test_the_usual_names_of_labels_are_known_and_told(tmp_path, name):
 def test_which_column_is_the_label_is_not_guessed(tmp_path):
     path = write(tmp_path, "age,y,rank")
     with pytest.raises(
-        ValueError, match="got 'label': say which of y, rank it is, the columns are"
+        ValueError, match="got 'label': say which of y, rank it is with --label, the columns are"
     ):
         read_table(path)
     assert read_table(path, label="rank").inputs.encoding.names == ("age", "y")
     with pytest.raises(ValueError, match=r"got 'ranks': did you mean 'rank'\? it has age, y, rank"):
         read_table(path, label="ranks")
-    with pytest.raises(ValueError, match="got 'label': say which it is, the columns are a, b, c"):
+    with pytest.raises(
+        ValueError, match="say which it is with --label, the columns are a, b, c"
+    ):
         read_table(write(tmp_path, "a,b,c"))
 
 

@@ -46,14 +46,14 @@ def read_manifest(
 
     sheet = read_delimited(root)
     path_column, path_note = _path_column(sheet, path_column)
-    used = {path_column, split_column, group_column, "id"}
-    label_column, label_note = find_label_column(sheet, "label_column", label_column, used)
-    labels = sheet.filled("label_column", label_column)
     paths = [
         posixpath.normpath(path.replace("\\", "/"))  # as a file written on Windows has them
         for path in sheet.filled("path_column", path_column)
     ]
     folder, folder_note = _folder(sheet.path.parent, images, paths)
+    used = {path_column, split_column, group_column, "id"}
+    label_column, label_note = find_label_column(sheet, "label_column", label_column, used)
+    labels = sheet.filled("label_column", label_column)
     splits = sheet.optional("split_column", split_column, "split")
     groups = sheet.optional("group_column", group_column, "group")
     ranks, ordered, note = rank_labels(labels, sheet.rows.tolist(), classes)

@@ -1,0 +1,352 @@
+"""Training in one call, from data to a tested model, and what it leaves behind.
+
+``layline train`` is a thin shell around :func:`train`; its flags have the same names.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from layline import data
+from layline.arguments import check_known
+from layline.model import OrdinalModel
+from layline.model_file import load
+from layline.training.config import Config, combine, configuration, resolved
+from layline.training.display import Reporter
+from layline.training.interruption import Interrupted
+from layline.training.loop import EpochRecord
+from layline.training.run import train as train_run
+from layline.training.run_folder import RunFolder, new_folder
+
+# The setting that an argument of :func:`train` is short for.
+SETTINGS = {
+    "root": "data.root",
+    "classes": "data.options.classes",
+    "group": "data.options.group_column",
+    "partition": "data.partition",
+    "cache": "data.cache",
+    "skip_bad": "data.skip_bad",
+    "workers": "data.workers",
+    "size": "data.size",
+    "features": "features.name",
+    "weights": "features.weights",
+    "freeze": "features.freeze",
+    "method": "head.method",
+    "dim": "head.dim",
+    "recipe": "recipe",
+    "metric": "training.metric",
+    "epochs": "training.epochs",
+    "batch_size": "training.batch_size",
+    "lr": "training.learning_rate",
+    "body_lr": "training.body_learning_rate",
+    "head_lr": "training.head_learning_rate",
+    "patience": "training.patience",
+    "class_weight": "training.class_weight",
+    "seed": "training.seed",
+    "budget": "training.budget",
+    "device": "training.device",
+    "precision": "training.precision",
+    "report": "report.enabled",
+    "track": "track",
+}
+# What may change when a run goes on: nothing that would make it another run.
+_CHANGEABLE = {
+    "training": {"epochs", "patience", "checkpoint_minutes"},
+    "data": {"workers", "root"},
+    "report": {"enabled", "mistakes"},
+}
+_TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
+_MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60, "": 1.0}
+
+
+class Run:
+    """A finished run: the model, its numbers, and the folder that has all of it.
+
+    Args:
+        folder: Of the run.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = RunFolder(Path(folder))
+        if not self._folder.test.is_file():
+            raise FileNotFoundError(
+                f"folder must be that of a finished run, got {folder}: it has no test.json"
+            )
+
+    @property
+    def folder(self) -> Path:
+        """Where everything was written."""
+        return self._folder.path
+
+    @cached_property
+    def model(self) -> OrdinalModel:
+        """The model of the best epoch, as ``layline.load`` gives it."""
+        return load(self.folder)
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """The numbers on the test part, as in ``test.json``."""
+        numbers: dict[str, Any] = json.loads(self._folder.test.read_text(encoding="utf-8"))
+        return numbers
+
+    @property
+    def history(self) -> list[EpochRecord]:
+        """A record of each epoch: losses, and the errors on the validation part."""
+        return self._folder.read_history()
+
+    @property
+    def report(self) -> Path | None:
+        """The page that shows the run, if one was written."""
+        return self._folder.report if self._folder.report.is_file() else None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was stopped from outside, by Ctrl-C or SIGTERM, and can go on.
+
+    Args:
+        folder: Of the run.
+        how: What was saved.
+    """
+
+    def __init__(self, folder: Path, how: str) -> None:
+        super().__init__(f"{how}. Go on with layline.train(resume={str(folder)!r})")
+        self.folder, self.how = folder, how
+
+
+def train(
+    source: str | Path | None = None,
+    *,
+    root: str | Path | None = None,
+    classes: str | Sequence[str] | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    partition: int | None = None,
+    cache: bool | None = None,
+    skip_bad: bool | None = None,
+    method: str | None = None,
+    features: str | None = None,
+    weights: str | None = None,
+    freeze: bool | None = None,
+    dim: int | None = None,
+    size: int | None = None,
+    recipe: str | None = None,
+    metric: str | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    body_lr: float | None = None,
+    head_lr: float | None = None,
+    patience: int | None = None,
+    class_weight: str | Mapping[str, float] | None = None,
+    seed: int | None = None,
+    budget: str | float | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    workers: int | None = None,
+    report: bool | None = None,
+    track: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    verbose: bool = True,
+) -> Run:
+    """Train a model, test it, and write all of it into the folder of the run.
+
+    What is not given is as the recipe has it. An argument is short for a setting
+    (:data:`SETTINGS`), and stands above ``settings``.
+
+    Args:
+        source: The data: a path, whose kind is recognised, or the name of a source.
+        root: Where the data of a named source are.
+        classes: Names of the classes, lowest first, as a list or ``"low,mid,high"``.
+        label: The column of the labels, in a table or a list of images.
+        group: The column of what must stay in one part, such as a patient.
+        partition: Which official fold, or the seed of a random split.
+        cache: Keep decoded images for later epochs and runs.
+        skip_bad: Leave out files that cannot be decoded.
+        method: The ordinal method, one of ``layline.names()``.
+        features: ``mlp``, ``convnet``, or any model of timm.
+        weights: ``none``, ``imagenet``, ``bundled``, or a file.
+        freeze: Train on frozen features, extracted once.
+        dim: Dimension of the features.
+        size: Height and width of the images that the network sees.
+        recipe: ``modern``, ``paper`` or ``released``.
+        metric: ``mae``, ``accuracy`` or ``qwk``: chooses the epoch, and how a rank is decided on.
+        epochs: Passes over the training samples.
+        batch_size: Samples in a step, altogether.
+        lr: Learning rate of the features.
+        body_lr: Of their layers below the last ones, if it is another.
+        head_lr: Of the head.
+        patience: Stop after so many epochs without a better one; 0 never stops early.
+        class_weight: ``off``, ``balanced``, ``effective``, or a weight for each class by its name.
+        seed: Of weights, order and augmentation.
+        budget: The time that training may take, such as ``"10min"``; a number means minutes.
+        device: ``auto``, or as PyTorch names it: ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
+        precision: ``no``, ``bf16``, ``fp16`` or ``auto``.
+        workers: Processes that decode images.
+        report: Whether to write ``report.html``.
+        track: ``tensorboard``, ``mlflow`` or ``wandb``.
+        settings: Any other settings by section, such as ``{"training": {"weight_decay": 0.1}}``.
+        out: Folder of the run, a new one; below ``runs`` if not given.
+        resume: Folder of a run to go on with, instead of a source.
+        verbose: Whether to say on stderr what happens.
+
+    Raises:
+        Stopped: Ctrl-C or SIGTERM came; it is a ``KeyboardInterrupt``, and the state is saved.
+    """
+    given = {
+        name: value for name, value in locals().items() if name in SETTINGS and value is not None
+    }
+    console = Console(stderr=True, quiet=not verbose)
+    say = Reporter(console, os.environ.get("RANK", "0") == "0")  # one of several processes speaks
+    tree = combine(settings or {}, _tree(given))
+    name = None
+    if source is not None:
+        found, place = _find_source(str(source), tree, say)
+        name = None if found == source else Path(source).expanduser().resolve().stem
+        tree = combine(tree, {"data": {"source": found}}, place)
+    if label is not None:
+        option = data.label_option(str(_at(tree, "data.source") or "table"))
+        tree = combine(tree, _tree({f"data.options.{option}": label}, {}))
+    if resume is not None:
+        folder = RunFolder(Path(resume))
+        if out is not None:
+            raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
+        before = folder.read_config().model_dump(mode="json", exclude_none=True)
+        config = resolved(configuration(_with_changes(before, tree)))
+    else:
+        if _at(tree, "data.source") is None and isinstance(tree.get("data", {}), Mapping):
+            raise ValueError(
+                "SOURCE must be given, a path or a name: photo-quality needs no data, "
+                "layline data list has all"
+            )
+        config = _decided(tree, say)
+        if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError("--out must be given: several processes would each choose a name")
+        default = f"{name or config.data.source}-{config.head.method}"
+        folder = RunFolder(Path(out) if out is not None else new_folder(default))
+        folder.check_new()
+    _run(config, folder, console)
+    return Run(folder.path)
+
+
+def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
+    """Make the configuration of a new run."""
+    return resolved(configuration(tree))
+
+
+def _run(config: Config, folder: RunFolder, console: Console) -> None:
+    """Train, test and report."""
+    try:
+        numbers = train_run(config, folder, console)
+    except KeyboardInterrupt as stop:
+        if not folder.config.exists():
+            raise  # too early for anything to go on with
+        how = "Stopped at once; what was saved before is kept"
+        if isinstance(stop, Interrupted):
+            how = f"{str(stop).capitalize()}; nothing is lost"
+        raise Stopped(folder.path, how) from None
+    if numbers is not None and config.report.enabled:  # only one of several processes has numbers
+        write_report(folder, console)
+
+
+def write_report(folder: RunFolder, console: Console) -> None:
+    """Write the report of a run that has just ended, or say what is missing for it."""
+    try:
+        from layline.reports.run import write_run_report
+
+        write_run_report(folder.path, folder.report)
+    except ImportError as error:
+        Reporter(console)(f"No report.html: {error}")
+
+
+def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[str, dict[str, Any]]:
+    """Give the name of the source, and the root where a path was given instead."""
+    root, images = (
+        None if value is None else Path(str(value))
+        for value in (_at(tree, "data.root"), _at(tree, "data.options.images"))
+    )
+    name, place, sentence = data.find_source(source, root, data.names(), images)
+    if sentence:
+        say(sentence)
+    return name, {} if place == root else _tree({"root": place})
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Any:
+    """Look a setting up, None where there is none."""
+    value: Any = tree
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _tree(values: Mapping[str, Any], paths: Mapping[str, str] = SETTINGS) -> dict[str, Any]:
+    """Put values into a tree of settings, each at its path or else at its name."""
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        branch: Any = _READ[name](value) if name in _READ else value
+        for key in reversed(paths.get(name, name).split(".")):
+            branch = {key: branch}
+        tree = combine(tree, branch)
+    return tree
+
+
+def minutes(budget: str | float) -> float:
+    """Read a time such as ``90s``, ``10min``, ``1h30min`` or ``0.5h``; a number means minutes."""
+    text = str(budget).strip().lower()
+    parts = _TIME.findall(text)
+    total = sum(float(number) * _MINUTES[unit[:1]] for number, unit in parts)
+    rest = re.sub(_TIME, "", text).strip()
+    if not parts or rest or not total > 0 or (len(parts) > 1 and any(not u for _, u in parts)):
+        raise ValueError(f"budget must be a time such as 90s, 10min or 1h, got {budget!r}")
+    return total
+
+
+def _classes(value: str | Sequence[str]) -> list[str]:
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else list(value)
+
+
+def _class_weight(value: str | Mapping[str, float]) -> str | dict[str, float]:
+    if isinstance(value, str):
+        check_known("class_weight", value, ("off", "balanced", "effective"))
+        return value
+    return dict(value)
+
+
+# what is not a setting yet as it is given
+_READ: dict[str, Any] = {
+    "root": str,
+    "classes": _classes,
+    "budget": minutes,
+    "class_weight": _class_weight,
+}
+
+
+def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
+    """Change the settings of a run that goes on, where they may change."""
+    after = combine(before, tree)
+    changeable = _CHANGEABLE
+    if before["training"]["schedule"] == "cosine":  # its rates depend on the number of epochs
+        changeable = {**changeable, "training": changeable["training"] - {"epochs"}}
+    for section, values in after.items():
+        kept = before.get(section)
+        if isinstance(values, dict) and isinstance(kept, dict):
+            changed = {key for key in values if values[key] != kept.get(key)}
+            wrong = [f"{section}.{key}" for key in sorted(changed - changeable.get(section, set()))]
+        else:
+            wrong = [section] if values != kept else []
+        if wrong:
+            raise ValueError(
+                f"{wrong[0]} must stay as it was when a run goes on: start a new run for another "
+                "value"
+            )
+    return after

@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from layline import data
+from layline.data.recognition import find_source, recognise
+
+
+def put(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (2, 2)).save(path)
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for name in ("low", "high"):
+        put(tmp_path / "photos" / name / "a.jpg")
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A list of images, with the images beside it."""
+    for name in ("a.jpg", "b.JPG"):
+        put(tmp_path / "listed" / name)
+    return write(tmp_path / "listed" / "labels.csv", "path,label", "a.jpg,low", "b.JPG,high")
+
+
+def test_a_folder_per_class_is_recognised_with_and_without_a_split(photos, tmp_path):
+    assert recognise(photos).source == "folder"
+    for part in ("train", "test"):
+        put(tmp_path / "split" / part / "low" / "a.jpg")
+        put(tmp_path / "split" / part / "high" / "deep" / "a.jpg")
+    found = recognise(tmp_path / "split")
+    assert (found.source, found.root) == ("folder", tmp_path / "split")
+    assert "test, train" in found.why or "train, test" in found.why
+
+
+def test_classes_in_folders_win_over_a_table_beside_them(photos):
+    write(photos / "notes.csv", "file,remark", "low/a.jpg,old")
+    (photos / ".cache").mkdir()
+    assert recognise(photos).source == "folder"
+
+
+def test_a_list_of_images_is_recognised_by_itself_and_by_its_folder(listed):
+    assert recognise(listed).source == "csv"
+    found = recognise(listed.parent)
+    assert (found.source, found.root) == ("csv", listed)
+
+
+@pytest.mark.parametrize("header", ["file;grade", "x;y", "Image Name;anything"])
+def test_the_columns_of_a_list_are_found_and_said(tmp_path, header):
+    for i in range(12):
+        put(tmp_path / "images" / f"{i}.png")
+    lines = [f"{i}.png;{i % 2}" for i in range(12)]
+    path = write(tmp_path / "labels.tsv", header, *lines)
+    assert recognise(path).source == "csv"
+    dataset = data.read("csv", path)
+    assert dataset.inputs.root == tmp_path / "images"
+    assert dataset.ranks.tolist() == [0, 1] * 6
+    notes = " ".join(dataset.notes)
+    for name in header.split(";"):
+        assert f"column {name!r}" in notes
+    assert "start in the folder images" in notes
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "txt"])
+def test_a_table_is_what_names_no_images(tmp_path, suffix):
+    path = write(tmp_path / f"t.{suffix}", "age\tfile\tgrade", "3\tyes\t1", "4\tno\t2")
+    assert recognise(path).source == "table"
+    path.rename(tmp_path / "t.csv")
+    assert recognise(tmp_path).source == "table"
+
+
+def test_arrays_are_recognised_by_their_file_and_by_its_folder(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(1))
+    assert recognise(tmp_path / "a.npz").source == "npz"
+    assert recognise(tmp_path).root == tmp_path / "a.npz"
+
+
+def test_images_that_are_not_where_a_list_says_are_asked_for(listed, tmp_path):
+    moved = write(tmp_path / "elsewhere" / "labels.csv", "path,label", "a.jpg,low")
+    with pytest.raises(ValueError, match=r"got none for a.jpg: .*data.options.images=FOLDER"):
+        recognise(moved)
+    assert recognise(moved, images=listed.parent).source == "csv"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "with no images, no CSV and no npz file"),
+        (["a.jpg", "b.jpg"], "images but no classes"),
+        (["one/a.jpg"], "the images of one class, one: there must be two or more"),
+        (["all/low/a.jpg", "all/high/a.jpg"], "one folder, all: did you mean .*all"),
+        (["a.csv", "b.csv"], r"with a.csv, b.csv: name one of them"),
+        (["config.toml", "state/x"], "the folder of a run, .* layline train --resume"),
+    ],
+)
+def test_a_folder_that_is_nothing_is_one_sentence(tmp_path, files, message):
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=message):
+        recognise(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"), [("a.xlsx", "save the table as CSV"), ("a.jpg", "name another")]
+)
+def test_a_file_that_is_nothing_is_one_sentence(tmp_path, name, cure):
+    (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=cure):
+        recognise(tmp_path / name)
+
+
+def test_the_name_of_a_source_wins_and_another_spelling_means_the_path(photos, monkeypatch):
+    monkeypatch.chdir(photos.parent)
+    photos.rename("csv")
+    name, root, sentence = find_source("csv", None, data.names())
+    assert (name, root) == ("csv", None)
+    assert sentence == "csv is the source of that name; the path is ./csv"
+    name, root, sentence = find_source("./csv", None, data.names())
+    assert (name, str(root)) == ("folder", "csv")
+    assert sentence == "./csv is taken as folder: there is a folder of images per class"
+    assert find_source("table", photos, data.names()) == ("table", photos, None)
+
+
+def test_a_path_and_a_root_are_one_too_many(photos):
+    with pytest.raises(ValueError, match="root must be left out after a path"):
+        find_source(str(photos), photos, data.names())
+
+
+@pytest.mark.parametrize("argument", ["nothing/here", "fold.csv", "qqqqq"])
+def test_what_is_neither_a_name_nor_there_is_one_sentence(argument):
+    with pytest.raises(ValueError, match="there is no such file or folder, and the names are"):
+        find_source(argument, None, data.names())

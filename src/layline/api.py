@@ -18,6 +18,7 @@ from layline.arguments import check_known
 from layline.model import OrdinalModel
 from layline.model_file import load
 from layline.training.config import Config, combine, configuration, resolved
+from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
@@ -229,7 +230,7 @@ def train(
                 "SOURCE must be given, a path or a name: photo-quality needs no data, "
                 "layline data list has all"
             )
-        config = _decided(tree, say)
+        config = decided(tree, say)
         if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("--out must be given: several processes would each choose a name")
         default = f"{name or config.data.source}-{config.head.method}"
@@ -237,11 +238,6 @@ def train(
         folder.check_new()
     _run(config, folder, console)
     return Run(folder.path)
-
-
-def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
-    """Make the configuration of a new run."""
-    return resolved(configuration(tree))
 
 
 def _run(config: Config, folder: RunFolder, console: Console) -> None:

@@ -51,9 +51,7 @@ def test_which_column_is_the_label_is_not_guessed(tmp_path):
     assert read_table(path, label="rank").inputs.encoding.names == ("age", "y")
     with pytest.raises(ValueError, match=r"got 'ranks': did you mean 'rank'\? it has age, y, rank"):
         read_table(path, label="ranks")
-    with pytest.raises(
-        ValueError, match="say which it is with --label, the columns are a, b, c"
-    ):
+    with pytest.raises(ValueError, match="say which it is with --label, the columns are a, b, c"):
         read_table(write(tmp_path, "a,b,c"))
 
 

@@ -42,8 +42,9 @@ def demo(
 ) -> None:
     """Train four proxy methods and a classifier on photo quality, in two dimensions.
 
-    Prints a table of test numbers, and draws where the classes lie. A run that is already in the
-    folder is not trained again.
+    The recipe is the paper's, with rates and a schedule for so short a training. Prints a table of
+    test numbers, and draws where the classes lie. A run that is already in the folder is not
+    trained again.
     """
     from rich.console import Console
 

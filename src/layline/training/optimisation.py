@@ -78,7 +78,7 @@ MODERN: dict[str, Any] = {
     "schedule": "cosine",
     "warmup_start": 0.01,
     "decay_vectors": False,
-    "clip": 1.0,
+    "clip": 5.0,
     "ema": 0.99,
     "ties": "loss",
 }

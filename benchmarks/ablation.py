@@ -42,20 +42,20 @@ DATA: dict[str, tuple[str, int, Tree]] = {
     "retinamnist": (PIXELS, 20, {"data": {"source": "npz", "root": "retinamnist.npz"}}),
     "vehicle-damage3": (
         TUNED,
-        8,
+        6,
         combine(LITE, {"data": {"source": FOLDER, "root": "vehicle-damage3", "size": 64}}),
     ),
     "wine": (TABLE, 20, _table("winequality-red")),
     "abalone": (TABLE, 20, _table("abalone")),
     "vehicle-damage3 frozen": (
         FROZEN,
-        30,
-        combine(LITE, {"data": {"source": FOLDER, "root": "vehicle-damage3"}}),
+        20,
+        combine(LITE, {"data": {"source": FOLDER, "root": "vehicle-damage3", "size": 160}}),
     ),
     "utkface8 frozen": (
         FROZEN,
-        20,
-        combine(LITE, {"data": {"source": FOLDER, "root": "utkface8", "size": 128}}),
+        10,
+        combine(LITE, {"data": {"source": FOLDER, "root": "utkface8", "size": 112}}),
     ),
 }
 
@@ -82,7 +82,7 @@ INGREDIENTS: dict[str, tuple[tuple[str, ...], Tree]] = {
     "all layers from the start": _without(TUNED, training__head_epochs=0),
     "crops of 8 to 100 %": _without(TUNED, data__augmentation="crop"),
     "no augmentation": _without(PIXELS, TUNED, data__augmentation="none"),
-    "ratio not kept": _without(TUNED, FROZEN, data__keep_ratio=False),
+    "ratio kept, sides cut off": _without(TUNED, FROZEN, data__keep_ratio=True),
     "middle 87.5 % by the paper": _without(TUNED, FROZEN, data__crop=0.875),
     "one linear layer": _without(FROZEN, features__options={"hidden": 0, "dropout": 0}),
     "balanced classes": _without(PIXELS, FROZEN, TABLE, training__class_weight="balanced"),

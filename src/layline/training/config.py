@@ -305,7 +305,6 @@ RECIPES: dict[str, Recipe] = {
         backbone="tf_efficientnet_lite0",
         method=heads.DEFAULT_METHOD,
         settings={
-            "data": {"keep_ratio": True},
             "training": {**MODERN, "epochs": 30, "warmup_epochs": None, "precision": "auto"},
         },
         situations={

@@ -42,7 +42,7 @@ DATA: dict[str, tuple[str, int, Tree]] = {
     "retinamnist": (PIXELS, 20, {"data": {"source": "npz", "root": "retinamnist.npz"}}),
     "vehicle-damage3": (
         TUNED,
-        6,
+        5,
         combine(LITE, {"data": {"source": FOLDER, "root": "vehicle-damage3", "size": 64}}),
     ),
     "wine": (TABLE, 20, _table("winequality-red")),
@@ -82,6 +82,7 @@ INGREDIENTS: dict[str, tuple[tuple[str, ...], Tree]] = {
     "all layers from the start": _without(TUNED, training__head_epochs=0),
     "crops of 8 to 100 %": _without(TUNED, data__augmentation="crop"),
     "no augmentation": _without(PIXELS, TUNED, data__augmentation="none"),
+    "shifts beside flips": _without(PIXELS, data__augmentation="shift"),
     "ratio kept, sides cut off": _without(TUNED, FROZEN, data__keep_ratio=True),
     "middle 87.5 % by the paper": _without(TUNED, FROZEN, data__crop=0.875),
     "one linear layer": _without(FROZEN, features__options={"hidden": 0, "dropout": 0}),

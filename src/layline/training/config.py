@@ -308,7 +308,10 @@ RECIPES: dict[str, Recipe] = {
             "training": {**MODERN, "epochs": 30, "warmup_epochs": None, "precision": "auto"},
         },
         situations={
-            "small": {"training": {"learning_rate": 1e-2}},
+            "small": {
+                "data": {"augmentation": "flip"},
+                "training": {"learning_rate": 1e-2},
+            },
             "frozen": {
                 "features": {"options": {"hidden": 512, "dropout": 0.5}},
                 "training": {"batch_size": 128},

@@ -170,7 +170,7 @@ def test_a_mistake_is_an_ordinary_exception(arguments, message, tmp_path):
 
 def test_a_folder_without_a_finished_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"a finished run, got .*: it has no test.json"):
-        layline.Run(tmp_path)
+        _ = layline.Run(tmp_path).metrics
 
 
 @pytest.mark.parametrize(

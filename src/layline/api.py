@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
 from rich.console import Console
 
 from layline import data
@@ -20,6 +21,7 @@ from layline.model_file import load
 from layline.training.config import Config, combine, configuration, resolved
 from layline.training.decisions import decided
 from layline.training.display import Reporter
+from layline.training.distributed import make_accelerator
 from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
 from layline.training.run import train as train_run
@@ -75,10 +77,6 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = RunFolder(Path(folder))
-        if not self._folder.test.is_file():
-            raise FileNotFoundError(
-                f"folder must be that of a finished run, got {folder}: it has no test.json"
-            )
 
     @property
     def folder(self) -> Path:
@@ -93,6 +91,10 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """The numbers on the test part, as in ``test.json``."""
+        if not self._folder.test.is_file():
+            raise FileNotFoundError(
+                f"folder must be that of a finished run, got {self.folder}: it has no test.json"
+            )
         numbers: dict[str, Any] = json.loads(self._folder.test.read_text(encoding="utf-8"))
         return numbers
 
@@ -230,7 +232,7 @@ def train(
                 "SOURCE must be given, a path or a name: photo-quality needs no data, "
                 "layline data list has all"
             )
-        config = decided(tree, say)
+        config = _decided(tree, say)
         if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("--out must be given: several processes would each choose a name")
         default = f"{name or config.data.source}-{config.head.method}"
@@ -238,6 +240,23 @@ def train(
         folder.check_new()
     _run(config, folder, console)
     return Run(folder.path)
+
+
+def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
+    """Make the configuration of a new run; of several processes one decides for all."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return decided(tree, say)
+    outcome: list[Any] = [None]
+    if make_accelerator(resolved(configuration(tree))).is_main_process:
+        try:
+            outcome = [decided(tree, say)]
+        except (ValueError, OSError) as error:
+            outcome = [error]  # or the others would wait for ever
+    config = broadcast_object_list(outcome)[0]
+    if isinstance(config, Exception):
+        raise config
+    assert isinstance(config, Config)
+    return config
 
 
 def _run(config: Config, folder: RunFolder, console: Console) -> None:

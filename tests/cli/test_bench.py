@@ -156,6 +156,18 @@ def test_a_dry_run_lists_and_runs_nothing(bench, ratings, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
+def test_a_path_is_recognised_and_its_labels_may_be_said(bench, ratings, tmp_path):
+    given = ("--label", "grade", "--classes", "2,1,0", "--methods", "coral")
+    result = bench(ratings, *given, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"{ratings} is taken as table: no column names images\n"
+    key, name, *_ = result.stdout.split()
+    assert name == "ratings"
+    assert bench("table", "--root", ratings, *given, "--dry-run").stdout.split()[0] == key
+    other = bench(ratings, "--label", "grade", "--methods", "coral", "--dry-run")
+    assert other.stdout.split()[0] != key
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

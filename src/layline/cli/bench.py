@@ -22,7 +22,7 @@ Examples:
 
   layline bench photo-quality --methods hard-linear,classification --seeds 3
 
-  layline bench ratings.csv --set data.options.label=rank --decode mode,median
+  layline bench ratings.csv --label rank --decode mode,median
 
   layline bench photo-quality --recipe paper,modern    what a recipe changes
 
@@ -49,6 +49,12 @@ def bench(
         typer.Argument(help="Folders, CSV or npz files, or names of layline data list."),
     ] = None,
     root: Root = None,
+    classes: Annotated[
+        str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
+    ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Names with commas, or all; see layline methods.")
     ] = None,
@@ -102,7 +108,7 @@ def bench(
     from layline.training.display import Reporter, amount
 
     given: dict[str, Any] = {
-        "data": [_data_set(source, root) for source in sources or []],
+        "data": [_data_set(source, root, classes, label) for source in sources or []],
         "methods": _split(methods),
         "seeds": _seeds(seeds),
         "recipes": _split(recipe),
@@ -137,11 +143,17 @@ def bench(
         raise typer.Exit(SOME_FAILED)
 
 
-def _data_set(source: str, root: Path | None) -> dict[str, Any]:
+def _data_set(
+    source: str, root: Path | None, classes: str | None, label: str | None
+) -> dict[str, Any]:
     name, root, sentence = data.find_source(source, root, data.names())
     if sentence:
         typer.echo(sentence, err=True)
     entry: dict[str, Any] = {"name": name, "source": name}
+    options = {"classes": classes, data.label_option(name): label}
+    options = {option: value for option, value in options.items() if value is not None}
+    if options:
+        entry["options"] = options
     return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-  layline evaluate runs/folder-hard-linear
+  layline evaluate runs/photos-arc
 
-  layline evaluate runs/folder-hard-linear --part validation --decode median
+  layline evaluate runs/photos-arc --part validation --decode median
 """
 _BY_DECODING = {
     "accuracy": "accuracy",

@@ -12,7 +12,7 @@ from layline.prediction_file import FORMATS, prediction_lines
 EXAMPLES = """
 Examples:
 
-  layline predict runs/folder-hard-linear new-photos --out predictions.csv
+  layline predict runs/photos-arc new-photos --out predictions.csv
 
   layline predict model.safetensors a.jpg b.jpg --decode median
 """

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 EXAMPLES = """
 Examples:
 
-  layline report runs/folder-hard-linear
+  layline report runs/photos-arc
 
-  layline report runs/folder-hard-linear --out page.html --open
+  layline report runs/photos-arc --out page.html --open
 
   layline report bench
 """

@@ -34,6 +34,15 @@ _OPEN = {
     "weights": "the usual ones of the features",
     "body_lr": "as --lr",
     "workers": "one for each core, at most 4",
+    "budget": "10min without a GPU",
+}
+# What the machine decides under the recipe modern, with {} for the recipe's own choice.
+_DECIDED = {
+    "features": "the best that can be had",
+    "weights": "those at hand",
+    "freeze": "where there is no time for more",
+    "body_lr": "{}, less for some networks",
+    "epochs": "{}, fewer where there is no time",
 }
 
 
@@ -64,9 +73,12 @@ def _defaults() -> dict[str, str]:
             for key in path.split("."):
                 value = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
             text = _OPEN.get(name, "") if value is None else _text(value)
+            if recipe == "modern":
+                text = _DECIDED.get(name, "{}").format(text)
             recipes_of.setdefault(text, []).append(recipe)
         first, *others = recipes_of
-        rest = [f"{', '.join(recipes_of[text])}: {text}" for text in others if name != "recipe"]
+        others = [] if name in ("recipe", "budget") else others
+        rest = [f"{', '.join(recipes_of[text])}: {text}" for text in others]
         words[name] = "; ".join([first, *rest])
     return {name: text for name, text in words.items() if text}
 

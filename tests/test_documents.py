@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import typer
+from PIL import Image
 
 from layline import data, geometry, heads, names
 from layline.cli import app
@@ -15,6 +16,9 @@ from layline.cli import app
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 METHOD = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+
+
+PYTHON = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_the_python_of_the_readme_runs():
@@ -26,10 +30,27 @@ def test_the_python_of_the_readme_runs():
         "x": torch.randn(32, 20),
         "ranks": torch.arange(32) % 8,
     }
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    blocks = [block for block in PYTHON if "layline.train(" not in block]
     assert len(blocks) == 2
     for block in blocks:
         exec(compile(block, "README.md", "exec"), place)
+
+
+@pytest.mark.slow
+def test_the_call_of_the_readme_trains(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(0)
+    for name in ("mild", "moderate", "severe"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(12):
+            image = Image.fromarray(pixels.integers(0, 255, (32, 32, 3), dtype=np.uint8))
+            image.save(tmp_path / "photos" / name / f"{number}.png")
+    image.save("new.jpg")
+    (block,) = (block for block in PYTHON if "layline.train(" in block)
+    place = {}
+    exec(compile(block, "README.md", "exec"), place)
+    assert place["run"].report.exists()
+    assert place["run"].model.predict(["new.jpg"])[0] in ("mild", "moderate", "severe")
 
 
 @pytest.mark.parametrize("name", names())

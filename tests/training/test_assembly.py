@@ -100,11 +100,11 @@ def test_only_training_images_vary_and_only_the_test_is_unweighted(photographs_r
     wanted = config(training={"class_weight": {"poor": 3.0}})
     found = parts_of(wanted, photographs_read, build(wanted, photographs_read).spec)
     assert [len(part.ranks) for part in found.values()] == [24, 12, 12]
-    keys = [(0, 1)], [(0, 2)]
-    first, second = (found["train"].samples.__getitems__(key)[0] for key in keys)
-    assert not torch.equal(first, second)
-    first, second = (found["validation"].samples.__getitems__(key)[0] for key in keys)
-    assert torch.equal(first, second)
+    keys = [[(0, epoch)] for epoch in range(8)]  # flipped or not
+    first, *others = (found["train"].samples.__getitems__(key)[0] for key in keys)
+    assert not all(torch.equal(first, other) for other in others)
+    first, *others = (found["validation"].samples.__getitems__(key)[0] for key in keys)
+    assert all(torch.equal(first, other) for other in others)
     for name in ("train", "validation"):
         weight = found[name].weight
         assert weight.mean().item() == pytest.approx(1)

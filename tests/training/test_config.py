@@ -145,7 +145,7 @@ def config(**sections):
 def test_what_follows_from_the_source_is_filled_in():
     made = config()
     assert (made.features.name, made.features.weights) == ("convnet", "none")
-    assert made.data.augmentation == "shift"
+    assert made.data.augmentation == "flip"
 
 
 def test_what_was_chosen_stays():

@@ -283,9 +283,8 @@ def test_half_precision_on_a_cpu(train, history, whole):
 def test_fp16_needs_a_gpu(train):
     folder, result = train("training.precision=fp16")
     assert result.exit_code == 1
-    assert result.stderr == (
-        "layline: training.precision must be no or bf16 on a CPU, got 'fp16'\n"
-    )
+    said = result.stderr.splitlines()[-1]
+    assert said == "layline: training.precision must be no or bf16 on a CPU, got 'fp16'"
     assert not folder.exists()
 
 

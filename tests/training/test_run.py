@@ -142,7 +142,7 @@ def test_files_that_may_not_grow(attempt, crops, outcome, tmp_path):
     step = {"target": "layline.training.loop:Loop._step", "number": 2}
     assert attempt(*arguments, harm=[step]).codes == [-9]
     before = {path: path.read_bytes() for path in (folder / "state").glob("*/*")}
-    assert len(before) == 4
+    assert len(before) == 5  # one is the average of the weights
     for size in sizes:
         made = attempt("train", "--resume", folder, largest_file=size)
         assert made.codes == [1]
@@ -172,7 +172,8 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch, command, options,
     monkeypatch.setattr(installed, lambda: ["tensorboard"])
     result = command("train", *options, "--track", name, "--out", tmp_path / "run")
     assert result.exit_code == 1
-    assert result.stderr == f"layline: --track {name} needs {name}: pip install {name}\n"
+    said = result.stderr.splitlines()[-1]
+    assert said == f"layline: --track {name} needs {name}: pip install {name}"
     assert not (tmp_path / "run").exists()
 
 

@@ -58,8 +58,8 @@ _soft = partial(
     released=_RELEASED_SOFT,
 )
 _free = partial(HeadSpec, family="no layout", reference=_CPL)
-# their code has one temperature for both shapes; the paper has 0.13 for the Binomial
-_RELEASED_BINOMIAL = (*_RELEASED_SOFT, ("tau", Poisson.tau))
+# their code has one temperature; the paper 0.13 for the Binomial and 30 for the exponential
+_ONE_TAU = (*_RELEASED_SOFT, ("tau", Poisson.tau))
 _soft_poisson = partial(cpl.soft, Poisson)
 _soft_binomial = partial(cpl.soft, Binomial)
 _soft_exponential = partial(cpl.soft, Exponential)
@@ -89,20 +89,22 @@ HEADS: dict[str, HeadSpec] = {
     "soft-binomial": _soft(
         _soft_binomial,
         summary="free proxies held to a Binomial shape",
-        released=_RELEASED_BINOMIAL,
+        released=_ONE_TAU,
     ),
     "soft-exponential": _soft(
-        _soft_exponential, summary="free proxies held to an exponential shape"
+        _soft_exponential,
+        summary="free proxies held to an exponential shape",
+        released=_ONE_TAU,
     ),
     "soft-triangular": _soft(
         cpl.soft_triangular, summary="free proxies held to a triangular shape"
     ),
     "soft-poisson-cosine": _soft(_by_cosine(_soft_poisson), summary="soft-poisson, by cosine"),
     "soft-binomial-cosine": _soft(
-        _by_cosine(_soft_binomial), summary="soft-binomial, by cosine", released=_RELEASED_BINOMIAL
+        _by_cosine(_soft_binomial), summary="soft-binomial, by cosine", released=_ONE_TAU
     ),
     "soft-exponential-cosine": _soft(
-        _by_cosine(_soft_exponential), summary="soft-exponential, by cosine"
+        _by_cosine(_soft_exponential), summary="soft-exponential, by cosine", released=_ONE_TAU
     ),
     "soft-triangular-cosine": _soft(
         _by_cosine(cpl.soft_triangular), summary="soft-triangular, by cosine"

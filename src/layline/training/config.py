@@ -305,7 +305,13 @@ RECIPES: dict[str, Recipe] = {
         backbone="tf_efficientnet_lite0",
         method=heads.DEFAULT_METHOD,
         settings={
-            "training": {**MODERN, "epochs": 30, "warmup_epochs": None, "precision": "auto"},
+            "training": {
+                **MODERN,
+                "epochs": 30,
+                "patience": 10,
+                "warmup_epochs": None,
+                "precision": "auto",
+            },
         },
         situations={
             "small": {

@@ -86,6 +86,7 @@ INGREDIENTS: dict[str, tuple[tuple[str, ...], Tree]] = {
     "ratio kept, sides cut off": _without(TUNED, FROZEN, data__keep_ratio=True),
     "middle 87.5 % by the paper": _without(TUNED, FROZEN, data__crop=0.875),
     "one linear layer": _without(FROZEN, features__options={"hidden": 0, "dropout": 0}),
+    "last stage only": _without(FROZEN, features__options={"all_stages": False}),
     "balanced classes": _without(PIXELS, FROZEN, TABLE, training__class_weight="balanced"),
     "classes by effective number": _without(
         PIXELS, FROZEN, TABLE, training__class_weight="effective"

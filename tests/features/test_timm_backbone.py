@@ -258,3 +258,24 @@ def test_vgg16_takes_one_optimiser_step():
     for old, new in zip(before, [*watched, head.proxies()], strict=True):
         assert new.isfinite().all()
         assert not torch.equal(old, new)
+
+
+@pytest.mark.parametrize("name", ["resnet10t", "convnextv2_atto", "vit_tiny_patch16_224"])
+def test_all_stages_stand_before_the_end(name):
+    """The last units are those without the option; what is before them are means of maps."""
+    plain = features.create(name, 4, size=64).eval()
+    both = features.create(name, 4, size=64, all_stages=True).eval()
+    both.network.load_state_dict(plain.network.state_dict())
+    x = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    with torch.no_grad():
+        end, all_of_it = plain.body(x), both.body(x)
+    assert all_of_it.shape[1] == both.width > plain.width
+    torch.testing.assert_close(all_of_it[:, -plain.width :], end)
+    again = features.create(name, 4, **both.options)
+    assert again.width == both.width
+
+
+def test_a_network_that_shows_no_stages_gives_its_end():
+    plain, both = (features.create("vgg11", 4, all_stages=wanted) for wanted in (False, True))
+    assert both.width == plain.width
+    assert "all_stages" not in both.options

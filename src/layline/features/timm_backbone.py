@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from layline.arguments import check_integer
+from layline.arguments import check_boolean, check_integer
 from layline.features.base import ImageFeatures, InputSpec
 from layline.features.hub import PREFIX, HubModel, find_hub_model, is_hub_name, split_hub_name
 from layline.features.last_layer import check_share, make_last_layer
@@ -46,6 +46,9 @@ class TimmBackbone(ImageFeatures):
         drop_path_rate: Share of samples that skip a block in training (stochastic depth).
         hidden: Units of a hidden layer before the last Linear; zero for none.
         dropout: Dropout in front of each Linear of the last layer, if not ``drop_rate``.
+        all_stages: Give the last layer the means of the maps of every stage as well. What the first
+            stages see, such as blur and texture, a frozen body has forgotten at its end. A network
+            that does not show its stages gives the end alone.
     """
 
     def __init__(
@@ -64,7 +67,9 @@ class TimmBackbone(ImageFeatures):
         drop_path_rate: float | None = None,
         hidden: int = 0,
         dropout: float | None = None,
+        all_stages: bool = False,
     ) -> None:
+        check_boolean("all_stages", all_stages)
         check_integer("dim", dim, 1, "it is the length of a feature")
         for argument, share in {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate}.items():
             if share is not None:
@@ -88,6 +93,9 @@ class TimmBackbone(ImageFeatures):
         self.network = self._build(num_classes=dim)
         self.classifier, width = _take_out_classifier(self.network, model, dim)
         own_dropout = _take_out_dropout(self.network)
+        self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
+        if self.all_stages:
+            width = self._width_of_stages()
         self.last = make_last_layer(width, dim, hidden, own_dropout if dropout is None else dropout)
         if self.input.size != default.size:
             self._check_size()
@@ -100,13 +108,34 @@ class TimmBackbone(ImageFeatures):
             hub["architecture"] = self._source.architecture
             if self._source.arguments:
                 hub["arguments"] = dict(self._source.arguments)
-        return super().options | hub | self._given
+        stages = {"all_stages": True} if self.all_stages else {}
+        return super().options | hub | self._given | stages
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
-        """Compute what timm calls the features before the classifier."""
-        maps = self.network.forward_features(self.normalised(x))
-        vectors: Tensor = self.network.forward_head(maps, pre_logits=True)
-        return vectors
+        """Compute what timm calls the features before the classifier, of all stages if wanted."""
+        images = self.normalised(x)
+        if not self.all_stages:
+            maps = self.network.forward_features(images)
+            vectors: Tensor = self.network.forward_head(maps, pre_logits=True)
+            return vectors
+        maps, stages = self.network.forward_intermediates(images)
+        means = [stage.mean(dim=(-2, -1)) for stage in stages]
+        return torch.cat([*means, self.network.forward_head(maps, pre_logits=True)], dim=-1)
+
+    @torch.no_grad()
+    def _width_of_stages(self) -> int:
+        """Count the units of all stages, by one image."""
+        size = self.input.size or default_input(self._source).size or 224
+        training = self.network.training
+        self.network.eval()
+        try:
+            maps, stages = self.network.forward_intermediates(torch.zeros(1, 3, size, size))
+            last = self.network.forward_head(maps, pre_logits=True)
+        except (AssertionError, RuntimeError) as error:
+            raise self._size_error(error) from error
+        finally:
+            self.network.train(training)
+        return int(sum(stage.shape[1] for stage in stages) + last.shape[1])
 
     def _groups(self, coarse: bool) -> list[list[nn.Parameter]]:
         """Give the parameters of the body by layers or stages as timm has them."""

@@ -277,6 +277,17 @@ class Config(Section):
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
 
 
+def combine(*trees: Mapping[str, Any]) -> Tree:
+    """Lay settings over each other: the last one that names a key decides."""
+    result: Tree = {}
+    for tree in trees:
+        for key, value in tree.items():
+            below = result.get(key)
+            both = isinstance(below, Mapping) and isinstance(value, Mapping)
+            result[key] = combine(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What is chosen if nobody says.
@@ -287,7 +298,7 @@ class Recipe:
         settings: Of every run, by section.
         situations: Laid over them, by what is trained: a network on a ``table``, a ``small`` one
             for small images, one for photographs from ``scratch``, a ``pretrained`` one, or what
-            follows a ``frozen`` one.
+            follows a ``frozen`` one or a ``frozen small`` one.
     """
 
     backbone: str
@@ -296,6 +307,10 @@ class Recipe:
     situations: Mapping[str, Tree] = field(default_factory=dict)
 
 
+_AFTER_FROZEN: Tree = {
+    "features": {"options": {"hidden": 512, "dropout": 0.5}},
+    "training": {"batch_size": 128},
+}
 # of 256 pixels the middle 224; small images are seen whole
 _FOR_PHOTOGRAPHS: Tree = {
     situation: {"data": {"crop": 0.875}} for situation in ("scratch", "pretrained", "frozen")
@@ -318,10 +333,8 @@ RECIPES: dict[str, Recipe] = {
                 "data": {"augmentation": "flip"},
                 "training": {"learning_rate": 1e-2},
             },
-            "frozen": {
-                "features": {"options": {"hidden": 512, "dropout": 0.5}},
-                "training": {"batch_size": 128},
-            },
+            "frozen small": _AFTER_FROZEN,
+            "frozen": combine(_AFTER_FROZEN, {"features": {"options": {"all_stages": True}}}),
             "pretrained": {
                 "data": {"augmentation": "mild"},
                 "training": {
@@ -360,17 +373,6 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def combine(*trees: Mapping[str, Any]) -> Tree:
-    """Lay settings over each other: the last one that names a key decides."""
-    result: Tree = {}
-    for tree in trees:
-        for key, value in tree.items():
-            below = result.get(key)
-            both = isinstance(below, Mapping) and isinstance(value, Mapping)
-            result[key] = combine(below, value) if both else value  # type: ignore[arg-type]
-    return result
-
-
 def configuration(*trees: Mapping[str, Any]) -> Config:
     """Make the configuration from settings, the recipe that they name below them.
 
@@ -396,9 +398,10 @@ def _situation(config: Config, recipe: Recipe) -> str:
     spec = features.find(name)
     if spec.kind == "table":
         return "table"
+    small = name in features.FEATURES
     if config.features.freeze:
-        return "frozen"
-    if name in features.FEATURES:
+        return "frozen small" if small else "frozen"
+    if small:
         return "small"
     return "scratch" if (config.features.weights or spec.weights) == "none" else "pretrained"
 

@@ -74,11 +74,13 @@ def frozen_parts(run: Assembly, parts: dict[str, Part], folder: Path) -> dict[st
 def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
     """Give the output of the frozen body for each sample, from the folder if it is there."""
     samples = batches_of(run.dataset.inputs, run.model.spec)
-    share = -(-len(samples) // run.accelerator.num_processes)
+    accelerator = run.accelerator
+    starts = range(0, len(samples), PIECE)[accelerator.process_index :: accelerator.num_processes]
+    share = sum(min(PIECE, len(samples) - start) for start in starts)
     size, workers = EVALUATION_FACTOR * run.config.training.batch_size, run.config.data.workers
     with run.say.progress("Extracting frozen features", share) as count:
         return extract(
-            Extraction(run.model.features, samples, folder, run.accelerator, size, workers, count)
+            Extraction(run.model.features, samples, folder, accelerator, size, workers, count)
         )
 
 

@@ -1,0 +1,115 @@
+"""The tables of docs/recipes.md, from the results of the grids in results/recipes.
+
+    python benchmarks/recipes.py
+
+``results/recipes/*.toml`` say by which command each file of results was made.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+FOLDER = Path(__file__).resolve().parents[1] / "results" / "recipes"
+# how a set was trained: the file, and its words
+SETTINGS = {
+    "scratch": "`convnet` from scratch",
+    "frozen": "frozen",
+    "finetuned": "fine-tuned",
+}
+METHODS = ["classification", "hard-linear", "hard-semicircular", "arc"]
+# each recipe as it decides: the paper by the mode, modern by the median of the distribution
+DECODED = {"paper": "mode", "modern": "median"}
+
+
+def read(*names: str) -> pd.DataFrame:
+    """Read results, those that are there."""
+    found = [(name, FOLDER / f"{name}.csv") for name in names]
+    frames = [pd.read_csv(path).assign(grid=name) for name, path in found if path.exists()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def by_recipe() -> pd.DataFrame:
+    """Give MAE and accuracy of each data set and method, the mean over seeds, by recipe."""
+    runs = read(*SETTINGS)
+    own = runs[runs["decode"] == runs["recipe"].map(DECODED)]
+    keys = ["grid", "data", "method", "recipe"]
+    return own.groupby(keys, sort=False)[["mae", "accuracy"]].mean().unstack("recipe")
+
+
+def recipe_tables() -> str:
+    """Write both recipes beside each other: MAE with its change, and accuracy."""
+    means = by_recipe()
+    return "\n\n".join([_mae_table(means["mae"]), _accuracy_table(means["accuracy"])])
+
+
+def changes(mae: pd.DataFrame) -> pd.Series:
+    """Give the change of the MAE from paper to modern for each data set, the mean over methods."""
+    change = mae["modern"] / mae["paper"] - 1
+    return change.groupby(level=["grid", "data"], sort=False).mean()
+
+
+def _mae_table(mae: pd.DataFrame) -> str:
+    change = changes(mae)
+    lines = [
+        "| test MAE, `paper` → `modern` | " + " | ".join(f"`{m}`" for m in METHODS) + " | change |",
+        "|---|" + "--:|" * (len(METHODS) + 1),
+    ]
+    for (grid, data), value in change.items():
+        cells = [_pair(mae.loc[(grid, data, method)], "{:.3f}") for method in METHODS]
+        row = [f"{data}, {SETTINGS[grid]}", *cells, f"{100 * value:+.0f} %"]
+        lines.append("| " + " | ".join(row) + " |")
+    blank = " | ".join([""] * len(METHODS))
+    lines.append(f"| mean over these | {blank} | **{100 * change.mean():+.0f} %** |")
+    return "\n".join(lines)
+
+
+def _accuracy_table(accuracy: pd.DataFrame) -> str:
+    lines = [
+        "| test accuracy in % | " + " | ".join(f"`{m}`" for m in METHODS) + " |",
+        "|---|" + "--:|" * len(METHODS),
+    ]
+    for grid, data in dict.fromkeys(index[:2] for index in accuracy.index):
+        cells = [_pair(100 * accuracy.loc[(grid, data, method)], "{:.1f}") for method in METHODS]
+        lines.append("| " + " | ".join([f"{data}, {SETTINGS[grid]}", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _pair(values: pd.Series, form: str) -> str:
+    return f"{form.format(values['paper'])} → {form.format(values['modern'])}"
+
+
+CRITERIA = {
+    "MAE, median": ("mae", "median", 1),
+    "MAE, mode": ("mae", "mode", 1),
+    "accuracy, mode": ("accuracy", "mode", -1),
+    "RPS": ("rps", "median", 1),
+}
+
+
+def mean_ranks() -> pd.DataFrame:
+    """Rank the methods on each data set, and give the mean rank by each criterion."""
+    runs = read("methods", "methods-images")
+    ranks = {}
+    for title, (metric, decode, sign) in CRITERIA.items():
+        chosen = runs[runs["decode"] == decode]
+        table = chosen.pivot_table(index="data", columns="method", values=metric)
+        ranks[title] = (sign * table).rank(axis=1, na_option="bottom").mean()
+    return pd.DataFrame(ranks).sort_values("MAE, median")
+
+
+def rank_table(most: int = 12) -> str:
+    """Write the mean ranks of the best methods, and of those that are asked for."""
+    table = mean_ranks()
+    shown = [*table.index[:most]]
+    shown += [name for name in METHODS if name not in shown]
+    lines = ["| mean rank in | " + " | ".join(table.columns) + " |"]
+    lines.append("|---|" + "--:|" * len(table.columns))
+    for name in table.index:
+        if name in shown:
+            row = [f"`{name}`", *(f"{value:.1f}" for value in table.loc[name])]
+            lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(recipe_tables(), rank_table(), sep="\n\n")

@@ -28,9 +28,8 @@ def photos(tmp_path):
 def machine(monkeypatch):
     """A machine without a GPU and a hub, on which everything takes as long as it is told."""
 
-    def make(read=0.0, forward=0.01, **steps):
-        by_stages = {None: steps.get("all", 0.03), 2: steps.get("two", 0.02), 1: 0.015}
-        costs = decisions._Costs(COUNTS, read, forward, by_stages)
+    def make(forward=0.01):
+        costs = decisions._Costs(COUNTS, read=0.0, forward=forward, step=0.03)
         monkeypatch.setattr(decisions._Costs, "measure", lambda *_: costs)
 
     offline = Backbone("tf_efficientnet_lite0", "bundled", "the hub does not answer")
@@ -46,7 +45,7 @@ def choose(root, **training):
 
 
 def test_without_a_gpu_as_much_is_trained_as_there_is_time_for(photos, machine):
-    """1000 samples: all in 30 s an epoch, two stages in 20, one in 15, features once in 13."""
+    """An epoch of all takes 31 s, the features once 13 s."""
     machine()
     config, said = choose(photos)
     assert (config.features.name, config.features.weights) == ("tf_efficientnet_lite0", "bundled")
@@ -56,10 +55,9 @@ def test_without_a_gpu_as_much_is_trained_as_there_is_time_for(photos, machine):
         None,
         19,  # of 31 s each, after 2 s
     )
-    for minutes, expected in {3: (False, 2), 2: (False, 1), 0.5: (True, None)}.items():
-        config, said = choose(photos, budget=minutes)
-        assert (config.features.freeze, config.features.stages) == expected
-        assert "would take" in said
+    config, said = choose(photos, budget=2)
+    assert (config.features.freeze, config.training.epochs) == (True, 30)
+    assert "all of the network would take 5 min" in said
     assert config.features.options["hidden"] > 0  # the recipe's for a frozen body
 
 
@@ -74,7 +72,9 @@ def test_a_budget_too_short_for_one_epoch_says_what_would_do(photos, machine):
 def test_epochs_that_are_wanted_must_fit(photos, machine):
     machine()
     config, _ = choose(photos, epochs=30)
-    assert (config.training.epochs, config.features.stages) == (30, 1)  # 30 · 16 s, not 30 · 21 s
+    assert (config.training.epochs, config.features.freeze) == (30, True)  # 30 · 31 s are too much
+    config, _ = choose(photos, epochs=12)
+    assert (config.training.epochs, config.features.freeze) == (12, False)
     with pytest.raises(ValueError, match="budget must allow"):
         choose(photos, epochs=3000, budget=0.3)
 
@@ -129,5 +129,4 @@ def test_a_measurement_of_this_machine_is_positive(photos):
     dataset = decisions.data.read("folder", photos)
     costs = decisions._Costs.measure(config, dataset, torch.device("cpu"))
     assert costs.counts == tuple(len(part) for part in dataset.partition.parts().values())
-    assert min(costs.forward, costs.read, *costs.steps.values()) > 0
-    assert set(costs.steps) == {None, 2, 1}
+    assert min(costs.forward, costs.read, costs.step) > 0

@@ -34,7 +34,7 @@ from layline.training.config import (
 
 Say = Callable[[str], None]
 _MINUTES = 10.0  # without a GPU, if the user does not say
-_FEWEST_EPOCHS = 6  # a network that is fine-tuned for fewer has hardly moved
+_FEWEST_EPOCHS = 10  # a network that is fine-tuned for fewer is behind its frozen features
 _HEAD_SECONDS = 2e-4  # of a training step of the last layers, per sample
 _CAREFUL_RATE = 1e-4
 _TRIED = 16  # images
@@ -175,29 +175,19 @@ def _plans(
         return _Plan(words, settings, once, per_epoch, epochs, fewest)
 
     train, validation, test = costs.counts
-    look = (train + validation + test) * costs.read
+    look = sum(costs.counts) * costs.read
     found = []
     if is_open:
-        for stages, step in costs.steps.items():
-            words = "all of the network" if stages is None else _last_stages(stages)
-            per_epoch = train * (step + costs.read) + validation * (costs.forward + costs.read)
-            once = look + test * (costs.forward + costs.read)
-            settings: Tree = {} if stages is None else {"features": {"stages": stages}}
-            found.append(plan(words, settings, once, per_epoch, _FEWEST_EPOCHS))
+        once = look + test * (costs.forward + costs.read)
+        found.append(plan("all of the network", {}, once, costs.epoch, _FEWEST_EPOCHS))
     if is_open or config.features.freeze:
         once = look + sum(costs.counts) * (costs.read + costs.forward)
-        settings = {"features": {"freeze": True}}
+        settings: Tree = {"features": {"freeze": True}}
         words = "its last layers, on frozen features"
         found.append(plan(words, settings, once, (train + validation) * _HEAD_SECONDS, 1))
     if not found:
-        step = costs.steps[config.features.stages]
-        per_epoch = train * (step + costs.read) + validation * (costs.forward + costs.read)
-        found.append(plan("training", {}, look, per_epoch, 1))
+        found.append(plan("training", {}, look, costs.epoch, 1))
     return found
-
-
-def _last_stages(count: int) -> str:
-    return "its last stage" if count == 1 else f"its last {count} stages"
 
 
 @dataclass(frozen=True)
@@ -208,13 +198,19 @@ class _Costs:
         counts: Samples for training, validation and test.
         read: To read and prepare it.
         forward: To compute its features.
-        steps: To train on it, by the number of trained stages; None for all of the network.
+        step: To train on it.
     """
 
     counts: tuple[int, int, int]
     read: float
     forward: float
-    steps: dict[int | None, float]
+    step: float
+
+    @property
+    def epoch(self) -> float:
+        """What an epoch costs: a step on each training sample, and validation."""
+        train, validation, _ = self.counts
+        return train * (self.step + self.read) + validation * (self.forward + self.read)
 
     @classmethod
     def measure(cls, config: Config, dataset: Dataset, device: torch.device) -> "_Costs":
@@ -226,15 +222,11 @@ class _Costs:
         with torch.no_grad():
             network.eval()
             forward = _seconds(lambda: network(x), len(x))
-        wanted = config.features.stages
-        choices = [wanted]
-        if wanted is None and not config.features.freeze and network.num_stages > 2:
-            choices += [2, 1]
-        steps = {}
-        for stages in choices:
-            network.train_stages(network.num_stages if stages is None else stages).train()
-            steps[stages] = _seconds(lambda: network(x).sum().backward(), len(x))
-        return cls((train, validation, test), read, forward, steps)
+        if config.features.stages is not None:
+            network.train_stages(config.features.stages)
+        network.train()
+        step = _seconds(lambda: network(x).sum().backward(), len(x))
+        return cls((train, validation, test), read, forward, step)
 
 
 def _network(config: Config, dataset: Dataset) -> Features:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -63,3 +64,12 @@ def test_the_readme_shows_numbers_of_the_benchmark():
         assert rank == f"{numbers['Mean rank']:.1f}"
         assert mae == f"{numbers['MAE']:.3f}"
         assert accuracy == f"{numbers['Accuracy (%)']:.1f}"
+
+
+def test_the_tables_of_the_recipes_follow_from_their_runs():
+    made = runpy.run_path(str(ROOT / "benchmarks" / "recipes.py"))
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    assert made["recipe_tables"]() in page
+    assert made["rank_table"]() in page
+    change = made["changes"](made["by_recipe"]()["mae"])
+    assert f"| **{100 * change.mean():+.0f} %** |" in page

@@ -107,6 +107,28 @@ def test_a_network_without_batch_normalisation_learns_slowly(photos, machine):
     assert rates == {"resnet10t": None, "vit_tiny_patch16_224": 1e-4}
 
 
+def test_features_that_do_not_fit_the_data_are_refused_by_name(photos):
+    tree = {
+        "data": {"source": "folder", "root": str(photos)},
+        "features": {"name": "mlp"},
+        "training": {"budget": 5},
+    }
+    with pytest.raises(ValueError, match=r"features.name must be for images, got mlp"):
+        decided(tree, print)
+
+
+def test_weights_for_a_table_leave_nothing_to_decide(tmp_path):
+    table, weights = tmp_path / "t.csv", tmp_path / "w.safetensors"
+    table.write_text("a,label\n" + "".join(f"{i},{i % 3}\n" for i in range(30)))
+    weights.write_bytes(b"")
+    tree = {
+        "data": {"source": "table", "root": str(table)},
+        "features": {"weights": str(weights)},
+    }
+    config = decided(tree, print)
+    assert not config.features.freeze
+
+
 def test_only_modern_decides(photos):
     with pytest.raises(ValueError, match="budget must be left out for the recipe paper"):
         decided(

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layline import data
-from layline.cli.options import INTERRUPTED, SOME_FAILED, ConfigFile, Root, Set, read_settings
+from layline.cli.options import (
+    INTERRUPTED,
+    SOME_FAILED,
+    Classes,
+    ConfigFile,
+    Label,
+    Root,
+    Set,
+    read_settings,
+)
 from layline.optional import require
 
 if TYPE_CHECKING:
@@ -49,12 +58,8 @@ def bench(
         typer.Argument(help="Folders, CSV or npz files, or names of layline data list."),
     ] = None,
     root: Root = None,
-    classes: Annotated[
-        str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
-    ] = None,
+    classes: Classes = None,
+    label: Label = None,
     methods: Annotated[
         str | None, typer.Option(help="Names with commas, or all; see layline methods.")
     ] = None,

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from layline import data
-from layline.cli.options import ConfigFile, Json, read_settings, settings
+from layline.cli.options import Classes, ConfigFile, Json, Label, read_settings, settings
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -68,12 +68,8 @@ def check(
     root: Annotated[
         Path | None, typer.Option(help="The folder or file with the data of a named source.")
     ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
-    ] = None,
+    classes: Classes = None,
+    label: Label = None,
     partition: Annotated[
         int | None, typer.Option(help="Which official fold, or the seed.", show_default="0")
     ] = None,

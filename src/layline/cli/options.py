@@ -11,6 +11,12 @@ SOME_FAILED = 3  # of many runs
 Root = Annotated[
     Path | None, typer.Option("--root", help="Folder or file with the data.", show_default=False)
 ]
+Classes = Annotated[
+    str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
+]
+Label = Annotated[
+    str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="TOML file with settings, as in a run's config.toml."),

@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from layline import data, features
-from layline.data.base import Dataset, Images
+from layline.data.base import Dataset
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import ImageBatches, RowBatches
 from layline.data.table import Rows
 from layline.devices import choose_device
-from layline.features.base import Features, ImageFeatures
 from layline.features.weights import best_backbone
 from layline.heads import HEADS
+from layline.model import ModelSpec
+from layline.training.assembly import build
 from layline.training.config import (
     RECIPES,
     Config,
@@ -83,19 +86,26 @@ def _with_careful_rate(chosen: Tree, config: Config) -> Tree:
     ConvNeXt, and need it in few epochs.
     """
     is_frozen = config.features.freeze or chosen.get("features", {}).get("freeze", False)
-    if config.features.weights == "none" or is_frozen:
+    if is_frozen or not _is_pretrained_for_images(config):
         return chosen
-    network = features.create(str(config.features.name), config.head.dim)
+    with torch.random.fork_rng(devices=[]):
+        network = features.create(str(config.features.name), config.head.dim)
     if any(isinstance(each, nn.BatchNorm2d) for each in network.modules()):
         return chosen
     return combine({"training": {"body_learning_rate": _CAREFUL_RATE}}, chosen)
+
+
+def _is_pretrained_for_images(config: Config) -> bool:
+    """Tell whether there is a network that could be frozen or trained on."""
+    kind = features.find(str(config.features.name)).kind
+    return kind == "image" and config.features.weights != "none"
 
 
 def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Say) -> Tree:
     """Decide what of the network is trained and for how many epochs."""
     wanted = tree.get("features", {})
     is_fixed = "freeze" in wanted or "stages" in wanted
-    is_pretrained = config.features.weights != "none"
+    is_pretrained = _is_pretrained_for_images(config)
     budget = config.training.budget
     if device.type != "cpu" and budget is None:
         if is_pretrained and not is_fixed:
@@ -108,7 +118,9 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
         config.data.source, config.data.root, config.data.partition, **config.data.options
     )
     costs = _Costs.measure(config, dataset, device)
-    plans = _plans(config, costs, seconds, is_pretrained and not is_fixed, "epochs" in _of(tree))
+    plans = _plans(
+        config, costs, seconds, is_pretrained and not is_fixed, "epochs" in tree.get("training", {})
+    )
     plan = next((each for each in plans if each.epochs >= each.fewest), None)
     if plan is None:
         cheapest = plans[-1]
@@ -130,11 +142,6 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
         f"{_duration(total)}{others}"
     )
     return combine(plan.settings, {"training": {"epochs": plan.epochs}})
-
-
-def _of(tree: Mapping[str, Any]) -> Mapping[str, Any]:
-    training: Mapping[str, Any] = tree.get("training", {})
-    return training
 
 
 @dataclass(frozen=True)
@@ -164,9 +171,7 @@ def _plans(
     """List the ways to train, the best one first, if there is time for it."""
 
     def plan(words: str, settings: Tree, once: float, per_epoch: float, fewest: int) -> _Plan:
-        most = configuration(
-            combine(config.model_dump(mode="json", exclude_none=True), settings)
-        ).training.epochs
+        most = config.training.epochs
         fit = int((seconds - once) / per_epoch)
         if epochs_given:
             epochs, fewest = (most, 1) if fit >= most else (0, most)
@@ -216,8 +221,9 @@ class _Costs:
     def measure(cls, config: Config, dataset: Dataset, device: torch.device) -> "_Costs":
         """Try a few samples."""
         train, validation, test = (len(part) for part in dataset.partition.parts().values())
-        network = _network(config, dataset).to(device)
-        x, read = _samples(network, dataset)
+        model = build(config, dataset)
+        network = model.features.to(device)
+        x, read = _fetched(dataset, model.spec)
         x = x.to(device)
         with torch.no_grad():
             network.eval()
@@ -229,39 +235,18 @@ class _Costs:
         return cls((train, validation, test), read, forward, step)
 
 
-def _network(config: Config, dataset: Dataset) -> Features:
-    """Make the network as it will be, but with random weights."""
-    name, options = str(config.features.name), dict(config.features.options)
-    known = features.options_of(features.find(name))
+def _fetched(dataset: Dataset, spec: ModelSpec) -> tuple[Tensor, float]:
+    """Fetch a batch as training does, and give the seconds that each sample took."""
+    count = len(dataset.inputs)
+    keys = [(place, 0) for place in range(0, count, max(1, count // _TRIED))][:_TRIED]
     if isinstance(dataset.inputs, Rows):
-        options["in_features"] = dataset.inputs.values.shape[1]
-    elif config.data.size is not None and "size" in known:
-        options["size"] = config.data.size
-    with torch.random.fork_rng(devices=[]):
-        return features.create(name, config.head.dim, **options)
-
-
-def _samples(network: Features, dataset: Dataset) -> tuple[torch.Tensor, float]:
-    """Give a batch like those of training, and what reading a sample costs."""
-    if isinstance(dataset.inputs, Rows):
-        return torch.from_numpy(dataset.inputs.values[:_TRIED]), 0.0
-    assert isinstance(network, ImageFeatures)
-    images = dataset.inputs
-    places = torch.linspace(0, len(images) - 1, min(_TRIED, len(images))).long().tolist()
+        return RowBatches(dataset.inputs.values).__getitems__(keys)[0], 0.0
+    assert isinstance(spec.inputs, ImagePreprocessing)  # as the model was built for them
+    # a file that cannot be decoded is said later, by name
+    images = ImageBatches(dataset.inputs, spec.inputs, keep_going=True)
     begun = time.monotonic()
-    sizes = [_size_of(images, place, network.input.size) for place in places]
-    read = (time.monotonic() - begun) / len(places) / (os.cpu_count() or 1)
-    size = network.input.size or min(64, *(min(each) for each in sizes))
-    return torch.randint(0, 256, (_TRIED, 3, size, size), dtype=torch.uint8), read
-
-
-def _size_of(images: Images, place: int, at_least: int | None) -> tuple[int, int]:
-    """Decode an image; a bad one is said later, by name."""
-    try:
-        height, width = images.load(place, at_least and 2 * at_least).shape[:2]
-    except (OSError, ValueError):
-        return 64, 64
-    return height, width
+    x, _ = images.__getitems__(keys)
+    return x, (time.monotonic() - begun) / len(keys) / (os.cpu_count() or 1)
 
 
 def _seconds(function: Callable[[], object], samples: int) -> float:

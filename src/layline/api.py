@@ -16,6 +16,7 @@ from rich.console import Console
 
 from layline import data
 from layline.arguments import check_known
+from layline.geometry.decoding import Decode
 from layline.model import OrdinalModel
 from layline.model_file import load
 from layline.training.config import Config, combine, configuration, resolved
@@ -33,6 +34,7 @@ SETTINGS = {
     "classes": "data.options.classes",
     "group": "data.options.group_column",
     "partition": "data.partition",
+    "calibration": "data.calibration",
     "cache": "data.cache",
     "skip_bad": "data.skip_bad",
     "workers": "data.workers",
@@ -50,6 +52,8 @@ SETTINGS = {
     "body_lr": "training.body_learning_rate",
     "head_lr": "training.head_learning_rate",
     "patience": "training.patience",
+    "decode": "training.decode",
+    "calibrate": "training.calibrate",
     "class_weight": "training.class_weight",
     "seed": "training.seed",
     "budget": "training.budget",
@@ -133,6 +137,7 @@ def train(
     label: str | None = None,
     group: str | None = None,
     partition: int | None = None,
+    calibration: float | None = None,
     cache: bool | None = None,
     skip_bad: bool | None = None,
     method: str | None = None,
@@ -143,6 +148,8 @@ def train(
     size: int | None = None,
     recipe: str | None = None,
     metric: str | None = None,
+    decode: Decode | None = None,
+    calibrate: bool | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
     lr: float | None = None,
@@ -174,6 +181,7 @@ def train(
         label: The column of the labels, in a table or a list of images.
         group: The column of what must stay in one part, such as a patient.
         partition: Which official fold, or the seed of a random split.
+        calibration: Share of the training samples that is kept apart, for ranges of grades.
         cache: Keep decoded images for later epochs and runs.
         skip_bad: Leave out files that cannot be decoded.
         method: The ordinal method, one of ``layline.names()``.
@@ -184,6 +192,10 @@ def train(
         size: Height and width of the images that the network sees.
         recipe: ``modern``, ``paper`` or ``released``.
         metric: ``mae``, ``accuracy`` or ``qwk``: chooses the epoch, and how a rank is decided on.
+        decode: How a rank is decided on, if not as the metric asks for: ``mode``, ``median``,
+            ``mean``, ``quadratic``, or a matrix of what each decision costs, a row for each true
+            class.
+        calibrate: Fit a temperature, so that probabilities mean what they say.
         epochs: Passes over the training samples.
         batch_size: Samples in a step, altogether.
         lr: Learning rate of the features.

@@ -27,6 +27,8 @@ from torch import Tensor, nn
 from layline import features as feature_registry
 from layline import heads, metrics
 from layline.arguments import check_integer, check_known
+from layline.calibration import Calibration, tempered
+from layline.data.base import Partition
 from layline.data.labels import (
     Array,
     categorical_order,
@@ -36,10 +38,11 @@ from layline.data.labels import (
     weigh_classes,
 )
 from layline.data.loading import RowBatches
-from layline.data.splits import stratified_holdout
+from layline.data.splits import stratified_holdout, with_calibration
 from layline.data.table import TableEncoding
 from layline.devices import Processes, check_device, has_double
 from layline.evaluation import EVALUATION_FACTOR, Part, Predictions
+from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
@@ -82,10 +85,14 @@ class OrdinalClassifier(
         head_learning_rate: AdamW's rate for the head.
         weight_decay: AdamW's decay, for both.
         decode: How a distribution becomes a label, in validation and in ``predict``: ``"mode"``
-            (most accurate), ``"median"`` (least absolute error) or ``"mean"`` (least squared
-            error).
+            (most accurate), ``"median"`` (least absolute error), ``"mean"`` or ``"quadratic"``
+            (least squared error), or a (K, K) matrix of what each decision costs, a row for each
+            true class.
         validation_fraction: Share of the samples held out. With 0, or where each class has only
             one sample, nothing is held out and the last epoch is kept.
+        calibration_fraction: Share of the other samples that is kept apart for the ranges of
+            :meth:`predict_range`, and learned from by nothing; none where it would be fewer than
+            nine samples. A tenth with the recipe ``"modern"`` if not given, else none.
         patience: Stop after so many epochs without a lower validation error.
         class_weight: ``"balanced"``, which makes all classes count the same, ``"effective"``, which
             goes part of that way (the effective number of samples), or a dict from labels to
@@ -104,6 +111,8 @@ class OrdinalClassifier(
         history_: One dict per epoch: ``epoch``, ``train_loss`` and, if samples were held out,
             ``validation_loss``, ``validation_mae`` and ``validation_accuracy``.
         best_epoch_: The epoch that was kept, counted from 1.
+        calibration_: The temperature that ``predict_proba`` is brought to, fitted to the samples
+            held out (recipe ``"modern"``, 20 samples at least), and what ranges are made from.
         n_features_in_: Number of columns of X.
         feature_names_in_: Names of the columns, if X had names in ``fit``.
         encoding_: How the columns of a data frame become numbers; None if X was an array, or
@@ -137,8 +146,9 @@ class OrdinalClassifier(
         learning_rate: float = 1e-3,
         head_learning_rate: float = 1e-2,
         weight_decay: float = 1e-2,
-        decode: str = "mode",
+        decode: Decode = "mode",
         validation_fraction: float = 0.1,
+        calibration_fraction: float | None = None,
         patience: int | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         device: str | torch.device = "cpu",
@@ -159,6 +169,7 @@ class OrdinalClassifier(
         self.weight_decay = weight_decay
         self.decode = decode
         self.validation_fraction = validation_fraction
+        self.calibration_fraction = calibration_fraction
         self.patience = patience
         self.class_weight = class_weight
         self.device = device
@@ -207,6 +218,7 @@ class OrdinalClassifier(
                 "nothing is held out, and the last epoch is kept",
                 stacklevel=3,  # where fit was called
             )
+        rows, kept_apart = self._kept_apart(ranks, rows, seed)
         self.encoding_ = TableEncoding.fit(x, rows) if _is_frame(x) else None
         x = self._encoded(x, np.flatnonzero(counted))
         seen, unseen = (self._tensor(x[part], device) for part in (rows, held_out))
@@ -231,6 +243,10 @@ class OrdinalClassifier(
             hooks.restore_best()
         self.classes_ = classes
         self.features_, self.head_ = features, head
+        self.calibration_ = Calibration.fit(
+            self._outcome(x, ranks, held_out) if self.recipe == "modern" else None,
+            self._outcome(x, ranks, kept_apart),
+        )
         self.history_, self.best_epoch_ = state.history, state.best_epoch or len(state.history)
         self._n_features_out = self.dim
         self.__dict__.pop("proxies_", None)  # of an earlier fit with another method
@@ -240,24 +256,73 @@ class OrdinalClassifier(
 
     def predict(self, X: ArrayLike) -> Array:
         """Choose a label for each sample, by ``decode``."""
-        ranks = self._apply_in_batches(X, lambda head, f: head.predict(f, self.decode))
+        ranks = self._apply_in_batches(self._checked_rows(X), self._decided)
         return np.asarray(self.classes_[ranks])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Give the probability of each class, a column each in the order of ``classes_``."""
-        return self._apply_in_batches(X, lambda head, f: head.predict_proba(f))
+        return self._apply_in_batches(
+            self._checked_rows(X), lambda head, f: self._log_probs(head, f).exp()
+        )
+
+    def predict_range(
+        self, X: ArrayLike, coverage: float = 0.9, by_class: bool = False
+    ) -> tuple[Array, Array]:
+        """Give the lowest and the highest label that is possible for each sample.
+
+        Of new samples of the same kind at least this share has its true label between the two, on
+        average over such samples.
+
+        Args:
+            X: As for :meth:`predict`.
+            coverage: That share.
+            by_class: Keep to it in every class; ranges are wider, and more samples are needed.
+        """
+        check_is_fitted(self)
+        self.calibration_.check(coverage, len(self.classes_), by_class)
+        rows = self._checked_rows(X)
+        proba = self._apply_in_batches(rows, lambda head, f: self._log_probs(head, f).exp())
+        decided = self._apply_in_batches(rows, self._decided)
+        low, high = self.calibration_.ranges(proba, decided, coverage, by_class)
+        return np.asarray(self.classes_[low]), np.asarray(self.classes_[high])
 
     def transform(self, X: ArrayLike) -> Array:
         """Compute the features, (n, dim)."""
-        return self._apply_in_batches(X, lambda _, f: f)
+        return self._apply_in_batches(self._checked_rows(X), lambda _, f: f)
+
+    def _kept_apart(self, ranks: Array, rows: Array, seed: int) -> tuple[Array, Array]:
+        """Divide the rows to train on: those that stay, and those for calibration."""
+        fraction = self.calibration_fraction
+        if fraction is None:
+            fraction = 0.1 if self.recipe == "modern" else 0.0
+        nothing = np.zeros(0, dtype=np.int64)
+        parts, _ = with_calibration(Partition(rows, nothing, nothing), ranks, fraction, seed)
+        return parts.train, parts.calibration
+
+    def _outcome(self, x: Array, ranks: Array, rows: Array) -> tuple[Tensor, Tensor] | None:
+        """Give the log probabilities of some rows of X, before calibration, and their ranks."""
+        if len(rows) == 0:
+            return None
+        log_probs = self._apply_in_batches(x[rows], lambda head, f: head.log_probs(f))
+        return torch.from_numpy(log_probs), torch.from_numpy(ranks[rows])
+
+    def _log_probs(self, head: heads.OrdinalHead, features: Tensor) -> Tensor:
+        return tempered(head.log_probs(features), self.calibration_.temperature)
+
+    def _decided(self, head: heads.OrdinalHead, features: Tensor) -> Tensor:
+        decode = checked_decode(self.decode, head.num_classes)
+        chosen = head.decisions(features, self._log_probs(head, features), decode)
+        return chosen[decode_name(decode)]
+
+    def _checked_rows(self, X: ArrayLike) -> Array:
+        check_is_fitted(self)
+        return self._new_data(X)
 
     @torch.no_grad()
     def _apply_in_batches(
-        self, X: ArrayLike, function: Callable[[heads.OrdinalHead, Tensor], Tensor]
+        self, rows: Array, function: Callable[[heads.OrdinalHead, Tensor], Tensor]
     ) -> Array:
         """Apply a function of the head and the features, batch by batch."""
-        check_is_fitted(self)
-        rows = self._new_data(X)
         features, head = self.features_, self.head_
         device = next(head.parameters()).device
         if has_double(device):
@@ -289,11 +354,16 @@ class OrdinalClassifier(
         if isinstance(self.features, str):
             check_known("features", self.features, feature_registry.names("table"))
         check_integer("dim", self.dim, 1, "it is the length of a feature")
-        fraction = self.validation_fraction
+        fraction, apart = self.validation_fraction, self.calibration_fraction
         if not (isinstance(fraction, Real) and 0 <= fraction < 1):
             raise ValueError(
                 f"validation_fraction must be a number in [0, 1), got {fraction!r}: "
                 "0 holds nothing out"
+            )
+        if apart is not None and not (isinstance(apart, Real) and 0 <= apart < 1):
+            raise ValueError(
+                f"calibration_fraction must be a number in [0, 1) or None, got {apart!r}: "
+                "0 keeps nothing apart"
             )
         if self.patience is not None and fraction == 0:
             raise ValueError(

@@ -18,12 +18,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from layline import metrics
+from layline.calibration import Range, measure_ranges, shown_coverage, tempered
 from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
 from layline.devices import Processes
-from layline.geometry.decoding import DECODINGS
-from layline.model import Network, normalised
+from layline.diagnostics import certainty
+from layline.geometry.decoding import COST, DECODINGS, Decode, decode_name
+from layline.model import ModelSpec, Network, normalised
 from layline.prediction_file import prediction_lines
 
+REVIEWED = 0.2  # of the samples are marked for review if nobody says how many
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 # What depends on how a distribution becomes a rank.
 DECODED = {
@@ -39,6 +42,7 @@ DECODED = {
 # What is measured on the distributions themselves.
 DISTRIBUTION = {
     "rps": metrics.ranked_probability_score,
+    "nll": metrics.log_loss,
     "ece": metrics.expected_calibration_error,
 }
 
@@ -124,6 +128,8 @@ def predict_part(
     *,
     full_precision: bool = False,
     keep: Int[Tensor, " m"] | None = None,
+    decode: Decode = "mode",
+    temperature: float = 1.0,
 ) -> Predictions:
     """Go over all samples once. All processes call it together and get the same.
 
@@ -134,6 +140,8 @@ def predict_part(
         processes: One or several.
         full_precision: Whatever the precision of training.
         keep: The samples whose features are wanted, in ascending order; none if not given.
+        decode: Costs are decided by as well.
+        temperature: What the probabilities are brought to.
     """
     model.eval()
     processes.share_buffers(model)
@@ -143,7 +151,8 @@ def predict_part(
     # a process may have no batch at all, but all of them gather rows of the same width
     places = [torch.zeros(0, dtype=torch.int64)]
     log_probs = [torch.zeros(0, head.num_classes, device=device)]
-    decisions = [torch.zeros(0, len(DECODINGS), dtype=torch.int64, device=device)]
+    names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
+    decisions = [torch.zeros(0, len(names), dtype=torch.int64, device=device)]
     kept = [torch.zeros(0, head.dim, device=device)]
     loss_sum = 0.0
     for x, index in batches:
@@ -152,9 +161,9 @@ def predict_part(
             features = model.features(to_device(x, device))
         loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
         places.append(index)
-        log_probs.append(head.log_probs(features))
-        by_decoding = head.decisions(features, log_probs[-1])
-        decisions.append(torch.stack([by_decoding[name] for name in DECODINGS], dim=1))
+        log_probs.append(tempered(head.log_probs(features), temperature))
+        by_decoding = head.decisions(features, log_probs[-1], decode)
+        decisions.append(torch.stack([by_decoding[name] for name in names], dim=1))
         kept.append(features[is_kept[index].to(device)].float())
 
     def in_order(index: Int[Tensor, " n"], rows: list[Tensor]) -> Tensor:
@@ -166,13 +175,13 @@ def predict_part(
     (total,) = processes.sum([loss_sum])
     return Predictions(
         in_order(index, log_probs),
-        dict(zip(DECODINGS, in_order(index, decisions).unbind(dim=1), strict=True)),
+        dict(zip(names, in_order(index, decisions).unbind(dim=1), strict=True)),
         total / part.weight.double().sum().item(),
         in_order(index[is_kept[index]], kept),
     )
 
 
-def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: str) -> dict[str, Any]:
+def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) -> dict[str, Any]:
     """Compute all metrics.
 
     Args:
@@ -180,25 +189,34 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: str) -> 
         predictions: Those of a model.
         decode: The decoding that was chosen; the others are given beside it.
     """
-    proba = predictions.proba
+    proba, chosen_by = predictions.proba, decode_name(decode)
     by_decoding = {
         name: {metric: _number(function(ranks, chosen)) for metric, function in DECODED.items()}
         for name, chosen in predictions.decisions.items()
     }
-    distribution = {
-        name: _number(function(ranks, proba)) for name, function in DISTRIBUTION.items()
-    }
+    distribution = measure_distributions(ranks, proba)
     distribution["unimodality_rate"] = _number(metrics.unimodality_rate(proba))
     confusion = np.zeros((proba.shape[1], proba.shape[1]), dtype=int)
-    np.add.at(confusion, (ranks.numpy(), predictions.decisions[decode].numpy()), 1)
+    np.add.at(confusion, (ranks.numpy(), predictions.decisions[chosen_by].numpy()), 1)
+    paid = (
+        {} if isinstance(decode, str) else {"cost": float((confusion * decode).sum() / len(ranks))}
+    )
     return {
         "samples": len(ranks),
-        "decode": decode,
-        **by_decoding[decode],
+        "decode": chosen_by,
+        **paid,
+        **by_decoding[chosen_by],
         **distribution,
         "by_decoding": by_decoding,
         "confusion": confusion.tolist(),
     }
+
+
+def measure_distributions(
+    ranks: Int[Tensor, " n"], proba: Float[np.ndarray, "n K"]
+) -> dict[str, float | None]:
+    """Compute what does not depend on a decoding."""
+    return {name: _number(function(ranks, proba)) for name, function in DISTRIBUTION.items()}
 
 
 def _number(value: float) -> float | None:
@@ -216,6 +234,7 @@ class Evaluation:
         classes: Names of the classes, lowest first.
         ranks: The true ones.
         predictions: Those of the model.
+        ranges: The lowest and the highest rank that is possible, if the model is calibrated.
     """
 
     numbers: dict[str, Any]
@@ -223,11 +242,82 @@ class Evaluation:
     classes: Sequence[str]
     ranks: Int[Tensor, " n"]
     predictions: Predictions
+    ranges: Range | None = None
+
+    @property
+    def chosen(self) -> Int[Tensor, " n"]:
+        """The ranks that were decided for."""
+        return self.predictions.decisions[self.numbers["decode"]]
 
     def write_predictions(self, path: Path) -> None:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
-        chosen = self.predictions.decisions[self.numbers["decode"]].tolist()
-        proba, ranks = self.predictions.proba.tolist(), self.ranks.tolist()
-        with prediction_lines(path, self.classes, with_truth=True) as write:
-            for name, rank, shares, true in zip(self.names, chosen, proba, ranks, strict=True):
-                write(name, self.classes[rank], shares, self.classes[true])
+        proba, chosen = self.predictions.proba, self.chosen.numpy()
+        columns = certainty_columns(proba, chosen, self.classes, self.ranges, REVIEWED)
+        truth = [self.classes[rank] for rank in self.ranks.tolist()]
+        with prediction_lines(path, self.classes, with_truth=True, more=list(columns)) as write:
+            for i, name in enumerate(self.names):
+                more = {column: values[i] for column, values in columns.items()}
+                write(name, self.classes[chosen[i]], proba[i].tolist(), truth[i], more)
+
+
+def certainty_columns(
+    proba: Float[np.ndarray, "n K"],
+    chosen: Int[np.ndarray, " n"],
+    classes: Sequence[str],
+    ranges: Range | None,
+    review: float,
+) -> dict[str, list[Any]]:
+    """Say of each sample what is possible, how sure the decision is, and who should look at it.
+
+    Args:
+        proba: Calibrated probabilities.
+        chosen: The ranks that were decided for.
+        classes: Their names.
+        ranges: The lowest and the highest rank that is possible, if that is known.
+        review: Share of the samples to mark, the least certain.
+    """
+    sure = certainty(proba, chosen)
+    marked = np.zeros(len(sure), dtype=bool)
+    marked[np.argsort(sure, kind="stable")[: round(review * len(sure))]] = True
+    ends = {} if ranges is None else dict(zip(("low", "high"), ranges, strict=True))
+    return {
+        **{name: [classes[rank] for rank in ranks.tolist()] for name, ranks in ends.items()},
+        "confidence": sure.tolist(),
+        "review": marked.tolist(),
+    }
+
+
+def evaluated(
+    part: str,
+    ranks: Int[Tensor, " n"],
+    names: Sequence[str],
+    predictions: Predictions,
+    spec: ModelSpec,
+    decode: Decode,
+) -> Evaluation:
+    """Measure all there is to measure: errors, probabilities before and after calibration, ranges.
+
+    Args:
+        part: What the samples are called together.
+        ranks: Their classes.
+        names: What each is called.
+        predictions: Those of a model, calibrated.
+        spec: The model.
+        decode: The decoding that was chosen, checked.
+    """
+    numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
+    calibration, proba = spec.calibration, predictions.proba
+    # what a temperature did can be undone
+    raw = normalised(predictions.log_probs.double() * calibration.temperature)
+    numbers["calibration"] = {
+        "temperature": calibration.temperature,
+        "samples": len(calibration.scores),
+        "before": measure_distributions(ranks, raw),
+        "after": measure_distributions(ranks, proba),
+    }
+    chosen = predictions.decisions[decode_name(decode)].numpy()
+    numbers["ranges"] = measure_ranges(calibration, ranks.numpy(), proba, chosen)
+    ranges = None
+    if numbers["ranges"]:
+        ranges = calibration.ranges(proba, chosen, shown_coverage(len(calibration.scores)))
+    return Evaluation(numbers, names, spec.classes, ranks, predictions, ranges)

@@ -1,6 +1,6 @@
 """A model: features, head and class names, from samples as a user has them to labels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from layline import features as feature_registry
 from layline import heads
-from layline.arguments import check_known
+from layline.calibration import Calibration, tempered
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import (
     Batches,
@@ -26,7 +26,7 @@ from layline.data.loading import (
 from layline.data.samples import as_images, as_rows
 from layline.data.table import TableEncoding
 from layline.features.base import Features
-from layline.geometry.decoding import DECODINGS
+from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import probabilities
 
 
@@ -43,6 +43,7 @@ class ModelSpec:
         features_options: The features' own options.
         head_options: The method's own options.
         decode: How a distribution becomes a class if the caller does not say.
+        calibration: What is known about the certainty of its answers.
     """
 
     features: str
@@ -52,7 +53,8 @@ class ModelSpec:
     inputs: ImagePreprocessing | TableEncoding
     features_options: dict[str, Any] = field(default_factory=dict)
     head_options: dict[str, Any] = field(default_factory=dict)
-    decode: str = "mode"
+    decode: Decode = "mode"
+    calibration: Calibration = field(default_factory=Calibration, compare=False)
 
     def build(self) -> "OrdinalModel":
         """Make the model, with weights as they are before training."""
@@ -68,14 +70,14 @@ class Answer:
     Attributes:
         index: Which samples they are; ``~i`` if sample i could not be decoded.
         features: Their vectors.
-        log_probs: Logarithms of the probabilities of the classes.
-        decisions: The rank that the head chooses, by the name of each decoding.
+        log_probs: Logarithms of the probabilities of the classes, calibrated.
+        chosen: The rank that is decided for.
     """
 
     index: Int[Tensor, " n"]
     features: Float[Tensor, "n d"]
     log_probs: Float[Tensor, "n K"]
-    decisions: dict[str, Int[Tensor, " n"]]
+    chosen: Int[Tensor, " n"]
 
 
 def normalised(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
@@ -131,30 +133,61 @@ class OrdinalModel(Network):
         """Names of the classes, lowest first."""
         return self.spec.classes
 
-    def predict(self, samples: Any, decode: str | None = None) -> NDArray[np.str_]:
+    def predict(self, samples: Any, decode: Decode | None = None) -> NDArray[np.str_]:
         """Name the class of each sample.
 
         Args:
             samples: Images as paths, arrays (height, width, 3) or Pillow images, one or a list of
                 them, or a folder; for a table a data frame or the path of a CSV file.
-            decode: ``"mode"``, ``"median"`` or ``"mean"``; as in training if not given.
+            decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of what each
+                decision costs, a row for each true class; as in training if not given.
         """
-        chosen = decode or self.spec.decode
-        check_known("decode", chosen, DECODINGS)
-        _, found = self.read(samples)
-        ranks = [rank for each in self.stream(found) for rank in each.decisions[chosen].tolist()]
+        answers = self._answers(samples, decode)
+        return self._named([rank for each in answers for rank in each.chosen.tolist()])
+
+    def predict_range(
+        self,
+        samples: Any,
+        coverage: float = 0.9,
+        by_class: bool = False,
+        decode: Decode | None = None,
+    ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
+        """Name the lowest and the highest class that is possible for each sample.
+
+        Of new samples of the kind that the model was calibrated on, at least this share has its
+        true class between the two, on average over such samples.
+
+        Args:
+            samples: See :meth:`predict`.
+            coverage: That share.
+            by_class: Keep to it in every class; ranges are wider, and more samples are needed.
+            decode: The range always has the class that is decided for.
+        """
+        self.spec.calibration.check(coverage, len(self.classes), by_class)
+        parts = [
+            self.spec.calibration.ranges(
+                normalised(each.log_probs), each.chosen.numpy(), coverage, by_class
+            )
+            for each in self._answers(samples, decode)
+        ]
+        low, high = ([rank for part in parts for rank in part[end].tolist()] for end in (0, 1))
+        return self._named(low), self._named(high)
+
+    def _named(self, ranks: Iterable[int]) -> NDArray[np.str_]:
         return np.array([self.classes[rank] for rank in ranks], dtype=np.str_)
+
+    def _answers(self, samples: Any, decode: Decode | None = None) -> Iterator["Answer"]:
+        _, found = self.read(samples)
+        return self.stream(found, decode=decode)
 
     def predict_proba(self, samples: Any) -> NDArray[np.float64]:
         """Give the probability of each class, a column each in the order of ``classes``."""
-        _, found = self.read(samples)
-        parts = [normalised(each.log_probs) for each in self.stream(found)]
+        parts = [normalised(each.log_probs) for each in self._answers(samples)]
         return np.concatenate([np.zeros((0, len(self.classes))), *parts])
 
     def transform(self, samples: Any) -> NDArray[np.float32]:
         """Compute the features, (n, d)."""
-        _, found = self.read(samples)
-        parts = [each.features.float().numpy() for each in self.stream(found)]
+        parts = [each.features.float().numpy() for each in self._answers(samples)]
         return np.concatenate([np.zeros((0, self.spec.dim), dtype=np.float32), *parts])
 
     def read(self, samples: Any, keep_going: bool = False) -> tuple[Sequence[str], Batches]:
@@ -172,7 +205,11 @@ class OrdinalModel(Network):
 
     @torch.no_grad()
     def stream(
-        self, samples: Batches, batch_size: int = 64, workers: int | None = 0
+        self,
+        samples: Batches,
+        batch_size: int = 64,
+        workers: int | None = 0,
+        decode: Decode | None = None,
     ) -> Iterator[Answer]:
         """Predict samples batch by batch, with memory for a few batches only.
 
@@ -180,7 +217,10 @@ class OrdinalModel(Network):
             samples: Where batches are fetched from.
             batch_size: Samples at a time.
             workers: Processes that fetch batches.
+            decode: See :meth:`predict`.
         """
+        wanted = checked_decode(self.spec.decode if decode is None else decode, len(self.classes))
+        temperature = self.spec.calibration.temperature
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
@@ -188,10 +228,10 @@ class OrdinalModel(Network):
             batches = sequential_batches(len(samples), batch_size)
             for x, index in loader(samples, batches, workers, device.type == "cuda"):
                 vectors = self.features(to_device(x, device))
-                log_probs = self.head.log_probs(vectors)
-                decisions = self.head.decisions(vectors, log_probs)
-                on_cpu = {name: ranks.cpu() for name, ranks in decisions.items()}
-                yield Answer(index, vectors.cpu(), log_probs.cpu(), on_cpu)
+                log_probs = tempered(self.head.log_probs(vectors), temperature)
+                decisions = self.head.decisions(vectors, log_probs, wanted)
+                chosen = decisions[decode_name(wanted)].cpu()
+                yield Answer(index, vectors.cpu(), log_probs.cpu(), chosen)
         finally:
             self.train(was_training)
 

@@ -10,22 +10,32 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+)
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import layline
-from layline.arguments import check_known, find_known
+from layline.arguments import find_known
+from layline.calibration import Calibration
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.features.hub import is_hub_name
 from layline.files import atomic_write
-from layline.geometry.decoding import DECODINGS
+from layline.geometry.decoding import checked_decode
 from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
 
-FORMAT = 1
+FORMAT = 2  # 1 had no calibration
 Tensors = dict[str, torch.Tensor]
 _KEY = "layline"
 _PICKLES = (b"PK", b"\x80")  # PyTorch's own files, new and old
@@ -118,6 +128,13 @@ def _kind(tensor: torch.Tensor | None) -> str:
 # --- the description
 
 
+class _Calibration(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    temperature: PositiveFloat = 1.0
+    scores: list[float] = []
+    ranks: list[NonNegativeInt] = []
+
+
 class _Description(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     format: PositiveInt
@@ -130,7 +147,8 @@ class _Description(BaseModel):
     classes: list[str]
     kind: Literal["images", "table"]
     inputs: dict[str, Any]
-    decode: str
+    decode: str | list[list[float]]
+    calibration: _Calibration = Field(default_factory=lambda: _Calibration())
 
 
 def describe_model(spec: ModelSpec) -> str:
@@ -151,7 +169,8 @@ def describe_model(spec: ModelSpec) -> str:
         classes=list(spec.classes),
         kind=kind,
         inputs=inputs,
-        decode=spec.decode,
+        decode=spec.decode if isinstance(spec.decode, str) else [list(row) for row in spec.decode],
+        calibration=_Calibration(**spec.calibration.to_json()),
     )
     return description.model_dump_json()
 
@@ -161,7 +180,7 @@ def read_description(text: str) -> ModelSpec:
     description = _parse(text)
     if len(set(description.classes)) < len(description.classes):
         raise ValueError(f"classes must have different names, got {description.classes}")
-    check_known("decode", description.decode, DECODINGS)
+    decode = checked_decode(description.decode, len(description.classes))
     options = description.features_options
     if is_hub_name(description.features) and not options.get("architecture"):
         raise ValueError(f"{description.features} must come with its architecture: no hub is asked")
@@ -173,7 +192,19 @@ def read_description(text: str) -> ModelSpec:
         inputs=_inputs(description),
         features_options=description.features_options,
         head_options=description.head_options,
-        decode=description.decode,
+        decode=decode,
+        calibration=_calibration(description),
+    )
+
+
+def _calibration(description: _Description) -> Calibration:
+    found = description.calibration
+    if len(found.scores) != len(found.ranks) or max(found.ranks, default=0) >= len(
+        description.classes
+    ):
+        raise ValueError("calibration must have a rank of the classes for each score, got others")
+    return Calibration(
+        found.temperature, np.array(found.scores), np.array(found.ranks, dtype=np.int64)
     )
 
 

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from layline import __version__
 from layline.cli import (
     bench,
+    calibrate,
     data,
     demo,
     evaluate,
@@ -74,6 +75,7 @@ def _add(
 _add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
+_add(calibrate.calibrate, calibrate.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(bench.bench, bench.EXAMPLES)
 _add(reproduce.reproduce, reproduce.EXAMPLES)

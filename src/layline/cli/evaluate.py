@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.options import ConfigFile, Decode, Json, Root, Set, read_settings
+from layline.cli.options import ConfigFile, Decode, Json, Root, Set, read_decode, read_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,12 +25,12 @@ _BY_DECODING = {
     "within_one": "within one",
     "qwk": "QWK",
 }
-_OF_DISTRIBUTION = {"rps": "RPS", "ece": "ECE", "unimodality_rate": "unimodal"}
+_OF_DISTRIBUTION = {"rps": "RPS", "nll": "NLL", "ece": "ECE", "unimodality_rate": "unimodal"}
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    part: Annotated[str, typer.Option(help="train, validation, test or calibration.")] = "test",
     decode: Decode = None,
     root: Root = None,
     predictions: Annotated[
@@ -48,7 +48,8 @@ def evaluate(
 
     console = Console(stderr=True)
     changes = read_settings(config, set_)
-    found = evaluate_run(RunFolder(run), part, decode, root, console, changes)
+    by = None if decode is None else read_decode(decode)
+    found = evaluate_run(RunFolder(run), part, by, root, console, changes)
     if predictions is not None:
         found.write_predictions(predictions)
     if as_json:
@@ -78,11 +79,35 @@ def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | Non
         table.add_row(decode + mark, *(_number(values[name]) for name in _BY_DECODING))
     console.print(table)
     rest = "  ".join(f"{title} {_number(numbers[key])}" for key, title in _OF_DISTRIBUTION.items())
+    if "cost" in numbers:
+        rest += f"  mean cost {_number(numbers['cost'])}"
     console.print(rest, highlight=False)
+    for line in certainty_lines(numbers):
+        console.print(line, highlight=False)
     if folder is not None:
         Reporter(console)(
             f"Best epoch {numbers['epoch']}. Model, history and predictions are in {folder}"
         )
+
+
+def certainty_lines(numbers: dict[str, Any]) -> list[str]:
+    """Say what calibration did, and what the ranges are worth."""
+    lines = []
+    calibration = numbers["calibration"]
+    if calibration["temperature"] != 1:
+        before, after = calibration["before"], calibration["after"]
+        lines.append(
+            f"Temperature {calibration['temperature']:.2f}: ECE {_number(before['ece'])} → "
+            f"{_number(after['ece'])}, NLL {_number(before['nll'])} → {_number(after['nll'])}"
+        )
+    for each in numbers["ranges"]:
+        low = each["expected"][0]
+        verdict = "" if each["measured"] >= low else f", less than the {low:.1%} that chance allows"
+        lines.append(
+            f"Ranges at {each['coverage']:.0%} have {each['width']:.2f} grades on average and hold "
+            f"the truth in {each['measured']:.1%}{verdict}"
+        )
+    return lines
 
 
 def _number(value: float | None) -> str:

@@ -1,5 +1,6 @@
 """Options that several commands take, how they become settings, and the exit codes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,11 @@ Set = Annotated[
 ]
 Decode = Annotated[
     str | None,
-    typer.Option("--decode", help="mode (most accurate), median (least MAE) or mean."),
+    typer.Option(
+        "--decode",
+        help="mode (most accurate), median (least MAE), mean, quadratic, or a CSV file of costs: "
+        "a row for each true class, a column for each decision.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]
 
@@ -53,3 +58,41 @@ def settings(**values: Any) -> dict[str, Any]:
             branch = branch.setdefault(section, {})
         branch[key] = value
     return tree
+
+
+def read_decode(text: str, classes: Sequence[str] | None = None) -> "str | list[list[float]]":
+    """Give the name of a decoding, or the costs that a CSV file has.
+
+    Args:
+        text: What was given: a name, or a path.
+        classes: The classes of the model; a first row or column with their names is left out.
+    """
+    if not text.endswith(".csv"):
+        return text
+    import csv
+
+    with Path(text).expanduser().open(newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.reader(file) if row]
+    if classes is not None and rows and rows[0][-1] == classes[-1]:
+        rows = rows[1:]
+    if classes is not None and rows and [row[0] for row in rows] == list(classes):
+        rows = [row[1:] for row in rows]
+    try:
+        return [[float(cell) for cell in row] for row in rows]
+    except ValueError as error:
+        raise ValueError(
+            f"decode must be a file of costs, got {text} ({error}): numbers, a row for each true "
+            "class, a column for each decision"
+        ) from None
+
+
+def read_share(text: str) -> float:
+    """Read a share such as ``20%`` or ``0.2``."""
+    number = text.strip().removesuffix("%")
+    try:
+        share = float(number) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError(f"review must be a share such as 20% or 0.2, got {text}")
+    return share

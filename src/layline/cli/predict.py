@@ -1,18 +1,24 @@
 """``layline predict``: a trained model on new samples, as a stream."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.options import Decode
+from layline.cli.options import Decode, read_decode, read_share
 from layline.prediction_file import FORMATS, prediction_lines
+
+if TYPE_CHECKING:
+    from layline.model import Answer
 
 EXAMPLES = """
 Examples:
 
   layline predict runs/photos-arc new-photos --out predictions.csv
+
+  layline predict runs/photos-arc new-photos --coverage 0.9 --review 20%
 
   layline predict model.safetensors a.jpg b.jpg --decode median
 """
@@ -34,46 +40,84 @@ def predict(
     device: Annotated[
         str, typer.Option(help="auto takes a GPU if there is one; or cpu, cuda:1, mps.")
     ] = "auto",
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Write a range that holds the truth for this share of samples: 0.9."),
+    ] = None,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="Keep to the coverage in every class.")
+    ] = False,
+    review: Annotated[
+        str | None,
+        typer.Option(
+            help="Mark the least certain for a person, such as 20%; that with --coverage."
+        ),
+    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Unreadable files are no reason to fail.")
     ] = False,
 ) -> None:
     """Predict the class of new samples, with the probability of each class.
 
+    With --coverage or --review also the lowest and the highest class that is possible, a
+    confidence from 0 to 1, and whether a person should look at it.
+
     Files that cannot be read are left out and listed; the exit code is then 1.
     """
     import numpy as np
 
-    from layline.arguments import check_known
     from layline.data.images.check import describe_bad, find_bad
     from layline.data.loading import ImageBatches
     from layline.data.table import TableEncoding
     from layline.devices import choose_device
-    from layline.geometry.decoding import DECODINGS
-    from layline.model import normalised
+    from layline.evaluation import REVIEWED, certainty_columns
+    from layline.geometry.decoding import checked_decode
     from layline.model_file import load
 
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
-    if decode is not None:
-        check_known("decode", decode, DECODINGS)
+    share = None if review is None else read_share(review)
     model = load(path)
-    decode = decode or model.spec.decode
+    wanted = model.spec.decode if decode is None else read_decode(decode, model.classes)
+    wanted = checked_decode(wanted, len(model.classes))
+    calibration = model.spec.calibration
+    if coverage is not None:
+        calibration.check(coverage, len(model.classes), by_class)
     model.to(choose_device(device, isinstance(model.spec.inputs, TableEncoding)))
     # one path by itself: a table is one file
     names, samples = model.read(paths[0] if len(paths) == 1 else paths, keep_going=True)
-    bad = []
-    with prediction_lines(out, model.classes) as write:
-        for answer in model.stream(samples, batch_size, workers):
-            proba = normalised(answer.log_probs)
-            ranks = answer.decisions[decode].tolist()
-            for index, rank, shares in zip(answer.index.tolist(), ranks, proba, strict=True):
-                if index < 0:
-                    bad.append(~index)
-                else:
-                    write(names[index], model.classes[rank], shares.tolist())
+    bad: list[int] = []
+    answers = _read_ones(model.stream(samples, batch_size, workers, wanted), bad)
+    if coverage is None and share is None:
+        with prediction_lines(out, model.classes) as write:
+            for index, proba, ranks in answers:
+                for i, rank, shares in zip(index, ranks, proba, strict=True):
+                    write(names[i], model.classes[rank], shares.tolist())
+    else:  # the least certain of all are known at the end
+        found = list(answers)
+        index, proba, ranks = (np.concatenate([each[i] for each in found]) for i in range(3))
+        ranges = None
+        if coverage is not None:
+            ranges = calibration.ranges(proba, ranks, coverage, by_class)
+        share = REVIEWED if share is None else share
+        columns = certainty_columns(proba, ranks, model.classes, ranges, share)
+        with prediction_lines(out, model.classes, more=list(columns)) as write:
+            for row, i in enumerate(index):
+                more = {name: values[row] for name, values in columns.items()}
+                write(names[i], model.classes[ranks[row]], proba[row].tolist(), more=more)
     if bad and isinstance(samples, ImageBatches):
         unreadable = find_bad(samples.images.subset(np.array(bad)))
         sys.stderr.write(f"layline: {describe_bad(unreadable, cure=not skip_bad)}\n")
         if not skip_bad:
             raise typer.Exit(1)
+
+
+def _read_ones(answers: Iterator["Answer"], bad: list[int]) -> Iterator[tuple[Any, Any, Any]]:
+    """Give index, probabilities and rank of the samples that could be read; note the others."""
+    from layline.model import normalised
+
+    for answer in answers:
+        index = answer.index.numpy()
+        good = index >= 0
+        bad.extend((~index[~good]).tolist())
+        yield index[good], normalised(answer.log_probs)[good], answer.chosen.numpy()[good]

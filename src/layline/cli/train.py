@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from layline.cli.evaluate import show_numbers
-from layline.cli.options import INTERRUPTED, read_settings
+from layline.cli.options import INTERRUPTED, read_decode, read_settings
 
 EXAMPLES = """
 Examples:
@@ -120,6 +120,10 @@ def train(
     partition: Annotated[
         int | None, _option(_DATA, "Which official fold, or the seed of a random split.")
     ] = None,
+    calibration: Annotated[
+        float | None,
+        _option(_DATA, "Share of the training samples that is kept apart, for ranges."),
+    ] = None,
     cache: Annotated[
         bool | None, _option(_DATA, "Keep decoded images for later epochs and runs.", "--cache")
     ] = None,
@@ -145,6 +149,18 @@ def train(
         _option(
             _TRAINING,
             "mae, accuracy or qwk: chooses the epoch, and how a rank is decided on.",
+        ),
+    ] = None,
+    decode: Annotated[
+        str | None,
+        _option(_TRAINING, "mode, median, mean, quadratic, or a CSV file of costs."),
+    ] = None,
+    calibrate: Annotated[
+        bool | None,
+        _option(
+            _TRAINING,
+            "Fit a temperature, so that probabilities mean what they say.",
+            "--calibrate/--no-calibrate",
         ),
     ] = None,
     epochs: Annotated[int | None, _option(_TRAINING, "Passes over the training samples.")] = None,
@@ -200,6 +216,8 @@ def train(
     from layline.training.display import Reporter
 
     settings = read_settings(given.pop("config"), given.pop("set_"))
+    if decode is not None:
+        given["decode"] = read_decode(decode)
     speaks = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
     try:
         run = api.train(**given, settings=settings)

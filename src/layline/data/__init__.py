@@ -6,7 +6,7 @@ are read when it is asked, and its own libraries imported then.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from layline.data.sources.manifest import read_manifest
 from layline.data.sources.npz import read_npz
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
-from layline.data.splits import stratified_holdout
+from layline.data.splits import stratified_holdout, with_calibration
 from layline.data.table import Rows
 
 
@@ -90,6 +90,8 @@ SOURCES: dict[str, SourceSpec] = {
     ),
 }
 
+_CALIBRATION = "calibration"
+
 
 def names() -> tuple[str, ...]:
     """List the registered sources."""
@@ -99,7 +101,7 @@ def names() -> tuple[str, ...]:
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
     parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
-    return tuple(key for key in parameters if key not in ("root", "partition"))
+    return tuple(key for key in parameters if key not in ("root", "partition", _CALIBRATION))
 
 
 def label_option(name: str) -> str:
@@ -107,18 +109,37 @@ def label_option(name: str) -> str:
     return "label_column" if "label_column" in options_of(name) else "label"
 
 
-def read(name: str, root: str | Path | None = None, partition: int = 0, **options: Any) -> Dataset:
+def read(
+    name: str,
+    root: str | Path | None = None,
+    partition: int = 0,
+    calibration: float = 0.0,
+    **options: Any,
+) -> Dataset:
     """Read a data set by the name of its source.
 
     Args:
         name: One of :func:`names`.
         root: The folder or file that holds the data.
         partition: Which official fold, or the seed of a random split.
+        calibration: Share of the training part that is kept apart for calibration.
         **options: The source's own options, see :func:`options_of`.
     """
     spec = find_known("source", name, SOURCES)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
+    if _CALIBRATION in inspect.signature(spec.read).parameters:
+        return _read(name, spec, root, partition, {**options, _CALIBRATION: calibration})
+    dataset = _read(name, spec, root, partition, options)
+    parts, notes = with_calibration(
+        dataset.partition, dataset.ranks, calibration, partition, dataset.groups
+    )
+    return replace(dataset, partition=parts, notes=(*dataset.notes, *notes))
+
+
+def _read(
+    name: str, spec: SourceSpec, root: str | Path | None, partition: int, options: dict[str, Any]
+) -> Dataset:
     if spec.partitions is not None and not 0 <= partition < spec.partitions:
         raise ValueError(
             f"partition must be in 0…{spec.partitions - 1}, got {partition}: "

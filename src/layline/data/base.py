@@ -1,7 +1,7 @@
 """Data sets: samples, their ranks, the names of the classes and the partition."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
@@ -54,15 +54,18 @@ class Partition:
         train: To learn from.
         validation: To choose the epoch by.
         test: To measure with, once.
+        calibration: To calibrate with, chosen by nothing and choosing nothing; there may be none.
     """
 
     train: Indices
     validation: Indices
     test: Indices
+    calibration: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def parts(self) -> dict[str, Indices]:
-        """Give the three parts by name."""
-        return {"train": self.train, "validation": self.validation, "test": self.test}
+        """Give the parts by name; the one for calibration only where there is one."""
+        found = {"train": self.train, "validation": self.validation, "test": self.test}
+        return found | ({"calibration": self.calibration} if len(self.calibration) else {})
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Dataset:
         partition: Which samples are for training, validation and test.
         notes: What a user should know about the reading, one sentence each.
         fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
+        groups: What must stay in one part, such as the patient of each sample, if that is known.
     """
 
     inputs: "Images | Rows"
@@ -84,6 +88,7 @@ class Dataset:
     partition: Partition
     notes: tuple[str, ...] = ()
     fixed_classes: bool = False
+    groups: tuple[Hashable, ...] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.inputs)
@@ -110,6 +115,7 @@ class Dataset:
             inputs=self.inputs.subset(keep),
             ranks=self.ranks[keep],
             partition=Partition(**{name: part[part >= 0] for name, part in moved.items()}),
+            groups=None if self.groups is None else tuple(self.groups[i] for i in keep.tolist()),
         )
 
     def check_complete(self) -> None:

@@ -1,4 +1,4 @@
-r"""Dividing samples into training, validation and test.
+r"""Dividing samples into training, validation, test and calibration.
 
 Every class keeps a training sample, and no part is empty. Without groups the sizes are exact, and
 shared over the classes by largest remainder. With groups (a patient's images are all in one part)
@@ -9,10 +9,13 @@ groups are placed one after the other, each into the part where it lowers
 most, with :math:`n_{pk}` the samples of class k in part p so far and :math:`t_{pk}` as many as
 the part should have. Large groups and those of rare classes come first, since small ones can
 correct what they leave.
+
+The part for calibration is taken out of the training part by the same rules, last, so that the
+others are the same with and without it.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -31,7 +34,11 @@ PART_WORDS = {
     "dev": "validation",
     "test": "test",
     "testing": "test",
+    "calibration": "calibration",
+    "calib": "calibration",
 }
+MOST_FOR_CALIBRATION = 1000  # the coverage of ranges is then certain to a percent
+FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing
 Groups = Sequence[Hashable] | None
 Counts = NDArray[np.float64]  # samples by group or part, and by class
 
@@ -51,11 +58,13 @@ class RandomSplit:
         validation: Share of the samples to choose the epoch by.
         test: Share of the samples to measure with.
         seed: The same seed gives the same partition.
+        calibration: Share of the training part to calibrate with.
     """
 
     validation: float
     test: float
     seed: int
+    calibration: float = 0.0
 
     def draw(self, ranks: Int[np.ndarray, " n"], groups: Groups = None) -> Partition:
         """Divide samples at random, each class alike; a group goes into one part."""
@@ -82,13 +91,20 @@ class RandomSplit:
         Returns:
             The partition, and notes for the user about what was done.
         """
+        parts, notes = self._partition(ranks, classes, words, groups)
+        parts, more = with_calibration(parts, ranks, self.calibration, self.seed, groups)
+        return parts, (*notes, *more)
+
+    def _partition(
+        self, ranks: Indices, classes: Sequence[str], words: Sequence[str] | None, groups: Groups
+    ) -> tuple[Partition, tuple[str, ...]]:
         if words is None:
             kept = "" if groups is None else ", groups kept together"
             note = f"The split is random with seed {self.seed}, each class alike{kept}"
             return self.draw(ranks, groups), (note,)
         part_of = {word: part_named(word) for word in set(words)}
         names = np.array([part_of[word] for word in words])
-        parts = {name: np.flatnonzero(names == name) for name in ("train", "validation", "test")}
+        parts = {name: np.flatnonzero(names == name) for name in dict.fromkeys(PART_WORDS.values())}
         _check_classes(parts, ranks, classes)
         if groups is not None:
             _check_groups(names.tolist(), groups)
@@ -108,6 +124,45 @@ class RandomSplit:
     @property
     def _shares(self) -> dict[str, float]:
         return {"validation": self.validation, "test": self.test}
+
+
+def with_calibration(
+    parts: Partition, ranks: Int[np.ndarray, " n"], share: float, seed: int, groups: Groups = None
+) -> tuple[Partition, tuple[str, ...]]:
+    """Take a part for calibration out of the training part, unless there is one.
+
+    Args:
+        parts: The other parts stay as they are.
+        ranks: The class of each sample.
+        share: Of the training part, in [0, 1); at most 1,000 samples are taken.
+        seed: The same seed takes the same samples.
+        groups: What must stay in one part, such as the patient of each sample.
+
+    Returns:
+        The partition, and notes for the user about what was done.
+    """
+    if not 0 <= share < 1:
+        raise ValueError(
+            f"calibration must be a share in [0, 1), got {share}: 0 takes nothing, 0.1 is usual"
+        )
+    train = parts.train
+    if share == 0 or len(parts.calibration):
+        return parts, ()
+    wanted = min(share * len(train), MOST_FOR_CALIBRATION)
+    why = f"No part for calibration, and so no ranges: {share:.0%} of the training samples"
+    if wanted < FEWEST_FOR_CALIBRATION:
+        return parts, (f"{why} would be {wanted:.0f}, and {FEWEST_FOR_CALIBRATION} are needed",)
+    own = None if groups is None else [groups[i] for i in train.tolist()]
+    try:
+        drawn = _divide(ranks[train], {"calibration": wanted / len(train)}, seed, own)
+    except ValueError as error:  # too few groups, or samples of a class
+        return parts, (f"{why} could not be taken ({error})",)
+    taken = train[drawn["calibration"]]
+    note = (
+        f"For calibration {len(taken)} of the {len(train)} training samples are kept apart "
+        "(--calibration 0 for none)"
+    )
+    return replace(parts, train=train[drawn["train"]], calibration=taken), (note,)
 
 
 def stratified_holdout(

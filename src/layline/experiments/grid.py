@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 from layline import data, heads
 from layline.arguments import check_known, find_known
 from layline.experiments.store import Cell
-from layline.geometry.decoding import DECODINGS
+from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import (
     RECIPES,
     Config,
@@ -140,9 +140,13 @@ class Grid(Section):
     def read_by(self) -> list[str]:
         """Name the decodings that the results are read by, the first one first."""
         own = (
-            configuration(
-                self.settings, entry.settings, {"recipe": recipe, "data": {"source": entry.source}}
-            ).training.decoding
+            decode_name(
+                configuration(
+                    self.settings,
+                    entry.settings,
+                    {"recipe": recipe, "data": {"source": entry.source}},
+                ).training.decoding
+            )
             for recipe, entry in product(self.recipes, self.data)
         )
         return self.decodings or list(dict.fromkeys(own))

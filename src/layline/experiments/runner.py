@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from layline.evaluation import CRITERIA
 from layline.experiments.engines import LOCAL, CellMap, Executor
 from layline.experiments.store import Cell, Outcome, Store, code_version
+from layline.geometry.decoding import decode_name
 from layline.training.display import Reporter, amount, format_time
 from layline.training.frozen import prepare_features
 from layline.training.run import train
@@ -62,7 +63,7 @@ class GridProgress:
         if outcome.error:
             self._say(f"{cell.name} failed: {outcome.error}")
         else:
-            mae = outcome.numbers[cell.config.training.decoding]["mae"]
+            mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
             result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
             if not self._is_live:
                 self._say(f"{self._done}/{self._total}  {cell.name}  {result}  {left} left")

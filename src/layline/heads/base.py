@@ -10,7 +10,13 @@ from torch.nn import functional as F
 
 from layline.arguments import check_integer, check_known
 from layline.devices import can_check_values
-from layline.geometry.decoding import DECODINGS
+from layline.geometry.decoding import (
+    COST,
+    DECODINGS,
+    Decode,
+    checked_decode,
+    decide,
+)
 from layline.geometry.precision import in_full_precision
 
 Reduction = Literal["mean", "sum", "none"]
@@ -118,36 +124,43 @@ class OrdinalHead(nn.Module, ABC):
         return self.log_probs(features).exp()
 
     @final
-    def predict(self, features: Float[Tensor, "n d"], decode: str = "mode") -> Int[Tensor, " n"]:
+    def predict(self, features: Float[Tensor, "n d"], decode: Decode = "mode") -> Int[Tensor, " n"]:
         """Choose one rank for each sample: this is the decision that everyone else takes too.
 
         Args:
             features: One row per sample.
-            decode: ``"mode"`` (the paper's, most accurate), ``"median"`` (least absolute error)
-                or ``"mean"`` (least squared error).
+            decode: ``"mode"`` (the paper's, most accurate), ``"median"`` (least absolute error),
+                ``"mean"`` or ``"quadratic"`` (least squared error), or a (K, K) matrix of what
+                each decision costs, a row for each true class.
         """
-        check_known("decode", decode, DECODINGS)
+        decode = checked_decode(decode, self.num_classes)
         features = self._checked_features(features)
         with in_full_precision(features.device):
             if decode == "mode":
                 return self._mode(features, None)
-            return DECODINGS[decode](probabilities(self._log_probs(features)))
+            return decide(probabilities(self._log_probs(features)), decode)
 
     @final
     def decisions(
-        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None = None
+        self,
+        features: Float[Tensor, "n d"],
+        log_probs: Float[Tensor, "n K"] | None = None,
+        decode: Decode = "mode",
     ) -> dict[str, Int[Tensor, " n"]]:
         """Choose one rank for each sample by every decoding, as :meth:`predict` does.
 
         Args:
             features: One row per sample.
-            log_probs: Their log probabilities, if they are at hand.
+            log_probs: Their log probabilities, if they are at hand, perhaps calibrated.
+            decode: Costs are decided by as well, under the name ``"cost"``.
         """
         features = self._checked_features(features)
         with in_full_precision(features.device):
             log_probs = self._log_probs(features) if log_probs is None else log_probs
             probs = probabilities(log_probs)
-            found = {name: decode(probs) for name, decode in DECODINGS.items() if name != "mode"}
+            found = {name: by_name(probs) for name, by_name in DECODINGS.items() if name != "mode"}
+            if not isinstance(decode, str):
+                found[COST] = decide(probs, checked_decode(decode, self.num_classes))
             return {"mode": self._mode(features, log_probs), **found}
 
     def forward(

@@ -69,7 +69,9 @@ def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = N
     Of several processes the main one looks at the files.
     """
     options = config.data
-    dataset = data.read(options.source, options.root, options.partition, **options.options)
+    dataset = data.read(
+        options.source, options.root, options.partition, options.calibration, **options.options
+    )
     for note in dataset.notes:
         say(note)
     say("Classes, lowest first: " + " < ".join(dataset.classes))
@@ -198,13 +200,13 @@ def class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
 
 
 def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Part]:
-    """Give the three parts: augmented for training, as they are for the others."""
+    """Give the parts: augmented for training, as they are for the others."""
     weights = class_weights(config, dataset)
     found = {}
     for name, index in dataset.partition.parts().items():
         augmentation = str(config.data.augmentation) if name == "train" else "none"
         ranks = dataset.ranks[index]
-        weight = weights[ranks] if name != "test" else np.ones(len(ranks))
+        weight = weights[ranks] if name in ("train", "validation") else np.ones(len(ranks))
         found[name] = Part(
             batches_of(dataset.inputs.subset(index), spec, augmentation, config.training.seed),
             torch.from_numpy(ranks),

@@ -29,7 +29,7 @@ from layline.arguments import check_known, find_known
 from layline.data.images.preprocessing import AUGMENTATIONS
 from layline.evaluation import CRITERIA
 from layline.features.weights import NAMES, check_weights
-from layline.geometry.decoding import DECODINGS
+from layline.geometry.decoding import Decode, checked_decode
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
 Tree = dict[str, Any]
@@ -71,6 +71,7 @@ class DataConfig(Section):
         source: Name of the source, see ``layline data list``.
         root: Its folder or file.
         partition: Which official fold, or the seed of a random split.
+        calibration: Share of the training part that is kept apart, for ranges of grades.
         options: The source's own options.
         size: Height and width that the network sees, if not its own choice.
         augmentation: How training images vary, if not as the features choose.
@@ -85,9 +86,15 @@ class DataConfig(Section):
     source: str
     root: Path | None = None
     partition: Annotated[int, Field(ge=0)] = 0
+    calibration: Annotated[float, Field(ge=0, lt=1)] = 0.0
     options: Annotated[
         dict[str, Any],
-        _reserved(name="set data.source", root="set data.root", partition="set data.partition"),
+        _reserved(
+            name="set data.source",
+            root="set data.root",
+            partition="set data.partition",
+            calibration="set data.calibration",
+        ),
     ] = {}
     size: PositiveInt | None = None
     augmentation: Annotated[str, _one_of(AUGMENTATIONS)] | None = None
@@ -181,7 +188,10 @@ class TrainingConfig(Section):
         metric: What the epoch is chosen by: ``mae``, ``accuracy`` or ``qwk``.
         ties: Of epochs equal by the metric the ``first``, or that of the lowest validation
             ``loss``.
-        decode: How a distribution becomes a rank, if not as the metric asks for.
+        decode: How a distribution becomes a rank, if not as the metric asks for: ``mode``,
+            ``median``, ``mean``, ``quadratic``, or a matrix of what each decision costs, a row for
+            each true class.
+        calibrate: Fit a temperature to the validation part at the end.
         patience: Stop after so many epochs without a better one. 0 never stops early.
         budget: Minutes that the recipe ``modern`` plans for, if it has to decide what is trained.
         seed: Of the weights, the order and the augmentation.
@@ -215,7 +225,8 @@ class TrainingConfig(Section):
     class_weight: Literal["off", "balanced", "effective"] | dict[str, PositiveFloat] = "off"
     metric: Annotated[str, _one_of(CRITERIA)] = "mae"
     ties: Literal["first", "loss"] = "first"
-    decode: Annotated[str, _one_of(DECODINGS)] | None = None
+    decode: Annotated[str | list[list[float]], AfterValidator(checked_decode)] | None = None
+    calibrate: bool = False
     patience: Annotated[int, Field(ge=0)] = 0
     budget: PositiveFloat | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -223,7 +234,7 @@ class TrainingConfig(Section):
     device: str = "auto"
 
     @property
-    def decoding(self) -> str:
+    def decoding(self) -> Decode:
         """How a distribution becomes a rank: as is said, or as the metric asks for."""
         return self.decode or CRITERIA[self.metric].decode
 
@@ -320,12 +331,14 @@ RECIPES: dict[str, Recipe] = {
         backbone="tf_efficientnet_lite0",
         method=heads.DEFAULT_METHOD,
         settings={
+            "data": {"calibration": 0.1},
             "training": {
                 **MODERN,
                 "epochs": 30,
                 "patience": 10,
                 "warmup_epochs": None,
                 "precision": "auto",
+                "calibrate": True,
             },
         },
         situations={

@@ -19,6 +19,7 @@ from layline import metrics
 from layline.data.loading import Batch, Key, loader, mixed_seed, to_device
 from layline.devices import Processes
 from layline.evaluation import CRITERIA, Part, Predictions, predict_part
+from layline.geometry.decoding import decode_name
 from layline.model import Network
 from layline.training.interruption import Interrupted
 from layline.training.optimisation import Options, WeightAverage, make_optimiser, set_rates
@@ -289,10 +290,17 @@ class Loop:
     def _validate(self, part: Part) -> Predictions:
         first, self._first_validation = self._first_validation, None
         batches = self._fetch_validation if first is None else first
-        return predict_part(self._model, part, batches, self._processes, keep=self._hooks.drawn)
+        return predict_part(
+            self._model,
+            part,
+            batches,
+            self._processes,
+            keep=self._hooks.drawn,
+            decode=self._options.decode,
+        )
 
     def _measured(self, part: Part, found: Predictions) -> EpochRecord:
-        outcome = part.ranks, found.decisions[self._options.decode]
+        outcome = part.ranks, found.decisions[decode_name(self._options.decode)]
         kappa = metrics.quadratic_weighted_kappa(*outcome, sample_weight=part.weight)
         return {
             "validation_loss": found.loss,

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 from layline.arguments import check_above, check_at_least, check_integer, check_known
 from layline.evaluation import CRITERIA
 from layline.features.base import Features
-from layline.geometry.decoding import DECODINGS
+from layline.geometry.decoding import Decode, checked_decode
 from layline.heads.base import OrdinalHead
 
 
@@ -35,7 +35,7 @@ class Options:
     learning_rate: float
     head_learning_rate: float
     weight_decay: float
-    decode: str
+    decode: Decode
     patience: int | None
     metric: str = "mae"
     ties: str = "first"
@@ -66,7 +66,7 @@ class Options:
         for name in ("learning_rate", "head_learning_rate"):
             check_above(name, getattr(self, name), 0, "1e-3 is usual")
         check_at_least("weight_decay", self.weight_decay, 0, "0 turns it off")
-        check_known("decode", self.decode, DECODINGS)
+        checked_decode(self.decode)
         check_known("metric", self.metric, CRITERIA)
         if self.patience is not None:
             check_integer("patience", self.patience, 1, "None never stops early")

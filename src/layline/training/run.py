@@ -18,13 +18,23 @@ from torch import Tensor
 
 import layline
 from layline.arguments import check_known
+from layline.calibration import Calibration
+from layline.data.base import Dataset, Indices
 from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device
-from layline.evaluation import Evaluation, Part, Predictions, measure, predict_part
+from layline.evaluation import (
+    Evaluation,
+    Part,
+    Predictions,
+    evaluated,
+    measure,
+    predict_part,
+)
 from layline.files import write_json
-from layline.geometry.decoding import DECODINGS
-from layline.model import Network
+from layline.geometry.decoding import Decode, checked_decode, decode_name
+from layline.model import Network, OrdinalModel
 from layline.model_file import load
 from layline.training.assembly import (
     Assembly,
@@ -105,7 +115,47 @@ def _train(
         state = Loop(trained, train, validation, options, processes, hooks).run()
 
     model.load_state_dict(load_file(folder.best))
-    return _test(run, trained, test, folder, state.best_epoch)
+    validated = _calibrate(run, trained, parts, folder)
+    return _test(run, trained, test, folder, state.best_epoch, validated)
+
+
+def _calibrate(
+    run: Assembly, trained: Network, parts: dict[str, Part], folder: RunFolder
+) -> dict[str, Any]:
+    """Calibrate the best epoch, in full precision, and write it anew; measure its validation part.
+
+    The temperature comes from the validation part, which chose the epoch and one number more; the
+    scores for ranges from the calibration part, which chose nothing.
+    """
+    config, model = run.config, run.model
+    processes = SeveralProcesses(run.accelerator)
+
+    def outcome(name: str, temperature: float = 1.0) -> Predictions:
+        part = parts[name]
+        batches = part.batches(processes, config.training.batch_size, config.data.workers)
+        return predict_part(
+            trained,
+            part,
+            batches,
+            processes,
+            full_precision=True,
+            decode=config.training.decoding,
+            temperature=temperature,
+        )
+
+    validation = outcome("validation")
+    held_out = validation.log_probs, parts["validation"].ranks
+    unseen = None
+    if "calibration" in parts:
+        unseen = outcome("calibration").log_probs, parts["calibration"].ranks
+    calibration = Calibration.fit(held_out if config.training.calibrate else None, unseen)
+    model.spec = replace(model.spec, calibration=calibration)
+    if processes.is_main:
+        model.save(folder.best)
+    run.accelerator.wait_for_everyone()
+    found = outcome("validation", calibration.temperature)
+    numbers = measure(parts["validation"].ranks, found, config.training.decoding)
+    return {name: numbers[name] for name in ("samples", "mae", "accuracy", "rps", "nll", "ece")}
 
 
 def _environment(run: Assembly) -> dict[str, Any]:
@@ -206,7 +256,8 @@ class _RunHooks(Hooks):
         if is_best:
             model.save(folder.best)
         if self._run.config.report.enabled:
-            predicted = validated.decisions[self._run.config.training.decoding][self.drawn]
+            decode = decode_name(self._run.config.training.decoding)
+            predicted = validated.decisions[decode][self.drawn]
             ranks = self._ranks[self.drawn]
             layout = take_snapshot(validated.features, ranks, predicted, model.head)
             layout.save(folder.layout(state.epoch))
@@ -214,22 +265,38 @@ class _RunHooks(Hooks):
 
 
 def _test(
-    run: Assembly, model: Network, part: Part, folder: RunFolder, epoch: int
+    run: Assembly,
+    model: Network,
+    part: Part,
+    folder: RunFolder,
+    epoch: int,
+    validated: dict[str, Any],
 ) -> dict[str, Any] | None:
     """Measure the best epoch on the test part, in full precision, and write what came out."""
     options, report = run.config.training, run.config.report
     drawn = chosen_samples(len(part.ranks), report.drawn, options.seed)
     processes = SeveralProcesses(run.accelerator)
     batches = part.batches(processes, options.batch_size, run.config.data.workers)
-    found = predict_part(model, part, batches, processes, full_precision=True, keep=drawn)
+    calibration = run.model.spec.calibration
+    found = predict_part(
+        model,
+        part,
+        batches,
+        processes,
+        full_precision=True,
+        keep=drawn,
+        decode=options.decoding,
+        temperature=calibration.temperature,
+    )
     if not processes.is_main:
         return None
     dataset = run.dataset
     inputs = dataset.inputs.subset(dataset.partition.test)
-    numbers = {"part": "test", "epoch": epoch, **measure(part.ranks, found, options.decoding)}
-    tested = Evaluation(numbers, inputs.names, dataset.classes, part.ranks, found)
+    tested = evaluated("test", part.ranks, inputs.names, found, run.model.spec, options.decoding)
+    numbers = tested.numbers
+    numbers |= {"epoch": epoch, "validation": validated}
     if report.enabled:
-        predicted = found.decisions[options.decoding][drawn]
+        predicted = tested.chosen[drawn]
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
         layout.save(folder.layout("test"))
         write_proxies(folder.proxies, model.head)
@@ -244,7 +311,7 @@ def _test(
 def evaluate_run(
     folder: RunFolder,
     part: str,
-    decode: str | None,
+    decode: Decode | None,
     root: Path | None,
     console: Console,
     changes: Mapping[str, Any] | None = None,
@@ -253,33 +320,107 @@ def evaluate_run(
 
     Args:
         folder: The run.
-        part: ``train``, ``validation`` or ``test``.
+        part: ``train``, ``validation``, ``test`` or ``calibration``.
         decode: How a rank is chosen; None as in the run.
         root: Where the data are now, if they were moved.
         console: Where to say what happens.
         changes: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
     """
     config = _changed(folder.read_config(), changes or {}, root)
-    check_known("part", part, ("train", "validation", "test"))
-    decode = decode or config.training.decoding
-    check_known("decode", decode, DECODINGS)
+    check_known("part", part, ("train", "validation", "test", "calibration"))
     model = load(folder.path)
+    decode = config.training.decoding if decode is None else decode
+    decode = checked_decode(decode, len(model.classes))
+    dataset = _same_data(folder, config, model, root, Reporter(console))
+    parts = dataset.partition.parts()
+    if part not in parts:
+        raise ValueError(
+            f"part must be there, got {part}: the run kept no samples apart for calibration"
+        )
+    index = parts[part]
+    ranks, found = _predicted(model, config, dataset, index, decode)
+    names = dataset.inputs.subset(index).names
+    return evaluated(part, ranks, names, found, model.spec, decode)
+
+
+def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Calibration:
+    """Calibrate the best model of a run anew, and write it.
+
+    On the data of the run its validation part gives the temperature, and the part that was kept
+    apart the ranges. Of other data, all of which the model has not seen, a random half each.
+
+    Args:
+        folder: The run.
+        root: Labelled data of the kind that the model will be used on; None for those of the run.
+        console: Where to say what happens.
+    """
+    config = _changed(folder.read_config(), {}, root)
+    say = Reporter(console)
+    model = load(folder.path)
+    model.spec = replace(model.spec, calibration=Calibration())
+    if root is None:
+        dataset = _same_data(folder, config, model, root, say)
+        parts = dataset.partition
+        halves = parts.validation, parts.calibration
+        if len(parts.calibration) == 0:
+            say(
+                "The run kept no samples apart, so there are no ranges: train with --calibration "
+                "0.1, or give labelled data that it has not seen with --root"
+            )
+    else:
+        dataset = _readable(config, model, say)
+        rng = np.random.default_rng(config.data.partition)
+        halves = stratified_holdout(dataset.ranks, 0.5, rng)
+    held_out, unseen = (_outcome(model, config, dataset, index) for index in halves)
+    calibration = Calibration.fit(held_out, unseen)
+    model.spec = replace(model.spec, calibration=calibration)
+    model.save(folder.best)
+    return calibration
+
+
+def _outcome(
+    model: OrdinalModel, config: Config, dataset: Dataset, index: Indices
+) -> tuple[Tensor, Tensor] | None:
+    """Give the log probabilities and the ranks of some samples, if there are any."""
+    if len(index) == 0:
+        return None
+    ranks, found = _predicted(model, config, dataset, index)
+    return found.log_probs, ranks
+
+
+def _predicted(
+    model: OrdinalModel, config: Config, dataset: Dataset, index: Indices, decode: Decode = "mode"
+) -> tuple[Int[Tensor, " n"], Predictions]:
+    """Give the ranks of some samples, and what a model predicts for them."""
     device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))
-    say, processes = Reporter(console), Processes(device)
+    processes = Processes(device)
+    inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
+    samples = Part(batches_of(inputs, model.spec), ranks, torch.ones(len(ranks)))
+    batches = samples.batches(processes, config.training.batch_size, config.data.workers)
+    temperature = model.spec.calibration.temperature
+    return ranks, predict_part(
+        model.to(device), samples, batches, processes, decode=decode, temperature=temperature
+    )
+
+
+def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
+    """Read data that a model can be measured on."""
     dataset = read_data(config, say)
     if dataset.classes != model.classes:
         raise ValueError(
             f"the data must have the classes of the model, {', '.join(model.classes)}, got "
             f"{', '.join(dataset.classes)}"
         )
+    return dataset
+
+
+def _same_data(
+    folder: RunFolder, config: Config, model: OrdinalModel, root: Path | None, say: Reporter
+) -> Dataset:
+    """Read the data of a run; others only if a root says so."""
+    dataset = _readable(config, model, say)
     _check_same_data(folder, data_fingerprint(dataset), root, say)
-    index = dataset.partition.parts()[part]
-    inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
-    samples = Part(batches_of(inputs, model.spec), ranks, torch.ones(len(ranks)))
-    batches = samples.batches(processes, config.training.batch_size, config.data.workers)
-    found = predict_part(model.to(device), samples, batches, processes)
-    numbers = {"part": part, **measure(ranks, found, decode)}
-    return Evaluation(numbers, inputs.names, model.classes, ranks, found)
+    return dataset
 
 
 def _changed(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:

@@ -10,6 +10,8 @@ from layline.training.loop import EpochRecord
 
 _HALF_WRITTEN = ".*.part"
 # What may not change between the start of a run and its going on, by its key in environment.json.
+# What a run had whose config.toml does not name it, since it was written before there was more.
+_NOT_YET = {"data": {"calibration": 0.0}, "training": {"calibrate": False}}
 _CHANGED = {
     "data": "the data must be those that {} was started with, got others: files were added, "
     "removed or renamed",
@@ -85,7 +87,7 @@ class RunFolder:
             raise FileNotFoundError(
                 f"run must be the folder of a run, got {self.path}: it has no config.toml"
             )
-        return configuration(read_toml(self.config))
+        return configuration(_NOT_YET, read_toml(self.config))
 
     def read_environment(self) -> dict[str, Any]:
         """Read versions, the command, samples per class and the fingerprint of the data."""

@@ -64,6 +64,7 @@ def read_adience(
         classes=_AGES,
         partition=Partition(*np.split(np.arange(len(lines)), ends[:-1])),
         notes=notes,
+        groups=tuple(line.folder for line in lines),
     )
 
 

@@ -21,6 +21,7 @@ def read_folder(
     classes: str | Sequence[Any] | None = None,
     validation: float = 0.1,
     test: float = 0.2,
+    calibration: float = 0.0,
 ) -> Dataset:
     """Read images whose folder is their class.
 
@@ -30,6 +31,7 @@ def read_folder(
         classes: The class folders from the lowest to the highest, as a list or ``"a,b,c"``.
         validation: Share of the samples to choose the epoch by.
         test: Share of the samples to measure with.
+        calibration: Share of the training samples to calibrate with.
     """
     from layline.data.images.files import ImageFiles, list_images
 
@@ -50,7 +52,9 @@ def read_folder(
         )
     ranks = ranks_of([f.parts[depth - 1] for f in images], np.array(ordered))
     words = [f.parts[0] for f in images] if depth == 2 else None
-    parts, notes = RandomSplit(validation, test, seed=partition).partition(ranks, ordered, words)
+    parts, notes = RandomSplit(validation, test, partition, calibration).partition(
+        ranks, ordered, words
+    )
     if len(files) > len(images):
         notes += (f"Outside the class folders {len(files) - len(images)} images were left out",)
     inputs = ImageFiles(root, [f.as_posix() for f in images])

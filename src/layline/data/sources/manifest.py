@@ -22,6 +22,7 @@ def read_manifest(
     classes: str | Sequence[Any] | None = None,
     validation: float = 0.1,
     test: float = 0.2,
+    calibration: float = 0.0,
     path_column: str = "path",
     label_column: str = "label",
     split_column: str | None = "split",
@@ -36,6 +37,7 @@ def read_manifest(
         classes: The labels from the lowest to the highest, as a list or ``"a,b,c"``.
         validation: Share of the samples to choose the epoch by.
         test: Share of the samples to measure with.
+        calibration: Share of the training samples to calibrate with.
         path_column: Where each image is; without a column of that name, the one that names images.
         label_column: Its class; without a column of that name, another that must be it.
         split_column: Train, val or test; the column may be absent.
@@ -60,17 +62,15 @@ def read_manifest(
     keep = _first_of_each(
         paths, {"label": labels, "split": splits and [*map(part_named, splits)], "group": groups}
     )
-    parts, notes = RandomSplit(validation, test, seed=partition).partition(
-        ranks[keep],
-        ordered,
-        splits and [splits[i] for i in keep],
-        groups and [groups[i] for i in keep],
+    kept_groups = None if groups is None else tuple(groups[i] for i in keep)
+    parts, notes = RandomSplit(validation, test, partition, calibration).partition(
+        ranks[keep], ordered, splits and [splits[i] for i in keep], kept_groups
     )
     if len(keep) < len(paths):
         notes += (f"Of rows that repeat another {len(paths) - len(keep)} were left out",)
     inputs = ImageFiles(folder, [paths[i] for i in keep])
     notes = (*path_note, *folder_note, *label_note, note, *notes)
-    return Dataset(inputs, ranks[keep], ordered, parts, notes)
+    return Dataset(inputs, ranks[keep], ordered, parts, notes, groups=kept_groups)
 
 
 def _path_column(sheet: TableFile, name: str) -> tuple[str, tuple[str, ...]]:

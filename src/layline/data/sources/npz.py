@@ -28,6 +28,7 @@ def read_npz(
     classes: str | Sequence[Any] | None = None,
     validation: float = 0.1,
     test: float = 0.2,
+    calibration: float = 0.0,
 ) -> Dataset:
     """Read arrays of images and of their ranks.
 
@@ -37,6 +38,7 @@ def read_npz(
         classes: What rank 0, 1, … is called, as a list or ``"a,b,c"``.
         validation: Share of the samples to choose the epoch by.
         test: Share of the samples to measure with.
+        calibration: Share of the training samples to calibrate with.
     """
     from layline.data.images.files import ImageArrays
 
@@ -52,7 +54,7 @@ def read_npz(
     ordered = _class_names(labels, classes)
     words = [word for word, array in images.items() for _ in range(len(array))]
     names = [f"{word}/{i}".lstrip("/") for word, array in images.items() for i in range(len(array))]
-    split = RandomSplit(validation, test, seed=partition)
+    split = RandomSplit(validation, test, partition, calibration)
     parts, notes = split.partition(labels, ordered, None if "" in pairs else words)
     note = "The classes are in the order of their integers"
     inputs = ImageArrays(np.concatenate(list(images.values())), names)

@@ -23,6 +23,7 @@ def read_table(
     classes: str | Sequence[Any] | None = None,
     validation: float = 0.1,
     test: float = 0.2,
+    calibration: float = 0.0,
     label: str = "label",
     split_column: str | None = "split",
     group_column: str | None = "group",
@@ -37,6 +38,7 @@ def read_table(
         classes: The labels from the lowest to the highest, as a list or ``"a,b,c"``.
         validation: Share of the samples to choose the epoch by.
         test: Share of the samples to measure with.
+        calibration: Share of the training samples to calibrate with.
         label: The column of the labels.
         split_column: Train, val or test; the column may be absent.
         group_column: What must stay in one part, such as a patient; it may be absent.
@@ -50,7 +52,7 @@ def read_table(
     ranks, ordered, note = rank_labels(file.filled("label", label), file.rows.tolist(), classes)
     splits = file.optional("split_column", split_column, "split")
     groups = file.optional("group_column", group_column, "group")
-    split = RandomSplit(validation, test, seed=partition)
+    split = RandomSplit(validation, test, partition, calibration)
     parts, notes = split.partition(ranks, ordered, splits, groups)
     if id_column is not None and (id_column != "id" or "id" in file.frame):
         file.texts("id_column", id_column)  # which has to be there
@@ -67,7 +69,8 @@ def read_table(
     numbers = file.row_names
     rows = Rows(encoding.apply(frame, numbers), encoding.row_names(frame, numbers), encoding)
     notes = (*label_note, note, *notes, *_left_out(file, frame, encoding), *encoding.unseen(frame))
-    return Dataset(rows, ranks, ordered, parts, notes)
+    kept = None if groups is None else tuple(groups)
+    return Dataset(rows, ranks, ordered, parts, notes, groups=kept)
 
 
 def _dropped(file: TableFile, drop: str | Sequence[str]) -> tuple[str, ...]:

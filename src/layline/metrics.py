@@ -197,10 +197,15 @@ def ranked_probability_score(
         >>> ranked_probability_score([0, 2], [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
         0.3125
     """
+    return _mean(ranked_probability_scores(y_true, proba), sample_weight)
+
+
+def ranked_probability_scores(y_true: ArrayLike, proba: ArrayLike) -> _Floats:
+    """Give the ranked probability score of each sample."""
     true, distribution = _ranks_and_proba(y_true, proba)
     reached = true[:, None] <= np.arange(distribution.shape[1] - 1)  # (n, K - 1)
     excess = distribution.cumsum(axis=1)[:, :-1] - reached
-    return _mean((excess**2).mean(axis=1), sample_weight)
+    return np.asarray((excess**2).mean(axis=1))
 
 
 def expected_calibration_error(
@@ -221,15 +226,22 @@ def expected_calibration_error(
         >>> expected_calibration_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
         0.25
     """
+    index, gap = calibration_gaps(y_true, proba, bins)
+    weight = _weights(sample_weight, len(gap))
+    return float(np.abs(np.bincount(index, weights=weight * gap)).sum() / weight.sum())
+
+
+def calibration_gaps(
+    y_true: ArrayLike, proba: ArrayLike, bins: int = 15
+) -> tuple[NDArray[np.int64], _Floats]:
+    """Give the bin of each sample's confidence, and how much it is right less that confidence."""
     if not (bins >= 1 and bins % 1 == 0):
         raise ValueError(f"bins must be a whole number from 1 on, got {bins}: it counts intervals")
     true, distribution = _ranks_and_proba(y_true, proba)
-    weight = _weights(sample_weight, len(true))
     confidence = distribution.max(axis=1)
-    gap = weight * ((distribution.argmax(axis=1) == true) - confidence)
     # inner edges only: a confidence that rounding put above one stays in the last bin
     index = np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
-    return float(np.abs(np.bincount(index, weights=gap)).sum() / weight.sum())
+    return index, np.asarray((distribution.argmax(axis=1) == true) - confidence)
 
 
 def unimodality_rate(

@@ -338,7 +338,7 @@ def evaluate_run(
             f"part must be there, got {part}: the run kept no samples apart for calibration"
         )
     index = parts[part]
-    ranks, found = _predicted(model, config, dataset, index, decode)
+    ranks, found = predict_samples(model, config, dataset, index, decode)
     names = dataset.inputs.subset(index).names
     return evaluated(part, ranks, names, found, model.spec, decode)
 
@@ -384,11 +384,11 @@ def _outcome(
     """Give the log probabilities and the ranks of some samples, if there are any."""
     if len(index) == 0:
         return None
-    ranks, found = _predicted(model, config, dataset, index)
+    ranks, found = predict_samples(model, config, dataset, index)
     return found.log_probs, ranks
 
 
-def _predicted(
+def predict_samples(
     model: OrdinalModel, config: Config, dataset: Dataset, index: Indices, decode: Decode = "mode"
 ) -> tuple[Int[Tensor, " n"], Predictions]:
     """Give the ranks of some samples, and what a model predicts for them."""

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layline.data.splits import PART_WORDS, RandomSplit, stratified_holdout
+from layline.data.splits import PART_WORDS, RandomSplit, stratified_holdout, with_calibration
 
 COUNTS = st.lists(st.integers(1, 30), min_size=1, max_size=8)
 SEEDS = st.integers(0, 1000)
@@ -277,3 +277,49 @@ def test_a_class_that_training_never_sees_is_named():
 def test_training_has_to_be_there():
     with pytest.raises(ValueError, match="split must have a train part, got none"):
         parts_of(["test"] * 60)
+
+
+@given(st.lists(st.integers(40, 60), min_size=2, max_size=5), st.floats(0.2, 0.4), SEEDS)
+def test_calibration_is_taken_from_training_alone_each_class_alike(counts, share, seed):
+    ranks = samples(counts)
+    before = draw(ranks, 0.1, 0.2, seed)
+    after, notes = with_calibration(before, ranks, share, seed)
+    assert np.array_equal(before.validation, after.validation)
+    assert np.array_equal(before.test, after.test)
+    assert sorted([*after.train, *after.calibration]) == before.train.tolist()
+    wanted = share * np.bincount(ranks[before.train])
+    assert np.abs(np.bincount(ranks[after.calibration], minlength=len(counts)) - wanted).max() < 2
+    assert f"{len(after.calibration)} of the {len(before.train)} training samples" in notes[0]
+
+
+def test_no_group_is_in_training_and_in_calibration():
+    ranks = samples([60, 60, 60])
+    groups = tuple(np.arange(180) // 3)
+    before = draw(ranks, 0.1, 0.2, 0, groups)
+    after, _ = with_calibration(before, ranks, 0.2, 0, groups)
+    in_part = [{groups[i] for i in part} for part in after.parts().values()]
+    assert len(after.calibration) > 9
+    assert sum(map(len, in_part)) == len(set.union(*in_part))
+
+
+def test_calibration_takes_no_more_than_it_needs_and_nothing_where_it_is_no_use():
+    many = samples([20_000, 20_000])
+    assert len(with_calibration(draw(many, 0.1, 0.2, 0), many, 0.1, 0)[0].calibration) == 1000
+    few = samples([30, 30])
+    parts, notes = with_calibration(draw(few, 0.1, 0.2, 0), few, 0.1, 0)
+    assert len(parts.calibration) == 0
+    assert "would be 4, and 9 are needed" in notes[0]
+
+
+def test_a_calibration_part_that_is_given_is_kept():
+    words = ["train"] * 6 + ["val"] * 2 + ["test"] * 2 + ["calibration"] * 2
+    ranks = np.array([0, 1] * 6)
+    parts, _ = RandomSplit(0.1, 0.2, 0, 0.3).partition(ranks, ("a", "b"), words)
+    assert parts.calibration.tolist() == [10, 11]
+
+
+@pytest.mark.parametrize("share", [-0.1, 1, 2])
+def test_a_share_for_calibration_is_below_one(share):
+    ranks = samples([30, 30])
+    with pytest.raises(ValueError, match=r"calibration must be a share in \[0, 1\)"):
+        with_calibration(draw(ranks, 0.1, 0.2, 0), ranks, share, 0)

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from layline.geometry.decoding import DECODINGS, mean, median, mode
+from layline.geometry.decoding import (
+    DECODINGS,
+    checked_decode,
+    decide,
+    least_cost,
+    mean,
+    median,
+    mode,
+)
 
 weights = hnp.arrays(
     np.float64,
@@ -76,3 +84,44 @@ def test_single_precision_with_many_classes_stays_in_range(decode):
     assert ranks.dtype == torch.int64
     assert ranks.min() >= 0
     assert ranks.max() < 1000
+
+
+@given(weights, st.integers(0, 1000))
+def test_costs_choose_the_least_expected_one(w, seed):
+    probs = distributions(w)
+    costs = np.random.default_rng(seed).uniform(0, 9, (probs.shape[1],) * 2)
+    chosen = least_cost(probs, costs)
+    for row, k in zip(probs.numpy(), chosen.tolist(), strict=True):
+        expected = [sum(p * costs[j, d] for j, p in enumerate(row)) for d in range(len(row))]
+        assert expected[k] == pytest.approx(min(expected))
+
+
+@pytest.mark.parametrize(("name", "power"), [("median", 1), ("mean", 2), ("quadratic", 2)])
+def test_usual_costs_decide_as_the_decoding_of_that_name(name, power):
+    probs = torch.rand(200, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    probs /= probs.sum(dim=1, keepdim=True)
+    ranks = np.arange(6.0)
+    costs = np.abs(ranks[:, None] - ranks) ** power
+    assert torch.equal(decide(probs, checked_decode(name)), decide(probs, checked_decode(costs)))
+
+
+def test_missing_the_highest_class_can_be_made_dear():
+    probs = torch.tensor([[0.6, 0.3, 0.1]])
+    costs = [[0, 1, 1], [1, 0, 1], [20, 20, 0]]
+    assert decide(probs, "mode").item() == 0
+    assert decide(probs, checked_decode(costs, 3)).item() == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("modus", "decode must be a known name"),
+        ([[0, 1], [1]], "matrix of costs|row for each true class"),
+        ([[0, 1, 2], [1, 0, 1], [2, 1, 0]], "2 of both"),
+        ([[0, float("inf")], [1, 0]], "finite costs"),
+        (3, "a name or a matrix"),
+    ],
+)
+def test_what_is_no_decoding_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        checked_decode(wrong, 2)

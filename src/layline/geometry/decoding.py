@@ -21,7 +21,7 @@ from torch import Tensor
 
 from layline.arguments import check_known
 
-Costs = Sequence[Sequence[float]] | NDArray[Any]
+Costs = Sequence[Sequence[float | int]] | NDArray[Any]
 Decode = str | Costs  # a name, or what each decision costs
 COST = "cost"  # what decisions by a matrix are called
 
@@ -53,7 +53,7 @@ DECODINGS: dict[str, Callable[[Tensor], Tensor]] = {"mode": mode, "median": medi
 _OTHER_NAMES = {"quadratic": "mean"}
 
 
-def checked_decode(decode: Decode, num_classes: int | None = None) -> Decode:
+def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
     """Give a decoding by its usual name, or its costs as tuples; refuse what is neither.
 
     Args:

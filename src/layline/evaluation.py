@@ -216,6 +216,7 @@ class Evaluation:
         classes: Names of the classes, lowest first.
         ranks: The true ones.
         predictions: Those of the model.
+        ranges: The lowest and the highest class that each sample may be in, if they are known.
     """
 
     numbers: dict[str, Any]
@@ -223,6 +224,7 @@ class Evaluation:
     classes: Sequence[str]
     ranks: Int[Tensor, " n"]
     predictions: Predictions
+    ranges: tuple[Int[Tensor, " n"], Int[Tensor, " n"]] | None = None
 
     def write_predictions(self, path: Path) -> None:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""

@@ -76,6 +76,7 @@ class Dataset:
         partition: Which samples are for training, validation and test.
         notes: What a user should know about the reading, one sentence each.
         fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
+        groups: What each sample belongs to, such as a patient, if that is known.
     """
 
     inputs: "Images | Rows"
@@ -84,11 +85,14 @@ class Dataset:
     partition: Partition
     notes: tuple[str, ...] = ()
     fixed_classes: bool = False
+    groups: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.inputs)
         if self.ranks.shape != (count,):
             raise ValueError(f"ranks must have the shape ({count},), got {self.ranks.shape}")
+        if self.groups is not None and len(self.groups) != count:
+            raise ValueError(f"groups must be {count}, got {len(self.groups)}: one for each sample")
         if len(self.classes) < 2:
             raise ValueError(
                 f"classes must be at least two, got {list(self.classes)}: nothing to tell apart"
@@ -110,6 +114,7 @@ class Dataset:
             inputs=self.inputs.subset(keep),
             ranks=self.ranks[keep],
             partition=Partition(**{name: part[part >= 0] for name, part in moved.items()}),
+            groups=None if self.groups is None else tuple(self.groups[i] for i in keep),
         )
 
     def check_complete(self) -> None:

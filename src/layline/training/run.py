@@ -18,9 +18,11 @@ from torch import Tensor
 
 import layline
 from layline.arguments import check_known
+from layline.data import Dataset
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device
+from layline.diagnostics import alarms, diagnose
 from layline.evaluation import Evaluation, Part, Predictions, measure, predict_part
 from layline.files import write_json
 from layline.geometry.decoding import DECODINGS
@@ -47,6 +49,7 @@ from layline.training.record import (
     take_snapshot,
     write_mistakes,
     write_proxies,
+    write_review,
 )
 from layline.training.run_folder import RunFolder
 
@@ -116,10 +119,7 @@ def _environment(run: Assembly) -> dict[str, Any]:
         prints["frozen"] = body_fingerprint(run.model.features)
     return {
         **prints,
-        "counts": {
-            name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
-            for name, part in dataset.partition.parts().items()
-        },
+        "counts": _counts(dataset),
         "command": sys.argv,
         "layline": layline.__version__,
         "torch": torch.__version__,
@@ -128,6 +128,14 @@ def _environment(run: Assembly) -> dict[str, Any]:
         "processes": run.accelerator.num_processes,
         "device": str(run.accelerator.device),
         "threads": torch.get_num_threads(),
+    }
+
+
+def _counts(dataset: Dataset) -> dict[str, list[int]]:
+    """Count the samples by part and class."""
+    return {
+        name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
+        for name, part in dataset.partition.parts().items()
     }
 
 
@@ -227,6 +235,7 @@ def _test(
     dataset = run.dataset
     inputs = dataset.inputs.subset(dataset.partition.test)
     numbers = {"part": "test", "epoch": epoch, **measure(part.ranks, found, options.decoding)}
+    numbers |= _diagnosis(run, part, found, folder, numbers)
     tested = Evaluation(numbers, inputs.names, dataset.classes, part.ranks, found)
     if report.enabled:
         predicted = found.decisions[options.decoding][drawn]
@@ -236,9 +245,32 @@ def _test(
         preparation = run.model.spec.inputs
         at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
         write_mistakes(folder, tested, inputs, report.mistakes, at_least)
+        write_review(folder, tested, inputs, report.review, at_least)
     tested.write_predictions(folder.predictions)
     write_json(folder.test, numbers)
     return numbers
+
+
+def _diagnosis(
+    run: Assembly, part: Part, found: Predictions, folder: RunFolder, numbers: dict[str, Any]
+) -> dict[str, Any]:
+    """Tell how sure the numbers of the test are, and what is wrong with them in words."""
+    dataset, options = run.dataset, run.config.training
+    test, groups = dataset.partition.test, dataset.groups
+    predicted = found.decisions[options.decoding].numpy()
+    diagnosis = diagnose(
+        part.ranks.numpy(),
+        predicted,
+        found.proba,
+        dataset.classes,
+        groups=None if groups is None else [groups[index] for index in test],
+    )
+    if options.class_weight == "off":  # with weights it is another mean
+        (kept,) = (each for each in folder.read_history() if each["epoch"] == numbers["epoch"])
+        samples = len(dataset.partition.validation)
+        diagnosis["validation"] = {"mae": kept["validation_mae"], "samples": samples}
+    known = numbers | diagnosis
+    return diagnosis | {"alarms": alarms(known, _counts(dataset), dataset.classes)}
 
 
 def evaluate_run(

@@ -60,17 +60,18 @@ def read_manifest(
     keep = _first_of_each(
         paths, {"label": labels, "split": splits and [*map(part_named, splits)], "group": groups}
     )
+    kept_groups = None if groups is None else tuple(groups[i] for i in keep)
     parts, notes = RandomSplit(validation, test, seed=partition).partition(
         ranks[keep],
         ordered,
         splits and [splits[i] for i in keep],
-        groups and [groups[i] for i in keep],
+        kept_groups,
     )
     if len(keep) < len(paths):
         notes += (f"Of rows that repeat another {len(paths) - len(keep)} were left out",)
     inputs = ImageFiles(folder, [paths[i] for i in keep])
     notes = (*path_note, *folder_note, *label_note, note, *notes)
-    return Dataset(inputs, ranks[keep], ordered, parts, notes)
+    return Dataset(inputs, ranks[keep], ordered, parts, notes, groups=kept_groups)
 
 
 def _path_column(sheet: TableFile, name: str) -> tuple[str, tuple[str, ...]]:

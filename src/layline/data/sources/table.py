@@ -67,7 +67,8 @@ def read_table(
     numbers = file.row_names
     rows = Rows(encoding.apply(frame, numbers), encoding.row_names(frame, numbers), encoding)
     notes = (*label_note, note, *notes, *_left_out(file, frame, encoding), *encoding.unseen(frame))
-    return Dataset(rows, ranks, ordered, parts, notes)
+    kept_groups = None if groups is None else tuple(groups)
+    return Dataset(rows, ranks, ordered, parts, notes, groups=kept_groups)
 
 
 def _dropped(file: TableFile, drop: str | Sequence[str]) -> tuple[str, ...]:

@@ -7,10 +7,17 @@ import torch
 
 from layline import heads
 from layline.data.images.files import ImageArrays
+from layline.diagnostics import alarms, diagnose
 from layline.evaluation import Evaluation, Predictions, measure
 from layline.files import write_json
 from layline.training.config import configuration
-from layline.training.record import chosen_samples, take_snapshot, write_mistakes, write_proxies
+from layline.training.record import (
+    chosen_samples,
+    take_snapshot,
+    write_mistakes,
+    write_proxies,
+    write_review,
+)
 from layline.training.run_folder import RunFolder
 
 
@@ -39,8 +46,14 @@ def write_run(
     images=True,
     names=None,
     recorded=True,
+    ranges=False,
+    never=None,
 ):
-    """Write the folder of a run whose features spread out from epoch to epoch."""
+    """Write the folder of a run whose features spread out from epoch to epoch.
+
+    A run that is not recorded is one of before there was anything but its numbers and predictions.
+    With ranges it has been calibrated, and the class ``never`` is never predicted.
+    """
     rng, count = np.random.default_rng(0), len(classes)
     torch.manual_seed(0)
     head = heads.create(method, count, dim).eval()
@@ -74,11 +87,31 @@ def write_run(
                 drawn.save(folder.layout(epoch))
         tested = features(best)
         decisions = head.decisions(tested)
+        if never is not None:
+            beside = never - 1 if never else 1
+            decisions = {
+                name: torch.where(said == never, beside, said) for name, said in decisions.items()
+            }
         said = Predictions(head.log_probs(tested), decisions)
     truth = torch.tensor(ranks)
     numbers = {"part": "test", "epoch": best, **measure(truth, said, "mode")}
+    counts = np.bincount(ranks, minlength=count).tolist()
+    counts = dict.fromkeys(("train", "validation", "test"), counts)
+    found = None
+    if ranges:
+        chosen = decisions["mode"]
+        found = ((chosen - 1).clamp(min=0), (chosen + 1).clamp(max=count - 1))
+        held = float(((found[0] <= truth) & (truth <= found[1])).double().mean())
+        expected = {"coverage": 0.9, "measured": held, "expected": [0.95, 1.0], "width": 2.5}
+        numbers |= {
+            "calibration": {"temperature": 1.7},
+            "ranges": [expected | {"samples": samples}],
+        }
+    if recorded:
+        numbers |= diagnose(ranks, decisions["mode"], said.proba, classes, draws=50)
+        numbers["alarms"] = alarms(numbers, counts, classes)
     write_json(folder.test, numbers)
-    measured = Evaluation(numbers, names, classes, truth, said)
+    measured = Evaluation(numbers, names, classes, truth, said, found)
     measured.write_predictions(folder.predictions)
     folder.write_history(
         [
@@ -94,9 +127,8 @@ def write_run(
     )
     if not recorded:
         return path
-    counts = np.bincount(ranks, minlength=count).tolist()
     environment = {"command": ["layline", "train"], "layline": "0", "torch": "2", "python": "3"}
-    environment["counts"] = dict.fromkeys(("train", "validation", "test"), counts)
+    environment["counts"] = counts
     folder.environment.write_text(json.dumps(environment))
     drawn = take_snapshot(tested[keep], truth[keep], decisions["mode"][keep], head, keep)
     drawn.save(folder.layout("test"))
@@ -104,4 +136,5 @@ def write_run(
     pixels = rng.integers(0, 256, (samples, 24, 32), dtype=np.uint8)
     inputs = ImageArrays(pixels, names) if images else Unloaded(names)
     write_mistakes(folder, measured, inputs, 24)
+    write_review(folder, measured, inputs, 24)
     return path

@@ -1,19 +1,29 @@
 """Files that are whole or not there."""
 
 import errno
+import json
 import os
 import resource
 import signal
 
 import pytest
 
-from layline.files import atomic_write, publish_folder, write_text
+from layline.files import atomic_write, publish_folder, write_json, write_text
 
 
 def test_a_file_appears_under_its_name_with_all_of_its_text(tmp_path):
     write_text(tmp_path / "deep" / "a.txt", "grün")
     assert (tmp_path / "deep" / "a.txt").read_text(encoding="utf-8") == "grün"
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
+
+
+def test_a_name_that_is_no_utf8_is_escaped_and_all_else_is_readable(tmp_path):
+    values = {"class": "grün", "path": "\udcff.jpg", "face": "😀"}
+    write_json(tmp_path / "a.json", values)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads(text) == values
+    assert "grün" in text
+    assert "\\udcff" in text
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):

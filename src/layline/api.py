@@ -66,7 +66,7 @@ SETTINGS = {
 _CHANGEABLE = {
     "training": {"epochs", "patience", "checkpoint_minutes"},
     "data": {"workers", "root"},
-    "report": {"enabled", "mistakes"},
+    "report": {"enabled", "mistakes", "review"},
 }
 _TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
 _MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60, "": 1.0}

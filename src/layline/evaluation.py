@@ -5,7 +5,7 @@ rank a sample gets; no arg max of rounded probabilities is taken here.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from layline import metrics
 from layline.calibration import Range, measure_ranges, shown_coverage, tempered
 from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
 from layline.devices import Processes
-from layline.diagnostics import certainty
+from layline.diagnostics import certainty, diagnose
 from layline.geometry.decoding import COST, DECODINGS, Decode, decode_name
 from layline.model import ModelSpec, Network, normalised
 from layline.prediction_file import prediction_lines
@@ -294,6 +294,7 @@ def evaluated(
     predictions: Predictions,
     spec: ModelSpec,
     decode: Decode,
+    groups: Sequence[Hashable] | None = None,
 ) -> Evaluation:
     """Measure all there is to measure: errors, probabilities before and after calibration, ranges.
 
@@ -304,6 +305,7 @@ def evaluated(
         predictions: Those of a model, calibrated.
         spec: The model.
         decode: The decoding that was chosen, checked.
+        groups: What each sample belongs to, such as a patient, if that is known.
     """
     numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
     calibration, proba = spec.calibration, predictions.proba
@@ -317,6 +319,7 @@ def evaluated(
     }
     chosen = predictions.decisions[decode_name(decode)].numpy()
     numbers["ranges"] = measure_ranges(calibration, ranks.numpy(), proba, chosen)
+    numbers |= diagnose(ranks.numpy(), chosen, proba, spec.classes, groups=groups)
     ranges = None
     if numbers["ranges"]:
         ranges = calibration.ranges(proba, chosen, shown_coverage(len(calibration.scores)))

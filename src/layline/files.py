@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +58,10 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write values as JSON, as a whole."""
-    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    # a name may be a path that is not UTF-8, which only an escape can hold
+    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+    write_text(path, text + "\n")
 
 
 def _flush(path: Path) -> None:

@@ -16,7 +16,8 @@ DATA = "[...document.getElementById('layout-plot').data]"
 @pytest.fixture(scope="module")
 def report(write_run, tmp_path_factory):
     folder = write_run(
-        tmp_path_factory.mktemp("runs") / "run", classes=CLASSES, samples=300, epochs=5
+        tmp_path_factory.mktemp("runs") / "run",
+        **{"classes": CLASSES, "samples": 300, "epochs": 5, "ranges": True, "never": 2},
     )
     write_report(folder, folder / "report.html")
     return folder / "report.html"
@@ -46,7 +47,7 @@ def colours(page):
 def test_everything_is_drawn(visit, report, scheme):
     page = visit(report, scheme=scheme)
     places = page.evaluate("document.querySelectorAll('[data-figure]').length")
-    assert places == 11
+    assert places == 14
     assert page.evaluate("document.querySelectorAll('.js-plotly-plot').length") == places + 1
     assert page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
     assert page.evaluate("document.images.length") > 0
@@ -116,6 +117,53 @@ def test_the_test_part_is_shown_with_names(visit, report):
     names = page.evaluate(f"{DATA}[0].customdata.map((c) => c[2])")
     assert all(name.startswith("photos/") for name in names)
     assert not page.locator("#player").is_visible()
+
+
+def test_the_alarm_is_the_first_thing_to_see(visit, report):
+    page = visit(report, width=390, height=844)
+    box = page.locator("#alarms")
+    assert "Never predicted: “fair”" in box.inner_text()
+    assert box.bounding_box()["y"] < page.locator(".tiles").bounding_box()["y"]
+    assert box.bounding_box()["y"] < 300
+
+
+def test_a_threshold_changes_the_table_and_the_curve(visit, report):
+    page = visit(report)
+
+    def shown():
+        curve = page.evaluate("document.getElementById('plot-roc').data.map((t) => t.y)")
+        tables = page.locator("[data-threshold]").all()
+        (table,) = (each.inner_text() for each in tables if each.is_visible())
+        return table, curve
+
+    (before, curve) = shown()
+    assert "are fair or above" in before
+    page.get_by_text("≥ poor").click()
+    (after, other) = shown()
+    assert "are poor or above" in after
+    assert other != curve
+    page.keyboard.press("ArrowRight")
+    assert shown() == (before, curve)
+
+
+def test_the_wanted_error_changes_how_many_a_person_must_see(visit, report):
+    page = visit(report)
+    said, slider = page.locator("#to-review"), page.locator("#wanted")
+    most = float(slider.get_attribute("max"))
+    slider.focus()
+    page.keyboard.press("End")
+    assert "nobody has to look" in said.inner_text()
+    page.keyboard.press("Home")
+    assert "To have at most 0.0" in said.inner_text()
+    assert "of 300" in said.inner_text() or "all 300" in said.inner_text()
+    risks = page.evaluate("report.referral.curves.error.data[0].y")
+    wanted = round(100 * (most - 0.02), 1)
+    page.locator("#wanted-number").fill(str(wanted))
+    decided = max((k for k, risk in enumerate(risks, 1) if risk <= wanted / 100 + 1e-6), default=0)
+    assert 0 < decided < 300
+    assert f"look at {300 - decided} of 300" in said.inner_text()
+    page.get_by_text("MAE", exact=True).last.click()
+    assert "classes off on average" in said.inner_text()
 
 
 def test_the_theme_changes_the_page_and_its_plots(visit, report):

@@ -33,6 +33,7 @@ FILES = {
     "proxies.npz",
     "mistakes",
     "mistakes.json",
+    "review.json",
     "report.html",
 }
 
@@ -63,6 +64,22 @@ def test_the_test_numbers_name_their_decoding_and_stand_beside_the_others(run):
         assert set(values) == set(DECODED)
     assert {"rps", "ece", "unimodality_rate", "confusion", "epoch"} <= set(numbers)
     assert np.sum(numbers["confusion"]) == 7
+
+
+def test_the_test_numbers_have_intervals_rates_referral_and_alarms(run):
+    numbers = json.loads((run / "test.json").read_text())
+    low, high = numbers["intervals"]["mae"]
+    assert low <= numbers["mae"] <= high
+    assert numbers["intervals"]["over"] == "samples"
+    assert [row["samples"] for row in numbers["by_class"]] == np.sum(
+        numbers["confusion"], 1
+    ).tolist()
+    assert len(numbers["thresholds"]) == len(numbers["by_class"]) - 1
+    assert numbers["referral"]["error"] == pytest.approx(1 - numbers["accuracy"])
+    records = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    kept = records[numbers["epoch"] - 1]["validation_mae"]
+    assert numbers["validation"]["mae"] == kept
+    assert any(text.startswith("Fewer than 20 training samples") for text in numbers["alarms"])
 
 
 def test_history_has_a_line_for_every_epoch(run):
@@ -508,7 +525,7 @@ def test_a_traceback_is_there_for_those_who_ask(layline, monkeypatch):
 def test_without_a_report_nothing_is_recorded_for_it(train):
     found, out = train("--no-report")
     assert found.code == 0, found.err
-    recorded = {"layouts", "proxies.npz", "mistakes", "mistakes.json", "report.html"}
+    recorded = {"layouts", "proxies.npz", "mistakes", "mistakes.json", "review.json", "report.html"}
     assert {path.name for path in out.iterdir()} == FILES - recorded
 
 
@@ -519,14 +536,16 @@ def test_a_run_that_goes_on_may_get_a_report(layline, train):
 
 
 def test_only_so_many_samples_are_drawn(train):
-    found, out = train("--set", "report.points=3", "--set", "report.mistakes=1")
+    wanted = {"points": 3, "mistakes": 1, "review": 2}
+    found, out = train(*(f"--set=report.{name}={count}" for name, count in wanted.items()))
     assert found.code == 0, found.err
     for name in ("epoch-0002", "test"):
         with np.load(out / "layouts" / f"{name}.npz", allow_pickle=False) as arrays:
             assert arrays["points"].shape == (3, 2)
             assert arrays["points"].dtype == np.float32
-    assert len(list((out / "mistakes").iterdir())) <= 1
+    assert len(list((out / "mistakes").iterdir())) <= 3
     assert len(json.loads((out / "mistakes.json").read_text())) <= 1
+    assert len(json.loads((out / "review.json").read_text())) == 2
 
 
 def test_a_configuration_of_before_there_were_reports_still_loads(layline, run, tmp_path):

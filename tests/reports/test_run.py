@@ -2,19 +2,31 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.reports.run import constant_baselines, most_peaked, tiles
+from layline.reports.run import (
+    constant_baselines,
+    diagnosed,
+    most_peaked,
+    render_run,
+    threshold_tables,
+    tiles,
+)
 from layline.reports.run_figures import count_modes
 from layline.reports.run_record import read_run
 
 HOSTILE = ("</script><script>alert(1)</script>", "\"quotes' & <b>", "😀" * 3, "x" * 300, "@accent")
-SECTIONS = {"summary", "layout", "learning", "errors", "probabilities", "proxies", "mistakes"}
+SECTIONS = {
+    *("summary", "grades", "review", "layout", "learning"),
+    *("errors", "probabilities", "proxies", "mistakes"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +63,10 @@ def test_every_figure_has_its_place_and_its_words(usual_page):
     assert all(a.get("alt") for tag, a in usual_page.tags if tag == "img")
 
 
-def test_the_worst_mistakes_have_their_pictures(usual, usual_page):
-    records = json.loads((usual / "mistakes.json").read_text())
-    assert 0 < usual_page.count("img") == len(records)
+def test_mistakes_and_what_to_review_have_their_pictures(usual, usual_page):
+    lists = [json.loads((usual / f"{name}.json").read_text()) for name in ("mistakes", "review")]
+    assert all(lists)
+    assert usual_page.count("img") == sum(map(len, lists))
 
 
 def test_the_numbers_are_those_of_the_test(usual, usual_page):
@@ -118,6 +131,7 @@ def test_a_run_of_before_recording_has_a_report(page, write_run, tmp_path):
     words = " ".join(found.words)
     assert "recorded no layouts" in words
     assert "recorded no mistakes" in words
+    assert "recorded no samples to review" in words
     assert "recorded no proxies" in words
 
 
@@ -130,13 +144,129 @@ def test_numbers_that_are_none_are_dashes(page, write_run, tmp_path):
     assert "–" in page(folder).words
 
 
+def test_the_numbers_stand_with_their_intervals(usual):
+    run = read_run(usual)
+    low, high = run.numbers["intervals"]["accuracy"]
+    assert tiles(run)[0]["interval"] == f"{low:.1%}–{high:.1%}"
+    assert tiles(run)[-1]["interval"] == ""  # unimodality has none
+    numbers = run.numbers | {"intervals": {"qwk": [-0.2, 0.1]}}
+    shown = {tile["name"]: tile["interval"] for tile in tiles(replace(run, numbers=numbers))}
+    assert shown["QWK"] == "-0.200 to 0.100"
+
+
+def test_a_run_of_before_diagnoses_gets_one_from_its_predictions(page, write_run, tmp_path):
+    kept = read_run(write_run(tmp_path / "new"))
+    old = read_run(write_run(tmp_path / "old", recorded=False))
+    assert "intervals" not in old.numbers
+    found = diagnosed(old)
+    for name in ("by_class", "thresholds"):
+        for before, now in zip(kept.numbers[name], found[name], strict=True):
+            assert now.keys() == before.keys()
+            for key in before.keys() - {"class", "from", "curve"}:
+                assert now[key] == pytest.approx(before[key], abs=1e-6)
+    assert found["alarms"] == [text for text in kept.numbers["alarms"] if "training" not in text]
+    assert "Before you use it" in page(tmp_path / "old").words
+
+
+def test_alarms_stand_above_everything_else(page, write_run, tmp_path):
+    found = page(write_run(tmp_path / "run", never=1, samples=200))
+    words = [text for text in found.words if text.strip()]
+    places = [words.index(text) for text in ("Before you use it", "Accuracy")]
+    assert places == sorted(places)
+    (said,) = (text for text in words if text.startswith("Never predicted: “mid”"))
+    assert places[0] < words.index(said) < places[1]
+
+
+def test_without_alarms_there_is_no_box(page, write_run, tmp_path):
+    folder = write_run(tmp_path / "run")
+    numbers = json.loads((folder / "test.json").read_text())
+    (folder / "test.json").write_text(json.dumps(numbers | {"alarms": []}))
+    assert "alarms" not in page(folder).ids
+
+
+def test_every_threshold_is_told_in_words(usual, usual_page):
+    run = read_run(usual)
+    tables = threshold_tables(run)
+    assert [table["from"] for table in tables] == run.classes[1:]
+    row = run.numbers["thresholds"][0]
+    low, high = row["sensitivity_interval"]
+    assert tables[0]["rates"][0] == {
+        "name": "Sensitivity",
+        "words": "Of 100 cases at or above, it finds",
+        "of_100": f"{100 * row['sensitivity']:.0f}",
+        "interval": f"{100 * low:.0f}–{100 * high:.0f}",
+    }
+    shown = [a["data-threshold"] for _, a in usual_page.tags if "data-threshold" in a]
+    hidden = [a["data-threshold"] for _, a in usual_page.tags if "hidden" in a]
+    assert (shown, hidden) == (["1", "2"], ["2"])
+
+
+def test_where_all_samples_are_on_one_side_there_is_no_curve(page, write_run, tmp_path):
+    folder = write_run(tmp_path / "run", classes=("a", "b"))
+    lines = (folder / "predictions.csv").read_text().splitlines()
+    same = [line.split(",") for line in lines[1:]]
+    text = "\n".join([lines[0], *(",".join([name, "b", *rest]) for name, _, *rest in same)])
+    (folder / "predictions.csv").write_text(text + "\n")
+    numbers = json.loads((folder / "test.json").read_text())
+    del numbers["intervals"]
+    (folder / "test.json").write_text(json.dumps(numbers))
+    found = page(folder)
+    assert "roc" not in found.data["figures"]
+    assert any("The curve is not drawn" in text for text in found.words)
+
+
+def test_ranges_and_calibration_are_shown_where_they_are_known(page, write_run, tmp_path):
+    found = page(write_run(tmp_path / "run", ranges=True))
+    names = [trace.get("name") for trace in found.data["figures"]["reliability"]["data"]]
+    assert names == ["perfectly calibrated", "before calibration", "this model", "samples"]
+    words = " ".join(found.words)
+    assert "held on the test" in words
+    assert "made softer" in words
+    assert "the range is shaded" in words
+    run = read_run(tmp_path / "run")
+    assert all(shown.ends is not None for shown in run.review)
+    shaded = sum(a.get("class") == "range" for tag, a in found.tags if tag == "rect")
+    assert shaded == len(run.review)
+
+
+def test_columns_between_prediction_and_probabilities_are_passed_over(usual, tmp_path):
+    folder = shutil.copytree(usual, tmp_path / "run")
+    lines = (folder / "predictions.csv").read_text().splitlines()
+    more = ["low,high,confidence,review", *["low,mid,0.9,no"] * (len(lines) - 1)]
+    cut = [line.split(",", 3) for line in lines]
+    text = [",".join([*start, new, rest]) for (*start, rest), new in zip(cut, more, strict=True)]
+    (folder / "predictions.csv").write_text("\n".join(text) + "\n")
+    before, after = read_run(usual), read_run(folder)
+    assert after.classes == before.classes
+    for name in ("ranks", "predicted", "proba"):
+        np.testing.assert_array_equal(getattr(after, name), getattr(before, name))
+
+
+@pytest.mark.parametrize(
+    ("source", "root", "name"),
+    [
+        ("folder", "/data/cars", "cars"),
+        ("folder", "/data/cars.v2", "cars.v2"),
+        ("table", "/data/wine.csv", "wine"),
+        ("photo-quality", None, "photo-quality"),
+        ("adience", "/data/faces", "adience"),  # a protocol has a name of its own
+    ],
+)
+def test_a_page_is_called_after_its_data(usual, source, root, name):
+    run = read_run(usual)
+    options = run.config.data.model_copy(update={"source": source, "root": root and Path(root)})
+    run = replace(run, config=run.config.model_copy(update={"data": options}))
+    assert run.data_name == name
+    assert f"<title>soft-poisson on {name} · Layline report</title>" in render_run(run)
+
+
 def test_names_are_never_markup(page, write_run, tmp_path):
     names = [f"</script><img src=x onerror=alert({i})>" for i in range(59)] + ["\udcff\u2028.jpg"]
     folder = write_run(tmp_path / "run", classes=HOSTILE, names=names)
     found = page(folder)
     assert found.ids >= SECTIONS
     assert not any("onerror" in attributes for _, attributes in found.tags)
-    assert found.count("script") == 5
+    assert found.count("script") == 6
     assert HOSTILE[0] in found.words
     found.text.encode("utf-8")  # half a character could not be written
 

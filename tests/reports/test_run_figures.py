@@ -9,22 +9,27 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, mean_absolute_error
 
 from layline import metrics
+from layline.diagnostics import class_rates, threshold_rates
 from layline.reports.run_figures import (
     BINS,
     MOST_WITH_COUNTS,
     MOST_WITH_SHARES,
     class_errors,
     class_errors_figure,
+    class_rates_figure,
     confusion_figure,
     count_modes,
     error_counts,
     error_sizes_figure,
     learning_curves,
     modes_figure,
+    referral_figure,
     reliability_bins,
     reliability_figure,
+    roc_figure,
     row_shares,
     similarity_figures,
+    uncalibrated,
 )
 
 RNG = np.random.default_rng(0)
@@ -162,6 +167,44 @@ def test_empty_bins_are_not_random_proba():
     _, curve, histogram = reliability_figure(reliability_bins(np.array([0, 1]), np.eye(2)))["data"]
     assert (curve["x"], curve["y"], curve["customdata"]) == ([1.0], [1.0], [2])
     assert histogram["y"] == [0] * (BINS - 1) + [2]
+
+
+def test_calibration_can_be_taken_back():
+    _, raw = random_proba(0, 5)
+    calibrated = softmax(np.log(raw) / 1.7, axis=1)
+    np.testing.assert_allclose(uncalibrated(calibrated, 1.7), raw)
+
+
+def test_the_legend_of_the_curves_is_below_them():
+    legend = learning_curves(HISTORY, {"a": "one", "b": "two"}, 2, "Two")["layout"]["legend"]
+    assert legend["y"] < 0
+
+
+def test_rates_of_classes_have_their_intervals_and_leave_out_what_has_none():
+    rows = class_rates([[8, 2, 0], [5, 5, 0], [3, 0, 0]], ["a", "b", "c"])
+    recall, precision = class_rates_figure(rows, ["a", "b", "c"])["data"]
+    assert recall["y"] == [0.8, 0.5, 0]
+    assert [round(x) for x in precision["x"]] == [0, 1]  # nothing is taken for c
+    low, high = rows[0]["recall_interval"]
+    assert recall["error_y"]["array"][0] == pytest.approx(high - 0.8, abs=1e-5)
+    assert recall["error_y"]["arrayminus"][0] == pytest.approx(0.8 - low, abs=1e-5)
+
+
+def test_the_working_point_is_that_of_the_decisions():
+    ranks, proba = random_proba(0, 3)
+    (row, _) = threshold_rates(ranks, proba.argmax(axis=1), proba, ["a", "b", "c"])
+    _, curve, point = roc_figure(row)["data"]
+    assert curve["x"] == row["curve"]["fpr"]
+    assert point["x"] == [pytest.approx(1 - row["specificity"], abs=1e-5)]
+    assert point["y"] == [pytest.approx(row["sensitivity"], abs=1e-5)]
+    assert roc_figure(row | {"curve": None}) is None
+
+
+@pytest.mark.parametrize("key", ["error", "mae"])
+def test_the_curve_of_referral_is_drawn_as_it_is(key):
+    curve = {"coverage": [0.5, 1.0], "error": [0.1, 0.2], "mae": [0.3, 0.4]}
+    (line,) = referral_figure(curve, key)["data"]
+    assert (line["x"], line["y"]) == (curve["coverage"], curve[key])
 
 
 @pytest.mark.parametrize(

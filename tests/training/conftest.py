@@ -17,7 +17,7 @@ from layline.data.sources.photo_quality import read_photo_quality
 
 OUTCOME = (
     *("best.safetensors", "history.jsonl", "test.json", "predictions.csv", "layouts/*.npz"),
-    *("proxies.npz", "mistakes.json"),
+    *("proxies.npz", "mistakes.json", "review.json"),
 )
 
 
@@ -82,8 +82,9 @@ def crops():
     """Options for a run on a few crops, every step of it saved."""
     sizes = {"per_class": 8, "validation_per_class": 3, "test_per_class": 3}
     options = [part for key in sizes for part in ("--set", f"data.options.{key}={sizes[key]}")]
-    saved = ("--set", "training.checkpoint_minutes=0", "--set", "report.mistakes=2")
-    return ("photo-quality", *options, *saved, "--dim", 4, "--epochs", 3, "--batch-size", 16)
+    saved = {"training.checkpoint_minutes": 0, "report.mistakes": 2, "report.review": 2}
+    options += [part for key in saved for part in ("--set", f"{key}={saved[key]}")]
+    return ("photo-quality", *options, "--dim", 4, "--epochs", 3, "--batch-size", 16)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What a run records for its report: the plane, layouts, proxies, the worst mistakes."""
+"""What a run records for its report: the plane, layouts, proxies, mistakes, what to review."""
 
 import json
 
@@ -24,10 +24,12 @@ from layline.training.record import (
     collapse_warning,
     explained_variance,
     plane_of,
+    samples_to_review,
     take_snapshot,
     worst_mistakes,
     write_mistakes,
     write_proxies,
+    write_review,
 )
 from layline.training.run_folder import RunFolder
 
@@ -244,29 +246,30 @@ def test_what_is_right_is_no_mistake():
     assert worst_mistakes(RANKS, RANKS, PROBA, 10).tolist() == []
 
 
-def written(dataset, folder, predicted=PREDICTED, most=10):
+def written(dataset, folder, predicted=PREDICTED, most=10, write=write_mistakes, ranges=None):
     run, test = RunFolder(folder), dataset.partition.test
     inputs, ranks = dataset.inputs.subset(test), torch.from_numpy(dataset.ranks[test])
     found = Predictions(torch.from_numpy(PROBA).log(), {"mode": torch.from_numpy(predicted)})
-    tested = Evaluation({"decode": "mode"}, inputs.names, dataset.classes, ranks, found)
-    write_mistakes(run, tested, inputs, most)
-    return json.loads(run.mistakes.read_text()), run.thumbnails
+    tested = Evaluation({"decode": "mode"}, inputs.names, dataset.classes, ranks, found, ranges)
+    write(run, tested, inputs, most)
+    path = run.mistakes if write is write_mistakes else run.review
+    return json.loads(path.read_text()), run.thumbnails
 
 
 def test_each_is_written_with_its_classes_and_probabilities(dataset, tmp_path):
     records, pictures = written(dataset, tmp_path)
     assert [record["name"] for record in records] == ["g", "e", "\udcff.jpg", "f"]
     assert records[0] | {"probabilities": None} == {
-        **{"name": "g", "true": "low", "predicted": "high", "image": "000.jpg"},
+        **{"name": "g", "true": "low", "predicted": "high", "image": "000003.jpg"},
         "probabilities": None,
     }
     assert records[0]["probabilities"] == [0.1, 0.1, 0.8]
-    assert {path.name for path in pictures.iterdir()} == {f"00{i}.jpg" for i in range(4)}
+    assert {path.name for path in pictures.iterdir()} == {f"{i:06}.jpg" for i in (3, 1, 5, 2)}
 
 
 def test_a_thumbnail_is_small_and_keeps_its_ratio(dataset, tmp_path):
     _, pictures = written(dataset, tmp_path)
-    with Image.open(pictures / "000.jpg") as image:
+    with Image.open(pictures / "000003.jpg") as image:
         assert (image.format, image.size) == ("JPEG", (LONGER_SIDE, LONGER_SIDE // 4))
 
 
@@ -274,13 +277,62 @@ def test_thumbnails_of_an_earlier_test_are_removed(dataset, tmp_path):
     written(dataset, tmp_path)
     records, pictures = written(dataset, tmp_path, most=1)
     assert len(records) == 1
-    assert [path.name for path in pictures.iterdir()] == ["000.jpg"]
+    assert [path.name for path in pictures.iterdir()] == ["000003.jpg"]
 
 
 def test_a_model_without_mistakes_has_an_empty_list(dataset, tmp_path):
     records, pictures = written(dataset, tmp_path, predicted=RANKS)
     assert records == []
     assert not pictures.exists()
+
+
+def test_labels_that_are_contradicted_come_first_then_the_least_certain():
+    ranks, predicted = np.array([0, 0, 1, 2, 1]), np.array([0, 2, 1, 0, 0])
+    proba = np.array(
+        [
+            [1.0, 0.0, 0.0],
+            [0.01, 0.09, 0.9],  # ninety times as probable as the label
+            [0.3, 0.4, 0.3],  # between all classes
+            [0.98, 0.01, 0.01],  # ninety-eight times
+            [0.5, 0.4, 0.1],  # wrong, but not sure
+        ]
+    )
+    reasons = samples_to_review(ranks, predicted, proba, 4)
+    assert list(reasons) == [3, 1, 2, 4]
+    assert list(reasons.values()) == ["contradicts its label"] * 2 + ["uncertain"] * 2
+    assert list(samples_to_review(ranks, predicted, proba, 2)) == [3, 2]
+    assert list(samples_to_review(ranks, predicted, proba, 10)) == [3, 1, 2, 4, 0]
+    assert samples_to_review(ranks, predicted, proba, 0) == {}
+
+
+def test_a_label_that_agrees_is_never_contradicted():
+    reasons = samples_to_review(RANKS, RANKS, PROBA, 10)
+    assert set(reasons.values()) == {"uncertain"}
+
+
+def test_what_to_review_has_its_reason_its_certainty_and_its_range(dataset, tmp_path):
+    ends = torch.tensor([0, 0, 1, 1, 2, 0]), torch.tensor([0, 1, 2, 2, 2, 1])
+    records, _ = written(dataset, tmp_path, write=write_review, ranges=ends)
+    assert len(records) == 6
+    by_name = {record["name"]: record for record in records}
+    assert by_name["g"]["reason"] == "uncertain"
+    assert by_name["g"]["certainty"] == pytest.approx(1 - 0.3 / 2)
+    assert (by_name["g"]["low"], by_name["g"]["high"]) == ("mid", "high")
+    records, _ = written(dataset, tmp_path, write=write_review)
+    assert not any({"low", "high"} & set(record) for record in records)
+
+
+def test_a_mistake_that_is_to_be_reviewed_has_one_thumbnail(dataset, tmp_path):
+    mistakes, pictures = written(dataset, tmp_path)
+    review, _ = written(dataset, tmp_path, write=write_review, most=3)
+    named = {record["name"]: record["image"] for record in mistakes}
+    both = [record for record in review if record["name"] in named]
+    assert both
+    assert all(record["image"] == named[record["name"]] for record in both)
+    kept = {record["image"] for record in (*mistakes, *review)}
+    assert {path.name for path in pictures.iterdir()} == kept
+    written(dataset, tmp_path, most=0)
+    assert {path.name for path in pictures.iterdir()} == {record["image"] for record in review}
 
 
 def test_the_cells_of_a_row_are_given_as_they_stood():

@@ -64,7 +64,7 @@ def test_the_folder_has_all_that_is_promised(whole):
     assert names == {
         *("config.toml", "environment.json", "history.jsonl", "best.safetensors", "state"),
         *("test.json", "predictions.csv", "layouts", "proxies.npz", "mistakes.json"),
-        "report.html",
+        *("review.json", "report.html"),
     }
     numbers = json.loads((whole / "test.json").read_text())
     assert (numbers["samples"], numbers["decode"]) == (54, "median")

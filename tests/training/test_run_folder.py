@@ -56,6 +56,13 @@ def test_half_a_configuration_does_not_fill_a_folder(tmp_path):
     RunFolder(tmp_path).check_new()
 
 
+def test_a_run_that_goes_on_keeps_the_command_that_it_was_started_with(tmp_path):
+    folder, started = RunFolder(tmp_path), {"data": "x", "command": ["layline", "train", "photos"]}
+    folder.open(CONFIG, started | {"torch": "2.6"})
+    folder.open(CONFIG, {"data": "x", "command": ["layline", "train", "--resume"], "torch": "2.7"})
+    assert folder.read_environment() == started | {"torch": "2.7"}
+
+
 def test_the_history_is_a_line_of_json_per_epoch(tmp_path):
     records = [{"epoch": 1, "train_loss": 1 / 3}, {"epoch": 2, "train_loss": 0.25}]
     folder = RunFolder(tmp_path)

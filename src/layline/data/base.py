@@ -94,6 +94,8 @@ class Dataset:
         count = len(self.inputs)
         if self.ranks.shape != (count,):
             raise ValueError(f"ranks must have the shape ({count},), got {self.ranks.shape}")
+        if self.groups is not None and len(self.groups) != count:
+            raise ValueError(f"groups must be {count}, got {len(self.groups)}: one for each sample")
         if len(self.classes) < 2:
             raise ValueError(
                 f"classes must be at least two, got {list(self.classes)}: nothing to tell apart"
@@ -132,6 +134,11 @@ class Dataset:
                 f"every class must have training samples, got none of {', '.join(absent)}: "
                 "add some, or leave the class out of classes"
             )
+
+
+def groups_of(dataset: Dataset, index: Indices) -> list[Hashable] | None:
+    """Give what some samples belong to, if that is known."""
+    return None if dataset.groups is None else [dataset.groups[i] for i in index.tolist()]
 
 
 def existing(root: str | Path) -> Path:

@@ -30,7 +30,11 @@ _OUTCOME_COLUMNS = (
 _OUTCOME = "outcome.json"
 _STARTED = "started"
 # Settings that change no number of a run.
-_NO_EFFECT = {"data": {"workers", "cache"}, "training": {"checkpoint_minutes"}}
+_NO_EFFECT = {
+    "data": {"workers", "cache"},
+    "training": {"checkpoint_minutes"},
+    "report": {"review"},
+}
 # Settings that the first version had. One that came later counts only where it is not what the
 # paper's recipe says, so that results of that recipe are found that an earlier version left.
 _FIRST = {

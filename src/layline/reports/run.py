@@ -2,6 +2,8 @@
 
 import base64
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,35 +11,65 @@ import numpy as np
 from jaxtyping import Int
 
 from layline import metrics
+from layline.diagnostics import alarms, diagnose, referral
 from layline.files import write_text
 from layline.reports.html import HOVER, plot_text, render_page, valid_unicode
 from layline.reports.layout_frames import layout_frames
 from layline.reports.run_figures import (
     class_errors_figure,
+    class_rates_figure,
     confusion_figure,
     count_modes,
     error_sizes_figure,
     learning_curves,
     modes_figure,
+    referral_figure,
     reliability_bins,
     reliability_figure,
+    roc_figure,
     similarity_figures,
+    uncalibrated,
 )
 from layline.reports.run_record import RunRecord, read_run
 
 # By the key in test.json: name, meaning and format.
 _TILES = {
     "accuracy": ("Accuracy", "exactly right", ".1%"),
-    "mae": ("MAE", "ranks off on average, lower is better", ".3f"),
-    "within_one": ("Within one", "at most one rank off", ".1%"),
-    "qwk": ("QWK", "agreement beyond chance, 1 is perfect", ".3f"),
-    "rps": ("RPS", "distance of the distributions, lower is better", ".3f"),
-    "ece": ("ECE", "gap between confidence and accuracy, lower is better", ".3f"),
-    "unimodality_rate": ("Unimodal", "distributions with one peak", ".1%"),
+    "mae": ("MAE", "classes off on average, 0 is perfect", ".3f"),
+    "within_one": ("Within one", "right, or in the class beside it", ".1%"),
+    "qwk": (
+        "QWK",
+        "agreement with the labels beyond chance; far errors count more, 1 is perfect",
+        ".3f",
+    ),
+    "rps": (
+        "RPS",
+        "how far the probabilities lie from the true class along the scale; 0 is perfect, 1 worst",
+        ".3f",
+    ),
+    "ece": (
+        "ECE",
+        "how far off stated probabilities are: 0.1 if “80 %” comes true in 70 or 90 of 100 cases",
+        ".3f",
+    ),
+    "unimodality_rate": (
+        "Unimodal",
+        "samples whose probabilities rise to one class and fall after it, as an order suggests",
+        ".1%",
+    ),
 }
 _DECODED = ("accuracy", "mae", "within_one", "qwk")  # those that depend on the decoding
 _VERSIONS = ("layline", "torch", "python")
 _EXAMPLES = 3  # distributions with several peaks
+_REFERRAL_POINTS = 1000  # so that the number of cases on the page is exact, or nearly so
+MOST_BUTTONS = 9  # thresholds; of more one is chosen from a list
+# By the key in a threshold: name, and what comes before the number of a hundred.
+_RATES = {
+    "sensitivity": ("Sensitivity", "Of 100 cases at or above, it finds"),
+    "specificity": ("Specificity", "Of 100 cases below, it leaves alone"),
+    "ppv": ("Positive predictive value", "Of 100 that it reports, are at or above"),
+    "npv": ("Negative predictive value", "Of 100 that it leaves alone, are below"),
+}
 
 
 def write_run_report(run: Path, out: Path) -> None:
@@ -52,15 +84,37 @@ def write_run_report(run: Path, out: Path) -> None:
 
 def render_run(run: RunRecord) -> str:
     """Make the page."""
+    run = replace(run, numbers=diagnosed(run))
     modes = count_modes(run.proba)
-    figures = _figures(run, modes)
+    curve = referral(run.ranks, run.predicted, run.proba, points=_REFERRAL_POINTS)["curve"]
+    curves = {key: referral_figure(curve, key) for key in ("error", "mae")}
+    thresholds = [roc_figure(row) for row in run.numbers["thresholds"]]
+    figures = _figures(run, modes) | {"referral": curves["error"]}
+    first = len(run.classes) // 2
+    if thresholds[first - 1] is not None:
+        figures["roc"] = thresholds[first - 1]
     return render_page(
         "run.html",
-        ["layout.js"],
-        {"figures": figures, "layout": _layout(run)},
+        ["layout.js", "decisions.js"],
+        {
+            "figures": figures,
+            "layout": _layout(run),
+            "thresholds": thresholds,
+            "referral": {
+                "curves": curves,
+                "coverage": curve["coverage"],
+                "samples": len(run.ranks),
+            },
+        },
         run=run,
         samples=len(run.ranks),
+        alarms=[valid_unicode(text) for text in run.numbers["alarms"]],
         tiles=tiles(run),
+        thresholds=threshold_tables(run),
+        first_threshold=first,
+        most_buttons=MOST_BUTTONS,
+        class_rates=_class_rates(run),
+        data_uri=_data_uri,
         facts=_facts(run),
         decoded=[_TILES[key][0] for key in _DECODED],
         decodings=_decodings(run),
@@ -68,8 +122,18 @@ def render_run(run: RunRecord) -> str:
         number=_number,
         figures=figures,
         examples=most_peaked(run, modes),
-        thumbnails=[_data_uri(mistake.image) for mistake in run.mistakes or []],
     )
+
+
+def diagnosed(run: RunRecord) -> dict[str, Any]:
+    """Give the numbers of the test with their diagnosis, made now if the run did not keep one."""
+    numbers = dict(run.numbers)
+    if "intervals" not in numbers:
+        numbers |= diagnose(run.ranks, run.predicted, run.proba, run.classes)
+    if "alarms" not in numbers:
+        counts = run.environment.get("counts", {})
+        numbers["alarms"] = alarms(numbers, counts, run.classes)
+    return numbers
 
 
 def tiles(run: RunRecord) -> list[dict[str, str]]:
@@ -81,7 +145,15 @@ def tiles(run: RunRecord) -> list[dict[str, str]]:
         if key in constant:
             label, reached = constant[key]
             baseline = f"always “{label}”: {_number(reached, spec)}"
-        found.append({"name": name, "value": value, "meaning": meaning, "baseline": baseline})
+        found.append(
+            {
+                "name": name,
+                "value": value,
+                "interval": _interval(run.numbers.get("intervals", {}).get(key), spec),
+                "meaning": meaning,
+                "baseline": baseline,
+            }
+        )
     return found
 
 
@@ -121,6 +193,59 @@ def _number(value: float | None, spec: str) -> str:
     return "–" if value is None or not np.isfinite(value) else format(value, spec)
 
 
+def _interval(ends: Sequence[float] | None, spec: str) -> str:
+    """Write an interval; nothing where there is none."""
+    if ends is None:
+        return ""
+    between = " to " if min(ends) < 0 else "–"
+    return between.join(format(end, spec) for end in ends)
+
+
+def threshold_tables(run: RunRecord) -> list[dict[str, Any]]:
+    """Say of each threshold in words what the model does at it."""
+    found = []
+    for name, row in zip(run.classes[1:], run.numbers["thresholds"], strict=True):
+        rates = [
+            {
+                "name": title,
+                "words": words,
+                "of_100": "–" if row[key] is None else f"{100 * row[key]:.0f}",
+                "interval": _hundreds(row[f"{key}_interval"]),
+            }
+            for key, (title, words) in _RATES.items()
+        ]
+        rates.append(
+            {
+                "name": "AUC",
+                "words": "Of 100 pairs, one case at or above and one below, it tells apart",
+                "of_100": "–" if row["auc"] is None else f"{100 * row['auc']:.0f}",
+                "interval": "",
+            }
+        )
+        found.append({"from": name, "positives": row["positives"], "rates": rates})
+    return found
+
+
+def _hundreds(ends: Sequence[float] | None) -> str:
+    return "" if ends is None else "–".join(f"{100 * end:.0f}" for end in ends)
+
+
+def _class_rates(run: RunRecord) -> list[dict[str, Any]]:
+    """Give a row of recall and precision for each class, with intervals."""
+    return [
+        {
+            "name": name,
+            "samples": row["samples"],
+            "predicted": row["predicted"],
+            "rates": [
+                (_number(row[key], ".1%"), _interval(row[f"{key}_interval"], ".0%"))
+                for key in ("recall", "precision")
+            ],
+        }
+        for name, row in zip(run.classes, run.numbers["by_class"], strict=True)
+    ]
+
+
 def _decodings(run: RunRecord) -> list[dict[str, Any]]:
     """Give a row of numbers for each decoding."""
     return [
@@ -149,11 +274,13 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
     counts = environment.get("counts", {})
     samples = ", ".join(f"{sum(counts[part]):,} {part}" for part in counts)
     weights, dim = config.features.weights, config.head.dim
+    data, source = run.data_name, config.data.source
+    data += "" if data == source else f" ({source})"
     features = str(config.features.name)
     features += "" if weights in (None, "none") else f" · weights {weights}"
     features += ", frozen" if config.features.freeze else ""
     found = [
-        ("Data", f"{config.data.source}" + (f" · {samples}" if samples else "")),
+        ("Data", data + (f" · {samples}" if samples else "")),
         ("Method", f"{config.head.method} · {dim} dimension{'s' if dim > 1 else ''}"),
         ("Features", features),
         ("Epochs", f"{len(run.history)} trained, {run.numbers['epoch']} kept (validation MAE)"),
@@ -181,13 +308,23 @@ def _figures(run: RunRecord, modes: Int[np.ndarray, " n"]) -> dict[str, Any]:
         "confusion": confusion_figure(confusion, run.classes),
         "class-errors": class_errors_figure(confusion, run.classes),
         "error-sizes": error_sizes_figure(confusion),
-        "reliability": reliability_figure(reliability_bins(run.ranks, run.proba)),
+        "class-rates": class_rates_figure(run.numbers["by_class"], run.classes),
+        "reliability": _reliability(run),
         "modes": modes_figure(modes),
     }
     if "q" in run.similarities:
         u = run.similarities.get("u")
         figures |= similarity_figures(run.similarities["q"], u, run.classes)
     return figures
+
+
+def _reliability(run: RunRecord) -> dict[str, Any]:
+    """Draw whether probabilities can be believed, before and after they were calibrated."""
+    before, calibration = None, run.numbers.get("calibration")
+    if calibration is not None:
+        raw = uncalibrated(run.proba, calibration["temperature"])
+        before = reliability_bins(run.ranks, raw)
+    return reliability_figure(reliability_bins(run.ranks, run.proba), before)
 
 
 def _layout(run: RunRecord) -> dict[str, Any]:

@@ -19,7 +19,7 @@ MOST_WITH_SHARES = 8
 MOST_WITH_SIMILARITIES = 10
 BINS = 15  # those of the expected calibration error
 TOLERANCE = 1e-7  # predictions are written with eight digits
-_STYLES = [
+_STYLES: list[dict[str, Any]] = [
     {"line": {"color": "@accent", "width": 2.2}, "marker": {"symbol": "circle", "size": 5}},
     {
         "line": {"color": "@muted", "width": 2, "dash": "dot"},
@@ -61,7 +61,8 @@ def learning_curves(
             "title": {"text": title},
             "hovermode": "x unified",
             "showlegend": len(data) > 1,
-            "legend": {"x": 1, "xanchor": "right", "y": 1, "yanchor": "top", "bgcolor": "@paper"},
+            # below: inside, it would hide a curve
+            "legend": {"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.22},
             "xaxis": {"title": {"text": "epoch"}, "rangemode": "normal", "tickformat": "d"},
             "yaxis": {"rangemode": "tozero"},
             "shapes": [
@@ -200,6 +201,154 @@ def _rank_distances(num_classes: int) -> Int[np.ndarray, "K K"]:
     return np.asarray(np.abs(ranks[:, None] - ranks))
 
 
+def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> dict[str, Any]:
+    """Draw recall and precision of each class, with their intervals.
+
+    Args:
+        rows: As ``by_class`` of ``test.json``.
+        classes: Names of the classes, lowest first.
+    """
+    return {
+        "data": [
+            _rate_points(rows, "recall", classes, -0.12, _STYLES[0]),
+            _rate_points(rows, "precision", classes, 0.12, _STYLES[1]),
+        ],
+        "layout": {
+            "title": {"text": "Recall and precision by class"},
+            "showlegend": True,
+            "xaxis": {
+                **_class_axis(classes),
+                "showgrid": False,
+                "range": [-0.6, len(classes) - 0.4],
+            },
+            "yaxis": {"tickformat": ".0%", "range": [-0.03, 1.03]},
+        },
+    }
+
+
+def _rate_points(
+    rows: Sequence[Mapping[str, Any]],
+    key: str,
+    classes: Sequence[str],
+    shift: float,
+    style: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Draw a share of each class that has one as a point beside its place, with its interval."""
+    known = [(rank, row) for rank, row in enumerate(rows) if row[key] is not None]
+    shares = [row[key] for _, row in known]
+    lows, highs = ([row[f"{key}_interval"][end] for _, row in known] for end in (0, 1))
+    colour = style["line"]["color"]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": key,
+        "x": [rank + shift for rank, _ in known],
+        "y": np.round(shares, 5).tolist(),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": np.round(np.subtract(highs, shares), 5).tolist(),
+            "arrayminus": np.round(np.subtract(shares, lows), 5).tolist(),
+            "width": 3,
+            "thickness": 1.4,
+            "color": colour,
+        },
+        "customdata": [
+            [plot_text(classes[rank], HOVER), low, high]
+            for (rank, _), low, high in zip(known, lows, highs, strict=True)
+        ],
+        "hovertemplate": f"%{{customdata[0]}}<br>{key} %{{y:.1%}} "
+        "(%{customdata[1]:.1%} to %{customdata[2]:.1%})<extra></extra>",
+        "marker": {**style["marker"], "color": colour, "size": 8},
+    }
+
+
+# --- what is acted on, and who is sent for review
+
+
+def roc_figure(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Draw the curve of a threshold with the point that the model works at.
+
+    Args:
+        row: One of ``thresholds`` of ``test.json``.
+
+    Returns:
+        None where no curve was kept.
+    """
+    curve = row["curve"]
+    if curve is None:
+        return None
+    found, alarmed = row["sensitivity"], 1 - row["specificity"]
+    hover = "%{y:.1%} found, %{x:.1%} of the others reported too<extra></extra>"
+    return {
+        "data": [
+            {
+                **{"type": "scatter", "mode": "lines", "name": "no better than chance"},
+                **{"x": [0, 1], "y": [0, 1], "hoverinfo": "skip"},
+                "line": {"color": "@muted", "dash": "dash", "width": 1.5},
+            },
+            {
+                **{"type": "scatter", "mode": "lines", "name": "this model, stricter or laxer"},
+                **{"x": curve["fpr"], "y": curve["tpr"], "hovertemplate": hover},
+                "line": {"color": "@accent", "width": 2.2},
+            },
+            {
+                **{"type": "scatter", "mode": "markers", "name": "as it decides"},
+                **{"x": [round(alarmed, 5)], "y": [round(found, 5)], "hovertemplate": hover},
+                "marker": {"color": "@ink", "size": 11, "symbol": "diamond"},
+            },
+        ],
+        "layout": {
+            "showlegend": True,
+            "margin": {"l": 46, "r": 12, "t": 12, "b": 90},
+            "legend": {"orientation": "h", "x": 0, "y": -0.2},
+            "xaxis": {
+                **{"range": [-0.02, 1.02], "tickformat": ".0%"},
+                "title": {"text": "of those below: reported too"},
+            },
+            "yaxis": {
+                **{"range": [-0.02, 1.02], "tickformat": ".0%"},
+                "title": {"text": "of those at or above: found"},
+            },
+        },
+    }
+
+
+def referral_figure(curve: Mapping[str, Sequence[float]], key: str) -> dict[str, Any]:
+    """Draw the error of what is decided alone, against how much that is.
+
+    Args:
+        curve: As in ``referral`` of ``test.json``.
+        key: ``error`` or ``mae``.
+    """
+    is_share = key == "error"
+    form = ".1%" if is_share else ".3f"
+    return {
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "lines" if len(curve["coverage"]) > 40 else "lines+markers",
+                "x": list(curve["coverage"]),
+                "y": list(curve[key]),
+                "line": {"color": "@accent", "width": 2.2},
+                "hovertemplate": f"of the %{{x:.0%}} that it is most certain of: %{{y:{form}}} "
+                f"{'wrong' if is_share else 'classes off'}<extra></extra>",
+            }
+        ],
+        "layout": {
+            "margin": {"l": 46, "r": 12, "t": 12, "b": 40},
+            "xaxis": {
+                **{"range": [0, 1.01], "tickformat": ".0%"},
+                "title": {"text": "share that the model decides alone"},
+            },
+            "yaxis": {
+                **{"rangemode": "tozero", "tickformat": ".0%" if is_share else ""},
+                "title": {"text": "of these, wrong" if is_share else "MAE of these"},
+            },
+        },
+    }
+
+
 # --- whether probabilities can be believed, and how many peaks they have
 
 
@@ -232,11 +381,26 @@ def reliability_bins(
     return ReliabilityBins(counts, means, shares)
 
 
-def reliability_figure(bins: ReliabilityBins) -> dict[str, Any]:
-    """Draw accuracy against confidence, above the number of samples in each bin."""
+def uncalibrated(proba: Float[np.ndarray, "n K"], temperature: float) -> Float[np.ndarray, "n K"]:
+    """Give the probabilities before they were divided by a temperature in log space."""
+    raw = proba**temperature
+    return np.asarray(raw / raw.sum(axis=1, keepdims=True))
+
+
+def reliability_figure(
+    bins: ReliabilityBins, before: ReliabilityBins | None = None
+) -> dict[str, Any]:
+    """Draw accuracy against confidence, above the number of samples in each bin.
+
+    Args:
+        bins: Those of the probabilities that the model gives.
+        before: Those of its probabilities before they were calibrated, if they were.
+    """
     count = len(bins.counts)
-    filled = bins.counts > 0
     middles = (np.arange(count) + 0.5) / count
+    lines = [_reliability_line(bins, "this model", _STYLES[0])]
+    if before is not None:
+        lines.insert(0, _reliability_line(before, "before calibration", _STYLES[1]))
     return {
         "data": [
             {
@@ -248,18 +412,7 @@ def reliability_figure(bins: ReliabilityBins) -> dict[str, Any]:
                 "line": {"color": "@muted", "dash": "dash", "width": 1.5},
                 "hoverinfo": "skip",
             },
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": "this model",
-                "x": np.round(bins.confidence[filled], 5).tolist(),
-                "y": np.round(bins.accuracy[filled], 5).tolist(),
-                "customdata": bins.counts[filled].tolist(),
-                "line": {"color": "@accent", "width": 2.2},
-                "marker": {"color": "@accent", "size": 8},
-                "hovertemplate": "confidence %{x:.1%}<br>accuracy %{y:.1%}<br>"
-                "%{customdata} samples<extra></extra>",
-            },
+            *lines,
             {
                 "type": "bar",
                 "name": "samples",
@@ -285,6 +438,22 @@ def reliability_figure(bins: ReliabilityBins) -> dict[str, Any]:
             },
             "yaxis2": {"domain": [0, 0.22], "title": {"text": "samples"}, "nticks": 3},
         },
+    }
+
+
+def _reliability_line(bins: ReliabilityBins, name: str, style: dict[str, Any]) -> dict[str, Any]:
+    filled = bins.counts > 0
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": np.round(bins.confidence[filled], 5).tolist(),
+        "y": np.round(bins.accuracy[filled], 5).tolist(),
+        "customdata": bins.counts[filled].tolist(),
+        "line": style["line"],
+        "marker": {**style["marker"], "color": style["line"]["color"], "size": 8},
+        "hovertemplate": "confidence %{x:.1%}<br>accuracy %{y:.1%}<br>"
+        "%{customdata} samples<extra></extra>",
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from layline.data import SOURCES
 from layline.reports.html import valid_unicode
 from layline.training.config import Config, to_toml
 from layline.training.loop import EpochRecord
@@ -18,8 +19,8 @@ from layline.training.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Mistake:
-    """A test sample that is far off.
+class Shown:
+    """A test sample that the page shows: a mistake, or one to review.
 
     Attributes:
         name: What it is called.
@@ -28,6 +29,9 @@ class Mistake:
         probabilities: Of the classes.
         image: Its thumbnail as JPEG, if it is an image.
         values: Its cells by column, if it is a row of a table.
+        reason: Why a person should look at it; empty for a mistake.
+        certainty: How sure the model is of its prediction, if that was recorded.
+        ends: The lowest and the highest class that it may be in, if they are known.
     """
 
     name: str
@@ -36,6 +40,9 @@ class Mistake:
     probabilities: list[float]
     image: bytes | None
     values: dict[str, Any]
+    reason: str = ""
+    certainty: float | None = None
+    ends: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class RunRecord:
         test_layout: The test part at the best epoch, if it was recorded.
         similarities: Proxies, Q and U, as far as the head has them.
         mistakes: The worst ones, if they were recorded.
+        review: What a person should look at first, if that was recorded.
     """
 
     name: str
@@ -72,7 +80,17 @@ class RunRecord:
     layouts: dict[int, Snapshot]
     test_layout: Snapshot | None
     similarities: dict[str, NDArray[np.float32]]
-    mistakes: list[Mistake] | None
+    mistakes: list[Shown] | None
+    review: list[Shown] | None = None
+
+    @property
+    def data_name(self) -> str:
+        """Name the data: those of a protocol by their source, others by their folder or file."""
+        options = self.config.data
+        if options.root is None or (options.source in SOURCES and SOURCES[options.source].origin):
+            return options.source
+        is_folder = options.source == "folder"
+        return valid_unicode(options.root.name if is_folder else options.root.stem)
 
     @property
     def settings(self) -> str:
@@ -105,7 +123,8 @@ def read_run(path: Path) -> RunRecord:
         },
         test_layout=Snapshot.load(test) if test.is_file() else None,
         similarities=_arrays(folder.proxies) if folder.proxies.is_file() else {},
-        mistakes=_mistakes(folder, classes) if folder.mistakes.is_file() else None,
+        mistakes=_shown(folder, folder.mistakes, classes),
+        review=_shown(folder, folder.review, classes),
     )
 
 
@@ -119,25 +138,34 @@ def _arrays(path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def _predictions(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """Read the classes, and of each sample its name, its class, the predicted one and the proba."""
+    """Read the classes, and of each sample its name, its class, the predicted one and the proba.
+
+    Columns are found by their names: runs of different versions have different ones between.
+    """
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         header, *lines = csv.reader(file)
-    classes = [title.removeprefix("p_") for title in header[3:]]
+    name, true, predicted = (header.index(title) for title in ("path", "true", "predicted"))
+    shares = [place for place, title in enumerate(header) if title.startswith("p_")]
+    classes = [header[place].removeprefix("p_") for place in shares]
     rank_of = {name: rank for rank, name in enumerate(classes)}
     return classes, {
-        "names": [valid_unicode(line[0]) for line in lines],
-        "ranks": np.array([rank_of[line[1]] for line in lines]),
-        "predicted": np.array([rank_of[line[2]] for line in lines]),
-        "proba": np.array([line[3:] for line in lines], dtype=np.float64),
+        "names": [valid_unicode(line[name]) for line in lines],
+        "ranks": np.array([rank_of[line[true]] for line in lines]),
+        "predicted": np.array([rank_of[line[predicted]] for line in lines]),
+        "proba": np.array([[line[place] for place in shares] for line in lines], dtype=np.float64),
     }
 
 
-def _mistakes(folder: RunFolder, classes: list[str]) -> list[Mistake]:
+def _shown(folder: RunFolder, path: Path, classes: list[str]) -> list[Shown] | None:
+    """Read a list of samples with their pictures, if there is one."""
+    if not path.is_file():
+        return None
     found = []
-    for record in _json(folder.mistakes):
+    for record in _json(path):
         image = folder.thumbnails / record["image"] if "image" in record else None
+        ends = [classes.index(record[end]) for end in ("low", "high") if end in record]
         found.append(
-            Mistake(
+            Shown(
                 name=valid_unicode(record["name"]),
                 true=classes.index(record["true"]),
                 predicted=classes.index(record["predicted"]),
@@ -147,6 +175,9 @@ def _mistakes(folder: RunFolder, classes: list[str]) -> list[Mistake]:
                     valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
                     for column, cell in record.get("values", {}).items()
                 },
+                reason=record.get("reason", ""),
+                certainty=record.get("certainty"),
+                ends=(ends[0], ends[1]) if len(ends) == 2 else None,
             )
         )
     return found

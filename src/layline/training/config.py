@@ -259,11 +259,13 @@ class ReportConfig(Section):
         enabled: Record it, and write the report at the end.
         points: Samples of each part that are drawn in the layout.
         mistakes: Worst mistakes that are shown.
+        review: Samples that are shown for a person to look at first.
     """
 
     enabled: bool = True
     points: Annotated[int, Field(ge=0)] = 2000
     mistakes: Annotated[int, Field(ge=0)] = 24
+    review: Annotated[int, Field(ge=0)] = 24
 
     @property
     def drawn(self) -> int:

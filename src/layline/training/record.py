@@ -1,4 +1,4 @@
-r"""What a run records for its report: layouts in a plane, the proxies, the worst mistakes.
+r"""What a run records for its report: layouts, the proxies, the worst mistakes, what to review.
 
 A layout is drawn in a plane that the proxies choose, so that it shows what they do. With :math:`B`
 the two axes as rows, a feature :math:`f` is drawn at :math:`B f`. The axes are those of the best
@@ -7,6 +7,7 @@ the features vary most. In two dimensions nothing is chosen: the picture is exac
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from layline.data.base import Images, Inputs, Pixels
 from layline.data.table import Rows
+from layline.diagnostics import certainty
 from layline.evaluation import Evaluation
 from layline.files import atomic_write, write_text
 from layline.geometry import divergence
@@ -32,6 +34,7 @@ from layline.training.run_folder import RunFolder
 _Floats = NDArray[np.float64]
 LONGER_SIDE = 96  # pixels of a thumbnail
 _JPEG_QUALITY = 80
+_CONTRADICTORY = 0.05  # of the probability of the prediction: the true class has no more
 _COLLAPSED = 0.1  # a learned ‖v0‖ starts near 1.4
 _EXACT_DIMENSIONS = 512
 _FEW_ROWS = 32
@@ -248,10 +251,55 @@ def write_mistakes(
         most: How many to write at most.
         at_least: The size that images are decoded at.
     """
-    ranks, proba = tested.ranks.numpy(), tested.predictions.proba
+    chosen = worst_mistakes(*_outcome(tested), most).tolist()
+    records = _sample_records(folder, tested, inputs, chosen, at_least)
+    _write_records(folder, folder.mistakes, records)
+
+
+def write_review(
+    folder: RunFolder, tested: Evaluation, inputs: Inputs, most: int, at_least: int | None = None
+) -> None:
+    """Write the samples that a person should look at first.
+
+    Args:
+        folder: Gets a JSON list as of the mistakes, with the reason, the certainty of the
+            prediction and, where ranges are known, the ends of the sample's range.
+        tested: The model, measured on the test part.
+        inputs: The samples of that part.
+        most: How many to write at most.
+        at_least: The size that images are decoded at.
+    """
+    ranks, predicted, proba = _outcome(tested)
+    sure = certainty(proba, predicted)
+    reasons = samples_to_review(ranks, predicted, proba, most)
+    records = _sample_records(folder, tested, inputs, reasons, at_least)
+    for record, (index, reason) in zip(records, reasons.items(), strict=True):
+        record |= {"reason": reason, "certainty": float(f"{sure[index]:.6g}")}
+        if tested.ranges is not None:
+            low, high = (int(end[index]) for end in tested.ranges)
+            record |= {"low": tested.classes[low], "high": tested.classes[high]}
+    _write_records(folder, folder.review, records)
+
+
+def _outcome(
+    tested: Evaluation,
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Float[np.ndarray, "n K"]]:
+    """Give the true ranks, the predicted ones and the probabilities."""
     predicted = tested.predictions.decisions[tested.numbers["decode"]].numpy()
+    return tested.ranks.numpy(), predicted, tested.predictions.proba
+
+
+def _sample_records(
+    folder: RunFolder,
+    tested: Evaluation,
+    inputs: Inputs,
+    chosen: Iterable[int],
+    at_least: int | None,
+) -> list[dict[str, Any]]:
+    """Describe samples, and write thumbnails of those that are images."""
+    ranks, predicted, proba = _outcome(tested)
     records = []
-    for number, index in enumerate(worst_mistakes(ranks, predicted, proba, most)):
+    for index in chosen:
         record: dict[str, Any] = {
             "name": tested.names[index],
             "true": tested.classes[ranks[index]],
@@ -259,15 +307,22 @@ def write_mistakes(
             "probabilities": [float(f"{share:.6g}") for share in proba[index]],
         }
         if isinstance(inputs, Images):
-            record["image"] = f"{number:03}.jpg"
-            pixels = inputs.load(int(index), at_least)
-            _write_thumbnail(folder.thumbnails / record["image"], pixels)
+            # called after the sample, so that two lists which name it share its picture
+            record["image"] = f"{index:06}.jpg"
+            _write_thumbnail(folder.thumbnails / record["image"], inputs.load(index, at_least))
         elif isinstance(inputs, Rows):
-            record["values"] = cells_of(inputs, int(index))
+            record["values"] = cells_of(inputs, index)
         records.append(record)
+    return records
+
+
+def _write_records(folder: RunFolder, path: Path, records: list[dict[str, Any]]) -> None:
+    """Write a list of samples, and remove the thumbnails that no list names any more."""
     # a name may be a path that is not UTF-8, which only an escape can hold
-    write_text(folder.mistakes, json.dumps(records, indent=1) + "\n")
-    kept = {record.get("image") for record in records}
+    write_text(path, json.dumps(records, indent=1) + "\n")
+    lists = [file for file in (folder.mistakes, folder.review) if file.is_file()]
+    named = [json.loads(file.read_text(encoding="utf-8")) for file in lists]
+    kept = {record.get("image") for records in named for record in records}
     for old in folder.thumbnails.glob("*.jpg"):  # of a test before this one
         if old.name not in kept:
             old.unlink()
@@ -285,6 +340,31 @@ def worst_mistakes(
     order = np.lexsort((np.arange(len(ranks)), truth, -error))
     wrong: Int[np.ndarray, " m"] = order[error[order] > 0][:most]
     return wrong
+
+
+def samples_to_review(
+    ranks: Int[np.ndarray, " n"],
+    predicted: Int[np.ndarray, " n"],
+    proba: Float[np.ndarray, "n K"],
+    most: int,
+) -> dict[int, str]:
+    """Find the samples that a person should look at first, each with the reason.
+
+    Those that contradict their labels come first, at most half of them: the prediction is another
+    class, at least twenty times as probable as the label, which is likely to be wrong. The others
+    are those that the model is least certain of.
+    """
+    each = np.arange(len(ranks))
+    truth, said = proba[each, ranks], proba[each, predicted]
+    ratio = truth / np.maximum(said, np.finfo(float).tiny)
+    order = np.lexsort((each, -said, ratio))
+    against = (predicted != ranks) & (ratio <= _CONTRADICTORY)
+    contradictory = order[against[order]][: most // 2]
+    least = np.lexsort((each, certainty(proba, predicted)))
+    uncertain = least[~np.isin(least, contradictory)][: most - len(contradictory)]
+    return dict.fromkeys(contradictory.tolist(), "contradicts its label") | dict.fromkeys(
+        uncertain.tolist(), "uncertain"
+    )
 
 
 def cells_of(rows: Rows, index: int) -> dict[str, float | str | None]:

@@ -19,11 +19,12 @@ from torch import Tensor
 import layline
 from layline.arguments import check_known
 from layline.calibration import Calibration
-from layline.data.base import Dataset, Indices
+from layline.data.base import Dataset, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device
+from layline.diagnostics import alarms
 from layline.evaluation import (
     Evaluation,
     Part,
@@ -57,6 +58,7 @@ from layline.training.record import (
     take_snapshot,
     write_mistakes,
     write_proxies,
+    write_review,
 )
 from layline.training.run_folder import RunFolder
 
@@ -166,10 +168,7 @@ def _environment(run: Assembly) -> dict[str, Any]:
         prints["frozen"] = body_fingerprint(run.model.features)
     return {
         **prints,
-        "counts": {
-            name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
-            for name, part in dataset.partition.parts().items()
-        },
+        "counts": _counts(dataset),
         "command": sys.argv,
         "layline": layline.__version__,
         "torch": torch.__version__,
@@ -178,6 +177,14 @@ def _environment(run: Assembly) -> dict[str, Any]:
         "processes": run.accelerator.num_processes,
         "device": str(run.accelerator.device),
         "threads": torch.get_num_threads(),
+    }
+
+
+def _counts(dataset: Dataset) -> dict[str, list[int]]:
+    """Count the samples by part and class."""
+    return {
+        name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
+        for name, part in dataset.partition.parts().items()
     }
 
 
@@ -292,9 +299,18 @@ def _test(
         return None
     dataset = run.dataset
     inputs = dataset.inputs.subset(dataset.partition.test)
-    tested = evaluated("test", part.ranks, inputs.names, found, run.model.spec, options.decoding)
+    tested = evaluated(
+        "test",
+        part.ranks,
+        inputs.names,
+        found,
+        run.model.spec,
+        options.decoding,
+        groups_of(dataset, dataset.partition.test),
+    )
     numbers = tested.numbers
     numbers |= {"epoch": epoch, "validation": validated}
+    numbers["alarms"] = alarms(numbers, _counts(dataset), dataset.classes)
     if report.enabled:
         predicted = tested.chosen[drawn]
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
@@ -303,6 +319,7 @@ def _test(
         preparation = run.model.spec.inputs
         at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
         write_mistakes(folder, tested, inputs, report.mistakes, at_least)
+        write_review(folder, tested, inputs, report.review, at_least)
     tested.write_predictions(folder.predictions)
     write_json(folder.test, numbers)
     return numbers
@@ -340,7 +357,8 @@ def evaluate_run(
     index = parts[part]
     ranks, found = predict_samples(model, config, dataset, index, decode)
     names = dataset.inputs.subset(index).names
-    return evaluated(part, ranks, names, found, model.spec, decode)
+    groups = groups_of(dataset, index)
+    return evaluated(part, ranks, names, found, model.spec, decode, groups)
 
 
 def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Calibration:

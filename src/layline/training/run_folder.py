@@ -39,6 +39,7 @@ class RunFolder:
         self.layouts = path / "layouts"
         self.proxies = path / "proxies.npz"
         self.mistakes = path / "mistakes.json"
+        self.review = path / "review.json"
         self.thumbnails = path / "mistakes"
         self.report = path / "report.html"
 
@@ -71,6 +72,8 @@ class RunFolder:
             for what, message in _CHANGED.items():
                 if what in environment and before.get(what) != environment[what]:
                     raise ValueError(message.format(self.path))
+            # that which a run goes on with says nothing of it
+            environment = environment | {"command": before.get("command", environment["command"])}
         self.create(config)
         write_json(self.environment, environment)
 

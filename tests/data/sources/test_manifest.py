@@ -75,7 +75,10 @@ def test_a_group_stays_together(tmp_path):
     data = read_manifest(write(tmp_path, "path,label,group", rows))
     homes = [{i // 4 for i in part} for part in data.partition.parts().values()]
     assert sum(map(len, homes)) == 15
+    assert data.groups == tuple(row.split(",")[2] for row in rows)
     ungrouped = read_manifest(tmp_path, group_column=None)
+    assert ungrouped.groups is None
+    assert data.drop([0, 5]).groups == (*data.groups[1:5], *data.groups[6:])
     assert len(ungrouped.partition.test) == 12
 
 

@@ -61,6 +61,7 @@ def test_splits_groups_and_ids_are_not_inputs(tmp_path):
     data = read_table(path)
     assert data.inputs.encoding.names == ("age", "sex")
     assert list(data.inputs.names[:2]) == ["row 2", "p1"]
+    assert data.groups == tuple(map(str, groups))
     homes = [{groups[i] for i in part} for part in data.partition.parts().values()]
     assert sum(map(len, homes)) == 15
     assert "The column 'id' names the rows and is not an input" in data.notes

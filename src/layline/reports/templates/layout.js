@@ -101,7 +101,8 @@
     const free = { showticklabels: false, ticks: "", showgrid: true, fixedrange: false };
     const coarse = window.matchMedia("(pointer: coarse)").matches;
     const layout = framed({
-      margin: { l: 8, r: 8, t: 12, b: 8 }, dragmode: coarse ? false : "pan",
+      // above there is room for the buttons, which would lie on the scale of the colours
+      margin: { l: 8, r: 8, t: coarse ? 12 : 36, b: 8 }, dragmode: coarse ? false : "pan",
       hovermode: "closest", uirevision: part,
       xaxis: { ...free, range: frame.view[0], zeroline: false },
       yaxis: { ...free, range: frame.view[1], scaleanchor: "x", zeroline: false },

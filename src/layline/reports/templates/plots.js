@@ -40,11 +40,13 @@ function framed(layout) {
 
 const quiet = { displayModeBar: false, responsive: true };
 
+function drawFigure(name) {
+  const figure = painted(report.figures[name]);
+  Plotly.react(`plot-${name}`, figure.data, framed(figure.layout), quiet);
+}
+
 function drawAll() {
-  for (const element of document.querySelectorAll("[data-figure]")) {
-    const figure = painted(report.figures[element.dataset.figure]);
-    Plotly.react(element, figure.data, framed(figure.layout), quiet);
-  }
+  document.querySelectorAll("[data-figure]").forEach((each) => drawFigure(each.dataset.figure));
 }
 
 drawAll();

@@ -542,3 +542,58 @@ def test_progress_goes_to_stderr(capsys, verbose, lines):
     captured = capsys.readouterr()
     assert len(captured.err.splitlines()) == lines
     assert captured.out == ""
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_ranges_hold_the_truth_as_often_as_they_promise(by_class):
+    X, y = samples(4000, num_classes=3, noise=1.0)
+    names = np.array(["low", "mid", "top"])
+    model = quick("arc", epochs=2, calibration_fraction=0.5, classes=names)
+    model.fit(X[:2000], names[y[:2000]])
+    low, high, decided = (
+        np.searchsorted(names, labels)
+        for labels in (
+            *model.predict_range(X[2000:], coverage=0.8, by_class=by_class),
+            model.predict(X[2000:]),
+        )
+    )
+    assert ((low <= decided) & (decided <= high)).all()
+    held = (low <= y[2000:]) & (y[2000:] <= high)
+    shares = [held[y[2000:] == k].mean() for k in range(3)] if by_class else [held.mean()]
+    assert min(shares) >= 0.72  # 0.8 but for the luck of 900 samples, 300 of a class
+    assert (high - low).mean() < 2
+
+
+def test_nothing_is_kept_apart_without_validation_or_for_the_paper():
+    X, y = samples()
+    for model in (quick(validation_fraction=0), quick(recipe="paper")):
+        model.fit(X, y)
+        assert len(model.calibration_.scores) == 0
+        with pytest.raises(ValueError, match=r"calibration_fraction=0\.1"):
+            model.predict_range(X)
+
+
+def test_probabilities_and_decisions_follow_the_temperature():
+    X, y = samples(600, noise=1.0)
+    model = quick(epochs=2, decode="median").fit(X, y)
+    assert model.calibration_.temperature != 1
+    proba = model.predict_proba(X)
+    expected = model.classes_[(proba.cumsum(axis=1) >= 0.5).argmax(axis=1)]
+    assert np.array_equal(model.predict(X), expected)
+
+
+def test_a_decision_can_follow_from_costs():
+    X, y = samples(600, noise=1.0)
+    costs = np.ones((4, 4)) - np.eye(4)
+    costs[3, :3] = 50  # the highest class must not be missed
+    careful, plain = (quick(decode=decode).fit(X, y) for decode in (costs, "mode"))
+    found = [np.mean(model.predict(X)[y == 3] == 3) for model in (careful, plain)]
+    assert found[0] > found[1]
+    with pytest.raises(ValueError, match="row for each true class"):
+        quick(decode=np.ones((3, 3))).fit(X, y)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1, "0.1"])
+def test_a_share_to_keep_apart_is_below_one(wrong):
+    with pytest.raises(ValueError, match=r"calibration_fraction must be a number in \[0, 1\)"):
+        quick(calibration_fraction=wrong).fit(*samples())

@@ -9,8 +9,10 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 import layline
+from layline.calibration import Calibration
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
@@ -253,7 +255,7 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
         described = json.loads(file.metadata()["layline"])
         assert set(file.keys()) == set(model.state_dict())
     assert described == {
-        "format": 1,
+        "format": 2,
         "version": layline.__version__,
         "features": "convnet",
         "features_options": {"channels": 4, "depth": 1},
@@ -270,7 +272,63 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
             "smallest_part": 0.08,
         },
         "decode": "mode",
+        "calibration": {"temperature": 1.0, "scores": [], "ranks": []},
     }
+
+
+def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):
+    model = table()
+    scores, ranks = np.random.default_rng(0).uniform(0, 3, 40), np.arange(40) % 4
+    model.spec = dataclasses.replace(
+        model.spec,
+        calibration=Calibration(0.5, scores, ranks),
+        decode=((0.0, 1.0, 1.0, 1.0), (1.0, 0.0, 1.0, 1.0), (1.0, 1.0, 0.0, 1.0), (9.0,) * 4),
+    )
+    model.save(tmp_path / "model.safetensors")
+    again = layline.load(tmp_path / "model.safetensors")
+    assert again.spec.decode == model.spec.decode
+    assert np.array_equal(again.predict_proba(FRAME), model.predict_proba(FRAME))
+    low, high = again.predict_range(FRAME, coverage=0.9)
+    decided = again.predict(FRAME)
+    places = [[CLASSES.index(name) for name in names] for names in (low, decided, high)]
+    assert (np.diff(places, axis=0) >= 0).all()
+    wide = model.spec.calibration.ranges(
+        model.predict_proba(FRAME), np.array(places[1]), coverage=0.9
+    )
+    assert np.array_equal(places[0], wide[0])
+    assert np.array_equal(places[2], wide[1])
+
+
+def test_a_temperature_sharpens_all_that_a_model_says():
+    model = table()
+    before, mode = model.predict_proba(FRAME), model.predict(FRAME)
+    model.spec = dataclasses.replace(model.spec, calibration=Calibration(0.5))
+    expected = before**2 / (before**2).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(FRAME), expected, rtol=1e-5)
+    assert np.array_equal(model.predict(FRAME), mode)
+    median = [CLASSES[rank] for rank in (expected.cumsum(axis=1) >= 0.5).argmax(axis=1)]
+    assert model.predict(FRAME, decode="median").tolist() == median
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": 0.0},
+        {"temperature": float("nan")},
+        {"scores": [0.1], "ranks": []},
+        {"scores": [0.1], "ranks": [4]},
+    ],
+)
+def test_a_calibration_that_cannot_be_is_refused(tmp_path, wrong):
+    path = tmp_path / "model.safetensors"
+    table().save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        described = json.loads(file.metadata()["layline"])
+    described["calibration"] |= wrong
+    save_file(tensors, path, metadata={"layline": json.dumps(described)})
+    with pytest.raises(ValueError, match="must describe its model"):
+        layline.load(path)
 
 
 def test_the_decoding_of_training_is_the_models_own(tmp_path):

@@ -270,11 +270,11 @@ def test_a_description_that_is_none_is_refused(tmp_path, sound, text):
 
 def test_a_newer_format_is_refused_with_the_cure(tmp_path, sound):
     path = tmp_path / "model.safetensors"
-    newer = {"format": 2, "version": "9.1", "shape": "unheard of"}
+    newer = {"format": 3, "version": "9.1", "shape": "unheard of"}
     save_file(sound[2], path, metadata={"layline": json.dumps(newer)})
     version = re.escape(layline.__version__)
     assert re.search(
-        rf"format must be at most 1, got 2, of layline 9\.1: this is {version}, upgrade it",
+        rf"format must be at most 2, got 3, of layline 9\.1: this is {version}, upgrade it",
         refusal(path),
     )
 

@@ -92,7 +92,8 @@ class OrdinalClassifier(
             one sample, nothing is held out and the last epoch is kept.
         calibration_fraction: Share of the other samples that is kept apart for the ranges of
             :meth:`predict_range`, and learned from by nothing; none where it would be fewer than
-            nine samples. A tenth with the recipe ``"modern"`` if not given, else none.
+            nine samples. If not given as ``validation_fraction`` with the recipe ``"modern"``,
+            else none.
         patience: Stop after so many epochs without a lower validation error.
         class_weight: ``"balanced"``, which makes all classes count the same, ``"effective"``, which
             goes part of that way (the effective number of samples), or a dict from labels to
@@ -294,7 +295,7 @@ class OrdinalClassifier(
         """Divide the rows to train on: those that stay, and those for calibration."""
         fraction = self.calibration_fraction
         if fraction is None:
-            fraction = 0.1 if self.recipe == "modern" else 0.0
+            fraction = self.validation_fraction if self.recipe == "modern" else 0.0
         nothing = np.zeros(0, dtype=np.int64)
         parts, _ = with_calibration(Partition(rows, nothing, nothing), ranks, fraction, seed)
         return parts.train, parts.calibration

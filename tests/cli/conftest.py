@@ -115,3 +115,22 @@ def table_run(table, tmp_path_factory):
     found = call("train", "table", "--root", table, "--dim", 4, "--epochs", 2, "--out", out)
     assert found.code == 0, found.err
     return out
+
+
+@pytest.fixture(scope="session")
+def grades(tmp_path_factory):
+    """A table that is large enough for a calibration part."""
+    path = tmp_path_factory.mktemp("grades") / "grades.csv"
+    rng = np.random.default_rng(0)
+    rows = [f"{i % 4 + rng.normal():.3f},{rng.normal():.3f},{i % 4}" for i in range(400)]
+    path.write_text("\n".join(["size,weight,label", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def graded_run(grades, tmp_path_factory):
+    """The folder of a run whose model is calibrated."""
+    out = tmp_path_factory.mktemp("runs") / "graded"
+    found = call("train", grades, "--dim", 4, "--epochs", 3, "--out", out)
+    assert found.code == 0, found.err
+    return out

@@ -183,3 +183,53 @@ def test_an_image_of_any_kind_is_prepared_as_in_training(layline, run, photos, t
     found = rows_of(layline("predict", run, photos / "low" / "0.png", tmp_path).out)
     assert len(found) == 4
     np.testing.assert_allclose(probabilities(found), probabilities(found[:1] * 4), atol=1e-6)
+
+
+def test_ranges_confidence_and_who_should_look_at_it(layline, grades, graded_run, tmp_path):
+    out = tmp_path / "p.csv"
+    options = ("--coverage", 0.9, "--review", "25%")
+    assert layline("predict", graded_run, grades, "--out", out, *options).code == 0
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:6] == ["path", "predicted", "low", "high", "confidence", "review"]
+    marked = [float(row["confidence"]) for row in rows if row["review"] == "true"]
+    others = [float(row["confidence"]) for row in rows if row["review"] == "false"]
+    assert len(marked) == round(0.25 * len(rows))
+    assert max(marked) <= min(others)
+    for row in rows:
+        assert int(row["low"]) <= int(row["predicted"]) <= int(row["high"])
+    lines = tmp_path / "p.jsonl"
+    layline("predict", graded_run, grades, "--out", lines, *options)
+    first = json.loads(lines.read_text().splitlines()[0])
+    assert first["review"] is (rows[0]["review"] == "true")
+    assert (first["low"], first["high"]) == (rows[0]["low"], rows[0]["high"])
+
+
+def test_costs_from_a_file_decide(layline, run, photos, tmp_path):
+    costs = tmp_path / "costs.csv"
+    for text in ("0,1,9\n1,0,9\n1,1,0\n", ",low,mid,high\nlow,0,1,9\nmid,1,0,9\nhigh,1,1,0\n"):
+        costs.write_text(text)
+        found = layline("predict", run, photos, "--decode", costs)
+        rows = list(csv.DictReader(found.out.splitlines()))
+        for row in rows:
+            p = [float(row[f"p_{name}"]) for name in ("low", "mid", "high")]
+            paid = [p[1] + p[2], p[0] + p[2], 9 * p[0] + 9 * p[1]]
+            assert row["predicted"] == ("low", "mid", "high")[paid.index(min(paid))]
+
+
+def test_a_mistake_about_certainty_is_one_sentence(refused, run, grades, graded_run, tmp_path):
+    wrong = refused("predict", graded_run, grades, "--coverage", 1.2)
+    assert "coverage must be a number between 0 and 1, got 1.2" in wrong
+    many = refused("predict", graded_run, grades, "--coverage", 0.999)
+    assert "must have at least 999 calibration samples, got" in many
+    assert "layline calibrate" in many
+    none = refused("predict", run, grades, "--coverage", 0.9)
+    assert "without calibration samples: train with --calibration 0.1" in none
+    assert "review must be a share such as 20%" in refused(
+        "predict", graded_run, grades, "--review", "some"
+    )
+    costs = tmp_path / "costs.csv"
+    costs.write_text("a,b\n1,2\n")
+    assert "decode must be a file of costs" in refused(
+        "predict", graded_run, grades, "--decode", costs
+    )

@@ -33,6 +33,8 @@ def test_what_was_found_is_told():
     console = Console(file=io.StringIO(), width=200)
     read_data(config(), Reporter(console))
     assert console.file.getvalue().splitlines() == [
+        "No part for calibration, and so no ranges: 10% of the training samples would be 2, and 9 "
+        "are needed",
         "Classes, lowest first: very poor < poor < fair < good < very good < excellent",
         "Samples: 24 for train, 12 for validation, 12 for test",
     ]

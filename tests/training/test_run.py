@@ -69,7 +69,7 @@ def test_the_folder_has_all_that_is_promised(whole):
     numbers = json.loads((whole / "test.json").read_text())
     assert (numbers["samples"], numbers["decode"]) == (54, "median")
     header, first, *_ = (whole / "predictions.csv").read_text().splitlines()
-    assert header == "path,true,predicted,p_0,p_1,p_2,p_3"
+    assert header == "path,true,predicted,low,high,confidence,review,p_0,p_1,p_2,p_3"
     assert first.startswith("row 218,")
 
 

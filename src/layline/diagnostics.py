@@ -437,8 +437,8 @@ def _never_predicted(confusion: _Ints, classes: Sequence[str]) -> list[str]:
         return []
     return [
         f"Never predicted: {_named(absent)}. The model cannot find "
-        f"{'this class' if len(absent) == 1 else 'these classes'}: add training samples, join "
-        "neighbouring classes, or train with --class-weight balanced."
+        f"{'this class' if len(absent) == 1 else 'these classes'}: train longer, add training "
+        "samples, train with --class-weight balanced if it is rare, or join neighbouring classes."
     ]
 
 

@@ -73,6 +73,16 @@ def test_the_folder_has_all_that_is_promised(whole):
     assert first.startswith("row 218,")
 
 
+def test_of_groups_the_intervals_are_over_groups(command, table, tmp_path):
+    header, *lines = table.read_text().splitlines()
+    grouped = [f"{header},group", *(f"{line},patient {i // 3}" for i, line in enumerate(lines))]
+    (tmp_path / "table.csv").write_text("\n".join(grouped))
+    options = ("--root", tmp_path / "table.csv", "--dim", 4, "--epochs", 1, "--no-report")
+    assert command("train", "table", *options, "--out", tmp_path / "run").exit_code == 0
+    numbers = json.loads((tmp_path / "run" / "test.json").read_text())
+    assert numbers["intervals"]["over"] == "groups"
+
+
 @pytest.fixture
 def photographs_of_my_own(photographs, tmp_path):
     return shutil.copytree(photographs, tmp_path / "photographs")

@@ -31,7 +31,8 @@
     const cases = samples - decided;
     const all = samples.toLocaleString("en");
     if (cases === 0) return `${start}, nobody has to look: the model reaches it alone.`;
-    const share = Math.max(1, Math.round((100 * cases) / samples));
+    const rounded = Math.round((100 * cases) / samples);
+    const share = decided === 0 ? 100 : Math.min(99, Math.max(1, rounded));
     const count = decided === 0 ? `all ${all}` : `${cases.toLocaleString("en")} of ${all}`;
     return `${start}, a person must look at ${count} (${share}\u00a0%).`;
   }

@@ -104,6 +104,8 @@
       // above there is room for the buttons, which would lie on the scale of the colours
       margin: { l: 8, r: 8, t: coarse ? 12 : 36, b: 8 }, dragmode: coarse ? false : "pan",
       hovermode: "closest", uirevision: part,
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.colour("muted"),
+        activecolor: theme.colour("accent") },
       xaxis: { ...free, range: frame.view[0], zeroline: false },
       yaxis: { ...free, range: frame.view[1], scaleanchor: "x", zeroline: false },
     });

@@ -43,6 +43,7 @@ def test_what_changes_numbers_changes_the_key(grid, section, values):
         ("training", {"checkpoint_minutes": 1.0}),
         ("data", {"workers": 3}),
         ("data", {"cache": True}),
+        ("report", {"review": 3}),
     ],
 )
 def test_what_changes_no_number_does_not_change_the_key(grid, section, values):

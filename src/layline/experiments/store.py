@@ -80,7 +80,7 @@ class Cell:
         tree["features"]["weights"] = _identity(self.config.features.weights)
         for section, names in _NO_EFFECT.items():
             for name in names:
-                del tree[section][name]
+                tree[section].pop(name, None)  # a later one may be gone already
         del tree["track"]
         return _hash(json.dumps([tree, self.threads], sort_keys=True))
 

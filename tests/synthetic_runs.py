@@ -105,7 +105,7 @@ def write_run(
         expected = {"coverage": 0.9, "measured": held, "expected": [0.95, 1.0], "width": 2.5}
         numbers |= {
             "calibration": {"temperature": 1.7},
-            "ranges": [expected | {"samples": samples}],
+            "ranges": [expected | {"samples": samples, "calibrated_on": 100}],
         }
     if recorded:
         numbers |= diagnose(ranks, decisions["mode"], said.proba, classes, draws=50)

@@ -231,7 +231,8 @@ def measure_ranges(
                 "expected": list(expected_coverage(coverage, count, len(ranks))),
                 "width": float((high - low + 1).mean()),
                 "missed_by": float(outside[missed].mean()) if missed.any() else None,
-                "samples": count,
+                "calibrated_on": count,
+                "samples": len(ranks),
             }
         )
     return found

@@ -493,8 +493,8 @@ def _failed_ranges(ranges: Sequence[Mapping[str, Any]]) -> list[str]:
     )
     return [
         f"Ranges hold the truth too rarely: {said}. The test samples are of another kind than "
-        "those that the ranges were made with: calibrate on data of the kind that the model will see, "
-        "with layline calibrate RUN --root DATA."
+        "those that the ranges were made with: calibrate on data of the kind that the model will "
+        "see, with layline calibrate RUN --root DATA."
     ]
 
 

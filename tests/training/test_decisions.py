@@ -104,7 +104,19 @@ def test_a_network_without_batch_normalisation_learns_slowly(photos, machine):
     for name in ("resnet10t", "vit_tiny_patch16_224"):
         tree = {"data": {"source": "folder", "root": str(photos)}, "features": {"name": name}}
         rates[name] = decided(tree, print).training.body_learning_rate
-    assert rates == {"resnet10t": None, "vit_tiny_patch16_224": 1e-4}
+    assert rates == {"resnet10t": 2e-3, "vit_tiny_patch16_224": 1e-4}
+
+
+@pytest.mark.parametrize("name", ["resnet10t", "vit_tiny_patch16_224"])
+def test_a_rate_that_is_named_is_the_rate_of_all_of_the_network(photos, machine, name):
+    machine()
+    tree = {
+        "data": {"source": "folder", "root": str(photos)},
+        "features": {"name": name},
+        "training": {"learning_rate": 3e-4},
+    }
+    training = decided(tree, print).training
+    assert (training.learning_rate, training.body_learning_rate) == (3e-4, None)
 
 
 def test_features_that_do_not_fit_the_data_are_refused_by_name(photos):

@@ -353,6 +353,8 @@ RECIPES: dict[str, Recipe] = {
             "pretrained": {
                 "data": {"augmentation": "mild"},
                 "training": {
+                    "learning_rate": 5e-3,
+                    "body_learning_rate": 2e-3,
                     "layer_decay": 0.9,
                     "head_epochs": None,
                 },
@@ -404,7 +406,10 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     if name == "released":
         own["head"]["options"] = dict(heads.HEADS[draft.head.method].released)
     situation = recipe.situations.get(_situation(draft, recipe), {})
-    return validated(Config, combine(recipe.settings, situation, own, wanted))
+    below = combine(recipe.settings, situation, own)
+    if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network
+        below.get("training", {}).pop("body_learning_rate", None)
+    return validated(Config, combine(below, wanted))
 
 
 def _situation(config: Config, recipe: Recipe) -> str:

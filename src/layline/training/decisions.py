@@ -70,7 +70,7 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
         say(f"Network: {backbone.name}, because {backbone.reason} (--features)")
     config = resolved(configuration(chosen, tree))
     chosen = combine(chosen, _plan(config, tree, device, say))
-    config = resolved(configuration(_with_careful_rate(chosen, config), tree))
+    config = resolved(configuration(_with_careful_rate(chosen, config, tree), tree))
     method = config.head.method
     say(
         f"Method: {method}, {HEADS[method].summary} (--method). Epochs are chosen by "
@@ -79,14 +79,15 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
     return config
 
 
-def _with_careful_rate(chosen: Tree, config: Config) -> Tree:
+def _with_careful_rate(chosen: Tree, config: Config, tree: Tree) -> Tree:
     """Give a pretrained network without batch normalisation a low rate, as its authors do.
 
     Convolutions between batch normalisations bear a rate ten times as high as a transformer or a
-    ConvNeXt, and need it in few epochs.
+    ConvNeXt, and need it in few epochs. A rate that the user names is left alone.
     """
     is_frozen = config.features.freeze or chosen.get("features", {}).get("freeze", False)
-    if is_frozen or not _is_pretrained_for_images(config):
+    is_named = "learning_rate" in tree.get("training", {})
+    if is_frozen or is_named or not _is_pretrained_for_images(config):
         return chosen
     with torch.random.fork_rng(devices=[]):
         network = features.create(str(config.features.name), config.head.dim)

@@ -32,6 +32,7 @@ CORRELATIONS = {"spearman": metrics.spearman, "kendall": metrics.kendall}
 OF_PROBA = {
     "ranked_probability_score": metrics.ranked_probability_score,
     "expected_calibration_error": metrics.expected_calibration_error,
+    "log_loss": metrics.log_loss,
     "unimodality_rate": lambda y, proba, **options: metrics.unimodality_rate(proba, **options),
 }
 
@@ -378,7 +379,7 @@ def test_every_metric_stays_in_its_range(sample):
         for name, value in values.items():
             assert type(value) is float
             low = -1 if name in {"quadratic_weighted_kappa", *CORRELATIONS} else 0
-            high = widest if "absolute_error" in name else 1
+            high = widest if "absolute_error" in name else 800 if name == "log_loss" else 1
             assert math.isnan(value) or low - 1e-12 <= value <= high + 1e-12
         assert values["accuracy"] <= values["accuracy_within"]
         macro, worst = (values[f"{kind}_mean_absolute_error"] for kind in ("macro", "maximum"))
@@ -418,8 +419,8 @@ def test_certain_probabilities_score_like_their_ranks(sample):
 @pytest.mark.parametrize("y", [[0, 1], [0, 2, 2], [4, 0, 1, 3, 3]])
 def test_a_perfect_prediction_is_perfect(y):
     values = evaluate(y, y, np.eye(K)[y])
-    errors = {name for name in values if "error" in name or "score" in name}
-    assert len(errors) == 5
+    errors = {name for name in values if "error" in name or "score" in name or "loss" in name}
+    assert len(errors) == 6
     assert values == close({name: 0.0 if name in errors else 1.0 for name in values})
 
 
@@ -484,3 +485,14 @@ def test_kappa_is_undefined_for_constants_whatever_the_rounding_of_the_weights()
     weights = np.random.default_rng(0).uniform(size=50)
     constant = np.full(50, 3)
     assert np.isnan(metrics.quadratic_weighted_kappa(constant, constant, sample_weight=weights))
+
+
+def test_log_loss_is_that_of_scikit_learn():
+    y, _, proba, weight = draw(0)
+    labels = range(proba.shape[1])
+    expected = sklearn_metrics.log_loss(y, proba, labels=labels, sample_weight=weight)
+    assert metrics.log_loss(y, proba, sample_weight=weight) == pytest.approx(expected)
+
+
+def test_a_certain_error_is_no_infinity():
+    assert 700 < metrics.log_loss([1], [[1.0, 0.0]]) < 800

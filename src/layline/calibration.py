@@ -28,7 +28,6 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.stats import betabinom
 from torch import Tensor
 
 from layline.arguments import check_integer
@@ -199,6 +198,8 @@ def expected_coverage(coverage: float, calibrated: int, tested: int) -> tuple[fl
     Over the draw of both parts the number of samples that are covered follows a beta-binomial law;
     the bounds are its 1 % and 99 % quantiles.
     """
+    from scipy.stats import betabinom  # takes a second, which a prediction need not wait
+
     check_integer("tested", tested, 1)
     missed = max(math.floor((calibrated + 1) * (1 - coverage) + 1e-9), 1)
     law = betabinom(tested, calibrated + 1 - missed, missed)

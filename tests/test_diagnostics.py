@@ -273,8 +273,8 @@ BY_HAND = (
 )
 
 
-def test_certainty_is_what_is_left_of_the_scale():
-    assert certainty(BY_HAND[2], BY_HAND[1]) == pytest.approx([0.95, 0.85, 0.75, 0.55])
+def test_certainty_is_the_probability_of_what_is_predicted():
+    assert certainty(BY_HAND[2], BY_HAND[1]) == pytest.approx([0.9, 0.7, 0.6, 0.5])
     assert certainty(np.eye(4), range(4)).tolist() == [1] * 4
     assert certainty([[0, 0, 0, 1.0]], [0]).tolist() == [0]
 

@@ -308,21 +308,17 @@ def _thinned(fpr: _Floats, tpr: _Floats) -> dict[str, list[float]]:
 
 
 def certainty(proba: ArrayLike, predicted: ArrayLike) -> Float[np.ndarray, " n"]:
-    r"""Tell how sure a model is of each prediction, from 0 to 1.
+    """Tell how sure a model is of each prediction: the probability that it gives to it.
 
-    .. math:: 1 - \frac{1}{K - 1} \sum_k p_k\,|k - \hat y|
-
-    The sum is the distance to the truth that the model itself expects, in ranks; K - 1 is the
-    whole scale.
+    On validation parts of 15 data sets the distance that a model expects to be off was no better
+    at telling which samples to leave to a person: as good by MAE, worse by the share of errors.
 
     Example:
-        >>> certainty([[0.5, 0.5, 0.0]], [0]).tolist()
-        [0.75]
+        >>> certainty([[0.5, 0.25, 0.25]], [0]).tolist()
+        [0.5]
     """
     shares, chosen = np.asarray(proba, dtype=np.float64), np.asarray(predicted)
-    distance = np.abs(np.arange(shares.shape[1]) - chosen[:, None])
-    expected = (shares * distance).sum(axis=1) / (shares.shape[1] - 1)
-    return np.asarray(np.clip(1 - expected, 0, 1))
+    return np.asarray(shares[np.arange(len(chosen)), chosen])
 
 
 def referral(

@@ -30,7 +30,6 @@ class Shown:
         image: Its thumbnail as JPEG, if it is an image.
         values: Its cells by column, if it is a row of a table.
         reason: Why a person should look at it; empty for a mistake.
-        certainty: How sure the model is of its prediction, if that was recorded.
         ends: The lowest and the highest class that it may be in, if they are known.
     """
 
@@ -41,7 +40,6 @@ class Shown:
     image: bytes | None
     values: dict[str, Any]
     reason: str = ""
-    certainty: float | None = None
     ends: tuple[int, int] | None = None
 
 
@@ -176,7 +174,6 @@ def _shown(folder: RunFolder, path: Path, classes: list[str]) -> list[Shown] | N
                     for column, cell in record.get("values", {}).items()
                 },
                 reason=record.get("reason", ""),
-                certainty=record.get("certainty"),
                 ends=(ends[0], ends[1]) if len(ends) == 2 else None,
             )
         )

@@ -79,7 +79,7 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
     return config
 
 
-def _with_careful_rate(chosen: Tree, config: Config, tree: Tree) -> Tree:
+def _with_careful_rate(chosen: Tree, config: Config, tree: Mapping[str, Any]) -> Tree:
     """Give a pretrained network without batch normalisation a low rate, as its authors do.
 
     Convolutions between batch normalisations bear a rate ten times as high as a transformer or a

@@ -262,19 +262,18 @@ def write_review(
     """Write the samples that a person should look at first.
 
     Args:
-        folder: Gets a JSON list as of the mistakes, with the reason, the certainty of the
-            prediction and, where ranges are known, the ends of the sample's range.
+        folder: Gets a JSON list as of the mistakes, with the reason and, where ranges are known,
+            the ends of the sample's range.
         tested: The model, measured on the test part.
         inputs: The samples of that part.
         most: How many to write at most.
         at_least: The size that images are decoded at.
     """
     ranks, predicted, proba = _outcome(tested)
-    sure = certainty(proba, predicted)
     reasons = samples_to_review(ranks, predicted, proba, most)
     records = _sample_records(folder, tested, inputs, reasons, at_least)
     for record, (index, reason) in zip(records, reasons.items(), strict=True):
-        record |= {"reason": reason, "certainty": float(f"{sure[index]:.6g}")}
+        record["reason"] = reason
         if tested.ranges is not None:
             low, high = (int(end[index]) for end in tested.ranges)
             record |= {"low": tested.classes[low], "high": tested.classes[high]}

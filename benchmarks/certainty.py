@@ -7,6 +7,10 @@ not trained again. The rest is arithmetic on what the models say about samples t
 from: 100 random divisions into calibration and test, three kinds of ranges, probabilities before
 and after the temperature, and the error if the least certain fifth is left to a person. Writes
 ``coverage.csv``, ``temperature.csv`` and ``referral.csv`` into the folder ``results/certainty``.
+
+    python benchmarks/certainty.py --tables
+
+makes the tables of docs/certainty.md and its picture from these files.
 """
 
 import argparse
@@ -16,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import NDArray
 from rich.console import Console
@@ -39,6 +44,7 @@ from layline.training.run_folder import RunFolder
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "certainty"
 METHODS = ("arc", "classification", "corn")
 SPLITS = 100
 QUIET = Console(quiet=True)
@@ -250,13 +256,89 @@ def referral_row(name: str, method: str, found: dict[str, Any]) -> dict[str, Any
     }
 
 
+def coverage_table() -> str:
+    """Write what the kinds of ranges are worth, in the mean over data sets and methods."""
+    runs = pd.read_csv(RESULTS / "coverage.csv")
+    lines = [
+        "| ranges | " + " | ".join(f"asked {share:.0%}" for share in COVERAGES) + " |",
+        "|---|" + "--:|" * len(COVERAGES),
+    ]
+    for kind in ("RPS", "ordinal APS", "naive"):
+        cells = []
+        for share in COVERAGES:
+            rows = runs[(runs["ranges"] == kind) & (runs["asked"] == share)]
+            held, below, width = rows[["coverage", "below_1_percent", "width"]].mean()
+            cells.append(f"{held:.1%}, {width:.2f} grades, {below:.1%} below")
+        lines.append(f"| {kind} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def set_table() -> str:
+    """Write what temperature and review are worth on each data set, the mean over methods."""
+    temperature = pd.read_csv(RESULTS / "temperature.csv")
+    found = temperature.merge(pd.read_csv(RESULTS / "referral.csv"), on=["data", "method"])
+    means = found.groupby("data", sort=False).mean(numeric_only=True)
+    means.loc["**mean**"] = means.mean()
+    lines = [
+        "| data | ECE | by chance | NLL | RPS | errors, all → surest 80 % | MAE likewise |",
+        "|---|" + "--:|" * 6,
+    ]
+    for name, row in means.iterrows():
+        cells = [
+            f"{row['ece_before']:.3f} → {row['ece_after']:.3f}",
+            f"{row['ece_chance']:.3f}",
+            f"{row['nll_before']:.3f} → {row['nll_after']:.3f}",
+            f"{row['rps_before']:.4f} → {row['rps_after']:.4f}",
+            f"{row['error']:.1%} → {row['error_at_80']:.1%}",
+            f"{row['mae']:.3f} → {row['mae_at_80']:.3f}",
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def draw(path: Path) -> None:
+    """Draw coverage against what was asked for, and the width of two kinds of ranges."""
+    from matplotlib import pyplot as plt
+
+    runs = pd.read_csv(RESULTS / "coverage.csv")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8))
+    colours = {"RPS": "#1f5fa8", "ordinal APS": "#c46a1b", "naive": "#8a8f98"}
+    for place, (kind, colour) in enumerate(colours.items()):
+        rows = runs[runs["ranges"] == kind]
+        aside = rows["asked"] + 0.008 * (place - 1)
+        left.scatter(aside, rows["coverage"], s=12, color=colour, alpha=0.6, label=kind, lw=0)
+    left.plot([0.78, 0.97], [0.78, 0.97], color="black", lw=0.8)
+    left.set(xlabel="coverage asked for", ylabel="coverage measured", xticks=COVERAGES)
+    left.legend(frameon=False)
+    keys = ["data", "method", "asked"]
+    wide = runs.pivot_table(index=keys, columns="ranges", values="width").reset_index()
+    at = wide[wide["asked"] == 0.9]
+    for kind in ("ordinal APS", "naive"):
+        right.scatter(at["RPS"], at[kind], s=14, color=colours[kind], alpha=0.7, label=kind, lw=0)
+    longest = at[["RPS", "ordinal APS", "naive"]].max().max()
+    right.plot([1, longest], [1, longest], color="black", lw=0.8)
+    right.set(xlabel="grades in a range at 90 %, RPS", ylabel="grades in the other ranges")
+    right.legend(frameon=False)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
     """Train what is missing, then measure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data-folder", type=Path, required=True)
+    parser.add_argument("--data-folder", type=Path)
     parser.add_argument("--out", type=Path, default=Path("certainty"), help="Folder of the runs.")
-    parser.add_argument("--results", type=Path, default=Path("results/certainty"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--tables", action="store_true", help="Only the tables and the picture.")
     given = parser.parse_args()
+    if given.tables:
+        draw(RESULTS.parents[1] / "docs" / "images" / "coverage.svg")
+        print(coverage_table(), set_table(), sep="\n\n")
+        return
+    if given.data_folder is None:
+        parser.error("--data-folder must be given: the folder with the data sets")
     given.out.mkdir(parents=True, exist_ok=True)
     given.results.mkdir(parents=True, exist_ok=True)
     tables: dict[str, list[dict[str, Any]]] = {"coverage": [], "temperature": [], "referral": []}

@@ -76,3 +76,10 @@ def test_the_tables_of_the_recipes_follow_from_their_runs():
     by_set = change.groupby(level="data").mean()
     assert f"by {-100 * by_set.mean():.1f} % in the mean over the four data sets" in page
     assert f"by {-100 * change.mean():.1f} % over the six rows" in page
+
+
+def test_the_tables_of_certainty_follow_from_their_runs():
+    made = runpy.run_path(str(ROOT / "benchmarks" / "certainty.py"))
+    page = (ROOT / "docs" / "certainty.md").read_text(encoding="utf-8")
+    assert made["coverage_table"]() in page
+    assert made["set_table"]() in page

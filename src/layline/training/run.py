@@ -17,8 +17,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import layline
+from layline import metrics
 from layline.arguments import check_known
-from layline.calibration import Calibration
+from layline.calibration import Calibration, tempered
 from layline.data.base import Dataset, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.splits import stratified_holdout
@@ -30,12 +31,12 @@ from layline.evaluation import (
     Part,
     Predictions,
     evaluated,
-    measure,
+    measure_distributions,
     predict_part,
 )
 from layline.files import write_json
-from layline.geometry.decoding import Decode, checked_decode, decode_name
-from layline.model import Network, OrdinalModel
+from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
+from layline.model import Network, OrdinalModel, normalised
 from layline.model_file import load
 from layline.training.assembly import (
     Assembly,
@@ -129,35 +130,44 @@ def _calibrate(
     The temperature comes from the validation part, which chose the epoch and one number more; the
     scores for ranges from the calibration part, which chose nothing.
     """
-    config, model = run.config, run.model
-    processes = SeveralProcesses(run.accelerator)
-
-    def outcome(name: str, temperature: float = 1.0) -> Predictions:
-        part = parts[name]
-        batches = part.batches(processes, config.training.batch_size, config.data.workers)
-        return predict_part(
-            trained,
-            part,
-            batches,
-            processes,
-            full_precision=True,
-            decode=config.training.decoding,
-            temperature=temperature,
-        )
-
-    validation = outcome("validation")
-    held_out = validation.log_probs, parts["validation"].ranks
+    options, model = run.config.training, run.model
+    ranks = parts["validation"].ranks
+    log_probs = _predicted(run, trained, parts["validation"]).log_probs
     unseen = None
     if "calibration" in parts:
-        unseen = outcome("calibration").log_probs, parts["calibration"].ranks
-    calibration = Calibration.fit(held_out if config.training.calibrate else None, unseen)
+        found = _predicted(run, trained, parts["calibration"])
+        unseen = found.log_probs, parts["calibration"].ranks
+    calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, unseen)
     model.spec = replace(model.spec, calibration=calibration)
-    if processes.is_main:
+    if run.accelerator.is_main_process:
         model.save(folder.best)
     run.accelerator.wait_for_everyone()
-    found = outcome("validation", calibration.temperature)
-    numbers = measure(parts["validation"].ranks, found, config.training.decoding)
-    return {name: numbers[name] for name in ("samples", "mae", "accuracy", "rps", "nll", "ece")}
+    proba = normalised(tempered(log_probs, calibration.temperature))
+    decided = decide(torch.from_numpy(proba), options.decoding)
+    return {
+        "samples": len(ranks),
+        "mae": metrics.mean_absolute_error(ranks, decided),
+        "accuracy": metrics.accuracy(ranks, decided),
+        **measure_distributions(ranks, proba),
+    }
+
+
+def _predicted(
+    run: Assembly, trained: Network, part: Part, keep: Int[Tensor, " m"] | None = None
+) -> Predictions:
+    """Go over a part in full precision, as the model is calibrated by now."""
+    processes = SeveralProcesses(run.accelerator)
+    options = run.config.training
+    return predict_part(
+        trained,
+        part,
+        part.batches(processes, options.batch_size, run.config.data.workers),
+        processes,
+        full_precision=True,
+        keep=keep,
+        decode=options.decoding,
+        temperature=run.model.spec.calibration.temperature,
+    )
 
 
 def _environment(run: Assembly) -> dict[str, Any]:
@@ -282,20 +292,8 @@ def _test(
     """Measure the best epoch on the test part, in full precision, and write what came out."""
     options, report = run.config.training, run.config.report
     drawn = chosen_samples(len(part.ranks), report.drawn, options.seed)
-    processes = SeveralProcesses(run.accelerator)
-    batches = part.batches(processes, options.batch_size, run.config.data.workers)
-    calibration = run.model.spec.calibration
-    found = predict_part(
-        model,
-        part,
-        batches,
-        processes,
-        full_precision=True,
-        keep=drawn,
-        decode=options.decoding,
-        temperature=calibration.temperature,
-    )
-    if not processes.is_main:
+    found = _predicted(run, model, part, drawn)
+    if not run.accelerator.is_main_process:
         return None
     dataset = run.dataset
     inputs = dataset.inputs.subset(dataset.partition.test)

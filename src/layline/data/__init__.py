@@ -91,6 +91,8 @@ SOURCES: dict[str, SourceSpec] = {
 }
 
 _CALIBRATION = "calibration"
+# what options were called once; run folders and grids still have these
+_OLD_OPTIONS = {f"{name}_column": name for name in ("path", "label", "split", "group", "id")}
 
 
 def names() -> tuple[str, ...]:
@@ -102,11 +104,6 @@ def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
     parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
     return tuple(key for key in parameters if key not in ("root", "partition", _CALIBRATION))
-
-
-def label_option(name: str) -> str:
-    """Name the option of a source that says which column has the labels."""
-    return "label_column" if "label_column" in options_of(name) else "label"
 
 
 def read(
@@ -126,6 +123,7 @@ def read(
         **options: The source's own options, see :func:`options_of`.
     """
     spec = find_known("source", name, SOURCES)
+    options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
     if _CALIBRATION in inspect.signature(spec.read).parameters:
@@ -135,6 +133,18 @@ def read(
         dataset.partition, dataset.ranks, calibration, partition, dataset.groups
     )
     return replace(dataset, partition=parts, notes=(*dataset.notes, *notes))
+
+
+def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Call options by their names of today."""
+    renamed: dict[str, Any] = {}
+    for option, value in options.items():
+        new = _OLD_OPTIONS.get(option, option)
+        known = new if new in options_of(name) else option
+        if known in renamed:
+            raise ValueError(f"{known} must be given once, got {option} beside it: leave that out")
+        renamed[known] = value
+    return renamed
 
 
 def _read(
@@ -163,7 +173,6 @@ __all__ = [
     "Rows",
     "SourceSpec",
     "find_source",
-    "label_option",
     "names",
     "options_of",
     "read",

@@ -1,5 +1,6 @@
 """The ``layline`` command: its subcommands, one file each, and how it says what is wrong."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -39,8 +40,11 @@ data_app = typer.Typer(help="The sources of data.", no_args_is_help=True)
 def _errors_as_sentences() -> Iterator[None]:
     """Turn the mistakes that a user can make into a sentence on stderr and an exit code.
 
-    ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead.
+    ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead. File names that are no
+    Unicode are shown with escapes, as stderr has them anyway.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     except (ValueError, OSError, ImportError, FloatingPointError) as error:

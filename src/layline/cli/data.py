@@ -23,6 +23,7 @@ from layline.cli.options import (
     read_settings,
     settings,
 )
+from layline.files import json_text
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -115,7 +116,7 @@ def check(
     if as_json:
         listed = [{"name": one.name, "why": one.why} for one in bad]
         report = {"source": name, **found, "bad": listed}
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        typer.echo(json_text(report, indent=2))
     else:
         _show_findings(found, bad)
     if not found["can_run"]:

@@ -21,10 +21,9 @@ from layline.files import atomic_write, json_text
 Cell = str | float | bool
 _DIGITS = 8
 _NOTHING: Mapping[str, Cell] = MappingProxyType({})
-_MARKS = "=+-@\t\r"  # what formulas begin with
-_FORMULA = re.compile(rf"'*[{re.escape(_MARKS)}].", re.DOTALL)
-_WRITTEN = re.compile(rf"'+[{re.escape(_MARKS)}].|\./[{re.escape(_MARKS)}]", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
+# what formulas begin with; or what would then be taken for a formula that was written as a text
+_FORMULA = re.compile(r"'*(\./'*)?[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-](\d+[.,]?\d*|[.,]\d+)?(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
 class WriteLine(Protocol):
@@ -90,15 +89,18 @@ def _names_as_bytes(stream: TextIO) -> Iterator[None]:
 
 
 def safe_cell(text: str, is_path: bool = False) -> str:
-    """Write a text so that no spreadsheet takes it for a formula; a number stays one."""
-    if is_path:
-        return f"./{text}" if text[:1] and text[0] in _MARKS else text
-    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+    """Write a text so that no spreadsheet takes it for a formula; a number or a sign stays one."""
+    if not _FORMULA.match(text) or (not is_path and (text == "=" or _NUMBER.fullmatch(text))):
+        return text
+    return f"./{text}" if is_path else f"'{text}"
 
 
 def plain_name(cell: str) -> str:
     """Give what :func:`safe_cell` was given."""
-    return cell[2 if cell[0] == "." else 1 :] if _WRITTEN.match(cell) else cell
+    for mark in ("./", "'"):
+        if cell.startswith(mark) and _FORMULA.match(cell.removeprefix(mark)):
+            return cell.removeprefix(mark)
+    return cell
 
 
 def csv_lines(

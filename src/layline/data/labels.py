@@ -6,6 +6,7 @@ may be of any kind; they are sorted, and it warns where that may be wrong.
 """
 
 import json
+import re
 import shlex
 import sys
 import warnings
@@ -71,6 +72,12 @@ def order_names(
         plural: What the names are, for the messages.
     """
     ordered = natural_order(sorted(names))
+    for name in ordered:
+        if re.search("[\ud800-\udfff]", name):
+            raise ValueError(
+                f"{plural} must be Unicode, got {name!r}: rename it, since a model file has the "
+                "names of its classes"
+            )
     if classes is not None:
         order = parse_names("classes", classes)
         absent = [name for name in order if name not in names]

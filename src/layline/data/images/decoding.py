@@ -37,6 +37,7 @@ _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 _ORIENTATION = 0x0112  # the EXIF tag
 _TURNS = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE"}
 _TURNS |= {6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
+_LYING = (5, 6, 7, 8)  # height and width change places
 
 
 class BadImageError(ValueError):
@@ -67,6 +68,20 @@ def decode(file: Path | BinaryIO, at_least: int | None = None) -> Pixels:
     check_size(at_least)
     with _open_image(file, at_least) as image:
         return to_pixels(image)
+
+
+def examine(file: Path | BinaryIO, at_least: int) -> tuple[Pixels, tuple[int, int]]:
+    """Decode an image as :func:`decode` does, and tell the height and width of the whole of it."""
+    check_size(at_least)
+    with _open_image(file, None) as image:
+        width, height = image.size
+        image.draft(None, (at_least, at_least))
+        is_whole = image.size == (width, height)
+        pixels = to_pixels(image)
+        if is_whole:
+            return pixels, (pixels.shape[0], pixels.shape[1])
+        turned = _orientation(image) in _LYING
+        return pixels, (width, height) if turned else (height, width)
 
 
 def to_pixels(image: "Image.Image") -> Pixels:

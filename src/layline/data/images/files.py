@@ -6,16 +6,19 @@ What ``load`` gives is a copy that the caller may write to and hand to ``torch.f
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from mmap import mmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layline.data.base import Indices, Pixels
+from layline.data.base import Indices, Names, Pixels
 from layline.data.images.decoding import check_size, decode
 from layline.data.labels import natural_key
+
+if TYPE_CHECKING:
+    from layline.data.images.index import FileIndex
 
 # fmt: off
 IMAGE_SUFFIXES = frozenset({
@@ -29,16 +32,23 @@ CLUTTER = frozenset({"__macosx", "@eadir"})
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images in files; names are their paths from the root, with forward slashes."""
+    """Images in files; names are their paths from the root, with forward slashes.
+
+    Attributes:
+        root: The folder that names start from.
+        names: Of the files.
+        index: What is known of the files, once that was asked for; it is not sent to workers.
+    """
 
     root: Path
     names: Sequence[str]
+    index: "FileIndex | None" = field(default=None, compare=False, repr=False)
 
     decoded = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", Path(self.root))
-        object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "names", Names(self.names))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -49,11 +59,24 @@ class ImageFiles:
 
     def subset(self, keep: Indices) -> "ImageFiles":
         """Keep some images only, in the order given."""
-        return replace(self, names=tuple(self.names[index] for index in keep))
+        index = None if self.index is None else self.index.subset(keep)
+        return replace(self, names=Names(self.names).take(keep), index=index)
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :func:`decode`."""
         return decode(self.path(index), at_least)
+
+    def digest(self) -> str:
+        """Name the content of the files in their order, by the index."""
+        from layline.data.images.index import index_images
+
+        return (index_images(self) if self.index is None else self.index).digest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "index": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
 
 class ImageArrays:
@@ -79,7 +102,7 @@ class ImageArrays:
                 f"(n, height, width, 3), got {array.dtype} and {array.shape}"
             )
         self._keep = np.arange(len(array)) if keep is None else np.asarray(keep)
-        self.names: Sequence[str] = tuple(map(str, self._keep) if names is None else names)
+        self.names: Sequence[str] = Names(map(str, self._keep.tolist()) if names is None else names)
         if len(self.names) != len(self._keep):
             raise ValueError(
                 f"names must be as many as the images, {len(self._keep)}, got {len(self.names)}"
@@ -91,8 +114,7 @@ class ImageArrays:
 
     def subset(self, keep: Indices) -> "ImageArrays":
         """Keep some images only, in the order given; the array is shared."""
-        names = [self.names[index] for index in keep]
-        return ImageArrays(self._array, names, self._keep[keep])
+        return ImageArrays(self._array, Names(self.names).take(keep), self._keep[keep])
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Copy an image, grey ones into three channels; its size stays as it is."""

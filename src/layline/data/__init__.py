@@ -105,6 +105,8 @@ SOURCES: dict[str, SourceSpec] = {
 }
 
 _CALIBRATION = "calibration"
+# what options were called once; run folders and grids still have these
+_OLD_OPTIONS = {f"{name}_column": name for name in ("path", "label", "split", "group", "id")}
 
 
 def names() -> tuple[str, ...]:
@@ -116,11 +118,6 @@ def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
     parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
     return tuple(key for key in parameters if key not in ("root", "partition", _CALIBRATION))
-
-
-def label_option(name: str) -> str:
-    """Name the option of a source that says which column has the labels."""
-    return "label_column" if "label_column" in options_of(name) else "label"
 
 
 def read(
@@ -140,6 +137,7 @@ def read(
         **options: The source's own options, see :func:`options_of`.
     """
     spec = find_known("source", name, SOURCES)
+    options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
     if _CALIBRATION in inspect.signature(spec.read).parameters:
@@ -173,19 +171,35 @@ def content_digest(
     root = existing(Path(root).expanduser())
     digest = hashlib.blake2b(name.encode(), digest_size=16)
     if spec.has_files:
-        places = [root, *(Path(str(options[key])) for key in spec.path_options if key in options)]
-        for place in places:
+        own = (options[key] for key in spec.path_options if options.get(key) is not None)
+        for place in [root, *(Path(str(each)).expanduser() for each in own)]:
             # of the user's own files one is read, and beside it may lie anything; the folder of a
             # protocol holds the protocol
             for file, content in digest_files(place, deep=spec.partitions is not None):
                 digest.update(f"\0{file}\0{content}".encode(errors="surrogatepass"))
     if spec.has_images:
-        dataset = read(name, root, **options)
+        try:
+            dataset = read(name, root, **options)
+        except (ValueError, OSError) as error:  # for whoever reads the data to say
+            digest.update(str(error).encode(errors="surrogatepass"))
+            return digest.hexdigest()
         text, ends = Names(dataset.inputs.names).pack()
         digest.update(text + ends.astype("<i8").tobytes() + dataset.ranks.astype("<i8").tobytes())
         digest.update(repr(dataset.classes).encode(errors="surrogatepass"))
         digest.update(dataset.inputs.digest().encode())
     return digest.hexdigest()
+
+
+def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Call options by their names of today."""
+    renamed: dict[str, Any] = {}
+    for option, value in options.items():
+        new = _OLD_OPTIONS.get(option, option)
+        known = new if new in options_of(name) else option
+        if known in renamed:
+            raise ValueError(f"{known} must be given once, got {option} beside it: leave that out")
+        renamed[known] = value
+    return renamed
 
 
 def _read(
@@ -215,7 +229,6 @@ __all__ = [
     "SourceSpec",
     "content_digest",
     "find_source",
-    "label_option",
     "names",
     "options_of",
     "read",

@@ -258,7 +258,7 @@ def only_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
     files = [
         file.name
         for file in root.iterdir()
-        if file.suffix.lower() in suffixes and not file.name.startswith(".")
+        if file.suffix.lower() in suffixes and not file.name.startswith((".", "~$"))
     ]
     if len(files) != 1:
         found = listed(sorted(files)) if files else "none"

@@ -11,7 +11,7 @@ import numpy as np
 
 from layline.data.base import Indices, Pixels
 from layline.data.table import Rows, TableEncoding
-from layline.data.table_file import read_delimited
+from layline.data.table_file import read_table_file
 from layline.optional import require
 
 
@@ -77,7 +77,7 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
     """Make rows of a data frame, a dict of columns, or the path of a CSV file."""
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
     if isinstance(samples, str | Path):
-        file = read_delimited(Path(samples).expanduser(), encoding.is_text)
+        file = read_table_file(Path(samples).expanduser(), encoding.is_text)
         frame, numbers = file.frame, file.row_names
     elif isinstance(samples, pandas.DataFrame | Mapping):
         if isinstance(samples, Mapping):

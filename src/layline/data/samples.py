@@ -1,5 +1,6 @@
 """Samples as a user hands them to a model: paths, folders, bytes, files, arrays, data frames."""
 
+import hashlib
 import io
 import sys
 from collections.abc import Mapping, Sequence, Sized
@@ -56,6 +57,19 @@ class UserImages:
             name = self.names[index]
             place = f"the bytes at place {name}" if name.isdecimal() else name
             raise BadImageError(error.why, place) from error
+
+    def digest(self) -> str:
+        """Name the content of the files and arrays, in their order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for item in self.items:
+            if isinstance(item, Path):
+                with item.open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "blake2b").digest())
+            elif isinstance(item, bytes):
+                digest.update(hashlib.blake2b(item).digest())  # as that of the same file
+            else:
+                digest.update(repr(item.shape).encode() + item.tobytes())
+        return digest.hexdigest()
 
 
 def as_images(samples: Any) -> UserImages:

@@ -7,17 +7,20 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from mmap import mmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layline.data.base import Indices, Pixels
+from layline.data.base import Indices, Names, Pixels
 from layline.data.images.decoding import READS_AVIF, check_size, decode
 from layline.data.labels import natural_key
+
+if TYPE_CHECKING:
+    from layline.data.images.index import FileIndex
 
 # fmt: off
 IMAGE_SUFFIXES = frozenset({
@@ -38,16 +41,23 @@ CLUTTER = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images in files; names are their paths from the root, with forward slashes."""
+    """Images in files; names are their paths from the root, with forward slashes.
+
+    Attributes:
+        root: The folder that names start from.
+        names: Of the files.
+        index: What is known of the files, once that was asked for; it is not sent to workers.
+    """
 
     root: Path
     names: Sequence[str]
+    index: "FileIndex | None" = field(default=None, compare=False, repr=False)
 
     decoded = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", Path(self.root))
-        object.__setattr__(self, "names", tuple(self.names))
+        object.__setattr__(self, "names", Names(self.names))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -58,11 +68,24 @@ class ImageFiles:
 
     def subset(self, keep: Indices) -> "ImageFiles":
         """Keep some images only, in the order given."""
-        return replace(self, names=tuple(self.names[index] for index in keep))
+        index = None if self.index is None else self.index.subset(keep)
+        return replace(self, names=Names(self.names).take(keep), index=index)
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :func:`decode`."""
         return decode(self.path(index), at_least)
+
+    def digest(self) -> str:
+        """Name the content of the files in their order, by the index."""
+        from layline.data.images.index import index_images
+
+        return (index_images(self) if self.index is None else self.index).digest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "index": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
 
 class ImageArrays:
@@ -88,7 +111,7 @@ class ImageArrays:
                 f"(n, height, width, 3), got {array.dtype} and {array.shape}"
             )
         self._keep = np.arange(len(array)) if keep is None else np.asarray(keep)
-        self.names: Sequence[str] = tuple(map(str, self._keep) if names is None else names)
+        self.names: Sequence[str] = Names(map(str, self._keep.tolist()) if names is None else names)
         if len(self.names) != len(self._keep):
             raise ValueError(
                 f"names must be as many as the images, {len(self._keep)}, got {len(self.names)}"
@@ -100,8 +123,7 @@ class ImageArrays:
 
     def subset(self, keep: Indices) -> "ImageArrays":
         """Keep some images only, in the order given; the array is shared."""
-        names = [self.names[index] for index in keep]
-        return ImageArrays(self._array, names, self._keep[keep])
+        return ImageArrays(self._array, Names(self.names).take(keep), self._keep[keep])
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Copy an image, grey ones into three channels; its size stays as it is."""
@@ -168,41 +190,51 @@ def describe_skipped(files: Sequence[Path]) -> str:
 
 
 def list_images(folder: Path, skipped: list[Path] | None = None) -> list[Path]:
-    """Find the images of a folder and of the folders in it, in natural order.
+    """Find the images of a folder and of the folders in it, see :func:`list_names`."""
+    passed_over: list[str] | None = None if skipped is None else []
+    found = [folder / name for name in list_names(folder, passed_over)]
+    if skipped is not None:
+        skipped += [folder / name for name in passed_over or ()]
+    return found
+
+
+def list_names(folder: Path, skipped: list[str] | None = None) -> list[str]:
+    """Name the images of a folder and of the folders in it, in natural order.
 
     Hidden ones and what archivers leave behind are passed over. Links are followed, except one
     that leads back to a folder it is in. A link that leads nowhere is listed, to be found missing.
 
     Args:
-        folder: Where to look.
+        folder: Where to look; names are paths from it, with forward slashes.
         skipped: Gets the files that are no images that can be read.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"folder must be a folder that exists, got {folder}")
-    key = natural_key()
     readable, found = readable_suffixes(), []
-    for path in _walk(folder, frozenset()):
-        if suffix_of(path.name) in readable:
-            found.append(path)
+    for name in _walk(str(folder), "", frozenset()):
+        if suffix_of(name) in readable:
+            found.append(name)
         elif skipped is not None:
-            skipped.append(path)
-    return sorted(
-        found, key=lambda path: [(key(part), part) for part in path.relative_to(folder).parts]
-    )
+            skipped.append(name)
+    return found
 
 
-def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Give all files but hidden ones and clutter."""
-    status = folder.stat()
+def _walk(folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
+    """Give all files but hidden ones and clutter, each folder in its natural order."""
+    status = os.stat(folder)  # noqa: PTH116 – strings, since objects of pathlib cost a second
     identity = (status.st_dev, status.st_ino)
     if identity in above:
         return
+    key = natural_key()
     with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name.lower() in CLUTTER:
-                continue
-            path = folder / entry.name
-            if entry.is_dir():
-                yield from _walk(path, above | {identity})
-            else:
-                yield path
+        shown = [
+            (key(entry.name), entry.name, entry.is_dir())
+            for entry in entries
+            if not entry.name.startswith(".") and entry.name.lower() not in CLUTTER
+        ]
+    for _, name, is_folder in sorted(shown):
+        if is_folder:
+            place = os.path.join(folder, name)  # noqa: PTH118
+            yield from _walk(place, f"{prefix}{name}/", above | {identity})
+        else:
+            yield prefix + name

@@ -12,9 +12,12 @@ from layline.cli.options import (
     SOME_FAILED,
     Classes,
     ConfigFile,
+    Group,
+    GroupBy,
     Label,
     Root,
     Set,
+    Verify,
     read_settings,
 )
 from layline.optional import require
@@ -60,6 +63,8 @@ def bench(
     root: Root = None,
     classes: Classes = None,
     label: Label = None,
+    group: Group = None,
+    group_by: GroupBy = None,
     methods: Annotated[
         str | None, typer.Option(help="Names with commas, or all; see layline methods.")
     ] = None,
@@ -101,6 +106,7 @@ def bench(
         bool, typer.Option("--keep-models", help="Keep the weights of every run.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
+    verify: Verify = None,
 ) -> None:
     """Compare methods: train every combination, once each, and say what the results say."""
     require_libraries("layline bench")
@@ -112,8 +118,9 @@ def bench(
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.display import Reporter, amount
 
+    options = {"classes": classes, "label": label, "group": group, "group_by": group_by}
     given: dict[str, Any] = {
-        "data": [_data_set(source, root, classes, label) for source in sources or []],
+        "data": [_data_set(source, root, options) for source in sources or []],
         "methods": _split(methods),
         "seeds": _seeds(seeds),
         "recipes": _split(recipe),
@@ -128,6 +135,9 @@ def bench(
     wanted = read_grid(
         grid, data_folder, given, read_settings(config, set_), parse_tune(tune or [])
     )
+    if verify:  # once, so that each run may trust what is known then
+        for each in wanted.data:
+            data.content_digest(each.source, each.root, each.options, verify=True)
     cells = wanted.cells()
     if dry_run:
         for cell in cells:
@@ -148,17 +158,14 @@ def bench(
         raise typer.Exit(SOME_FAILED)
 
 
-def _data_set(
-    source: str, root: Path | None, classes: str | None, label: str | None
-) -> dict[str, Any]:
+def _data_set(source: str, root: Path | None, options: dict[str, str | None]) -> dict[str, Any]:
     name, root, sentence = data.find_source(source, root, data.names())
     if sentence:
         typer.echo(sentence, err=True)
     entry: dict[str, Any] = {"name": name, "source": name}
-    options = {"classes": classes, data.label_option(name): label}
-    options = {option: value for option, value in options.items() if value is not None}
-    if options:
-        entry["options"] = options
+    wanted = {option: value for option, value in options.items() if value is not None}
+    if wanted:
+        entry["options"] = wanted
     return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from layline.data import SOURCES
+from layline.prediction_file import plain_name
 from layline.reports.html import valid_unicode
 from layline.training.config import Config, to_toml
 from layline.training.loop import EpochRecord
@@ -147,9 +148,9 @@ def _predictions(path: Path) -> tuple[list[str], dict[str, Any]]:
     classes = [header[place].removeprefix("p_") for place in shares]
     rank_of = {name: rank for rank, name in enumerate(classes)}
     return classes, {
-        "names": [valid_unicode(line[name]) for line in lines],
-        "ranks": np.array([rank_of[line[true]] for line in lines]),
-        "predicted": np.array([rank_of[line[predicted]] for line in lines]),
+        "names": [valid_unicode(plain_name(line[name])) for line in lines],
+        "ranks": np.array([rank_of[plain_name(line[true])] for line in lines]),
+        "predicted": np.array([rank_of[plain_name(line[predicted])] for line in lines]),
         "proba": np.array([[line[place] for place in shares] for line in lines], dtype=np.float64),
     }
 

@@ -5,6 +5,7 @@ recipe, a TOML file and single settings become one ``Config``, then what follows
 such as the weights of the features.
 """
 
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -80,7 +81,8 @@ class DataConfig(Section):
             the network's own.
         cache: Keep decoded images in a memory-mapped file.
         skip_bad: Leave out files that cannot be decoded instead of stopping.
-        workers: Processes that decode images, if not as many as there are cores, four at most.
+        workers: Processes that decode images, if not as many as there are cores.
+        verify: Read every file again, and check all of a cache, instead of trusting what is known.
     """
 
     source: str
@@ -103,6 +105,7 @@ class DataConfig(Section):
     cache: bool = False
     skip_bad: bool = False
     workers: Annotated[int, Field(ge=0)] | None = None
+    verify: bool = False
 
 
 class FeaturesConfig(Section):
@@ -517,6 +520,11 @@ def resolved(config: Config) -> Config:
         raise ValueError(
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
             "as it was made"
+        )
+    if config.data.root is not None and re.search("[\ud800-\udfff]", str(config.data.root)):
+        raise ValueError(
+            f"data.root must be Unicode, got {config.data.root}: rename the folder, since a run "
+            "writes it into its config.toml"
         )
     options = dict(config.data.options)
     for key in source.path_options:  # in full, so that the run can go on from another folder

@@ -141,6 +141,22 @@ def groups_of(dataset: Dataset, index: Indices) -> list[Hashable] | None:
     return None if dataset.groups is None else [dataset.groups[i] for i in index.tolist()]
 
 
+def linked(count: int, links: Iterable[tuple[Indices, Indices]]) -> Indices:
+    """Number the groups of samples that are linked, be it through others.
+
+    Args:
+        count: How many samples there are.
+        links: Arrays of samples, and of what each of them is linked to.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    one, other = (np.concatenate(ends) for ends in zip(*links, strict=True))
+    graph = coo_array((np.ones(len(one), dtype=np.int8), (one, other)), shape=(count, count))
+    label: Indices = connected_components(graph, directed=False)[1].astype(np.int64)
+    return label
+
+
 def existing(root: str | Path) -> Path:
     """Give the path of a root, which has to be there."""
     root = Path(root)

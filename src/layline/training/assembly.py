@@ -174,7 +174,8 @@ def _cached(run: Assembly) -> Dataset:
     dataset, preparation = run.dataset, run.model.spec.inputs
     if not run.config.data.cache or not isinstance(preparation, ImagePreprocessing):
         return dataset
-    from layline.data.images.cache import cache_folder, cache_images
+    from layline.data.file_digests import cache_folder
+    from layline.data.images.cache import cache_images
     from layline.data.images.files import ImageFiles
 
     if not isinstance(dataset.inputs, ImageFiles):  # the others need no decoding

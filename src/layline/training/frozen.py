@@ -18,7 +18,8 @@ from numpy.lib.format import write_array_header_1_0
 from rich.console import Console
 
 from layline.data.base import Inputs
-from layline.data.images.cache import CachedImages, cache_folder
+from layline.data.file_digests import cache_folder
+from layline.data.images.cache import CachedImages
 from layline.data.images.files import ImageArrays
 from layline.data.loading import Batches, RowBatches, loader, sequential_batches
 from layline.evaluation import EVALUATION_FACTOR, Part

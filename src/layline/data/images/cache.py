@@ -19,24 +19,25 @@ from dataclasses import dataclass, replace
 from errno import EDQUOT, EFBIG, ENOSPC
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
-from layline.data.base import Indices, Pixels
+from layline.data.base import Indices, Names, Pixels
 from layline.data.images.decoding import (
     PILLOW,
     BadImageError,
     check_size,
     decode,
     decoded_bytes,
-    open_regular,
-    why_bad,
 )
 from layline.data.images.files import ImageFiles
 from layline.data.images.threads import thread_map
 from layline.files import atomic_write
+
+if TYPE_CHECKING:
+    from layline.data.images.index import FileIndex
 
 CACHE_FORMAT = 1  # of the file, and of what decoding gives: another number makes other caches
 _ROW = 3 * 8  # three numbers of eight bytes
@@ -53,6 +54,7 @@ class CachedImages:
         starts: Where the pixels of each image start.
         shapes: The height and width of each image.
         at_least: The size that the images were decoded at.
+        index: What is known of the files that they come from.
     """
 
     file: Path
@@ -60,16 +62,26 @@ class CachedImages:
     starts: Indices
     shapes: Indices
     at_least: int | None
+    index: "FileIndex"
 
     decoded = True
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.shapes)
 
     def subset(self, keep: Indices) -> "CachedImages":
         """Keep some images only, in the order given; the file is shared."""
-        names = tuple(self.names[index] for index in keep)
-        return replace(self, names=names, starts=self.starts[keep], shapes=self.shapes[keep])
+        return replace(
+            self,
+            names=Names(self.names).take(keep),
+            starts=self.starts[keep],
+            shapes=self.shapes[keep],
+            index=self.index.subset(keep),
+        )
+
+    def digest(self) -> str:
+        """Name the content of the files that the images come from, in their order."""
+        return self.index.digest()
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Copy an image out of the file; it may be larger than what is needed."""
@@ -88,7 +100,9 @@ class CachedImages:
         return _map(self.file)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_pixels"}
+        return {name: value for name, value in self.__dict__.items() if name != "_pixels"} | {
+            "index": None  # workers load pixels only
+        }
 
 
 def cache_images(
@@ -105,39 +119,25 @@ def cache_images(
         folder: Where the caches are, such as :func:`cache_folder`.
         progress: Called with the number of images decoded so far; never if they all were.
     """
+    from layline.data.images.index import index_images
+
     check_size(at_least)
+    index = index_images(images) if images.index is None else images.index
+    for place, why in index.faults.items():
+        raise BadImageError(why, str(images.path(place)))
+    images = replace(images, index=index)
     key = _key(images, at_least)
     file = Path(folder) / f"{key}.pixels"
     shapes = _read_shapes(file, key, len(images))
     if shapes is None:
         shapes = _build(file, key, images, at_least, progress)
     sizes = 3 * shapes.prod(axis=1)
-    return CachedImages(file, images.names, np.cumsum(sizes) - sizes, shapes, at_least)
-
-
-def cache_folder() -> Path:
-    """Give the folder for caches: ``$LAYLINE_CACHE``, or the place the system has for them."""
-    if own := os.environ.get("LAYLINE_CACHE"):
-        return Path(own).expanduser()
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "layline"
+    return CachedImages(file, images.names, np.cumsum(sizes) - sizes, shapes, at_least, index)
 
 
 def _key(images: ImageFiles, at_least: int | None) -> str:
-    def digest(index: int) -> bytes:
-        path = images.path(index)
-        try:
-            with open_regular(path) as file:
-                return hashlib.file_digest(file, "blake2b").digest()
-        except Exception as error:
-            raise BadImageError(why_bad(error), str(path)) from error
-
-    about = f"format {CACHE_FORMAT}, Pillow {PILLOW}, {len(images)} images of at least {at_least}"
-    key = hashlib.blake2b(about.encode(), digest_size=20)
-    with closing(thread_map(digest, len(images))) as digests:
-        for one in digests:
-            key.update(one)
-    return key.hexdigest()
+    about = f"format {CACHE_FORMAT}, Pillow {PILLOW}, {images.digest()} at least {at_least}"
+    return hashlib.blake2b(about.encode(), digest_size=20).hexdigest()
 
 
 def _build(

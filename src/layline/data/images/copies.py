@@ -1,7 +1,7 @@
 r"""Copies of images: the same picture again, perhaps resized, compressed anew or mirrored.
 
-**Candidates.** The perceptual hash of a picture g of 64 × 64 greys is the signs of its lowest cosine
-coefficients,
+**Candidates.** The perceptual hash of a picture g of 64 × 64 greys is the signs of its lowest
+cosine coefficients,
 
 .. math:: c_{uv} = \sum_{y,x} g_{yx}\,\cos\frac{\pi u(2y+1)}{128}\,\cos\frac{\pi v(2x+1)}{128},
    \qquad u, v < 16
@@ -109,7 +109,7 @@ class Copies:
 def find_copies(
     images: Images,
     digests: UInt8[np.ndarray, "n bytes"],
-    hashes: UInt8[np.ndarray, "n hash"] | None,
+    hashes: Callable[[], UInt8[np.ndarray, "n hash"]] | None,
     bad: Sequence[int] = (),
     same_picture: SamePicture | None = None,
     kept: Path | None = None,
@@ -120,7 +120,7 @@ def find_copies(
     Args:
         images: What is compared; only candidates are decoded.
         digests: Of the bytes of each image.
-        hashes: Perceptual hashes; None for identical images only.
+        hashes: Gives the perceptual hashes, if they are needed; None for identical images only.
         bad: Images that cannot be decoded, which are copies of nothing.
         same_picture: Decides in doubt, see :mod:`layline.features.comparison`.
         kept: Folder where the result is kept, under a name that follows from the contents.
@@ -137,7 +137,7 @@ def find_copies(
         if group is not None:
             return Copies(group, identical)
     single = np.setdiff1d(np.flatnonzero(~identical), np.asarray(bad, dtype=np.int64))
-    pairs = near_pairs(hashes[single], RADIUS)
+    pairs = near_pairs(hashes()[single], RADIUS)
     pairs = Pairs(single[pairs.one], single[pairs.other], pairs.distance, pairs.mirrored)
     confirmed = _confirmed(images, single, pairs, same_picture, progress)
     links = [(np.flatnonzero(identical), first[identical])]

@@ -20,7 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from layline.data.base import Indices
 from layline.data.scales import guess_order, is_number, known_order
-from layline.optional import require
 
 Array = NDArray[Any]
 _DIGITS = re.compile("([0-9]+)")

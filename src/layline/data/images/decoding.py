@@ -81,7 +81,7 @@ def examine(file: Path | BinaryIO, at_least: int) -> tuple[Pixels, tuple[int, in
     check_size(at_least)
     with _open_image(file, None) as image:
         width, height = image.size
-        image.draft(None, (at_least, at_least))
+        _draft(image, at_least)
         is_whole = image.size == (width, height)
         pixels = to_pixels(image)
         if is_whole:
@@ -96,12 +96,6 @@ def to_pixels(image: "Image.Image") -> Pixels:
     pixels = _rgb(image)
     turn = _TURNS.get(_orientation(image))
     return np.array(pixels if turn is None else pixels.transpose(Image.Transpose[turn]))
-
-
-def decoded_bytes(file: Path | BinaryIO, at_least: int | None = None) -> int:
-    """Count the bytes that :func:`decode` will give, from the head of the file alone."""
-    with _open_image(file, at_least) as image:
-        return 3 * image.width * image.height
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -170,15 +164,20 @@ def _open_image(file: Path | BinaryIO, at_least: int | None) -> Iterator["ImageF
         try:
             with open_regular(file) if isinstance(file, Path) else nullcontext(file) as stream:
                 image = _identified(stream)
-                # of HEIC it would take a thumbnail that is stored beside the image
-                if at_least is not None and image.format != "HEIF":
-                    # a square, so that it does not matter whether the image will be turned
-                    image.draft(None, (at_least, at_least))
+                if at_least is not None:
+                    _draft(image, at_least)
                 yield image
         except Exception as error:
             path = file.name if isinstance(file, BufferedReader) else file
             name = str(path) if isinstance(path, str | Path) else ""
             raise BadImageError(why_bad(error), name) from error
+
+
+def _draft(image: "ImageFile.ImageFile", at_least: int) -> None:
+    """Have a JPEG decoded at a fraction of its size."""
+    if image.format != "HEIF":  # of which it would take a thumbnail that is stored beside it
+        # a square, so that it does not matter whether the image will be turned
+        image.draft(None, (at_least, at_least))
 
 
 def _identified(stream: BinaryIO) -> "ImageFile.ImageFile":

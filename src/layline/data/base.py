@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from layline.data.images.leaks import Leaks
     from layline.data.table import Rows
 
 Indices = NDArray[np.int64]
@@ -204,6 +205,7 @@ class Dataset:
         fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
         groups: What must stay in one part, such as the patient of each sample, if that is known.
         drawing: How the partition was drawn, if some of it was and it can be drawn again.
+        leaks: What copies of images mean for it, if they were looked for.
     """
 
     inputs: "Images | Rows"
@@ -214,6 +216,7 @@ class Dataset:
     fixed_classes: bool = False
     groups: tuple[Hashable, ...] | None = None
     drawing: Drawing | None = None
+    leaks: "Leaks | None" = None
 
     def __post_init__(self) -> None:
         count = len(self.inputs)

@@ -257,7 +257,8 @@ def _joined(groups: Sequence[Hashable], copies: Indices | None) -> Sequence[Hash
     copied = np.flatnonzero(copies >= 0)
     _, place, number = np.unique(copies[copied], return_index=True, return_inverse=True)
     ends = (np.arange(len(groups)), links), (copied, copied[place[number]])
-    return linked(len(groups), ends).tolist()
+    joined: list[int] = linked(len(groups), ends).tolist()
+    return joined
 
 
 def _divide(

@@ -181,6 +181,7 @@ def _environment(run: Assembly) -> dict[str, Any]:
     return {
         **prints,
         "counts": _counts(dataset),
+        **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
         "command": sys.argv,
         "layline": layline.__version__,
         "torch": torch.__version__,

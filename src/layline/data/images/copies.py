@@ -113,7 +113,6 @@ def find_copies(
     bad: Sequence[int] = (),
     same_picture: SamePicture | None = None,
     kept: Path | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Copies:
     """Find the images that are copies of others.
 
@@ -124,7 +123,6 @@ def find_copies(
         bad: Images that cannot be decoded, which are copies of nothing.
         same_picture: Decides in doubt, see :mod:`layline.features.comparison`.
         kept: Folder where the result is kept, under a name that follows from the contents.
-        progress: Called with the number of candidates that were decoded; never if there are none.
     """
     first, identical = _first_of_each(digests, bad)
     if hashes is None:
@@ -139,7 +137,7 @@ def find_copies(
     single = np.setdiff1d(np.flatnonzero(~identical), np.asarray(bad, dtype=np.int64))
     pairs = near_pairs(hashes()[single], RADIUS)
     pairs = Pairs(single[pairs.one], single[pairs.other], pairs.distance, pairs.mirrored)
-    confirmed = _confirmed(images, single, pairs, same_picture, progress)
+    confirmed = _confirmed(images, single, pairs, same_picture)
     links = [(np.flatnonzero(identical), first[identical])]
     links.append((pairs.one[confirmed], pairs.other[confirmed]))
     group = _groups(len(images), links)
@@ -334,14 +332,13 @@ def _confirmed(
     single: Indices,
     pairs: Pairs,
     same_picture: SamePicture | None,
-    progress: Callable[[int], None] | None,
 ) -> Bool[np.ndarray, " m"]:
     """Tell which candidates are copies."""
     if len(pairs.one) == 0:
         return np.zeros(0, dtype=np.bool_)
     sample = single[np.linspace(0, len(single) - 1, min(_SAMPLE, len(single))).astype(np.int64)]
     wanted = np.unique(np.concatenate([pairs.one, pairs.other, sample]))
-    pictures = _pictures(images, wanted, progress)
+    pictures = _pictures(images, wanted)
     mean, deviation = _common(pictures.shape[np.searchsorted(wanted, sample)])
     one, other = np.searchsorted(wanted, pairs.one), np.searchsorted(wanted, pairs.other)
     signs = np.where(pairs.mirrored[:, None], _MIRROR_SIGNS, 1.0)
@@ -357,7 +354,7 @@ def _confirmed(
     contrasts = np.sort([pictures.contrast[one], pictures.contrast[other]], axis=0)
     possible = brighter <= _MOST_BRIGHTER
     possible &= contrasts[0] >= np.maximum(_LEAST_CONTRAST, contrasts[1] / _MOST_CONTRAST)
-    confirmed = possible & (correlation >= SURE)
+    confirmed: NDArray[np.bool_] = possible & (correlation >= SURE)
     doubtful = np.flatnonzero(possible & ~confirmed & (correlation >= DOUBTFUL))
     if same_picture is not None and len(doubtful):
         others = sample[:: max(len(sample) // _SAMPLE_OF_NETWORK, 1)]
@@ -365,7 +362,7 @@ def _confirmed(
     return confirmed
 
 
-def _pictures(images: Images, wanted: Indices, progress: Callable[[int], None] | None) -> _Pictures:
+def _pictures(images: Images, wanted: Indices) -> _Pictures:
     def coefficients(place: int) -> Float[np.ndarray, " coefficients"]:
         found: NDArray[np.float64] = _coefficients(images.load(int(wanted[place]), _SIDE)).ravel()
         return found
@@ -374,8 +371,6 @@ def _pictures(images: Images, wanted: Indices, progress: Callable[[int], None] |
     with closing(thread_map(coefficients, len(wanted))) as found:
         for place, row in enumerate(found):
             rows[place] = row
-            if progress is not None:
-                progress(place + 1)
     # c is _SIDE² greys for the mean, and half of that squared is the square of a cosine
     contrast = np.linalg.norm(rows[:, 1:], axis=1) / (_SIDE**2 / 2)
     return _Pictures(_unit(rows[:, 1:]), contrast, rows[:, 0] / _SIDE**2)

@@ -1,5 +1,6 @@
 """What copies of images mean for a data set: parts that share pictures, labels that contradict."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from layline.data.base import Dataset, Images
-from layline.data.file_digests import DIGEST_BYTES, blake2b
+from layline.data.file_digests import DIGEST_BYTES
 from layline.data.images.copies import (
     HASH_BYTES,
     Copies,
@@ -30,7 +31,6 @@ def find_copies_in(
     kept: Path,
     exact: bool = False,
     same_picture: SamePicture | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Copies:
     """Find the copies among the images of a data set.
 
@@ -39,16 +39,16 @@ def find_copies_in(
         kept: Folder where the result is kept.
         exact: Only images with the same bytes.
         same_picture: Decides in doubt, see :mod:`layline.features.comparison`.
-        progress: Called with the number of files that were looked at; never if all are known.
     """
     if isinstance(images, ImageFiles):
-        index = index_images(images, progress)
+        index = index_images(images) if images.index is None else images.index
         hashes = None if exact else lambda: index.hashes
         return find_copies(images, index.digests, hashes, [*index.faults], same_picture, kept)
 
     def digest(place: int) -> bytes:
         pixels = images.load(place)
-        return blake2b(repr(pixels.shape).encode() + pixels.tobytes()).digest()
+        content = repr(pixels.shape).encode() + pixels.tobytes()
+        return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
 
     def picture(place: int) -> bytes:
         return picture_hash(images.load(place))
@@ -110,8 +110,10 @@ class Leaks:
         if self.copies == 0:
             return ()
         leaks = {name: count for name, count in self.with_copy_in_training.items() if count}
-        are = "1 image is a copy of another" if self.copies == 1 else (
-            f"{self.copies} images are copies of others"
+        are = (
+            "1 image is a copy of another"
+            if self.copies == 1
+            else (f"{self.copies} images are copies of others")
         )
         groups = f"{self.groups} group{'' if self.groups == 1 else 's'}"
         if self.contradicting:
@@ -146,13 +148,20 @@ class Leaks:
             "with_copy_in_training": self.with_copy_in_training,
         }
 
+    def report(self) -> dict[str, Any]:
+        """Give the facts with all contradictions, each image with its label."""
+        listed = [
+            [{"name": name, "label": label} for name, label in members]
+            for members in self.contradicting
+        ]
+        return {**self.facts(), "contradicting": listed}
 
-def keep_copies_together(dataset: Dataset, copies: Copies) -> tuple[Dataset, Leaks]:
+
+def keep_copies_together(dataset: Dataset, copies: Copies) -> Dataset:
     """Draw the partition such that copies are in one part, as far as it was not given.
 
-    Returns:
-        The data set, with notes about the copies, and what they mean for it.
+    The data set gets what copies mean for it, and notes that say so.
     """
     dataset = dataset.keep_together(copies.group)
     leaks = Leaks.of(dataset, copies)
-    return replace(dataset, notes=(*dataset.notes, *leaks.notes())), leaks
+    return replace(dataset, leaks=leaks, notes=(*dataset.notes, *leaks.notes()))

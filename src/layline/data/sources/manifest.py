@@ -91,9 +91,7 @@ def read_manifest(
         notes += suggest_columns(columns, labels, splits)
     inputs = ImageFiles(folder, [paths[i] for i in keep])
     notes = (*file.notes, *path_note, *folder_note, *id_note, *label_note, note, *notes)
-    return Dataset(
-        inputs, ranks[keep], ordered, parts, notes, groups=kept_groups, drawing=drawing
-    )
+    return Dataset(inputs, ranks[keep], ordered, parts, notes, groups=kept_groups, drawing=drawing)
 
 
 def _groups(

@@ -50,7 +50,7 @@ SURE = 0.93  # correlation from which candidates are copies
 DOUBTFUL = 0.75  # correlation from which a network may say so
 
 COPIES_FORMAT = 1  # of what is kept, and of how copies are found
-_CROWD = 1000  # images with the same sixteen bits that one image is compared with
+_CROWD = 256  # images with the same sixteen bits that one image is compared with
 _MOST_CANDIDATES = 32  # of an image, the nearest: more are a crowd that looks alike, not copies
 _BLOCK = 1 << 20  # pairs that are compared at once
 _SAMPLE = 512  # images that tell what a data set has in common
@@ -135,15 +135,15 @@ def find_copies(
         if group is not None:
             return Copies(group, identical)
     single = np.setdiff1d(np.flatnonzero(~identical), np.asarray(bad, dtype=np.int64))
-    pairs = near_pairs(hashes()[single], RADIUS)
-    pairs = Pairs(single[pairs.one], single[pairs.other], pairs.distance, pairs.mirrored)
+    pairs = _candidates(hashes()[single], single)
     confirmed = _confirmed(images, single, pairs, same_picture)
     links = [(np.flatnonzero(identical), first[identical])]
     links.append((pairs.one[confirmed], pairs.other[confirmed]))
     group = _groups(len(images), links)
     if file is not None:
-        with suppress(OSError), atomic_write(file) as part:  # it can be found again
-            np.savez(part.open("wb"), group=group)
+        # without it the next search takes as long as this one
+        with suppress(OSError), atomic_write(file) as part, part.open("wb") as stream:
+            np.savez(stream, group=group)
     return Copies(group, identical)
 
 
@@ -204,6 +204,25 @@ class Pairs(NamedTuple):
     mirrored: Bool[np.ndarray, " m"]
 
 
+def _candidates(hashes: UInt8[np.ndarray, "n hash"], place: Indices) -> Pairs:
+    """Pair images with near hashes; of those with the same hash the first speaks for all.
+
+    Many images without a picture, such as blank pages, have the same hash.
+    """
+    first, same = _first_of_each(hashes, ())
+    different = np.flatnonzero(~same)
+    near = near_pairs(hashes[different], RADIUS)
+    one = np.concatenate([first[same], different[near.one]])
+    other = np.concatenate([np.flatnonzero(same), different[near.other]])
+    zeros = np.zeros(same.sum(), dtype=np.int64)
+    return Pairs(
+        place[one],
+        place[other],
+        np.concatenate([zeros, near.distance]),
+        np.concatenate([zeros.astype(np.bool_), near.mirrored]),
+    )
+
+
 def near_pairs(hashes: UInt8[np.ndarray, "n hash"], radius: int) -> Pairs:
     """Find the pairs of hashes that differ in few bits, as they are or mirrored.
 
@@ -225,10 +244,11 @@ def near_pairs(hashes: UInt8[np.ndarray, "n hash"], radius: int) -> Pairs:
         order = np.argsort(pieces[:, piece], kind="stable")
         values, sorted_words = pieces[order, piece], np.ascontiguousarray(words[order].T)
         counts = np.bincount(values, minlength=1 << 16)
+        ends = np.cumsum(counts)
         for mirrored in (False, True):
             flip = mirror if mirrored else np.zeros_like(mirror)
             for mask in masks ^ (mirror_pieces[piece] if mirrored else 0):
-                for one, other in _joined(values, counts, int(mask)):
+                for one, other in _joined(values, counts, ends, int(mask)):
                     one, other, distance = _near(sorted_words, flip, one, other, radius)
                     first, second = order[one], order[other]
                     low, high = np.minimum(first, second), np.maximum(first, second)
@@ -259,9 +279,10 @@ def _masks(errors: int) -> Indices:
     return np.array([sum(some) for some in chosen], dtype=np.int64)
 
 
-def _joined(values: Indices, counts: Indices, mask: int) -> Iterator[tuple[Indices, Indices]]:
+def _joined(
+    values: Indices, counts: Indices, ends: Indices, mask: int
+) -> Iterator[tuple[Indices, Indices]]:
     """Pair the places of sorted values that differ by a mask, each pair once, in blocks."""
-    ends = np.cumsum(counts)
     if mask == 0:
         place = np.arange(len(values))
         start, several = place + 1, ends[values] - place - 1

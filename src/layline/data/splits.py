@@ -358,8 +358,7 @@ def _draw_with_copies(
     except ValueError:
         raise ValueError(
             f"different images must be enough for {len(fractions) + 1} parts with every class in "
-            f"training, got {len(np.unique(alone))} beside their copies: give more, or let copies "
-            "be in several parts with --copies ignore"
+            f"training, got {len(np.unique(alone))} beside their copies: give more of them"
         ) from None
 
 

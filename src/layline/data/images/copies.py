@@ -358,6 +358,23 @@ def _confirmed(
     if len(pairs.one) == 0:
         return np.zeros(0, dtype=np.bool_)
     sample = single[np.linspace(0, len(single) - 1, min(_SAMPLE, len(single))).astype(np.int64)]
+    correlation = correlations(images, sample, pairs)
+    confirmed: NDArray[np.bool_] = correlation >= SURE
+    doubtful = np.flatnonzero(~confirmed & (correlation >= DOUBTFUL))
+    if same_picture is not None and len(doubtful):
+        others = sample[:: max(len(sample) // _SAMPLE_OF_NETWORK, 1)]
+        confirmed[doubtful] = _by_network(images, pairs, doubtful, others, same_picture)
+    return confirmed
+
+
+def correlations(images: Images, sample: Indices, pairs: Pairs) -> Float[np.ndarray, " m"]:
+    """Correlate the small pictures of candidates; zero for those in another light.
+
+    Args:
+        images: They are decoded for it.
+        sample: Images that tell what the data set has in common.
+        pairs: The candidates.
+    """
     wanted = np.unique(np.concatenate([pairs.one, pairs.other, sample]))
     pictures = _pictures(images, wanted)
     mean, deviation = _common(pictures.shape[np.searchsorted(wanted, sample)])
@@ -375,12 +392,7 @@ def _confirmed(
     contrasts = np.sort([pictures.contrast[one], pictures.contrast[other]], axis=0)
     possible = brighter <= _MOST_BRIGHTER
     possible &= contrasts[0] >= np.maximum(_LEAST_CONTRAST, contrasts[1] / _MOST_CONTRAST)
-    confirmed: NDArray[np.bool_] = possible & (correlation >= SURE)
-    doubtful = np.flatnonzero(possible & ~confirmed & (correlation >= DOUBTFUL))
-    if same_picture is not None and len(doubtful):
-        others = sample[:: max(len(sample) // _SAMPLE_OF_NETWORK, 1)]
-        confirmed[doubtful] = _by_network(images, pairs, doubtful, others, same_picture)
-    return confirmed
+    return np.where(possible, correlation, 0.0)
 
 
 def _pictures(images: Images, wanted: Indices) -> _Pictures:

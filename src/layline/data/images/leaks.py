@@ -105,23 +105,29 @@ class Leaks:
             {name: len(part) for name, part in others.items()},
         )
 
-    def notes(self) -> tuple[str, ...]:
-        """Say it in sentences, and list the contradictions, some of them."""
+    def notes(self, obstacle: str = "") -> tuple[str, ...]:
+        """Say it in sentences, and list the contradictions, some of them.
+
+        Args:
+            obstacle: Why copies could not be kept in one part, if so.
+        """
         if self.copies == 0:
             return ()
         leaks = {name: count for name, count in self.with_copy_in_training.items() if count}
+        one = self.copies == 1
         are = (
-            "1 image is a copy of another"
-            if self.copies == 1
-            else (f"{self.copies} images are copies of others")
+            "1 image is a copy of another" if one else f"{self.copies} images are copies of others"
         )
         groups = f"{self.groups} group{'' if self.groups == 1 else 's'}"
         if self.contradicting:
             groups += f"; {len(self.contradicting)} with different labels"
-        notes = [f"{are} ({groups})" + ("" if leaks else ": copies stay in one part")]
+        done = "the split that was given stays as it is" if leaks else "copies stay in one part"
+        if obstacle:
+            done = f"copies could not be kept in one part, since {obstacle}"
+        notes = [f"{are} ({groups}): {done}"]
         notes += [
             f"Of {self.samples[name]} {name} images {count} {'has' if count == 1 else 'have'} a "
-            "copy in training, as the split was given: numbers on them are too good"
+            "copy in training: numbers on them are too good"
             for name, count in leaks.items()
         ]
         if self.contradicting:
@@ -162,6 +168,10 @@ def keep_copies_together(dataset: Dataset, copies: Copies) -> Dataset:
 
     The data set gets what copies mean for it, and notes that say so.
     """
-    dataset = dataset.keep_together(copies.group)
+    obstacle = ""
+    try:
+        dataset = dataset.keep_together(copies.group)
+    except ValueError as error:  # too few different images; whoever wants to train on them may
+        obstacle = str(error)
     leaks = Leaks.of(dataset, copies)
-    return replace(dataset, leaks=leaks, notes=(*dataset.notes, *leaks.notes()))
+    return replace(dataset, leaks=leaks, notes=(*dataset.notes, *leaks.notes(obstacle)))

@@ -3,14 +3,16 @@
 Of a folder of images every other one is for choosing thresholds, the rest for measuring. Copies are
 made of some of the images: identical, resized, compressed anew, mirrored, and all of it at once. A
 copy is found if it is in the group of its original, and an image in its group is wrong if it is
-neither of this original nor a copy of it that the folder has itself. Those are listed, and drawn
-with ``--sheet``: somebody has to look at them.
+neither of this original nor of one that shows the same picture. Such pairs of originals are taken
+from the last column, and drawn with ``--sheet``: somebody has to look at them.
 
     python benchmarks/copies.py --root utkface8 --sheet pairs.png
 """
 
 import argparse
+import hashlib
 import io
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from layline.data.base import linked
 from layline.data.images import copies
 from layline.data.images.copies import Copies, find_copies, near_pairs, picture_hash
 from layline.data.images.decoding import decode
@@ -69,7 +72,7 @@ class Pictures:
         self.images, self.names = images, names
         rows = [picture_hash(image) for image in images]
         self.hashes = np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
-        contents = [copies.hashlib.blake2b(i.tobytes(), digest_size=16).digest() for i in images]
+        contents = [hashlib.blake2b(i.tobytes(), digest_size=16).digest() for i in images]
         self.digests = np.frombuffer(b"".join(contents), np.uint8).reshape(len(rows), 16)
 
     def __len__(self) -> int:
@@ -146,28 +149,29 @@ def measure(files: list[Path], each: int, sheet: Path | None) -> None:
     print(f"\n{len(files)} other images, {each} copies of each kind: recall / precision")
     print(f"{'kind':32}" + "".join(f"{name:>20}" for name in ways))
     found = {name: way() for name, way in ways.items()}
-    for number, name in enumerate(KINDS):
-        cells = [_score(result, original, kind, number) for result in found.values()]
-        print(f"{name:32}" + "".join(f"{recall:12.3f} / {right:.3f}" for recall, right in cells))
     own = [_own_pairs(result, len(files)) for result in found.values()]
-    print(f"{'pairs that the folder has':32}" + "".join(f"{len(pairs):20}" for pairs in own))
+    ends = np.array(own[-1], dtype=np.int64).reshape(-1, 2)
+    picture = linked(len(files), [(ends[:, 0], ends[:, 1])])[original]
+    for number, name in enumerate(KINDS):
+        cells = [_score(result, original, picture, kind == number) for result in found.values()]
+        print(f"{name:32}" + "".join(f"{cell:>20}" for cell in cells))
+    print(f"{'pairs among the originals':32}" + "".join(f"{len(pairs):20}" for pairs in own))
     if sheet is not None:
         _draw(pictures, own[-1], sheet)
         print(f"the last of them are drawn in {sheet}")
 
 
-def _score(found: Copies, original: Any, kind: Any, number: int) -> tuple[float, float]:
-    group, count = found.group, int((kind < 0).sum())
-    hits = right = wrong = 0
-    for copy in np.flatnonzero(kind == number):
+def _score(found: Copies, original: Any, picture: Any, of_kind: Any) -> str:
+    """Write recall and precision; two originals that show the same picture count as one."""
+    group, hits, right, wrong = found.group, 0, 0, 0
+    for copy in np.flatnonzero(of_kind):
         members = np.flatnonzero((group == group[copy]) & (group >= 0))
         members = members[members != copy]
         hits += int(original[copy] in members)
-        # other originals of the group are for somebody to look at, see _own_pairs
-        own = set(members[members < count].tolist())
-        same = np.isin(original[members], [original[copy], *own])
+        same = picture[members] == picture[copy]
         right, wrong = right + int(same.sum()), wrong + int((~same).sum())
-    return hits / max((kind == number).sum(), 1), right / max(right + wrong, 1)
+    precision = f"{right / (right + wrong):.3f}" if right + wrong else "–"
+    return f"{hits / of_kind.sum():.3f} / {precision}"
 
 
 def _own_pairs(found: Copies, count: int) -> list[tuple[int, int]]:
@@ -198,8 +202,6 @@ def clock(files: list[Path], root: Path) -> None:
     images = ImageFiles(root, [file.relative_to(root).as_posix() for file in files])
     with TemporaryDirectory() as cache:
         copies_at = Path(cache)
-        import os
-
         os.environ["LAYLINE_CACHE"] = cache
         print(f"\n{len(images)} images")
         for what in ("the first time", "again"):

@@ -311,6 +311,8 @@ def _test(
     )
     numbers = tested.numbers
     numbers |= {"epoch": epoch, "validation": validated}
+    if dataset.leaks is not None and dataset.leaks.copies:
+        numbers["copies"] = dataset.leaks.facts()
     numbers["alarms"] = alarms(numbers, _counts(dataset), dataset.classes)
     if report.enabled:
         predicted = tested.chosen[drawn]

@@ -37,6 +37,7 @@ SETTINGS = {
     "group_by": "data.options.group_by",
     "partition": "data.partition",
     "calibration": "data.calibration",
+    "copies": "data.copies",
     "cache": "data.cache",
     "skip_bad": "data.skip_bad",
     "workers": "data.workers",
@@ -142,6 +143,7 @@ def train(
     group_by: str | None = None,
     partition: int | None = None,
     calibration: float | None = None,
+    copies: str | None = None,
     cache: bool | None = None,
     skip_bad: bool | None = None,
     verify: bool | None = None,
@@ -188,6 +190,8 @@ def train(
         group_by: A regular expression that finds it in the path of an image, instead of a column.
         partition: Which official fold, or the seed of a random split.
         calibration: Share of the training samples that is kept apart, for ranges of grades.
+        copies: ``together`` keeps copies of an image in one part, ``exact`` only those with the
+            same bytes, and ``ignore`` does not look for them.
         cache: Keep decoded images for later epochs and runs.
         skip_bad: Leave out files that cannot be decoded.
         verify: Read every file and all of a cache again, instead of trusting what is known of them.

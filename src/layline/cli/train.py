@@ -129,6 +129,9 @@ def train(
         float | None,
         _option(_DATA, "Share of the training samples that is kept apart, for ranges."),
     ] = None,
+    copies: Annotated[
+        str | None, _option(_DATA, "Copies of an image: together in one part, exact, or ignore.")
+    ] = None,
     cache: Annotated[
         bool | None, _option(_DATA, "Keep decoded images or frozen features.", "--cache")
     ] = None,

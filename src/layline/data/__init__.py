@@ -8,11 +8,12 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from layline.arguments import check_known, find_known
-from layline.data.base import Dataset, Images, Inputs, Names, Partition, existing
+from layline.data.base import Dataset, Drawing, Images, Inputs, Names, Partition, existing
 from layline.data.file_digests import digest_files
 from layline.data.recognition import find_source, recognise
 from layline.data.sources.adience import read_adience
@@ -143,10 +144,21 @@ def read(
     if _CALIBRATION in inspect.signature(spec.read).parameters:
         return _read(name, spec, root, partition, {**options, _CALIBRATION: calibration})
     dataset = _read(name, spec, root, partition, options)
-    parts, notes = with_calibration(
-        dataset.partition, dataset.ranks, calibration, partition, dataset.groups
+    draw = partial(
+        with_calibration,
+        dataset.partition,
+        dataset.ranks,
+        calibration,
+        partition,
+        dataset.groups,
     )
-    return replace(dataset, partition=parts, notes=(*dataset.notes, *notes))
+    parts, notes = draw()
+    return replace(
+        dataset,
+        partition=parts,
+        notes=(*dataset.notes, *notes),
+        drawing=Drawing(draw, notes) if calibration else None,
+    )
 
 
 def content_digest(

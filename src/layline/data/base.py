@@ -1,14 +1,24 @@
 """Data sets: samples, their ranks, the names of the classes and the partition."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, final, overload, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    Protocol,
+    Self,
+    final,
+    overload,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from layline.data.images.leaks import Leaks
     from layline.data.table import Rows
 
 Indices = NDArray[np.int64]
@@ -169,6 +179,19 @@ class Partition:
         return found | ({"calibration": self.calibration} if len(self.calibration) else {})
 
 
+class Drawing(NamedTuple):
+    """How a partition was drawn, where it was not given whole.
+
+    Attributes:
+        again: Draws it with samples kept together, from the number of each one's group, -1 for
+            none; gives the partition and notes. What was given stays as it is.
+        notes: Those of the drawing as it is, which are among the notes of the data set.
+    """
+
+    again: Callable[[Indices], tuple[Partition, tuple[str, ...]]]
+    notes: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A data set, as a source gives it.
@@ -181,6 +204,8 @@ class Dataset:
         notes: What a user should know about the reading, one sentence each.
         fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
         groups: What must stay in one part, such as the patient of each sample, if that is known.
+        drawing: How the partition was drawn, if some of it was and it can be drawn again.
+        leaks: What copies of images mean for it, if they were looked for.
     """
 
     inputs: "Images | Rows"
@@ -190,6 +215,8 @@ class Dataset:
     notes: tuple[str, ...] = ()
     fixed_classes: bool = False
     groups: tuple[Hashable, ...] | None = None
+    drawing: Drawing | None = None
+    leaks: "Leaks | None" = None
 
     def __post_init__(self) -> None:
         count = len(self.inputs)
@@ -207,6 +234,25 @@ class Dataset:
         if len(np.unique(used)) < len(used):
             raise ValueError("partition must put a sample into one part only")
 
+    def keep_together(self, copies: Indices) -> "Dataset":
+        """Draw the partition again such that each of some groups is in one part.
+
+        Args:
+            copies: The number of each sample's group, -1 for none.
+        """
+        if self.drawing is None or copies.max(initial=-1) < 0:
+            return self
+        parts, notes = self.drawing.again(copies)
+        before = self.drawing.notes
+        others = tuple(note for note in self.notes if note not in before)
+        place = next((i for i, note in enumerate(self.notes) if note in before), len(others))
+        return replace(
+            self,
+            partition=parts,
+            notes=(*others[:place], *notes, *others[place:]),
+            drawing=self.drawing._replace(notes=notes),
+        )
+
     def drop(self, indices: Iterable[int]) -> "Dataset":
         """Leave samples out."""
         keep = np.setdiff1d(np.arange(len(self.inputs)), np.fromiter(indices, dtype=np.int64))
@@ -219,6 +265,7 @@ class Dataset:
             ranks=self.ranks[keep],
             partition=Partition(**{name: part[part >= 0] for name, part in moved.items()}),
             groups=None if self.groups is None else tuple(self.groups[i] for i in keep.tolist()),
+            drawing=None,  # which is one of all samples
         )
 
     def check_complete(self) -> None:
@@ -240,6 +287,22 @@ class Dataset:
 def groups_of(dataset: Dataset, index: Indices) -> list[Hashable] | None:
     """Give what some samples belong to, if that is known."""
     return None if dataset.groups is None else [dataset.groups[i] for i in index.tolist()]
+
+
+def linked(count: int, links: Iterable[tuple[Indices, Indices]]) -> Indices:
+    """Number the groups of samples that are linked, be it through others.
+
+    Args:
+        count: How many samples there are.
+        links: Arrays of samples, and of what each of them is linked to.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    one, other = (np.concatenate(ends) for ends in zip(*links, strict=True))
+    graph = coo_array((np.ones(len(one), dtype=np.int8), (one, other)), shape=(count, count))
+    label: Indices = connected_components(graph, directed=False)[1].astype(np.int64)
+    return label
 
 
 def existing(root: str | Path) -> Path:

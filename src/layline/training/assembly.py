@@ -21,7 +21,7 @@ from layline.evaluation import Part
 from layline.features.base import ImageFeatures, TableFeatures
 from layline.features.weights import check_within_reach, load_weights
 from layline.model import ModelSpec, OrdinalModel
-from layline.training.config import Config
+from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
 
@@ -74,13 +74,14 @@ def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = N
     dataset = data.read(
         options.source, options.root, options.partition, options.calibration, **options.options
     )
+    first = nullcontext() if accelerator is None else accelerator.local_main_process_first()
+    with first:
+        dataset = with_index(dataset, say, options.verify)
+        dataset = with_copies(dataset, options)
     for note in dataset.notes:
         say(note)
     say("Classes, lowest first: " + " < ".join(dataset.classes))
     if isinstance(dataset.inputs, Images) and not dataset.inputs.decoded:
-        first = nullcontext() if accelerator is None else accelerator.local_main_process_first()
-        with first:
-            dataset = with_index(dataset, say, options.verify)
         dataset = _without_bad_files(dataset, options.skip_bad, say, accelerator)
     dataset.check_complete()
     counts = {name: len(part) for name, part in dataset.partition.parts().items()}
@@ -107,6 +108,27 @@ def with_index(dataset: Dataset, say: Reporter, verify: bool = False) -> Dataset
     for note in index.notes:
         say(note)
     return replace(dataset, inputs=replace(images, index=index))
+
+
+def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
+    """Find copies of images, and keep them in one part where the partition is drawn.
+
+    Args:
+        dataset: Its images may be files or arrays; rows are left as they are.
+        options: Whether and how copies are looked for.
+    """
+    images = dataset.inputs
+    if options.copies == "ignore" or isinstance(images, Rows):
+        return dataset
+    if options.root is None:  # images that are made on the spot
+        return dataset
+    from layline.data.file_digests import cache_folder
+    from layline.data.images.leaks import find_copies_in, keep_copies_together
+    from layline.features.comparison import comparison_at_hand
+
+    exact = options.copies == "exact"
+    copies = find_copies_in(images, cache_folder(), exact, comparison_at_hand())
+    return keep_copies_together(dataset, copies)
 
 
 def _without_bad_files(

@@ -33,6 +33,7 @@ from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import Decode, checked_decode
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
+COPIES = ("together", "exact", "ignore")
 Tree = dict[str, Any]
 S = TypeVar("S", bound="Section")
 
@@ -73,6 +74,8 @@ class DataConfig(Section):
         root: Its folder or file.
         partition: Which official fold, or the seed of a random split.
         calibration: Share of the training part that is kept apart, for ranges of grades.
+        copies: ``together`` keeps copies of an image in one part where the split is drawn,
+            ``exact`` only those with the same bytes, and ``ignore`` does not look for them.
         options: The source's own options.
         size: Height and width that the network sees, if not its own choice.
         augmentation: How training images vary, if not as the features choose.
@@ -89,6 +92,7 @@ class DataConfig(Section):
     root: Path | None = None
     partition: Annotated[int, Field(ge=0)] = 0
     calibration: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    copies: Annotated[str, _one_of(COPIES)] = "together"
     options: Annotated[
         dict[str, Any],
         _reserved(

@@ -181,6 +181,7 @@ def _environment(run: Assembly) -> dict[str, Any]:
     return {
         **prints,
         "counts": _counts(dataset),
+        **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
         "command": sys.argv,
         "layline": layline.__version__,
         "torch": torch.__version__,
@@ -310,6 +311,8 @@ def _test(
     )
     numbers = tested.numbers
     numbers |= {"epoch": epoch, "validation": validated}
+    if dataset.leaks is not None and dataset.leaks.copies:
+        numbers["copies"] = dataset.leaks.facts()
     numbers["alarms"] = alarms(numbers, _counts(dataset), dataset.classes)
     if report.enabled:
         predicted = tested.chosen[drawn]

@@ -11,7 +11,7 @@ from layline.training.loop import EpochRecord
 _HALF_WRITTEN = ".*.part"
 # What may not change between the start of a run and its going on, by its key in environment.json.
 # What a run had whose config.toml does not name it, since it was written before there was more.
-_NOT_YET = {"data": {"calibration": 0.0}, "training": {"calibrate": False}}
+_NOT_YET = {"data": {"calibration": 0.0, "copies": "ignore"}, "training": {"calibrate": False}}
 _CHANGED = {
     "data": "the data must be those that {} was started with, got others: files were added, "
     "removed or renamed",

@@ -1,12 +1,13 @@
 """Photographs in a folder per class, with or without train, validation and test above them."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layline.data.base import Dataset, existing
+from layline.data.base import Dataset, Drawing, existing
 from layline.data.groups import describe_groups, groups_by, suggest_pattern
 from layline.data.labels import order_names, parse_names
 from layline.data.recognition import user_folders
@@ -67,15 +68,23 @@ def read_folder(
     )
     words = [folders[i].partition("/")[0] for i in keep] if depth == 2 else None
     groups = None if group_by is None else groups_by(group_by, names)
-    parts, notes = RandomSplit(validation, test, partition, calibration).partition(
-        ranks, ordered, words, groups
+    draw = partial(
+        RandomSplit(validation, test, partition, calibration).partition,
+        ranks,
+        ordered,
+        words,
+        groups,
     )
+    parts, notes = draw()
+    drawing = Drawing(draw, notes)
     notes += describe_groups(groups, "images") if groups else suggest_pattern(names)
     if len(files) > len(names):
         notes += (f"Outside the class folders {len(files) - len(names)} images were left out",)
     if skipped:
         notes += (describe_skipped(skipped),)
-    return Dataset(ImageFiles(root, names), ranks, ordered, parts, (note, *notes), groups=groups)
+    inputs = ImageFiles(root, names)
+    notes = (note, *notes)
+    return Dataset(inputs, ranks, ordered, parts, notes, groups=groups, drawing=drawing)
 
 
 def _why_empty(folder: Path, skipped: Sequence[Path]) -> str:

@@ -3,12 +3,13 @@
 import os
 import posixpath
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layline.data.base import Dataset, Indices, listed
+from layline.data.base import Dataset, Drawing, Indices, listed
 from layline.data.groups import describe_groups, groups_by, looks_like_group, suggest_columns
 from layline.data.labels import rank_labels
 from layline.data.recognition import ImageNames, image_column, image_folder, label_column
@@ -72,9 +73,15 @@ def read_manifest(
         paths, {"label": labels, "split": splits and [*map(part_named, splits)], "group": groups}
     )
     kept_groups = None if groups is None else tuple(groups[i] for i in keep)
-    parts, notes = RandomSplit(validation, test, partition, calibration).partition(
-        ranks[keep], ordered, splits and [splits[i] for i in keep], kept_groups
+    draw = partial(
+        RandomSplit(validation, test, partition, calibration).partition,
+        ranks[keep],
+        ordered,
+        splits and [splits[i] for i in keep],
+        kept_groups,
     )
+    parts, notes = draw()
+    drawing = Drawing(draw, notes)
     if len(keep) < len(paths):
         notes += (f"Of rows that repeat another {len(paths) - len(keep)} were left out",)
     notes += describe_groups(kept_groups, "images")
@@ -84,7 +91,7 @@ def read_manifest(
         notes += suggest_columns(columns, labels, splits)
     inputs = ImageFiles(folder, [paths[i] for i in keep])
     notes = (*file.notes, *path_note, *folder_note, *id_note, *label_note, note, *notes)
-    return Dataset(inputs, ranks[keep], ordered, parts, notes, groups=kept_groups)
+    return Dataset(inputs, ranks[keep], ordered, parts, notes, groups=kept_groups, drawing=drawing)
 
 
 def _groups(

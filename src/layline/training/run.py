@@ -249,7 +249,7 @@ class _RunHooks(Hooks):
             if not all(weight.isfinite().all() for weight in model.parameters()):
                 return f"the weights after epoch {state.epoch - 1} are not finite"
             # an epoch that is still to come writes its model anew, if it is the best
-            kept = 0 < state.best_epoch and best < state.epoch
+            kept = state.best_epoch > 0 and best < state.epoch
             return damage if kept else ""
 
         return self._checkpoints.restore(self.average, objection)

@@ -48,6 +48,14 @@ def _errors_as_sentences() -> Iterator[None]:
             raise
         sys.stderr.write(f"layline: {_sentence(error)}\n")
         raise typer.Exit(1) from None
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        from layline.memory import memory_sentence
+
+        sentence = memory_sentence(error)
+        if sentence is None or os.environ.get("LAYLINE_DEBUG"):
+            raise
+        sys.stderr.write(f"layline: {sentence}\n")
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         sys.stderr.write("layline: stopped\n")
         raise typer.Exit(INTERRUPTED) from None

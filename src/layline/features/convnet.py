@@ -17,6 +17,8 @@ from layline.arguments import check_integer
 from layline.features.base import ImageFeatures, InputSpec
 from layline.features.last_layer import make_last_layer
 
+_DEEPEST = 16  # images of 65,536 pixels at a side
+
 
 class ConvNet(ImageFeatures):
     """Map small images to features. The arguments not listed here are those of :class:`InputSpec`.
@@ -48,6 +50,10 @@ class ConvNet(ImageFeatures):
         super().__init__(InputSpec(size, mean, std, interpolation, crop))
         for argument, value in {"dim": dim, "channels": channels, "depth": depth}.items():
             check_integer(argument, value, 1, "a layer has units")
+        if depth > _DEEPEST:
+            raise ValueError(
+                f"depth must be at most {_DEEPEST}, got {depth}: every block halves the images"
+            )
         self.channels = channels
         self.depth = depth
         if size is not None:

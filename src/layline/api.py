@@ -3,7 +3,6 @@
 ``layline train`` is a thin shell around :func:`train`; its flags have the same names.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -100,8 +99,7 @@ class Run:
             raise FileNotFoundError(
                 f"folder must be that of a finished run, got {self.folder}: it has no test.json"
             )
-        numbers: dict[str, Any] = json.loads(self._folder.test.read_text(encoding="utf-8"))
-        return numbers
+        return self._folder.read_numbers()
 
     @property
     def history(self) -> list[EpochRecord]:

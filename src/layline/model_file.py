@@ -113,7 +113,7 @@ def _digest(text: str, tensors: Tensors) -> str:
     digest = hashlib.blake2b(text.encode(), digest_size=20)
     for name, tensor in sorted(tensors.items()):
         digest.update(f"|{name} {tensor.dtype} {tuple(tensor.shape)}|".encode())
-        digest.update(memoryview(tensor.contiguous().reshape(-1).view(torch.uint8).numpy()))
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

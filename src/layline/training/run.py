@@ -252,7 +252,10 @@ class _RunHooks(Hooks):
             kept = state.best_epoch > 0 and best < state.epoch
             return damage if kept else ""
 
-        return self._checkpoints.restore(self.average, objection)
+        state = self._checkpoints.restore(self.average, objection)
+        if state is not None and self._processes.is_main:
+            self._folder.write_history(state.history)
+        return state
 
     def _damage_of_best(self) -> str:
         """Tell what is wrong with the model of the best epoch, if anything is."""
@@ -262,8 +265,8 @@ class _RunHooks(Hooks):
                 read_tensors(self._folder.best)
             except ValueError as error:
                 damage = str(error)
-            except FileNotFoundError:
-                damage = f"{self._folder.best} is missing"
+            except OSError as error:
+                damage = f"{self._folder.best}: {error.strerror}"
         (damage,) = broadcast_object_list([damage]) if self._processes.count > 1 else [damage]
         return damage
 

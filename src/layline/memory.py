@@ -41,7 +41,7 @@ def free_memory(device: torch.device | None = None) -> int | None:
 def _free_of_system() -> int | None:
     """Read what the system could still give, what it keeps of files included, and free swap."""
     with suppress(OSError, ValueError, KeyError):
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         values = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
         return 1024 * (values["MemAvailable"] + values["SwapFree"])
     with suppress(AttributeError, OSError, ValueError):  # not everywhere
@@ -61,9 +61,9 @@ def _free_of_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
     ):
         with suppress(OSError, ValueError):  # the word max is no limit
             limit, taken = (
-                int((folder / each).read_text(encoding="ascii")) for each in (most, used)
+                int((folder / each).read_text(encoding="utf-8")) for each in (most, used)
             )
-            stat = (folder / "memory.stat").read_text(encoding="ascii")
+            stat = (folder / "memory.stat").read_text(encoding="utf-8")
             cached = re.search(r"^(?:total_)?inactive_file (\d+)", stat, re.MULTILINE)
             return max(limit - taken + (int(cached[1]) if cached else 0), 0)
     return None

@@ -57,7 +57,7 @@ class ConvNet(ImageFeatures):
         self.channels = channels
         self.depth = depth
         if size is not None:
-            self._check_size(size, size)
+            self.check_size(size, size)
         thin = max(channels // 4, 1)
         layers = [_convolution(3, thin), nn.ReLU(inplace=True), *_layer(thin, channels, stride=2)]
         before = channels
@@ -76,11 +76,12 @@ class ConvNet(ImageFeatures):
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Compute one number per channel of the last block."""
-        self._check_size(*x.shape[-2:])
+        self.check_size(*x.shape[-2:])
         maps: Tensor = self.layers(self.normalised(x))
         return maps.mean(dim=(-2, -1))
 
-    def _check_size(self, height: int, width: int) -> None:
+    def check_size(self, height: int, width: int) -> None:
+        """Refuse images that are too small for so many blocks."""
         least = 2**self.depth
         if min(height, width) < least:
             raise ValueError(

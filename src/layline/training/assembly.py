@@ -21,6 +21,7 @@ from layline.data.table import Rows, TableEncoding
 from layline.devices import choose_device
 from layline.evaluation import Part
 from layline.features.base import ImageFeatures, TableFeatures
+from layline.features.convnet import ConvNet
 from layline.features.weights import check_within_reach, load_weights
 from layline.memory import check_fits, memory_errors
 from layline.model import ModelSpec, OrdinalModel
@@ -189,6 +190,7 @@ def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> 
         "the state of the optimiser": states * learning,
         "the average of the weights": learning if settings.ema else 0,
     }
+    size = 0
     if isinstance(network, ImageFeatures) and not isinstance(dataset.inputs, Rows):
         size = _preprocessing(config, network, dataset.inputs).size
         count = min(settings.batch_size, len(dataset.partition.train))
@@ -197,6 +199,8 @@ def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> 
         needed[f"a batch of {count} images of {size} × {size} pixels"] = count * 15 * size * size
     device = choose_device(settings.device, isinstance(dataset.inputs, Rows))
     check_fits("the run", needed, _LESS, device)
+    if isinstance(network, ConvNet):
+        network.check_size(size, size)
 
 
 def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> ImagePreprocessing:

@@ -111,4 +111,8 @@ def _common(
 
 def main() -> None:
     """Run the command."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before any subcommand was begun
+        sys.stderr.write("layline: stopped\n")
+        sys.exit(INTERRUPTED)

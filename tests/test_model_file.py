@@ -1,6 +1,7 @@
 """The file of a model: it comes back the same, and nothing else gets in."""
 
 import json
+import math
 import pickle
 import re
 import resource
@@ -268,13 +269,59 @@ def test_a_description_that_is_none_is_refused(tmp_path, sound, text):
     assert "must describe its model: format must be there, got none" in refusal(path)
 
 
+@pytest.mark.parametrize(("value", "got"), [(math.nan, "NaN"), (-math.inf, "infinity")])
+@pytest.mark.parametrize("make", [convnet, table])
+def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path, make, value, got):
+    path = tmp_path / "model.safetensors"
+    model = make()
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            before = tensor.flatten()[-1].item()
+            tensor.view(-1)[-1] = value
+            model.save(path)
+            assert f"the tensor {name} must be finite, got {got}" in refusal(path)
+            tensor.view(-1)[-1] = before
+    model.save(path)
+    layline.load(path)
+
+
+def test_bounds_that_are_infinite_by_construction_are_no_damage(tmp_path):
+    model = convnet("gp-dnnor")
+    assert any(not tensor.isfinite().all() for tensor in model.state_dict().values())
+    model.save(tmp_path / "model.safetensors")
+    layline.load(tmp_path / "model.safetensors")
+
+
+def test_any_byte_that_is_flipped_is_noticed(tmp_path, sound):
+    path, data = tmp_path / "model.safetensors", sound[0]
+    places = [*range(0, len(data), 211), len(data) - 1]
+    for place in places:
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        refusal(path)
+
+
+def test_a_file_from_before_there_were_digests_is_read(tmp_path, sound):
+    path = tmp_path / "model.safetensors"
+    before = {key: value for key, value in sound[1].items() if key != "blake2b"} | {"format": 2}
+    save_file(sound[2], path, metadata={"layline": json.dumps(before)})
+    layline.load(path)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "meta", "toaster"])
+def test_a_device_that_is_not_here_is_named(tmp_path, sound, device):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(sound[0])
+    with pytest.raises(ValueError, match=f"device must be one that PyTorch finds.*{device}"):
+        layline.load(path, device=device)
+
+
 def test_a_newer_format_is_refused_with_the_cure(tmp_path, sound):
     path = tmp_path / "model.safetensors"
-    newer = {"format": 3, "version": "9.1", "shape": "unheard of"}
+    newer = {"format": 4, "version": "9.1", "shape": "unheard of"}
     save_file(sound[2], path, metadata={"layline": json.dumps(newer)})
     version = re.escape(layline.__version__)
     assert re.search(
-        rf"format must be at most 2, got 3, of layline 9\.1: this is {version}, upgrade it",
+        rf"format must be at most 3, got 4, of layline 9\.1: this is {version}, upgrade it",
         refusal(path),
     )
 

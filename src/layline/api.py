@@ -3,7 +3,6 @@
 ``layline train`` is a thin shell around :func:`train`; its flags have the same names.
 """
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -17,9 +16,10 @@ from rich.console import Console
 from layline import data
 from layline.arguments import check_known
 from layline.geometry.decoding import Decode
+from layline.memory import memory_errors
 from layline.model import OrdinalModel
 from layline.model_file import load
-from layline.training.config import Config, combine, configuration, resolved
+from layline.training.config import Config, check_sections, combine, configuration, resolved
 from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
@@ -103,8 +103,7 @@ class Run:
             raise FileNotFoundError(
                 f"folder must be that of a finished run, got {self.folder}: it has no test.json"
             )
-        numbers: dict[str, Any] = json.loads(self._folder.test.read_text(encoding="utf-8"))
-        return numbers
+        return self._folder.read_numbers()
 
     @property
     def history(self) -> list[EpochRecord]:
@@ -227,6 +226,7 @@ def train(
         verbose: Whether to say on stderr what happens.
 
     Raises:
+        MemoryError: It does not fit, said with what is needed and what is free.
         Stopped: Ctrl-C or SIGTERM came; it is a ``KeyboardInterrupt``, and the state is saved.
     """
     given = {
@@ -234,6 +234,7 @@ def train(
     }
     console = Console(stderr=True, quiet=not verbose)
     say = Reporter(console, os.environ.get("RANK", "0") == "0")  # one of several processes speaks
+    check_sections(settings or {})
     tree = combine(settings or {}, _tree(given))
     name = None
     if source is not None:
@@ -252,7 +253,8 @@ def train(
                 "SOURCE must be given, a path or a name: photo-quality needs no data, "
                 "layline data list has all"
             )
-        config = _decided(tree, say)
+        with memory_errors():
+            config = _decided(tree, say)
         if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("--out must be given: several processes would each choose a name")
         default = f"{name or config.data.source}-{config.head.method}"
@@ -270,7 +272,7 @@ def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
     if make_accelerator(resolved(configuration(tree))).is_main_process:
         try:
             outcome = [decided(tree, say)]
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MemoryError) as error:
             outcome = [error]  # or the others would wait for ever
     config = broadcast_object_list(outcome)[0]
     if isinstance(config, Exception):
@@ -282,7 +284,8 @@ def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
 def _run(config: Config, folder: RunFolder, console: Console) -> None:
     """Train, test and report."""
     try:
-        numbers = train_run(config, folder, console)
+        with memory_errors():
+            numbers = train_run(config, folder, console)
     except KeyboardInterrupt as stop:
         if not folder.config.exists():
             raise  # too early for anything to go on with

@@ -5,6 +5,7 @@ then filled in. A description may be anyone's and say anything, so whatever is w
 ``ValueError``.
 """
 
+import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -29,15 +30,17 @@ from layline.arguments import find_known
 from layline.calibration import Calibration
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
+from layline.devices import check_device
 from layline.features.hub import is_hub_name
 from layline.files import atomic_write
 from layline.geometry.decoding import checked_decode
 from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
 
-FORMAT = 2  # 1 had no calibration
+FORMAT = 3  # 1 had no calibration, 2 no digest
 Tensors = dict[str, torch.Tensor]
 _KEY = "layline"
+_DIGEST = ',"blake2b":"'  # where it begins, at the end of the description
 _PICKLES = (b"PK", b"\x80")  # PyTorch's own files, new and old
 _MOST_PIXELS = 8192  # at a side; a file that asks for more would only fill the memory
 
@@ -49,9 +52,12 @@ def save_model(model: OrdinalModel, path: Path) -> None:
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in model.state_dict().items()
     }
+    text = describe_model(model.spec)
+    # within the description: the order of several entries would differ from file to file
+    signed = f'{text[:-1]}{_DIGEST}{_digest(text, tensors)}"}}'
     with atomic_write(path) as part:
         try:
-            save_file(tensors, part, metadata={_KEY: describe_model(model.spec)})
+            save_file(tensors, part, metadata={_KEY: signed})
         except SafetensorError as error:  # a full disk comes as this
             raise OSError(None, str(error)) from error
 
@@ -63,12 +69,12 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> OrdinalModel:
         path: A ``.safetensors`` file, or the folder of a run, whose best model is taken.
         device: Where to put the model.
     """
-    path = Path(path).expanduser()
+    path, device = Path(path).expanduser(), check_device(device)
     if path.is_dir():
         path = path / "best.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"path must be a model file, got {path}: it is not there")
-    text, tensors = _read(path)
+    text, tensors = read_tensors(path)
     try:
         model = _rebuild(read_description(text), tensors)
     except ImportError:  # a library that the method needs
@@ -79,8 +85,8 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> OrdinalModel:
     return model.to(device).eval()
 
 
-def _read(path: Path) -> tuple[str, Tensors]:
-    """Read the description and the tensors."""
+def read_tensors(path: Path) -> tuple[str, Tensors]:
+    """Read the description and the tensors, as they were written."""
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(_KEY)
@@ -89,10 +95,26 @@ def _read(path: Path) -> tuple[str, Tensors]:
                     f"{path} must be a model of Layline, got another safetensors file: as weights "
                     "of a backbone it goes to --weights"
                 )
-            return text, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         what = "a pickle, which can run code" if _is_pickle(path) else f"a damaged one: {error}"
         raise ValueError(f"{path} must be a whole .safetensors file, got {what}") from None
+    before, begins, digest = text.rpartition(_DIGEST)
+    if begins and digest != f'{_digest(before + "}", tensors)}"}}':
+        raise ValueError(
+            f"{path} must be as it was written, got other bytes: it is damaged; copy it again, or "
+            "train again"
+        )
+    return text, tensors
+
+
+def _digest(text: str, tensors: Tensors) -> str:
+    """Tell whether a file still has what was written."""
+    digest = hashlib.blake2b(text.encode(), digest_size=20)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"|{name} {tensor.dtype} {tuple(tensor.shape)}|".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _is_pickle(path: Path) -> bool:
@@ -107,8 +129,19 @@ def _rebuild(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
             with torch.device("meta"):  # costs no memory, however absurd the numbers are
                 _check_tensors(spec.build().state_dict(), tensors)
         model = spec.build()
+    _check_finite(model.state_dict(), tensors)
     model.load_state_dict(tensors)
     return model
+
+
+def _check_finite(built: Tensors, found: Tensors) -> None:
+    """Refuse weights that are no numbers; a bound that is infinite by construction is none."""
+    for name, tensor in found.items():
+        if tensor.isfinite().all():
+            continue
+        if name not in built or not torch.equal(built[name].to(tensor.dtype), tensor):
+            got = "NaN" if tensor.isnan().any() else "infinity"
+            raise ValueError(f"the tensor {name} must be finite, got {got}: train again")
 
 
 def _check_tensors(expected: Tensors, found: Tensors) -> None:
@@ -149,6 +182,7 @@ class _Description(BaseModel):
     inputs: dict[str, Any]
     decode: str | list[list[float]]
     calibration: _Calibration = Field(default_factory=lambda: _Calibration())
+    blake2b: str = Field(default="", exclude=True)  # checked before
 
 
 def describe_model(spec: ModelSpec) -> str:

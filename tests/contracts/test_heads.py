@@ -405,6 +405,25 @@ def test_a_feature_that_is_not_a_number_goes_to_the_same_rank_by_every_way(name)
 
 
 @EVERY
+@pytest.mark.parametrize("num_classes", [2, 5])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_a_feature_that_is_not_finite_makes_a_loss_that_is_not(name, num_classes, value):
+    """So that training stops, whatever the rank and the direction of the head's weights."""
+    head = create(name, num_classes, 8)
+    for training in (True, False):
+        head.train(training)
+        for place in (0, 7):
+            features, ranks = batch(num_classes, 8, n=10)
+            features = features.detach()
+            assert head.loss(features, ranks).isfinite()
+            for sample in range(num_classes):
+                changed = features.clone()
+                changed[sample, place] = value
+                assert not head.loss(changed, ranks).isfinite()
+                assert not head.loss(changed, ranks, reduction="none")[sample].isfinite()
+
+
+@EVERY
 def test_a_head_moved_by_loading_works_where_it_came_to(name):
     """Constants that were made on one device must not turn up on another."""
     head, (features, ranks) = create(name, 5, 8), batch(5, 8)

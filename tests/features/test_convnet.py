@@ -70,6 +70,8 @@ def test_it_learns_to_tell_levels_of_contrast_apart():
         ({"channels": 0}, "channels must be an integer, at least 1, got 0"),
         ({"depth": 1.5}, "depth must be an integer, at least 1, got 1.5"),
         ({"size": 7}, "images must be at least 8×8 pixels, got 7×7: a convnet of depth 3 halves"),
+        ({"depth": 64}, "depth must be at most 16, got 64: every block halves the images"),
+        ({"depth": 10**30}, "depth must be at most 16"),
     ],
 )
 def test_a_wrong_argument_is_named(arguments, message):

@@ -12,6 +12,8 @@ from rich.console import Console
 
 from layline import data
 from layline.data import Partition
+from layline.data.images.files import ImageArrays
+from layline.training import assembly
 from layline.training.assembly import build, data_fingerprint, parts_of, read_data
 from layline.training.config import configuration, resolved
 from layline.training.display import Reporter
@@ -139,3 +141,43 @@ def test_only_training_images_vary_and_only_the_test_is_unweighted(photographs_r
         assert weight.mean().item() == pytest.approx(1)
         assert (weight[found[name].ranks == 1] / weight[found[name].ranks == 0]).unique() == 3
     assert (found["test"].weight == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"head": {"dim": 99_999_999_999}}, r"the run must fit into memory, got .* weights"),
+        ({"head": {"dim": 10**30}}, "sizes must fit into memory, got one that no computer has"),
+        ({"data": {"size": 100_000}}, r"a batch of 24 images of 100000 × 100000 pixels"),
+        ({"data": {"size": 10**30}}, r"the run must fit into memory"),
+        ({"features": {"options": {"channels": 10**12}}}, "sizes must fit into memory"),
+        ({"features": {"options": {"depth": 14}}}, "the run must fit into memory"),
+        ({"features": {"options": {"hidden": 10**12}}}, "the run must fit into memory"),
+    ],
+)
+@pytest.mark.parametrize("method", ["arc", "gp-dnnor"])
+def test_a_model_that_cannot_fit_is_refused_before_it_is_made(
+    photographs_read, sections, message, method
+):
+    data = {"source": "photo-quality"} | sections.get("data", {})
+    head = {"method": method} | sections.get("head", {})
+    wanted = config(**{**sections, "data": data, "head": head})
+    with pytest.raises(MemoryError, match=message) as error:
+        build(wanted, photographs_read)
+    assert "free" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_counted_is_no_more_than_a_run_takes(photographs_read, monkeypatch):
+    counted = {}
+    monkeypatch.setattr(assembly, "check_fits", lambda what, needed, *rest: counted.update(needed))
+    wanted = config(training={"optimiser": "adamw", "ema": 0.9, "batch_size": 10**12})
+    weights = sum(4 * each.numel() for each in build(wanted, photographs_read).parameters())
+    assert list(counted.values()) == [weights, weights, 2 * weights, weights, 24 * 15 * 48 * 48]
+
+
+def test_images_that_are_too_small_are_refused_before_training():
+    dataset = data.read("photo-quality", **FEW)
+    tiny = replace(dataset, inputs=ImageArrays(np.zeros((len(dataset.ranks), 1, 1), np.uint8)))
+    with pytest.raises(ValueError, match="images must be at least 8×8 pixels, got 1×1"):
+        build(config(), tiny)

@@ -4,6 +4,7 @@ import tomllib
 
 import pytest
 
+from layline import train
 from layline.training.config import (
     RECIPES,
     combine,
@@ -171,3 +172,17 @@ def test_paths_do_not_depend_on_where_the_run_was_started(monkeypatch, tmp_path)
 def test_random_weights_are_not_frozen():
     with pytest.raises(ValueError, match="freeze must come with weights, got none for convnet"):
         config(features={"freeze": True})
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [("data=3", "data"), ("head=[]", "head"), ("training=x", "training"), ("report=true", "report"),
+     ("data.options=3", "data.options"), ("features.options=[1]", "features.options")],
+)  # fmt: skip
+def test_a_value_in_the_place_of_a_section_is_refused(setting, place):
+    with pytest.raises(ValueError, match=f"^{place} must be a section of settings, got"):
+        parse_settings([setting])
+    section, _, value = setting.partition("=")
+    tree = {section: value} if "." not in section else {section.split(".")[0]: {"options": value}}
+    with pytest.raises(ValueError, match=f"^{place} must be a section of settings, got"):
+        train("photo-quality", settings=tree)

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from layline import features, load
+from layline.reports.run import write_run_report
+from layline.training.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,7 @@ def test_files_that_may_not_grow(attempt, crops, outcome, tmp_path):
     step = {"target": "layline.training.loop:Loop._step", "number": 2}
     assert attempt(*arguments, harm=[step]).codes == [-9]
     before = {path: path.read_bytes() for path in (folder / "state").glob("*/*")}
-    assert len(before) == 5  # one is the average of the weights
+    assert len(before) == 6  # one is the average of the weights
     for size in sizes:
         made = attempt("train", "--resume", folder, largest_file=size)
         assert made.codes == [1]
@@ -332,3 +334,100 @@ def test_a_run_is_not_resumed_on_other_content_under_the_same_names(
     del environment["content"]  # as an earlier version wrote it
     (folder / "environment.json").write_text(json.dumps(environment))
     assert command("train", "--resume", folder).exit_code == 0
+
+
+@pytest.fixture(scope="module")
+def several_moments(command, table, tmp_path_factory):
+    """A run that saved after every step, and so has two moments to go back to."""
+    folder = tmp_path_factory.mktemp("runs") / "moments"
+    options = ("--dim", 4, "--epochs", 3, "--set", "training.checkpoint_minutes=0", "--no-report")
+    assert command("train", "table", "--root", table, *options, "--out", folder).exit_code == 0
+    assert len(list((folder / "state").iterdir())) == 2
+    return folder
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def weights_and_numbers(folder):
+    names = ("best.safetensors", "history.jsonl", "test.json", "predictions.csv")
+    return {name: (folder / name).read_bytes() for name in names}
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.bin", "progress.json"])
+def test_a_flipped_byte_in_the_newer_moment_changes_nothing(
+    command, several_moments, tmp_path, name
+):
+    folder = tmp_path / "run"
+    shutil.copytree(several_moments, folder)
+    before, after = sorted((folder / "state").iterdir())
+    flip(after / name)
+    result = command("train", "--resume", folder)
+    said = "".join(result.stderr.split())  # lines are broken anywhere
+    assert result.exit_code == 0
+    assert f"Goingonfromthecheckpointbefore:{before}" in said
+    assert str(after / name) in said
+    assert weights_and_numbers(folder) == weights_and_numbers(several_moments)
+    assert sorted((folder / "state").iterdir()) == [before, after]
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_a_damaged_best_model_is_made_again_or_named(command, several_moments, tmp_path, damage):
+    folder = tmp_path / "run"
+    shutil.copytree(several_moments, folder)
+    damage(folder / "best.safetensors")
+    result = command("train", "--resume", folder)
+    best = json.loads((several_moments / "test.json").read_text())["epoch"]
+    if best < 3:  # the moments are in the last epoch and after it
+        assert result.exit_code == 1
+        *_, last = result.stderr.splitlines()
+        assert str(folder / "best.safetensors") in last
+        assert last.endswith("without the folder state, --resume trains from the beginning")
+        shutil.rmtree(folder / "state")
+        result = command("train", "--resume", folder)
+    assert result.exit_code == 0
+    assert weights_and_numbers(folder) == weights_and_numbers(several_moments)
+
+
+DAMAGED = [b"", b"[]", b"{}", b"null", b"\xff\xfe", b"[" * 100_000, b'{"data": 3}']
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_of_a_run_is_named_with_the_cure(tmp_path, whole, content):
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(whole, folder.path)
+    for path, read in (
+        (folder.config, folder.read_config),
+        (folder.environment, folder.read_environment),
+        (folder.test, folder.read_numbers),
+        (folder.predictions, lambda: write_run_report(folder.path, tmp_path / "page.html")),
+    ):
+        before = path.read_bytes()
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="must be as the run wrote it, got something") as error:
+            read()
+        assert str(path) in str(error.value)
+        assert "\n" not in str(error.value)
+        path.write_bytes(before)
+    write_run_report(folder.path, tmp_path / "page.html")
+
+
+def test_a_damaged_environment_stops_a_resumed_run_by_a_sentence(command, whole, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "environment.json").write_text("[]")
+    result = command("train", "--resume", folder)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(f"layline: {folder / 'environment.json'} must")
+
+
+def test_damaged_results_are_written_anew(command, whole, outcome, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    (folder / "history.jsonl").write_text("[]\n")
+    (folder / "test.json").write_text("{}")
+    assert command("train", "--resume", folder).exit_code == 0
+    assert outcome(folder) == outcome(whole)

@@ -54,10 +54,13 @@ def _errors_as_sentences() -> Iterator[None]:
             raise
         sys.stderr.write(f"layline: {_sentence(error)}\n")
         raise typer.Exit(1) from None
-    except RuntimeError as error:
-        if os.environ.get("LAYLINE_DEBUG") or (text := _killed_worker(error)) is None:
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        from layline.memory import memory_sentence
+
+        sentence = memory_sentence(error) or _killed_worker(error)
+        if sentence is None or os.environ.get("LAYLINE_DEBUG"):
             raise
-        sys.stderr.write(f"layline: {text}\n")
+        sys.stderr.write(f"layline: {sentence}\n")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         sys.stderr.write("layline: stopped\n")
@@ -132,4 +135,8 @@ def _common(
 
 def main() -> None:
     """Run the command."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:  # before any subcommand was begun
+        sys.stderr.write("layline: stopped\n")
+        sys.exit(INTERRUPTED)

@@ -56,9 +56,11 @@ Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes
 
 def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]:
     """Read the file of settings, and lay the single ones over it."""
-    from layline.training.config import combine, parse_settings, read_toml
+    from layline.training.config import check_sections, combine, parse_settings, read_toml
 
-    return combine(read_toml(config) if config else {}, parse_settings(set_ or []))
+    written = read_toml(config) if config else {}
+    check_sections(written)
+    return combine(written, parse_settings(set_ or []))
 
 
 def settings(**values: Any) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from layline.arguments import check_integer
 from layline.features.base import ImageFeatures, InputSpec
 from layline.features.last_layer import make_last_layer
 
+_DEEPEST = 16  # images of 65,536 pixels at a side
+
 
 class ConvNet(ImageFeatures):
     """Map small images to features. The arguments not listed here are those of :class:`InputSpec`.
@@ -48,10 +50,14 @@ class ConvNet(ImageFeatures):
         super().__init__(InputSpec(size, mean, std, interpolation, crop))
         for argument, value in {"dim": dim, "channels": channels, "depth": depth}.items():
             check_integer(argument, value, 1, "a layer has units")
+        if depth > _DEEPEST:
+            raise ValueError(
+                f"depth must be at most {_DEEPEST}, got {depth}: every block halves the images"
+            )
         self.channels = channels
         self.depth = depth
         if size is not None:
-            self._check_size(size, size)
+            self.check_size(size, size)
         thin = max(channels // 4, 1)
         layers = [_convolution(3, thin), nn.ReLU(inplace=True), *_layer(thin, channels, stride=2)]
         before = channels
@@ -70,11 +76,12 @@ class ConvNet(ImageFeatures):
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Compute one number per channel of the last block."""
-        self._check_size(*x.shape[-2:])
+        self.check_size(*x.shape[-2:])
         maps: Tensor = self.layers(self.normalised(x))
         return maps.mean(dim=(-2, -1))
 
-    def _check_size(self, height: int, width: int) -> None:
+    def check_size(self, height: int, width: int) -> None:
+        """Refuse images that are too small for so many blocks."""
         least = 2**self.depth
         if min(height, width) < least:
             raise ValueError(

@@ -86,7 +86,7 @@ class OrdinalHead(nn.Module, ABC):
         sample_weight: Float[Tensor, " n"] | None = None,
         reduction: Reduction = "mean",
     ) -> Float[Tensor, "..."]:
-        """Compute the loss of a batch.
+        """Compute the loss of a batch; it is not finite where a feature is not.
 
         Args:
             features: One row per sample.
@@ -100,6 +100,8 @@ class OrdinalHead(nn.Module, ABC):
         ranks = self._checked_ranks(ranks, features)
         with in_full_precision(features.device):
             losses = self._losses(features, ranks)
+            # a bounded or saturated loss hides an infinite feature; zero times it is no number
+            losses = losses + (0 * features.detach()).sum(dim=-1)
             weights = None
             if sample_weight is not None:
                 weights = self._checked_weights(sample_weight, losses)

@@ -31,6 +31,7 @@ from layline.reports.run_figures import (
     uncalibrated,
 )
 from layline.reports.run_record import RunRecord, read_run
+from layline.training.run_folder import as_written
 
 # By the key in test.json: name, meaning and format.
 _TILES = {
@@ -79,7 +80,10 @@ def write_run_report(run: Path, out: Path) -> None:
         run: The folder of the run.
         out: The HTML file.
     """
-    write_text(out, render_run(read_run(run)))
+    record = read_run(run)
+    with as_written(run, f"layline train --resume {run} tests it again"):
+        page = render_run(record)
+    write_text(out, page)
 
 
 def render_run(run: RunRecord) -> str:

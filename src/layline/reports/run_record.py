@@ -16,7 +16,9 @@ from layline.reports.html import valid_unicode
 from layline.training.config import Config, to_toml
 from layline.training.loop import EpochRecord
 from layline.training.record import Snapshot
-from layline.training.run_folder import RunFolder
+from layline.training.run_folder import RunFolder, as_written
+
+_WITHOUT = "remove it, and the page does without"
 
 
 @dataclass(frozen=True)
@@ -106,33 +108,36 @@ def read_run(path: Path) -> RunRecord:
             f"run must be finished, got {path}: it was not tested yet, go on with "
             f"layline train --resume {path}"
         )
-    classes, samples = _predictions(folder.predictions)
+    again = f"layline train --resume {path} writes it anew"
+    with as_written(folder.predictions, again):
+        classes, samples = _predictions(folder.predictions)
     test = folder.layout("test")
     return RunRecord(
         name=valid_unicode(path.resolve().name),
         config=config,
         environment=folder.read_environment() if folder.environment.is_file() else {},
         history=folder.read_history(),
-        numbers=_json(folder.test),
+        numbers=folder.read_numbers(),
         classes=[valid_unicode(name) for name in classes],
         **samples,
         layouts={
-            int(file.stem.removeprefix("epoch-")): Snapshot.load(file)
+            int(file.stem.removeprefix("epoch-")): _snapshot(file)
             for file in sorted(folder.layouts.glob("epoch-*.npz"))
         },
-        test_layout=Snapshot.load(test) if test.is_file() else None,
+        test_layout=_snapshot(test) if test.is_file() else None,
         similarities=_arrays(folder.proxies) if folder.proxies.is_file() else {},
         mistakes=_shown(folder, folder.mistakes, classes),
         review=_shown(folder, folder.review, classes),
     )
 
 
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+def _snapshot(path: Path) -> Snapshot:
+    with as_written(path, _WITHOUT):
+        return Snapshot.load(path)
 
 
 def _arrays(path: Path) -> dict[str, NDArray[np.float32]]:
-    with np.load(path, allow_pickle=False) as arrays:
+    with as_written(path, _WITHOUT), np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
 
 
@@ -159,23 +164,24 @@ def _shown(folder: RunFolder, path: Path, classes: list[str]) -> list[Shown] | N
     """Read a list of samples with their pictures, if there is one."""
     if not path.is_file():
         return None
-    found = []
-    for record in _json(path):
-        image = folder.thumbnails / record["image"] if "image" in record else None
-        ends = [classes.index(record[end]) for end in ("low", "high") if end in record]
-        found.append(
-            Shown(
-                name=valid_unicode(record["name"]),
-                true=classes.index(record["true"]),
-                predicted=classes.index(record["predicted"]),
-                probabilities=record["probabilities"],
-                image=image.read_bytes() if image is not None and image.is_file() else None,
-                values={
-                    valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
-                    for column, cell in record.get("values", {}).items()
-                },
-                reason=record.get("reason", ""),
-                ends=(ends[0], ends[1]) if len(ends) == 2 else None,
-            )
-        )
-    return found
+    with as_written(path, _WITHOUT):
+        text = path.read_text(encoding="utf-8")
+        return [_shown_sample(folder, record, classes) for record in json.loads(text)]
+
+
+def _shown_sample(folder: RunFolder, record: dict[str, Any], classes: list[str]) -> Shown:
+    image = folder.thumbnails / record["image"] if "image" in record else None
+    ends = [classes.index(record[end]) for end in ("low", "high") if end in record]
+    return Shown(
+        name=valid_unicode(record["name"]),
+        true=classes.index(record["true"]),
+        predicted=classes.index(record["predicted"]),
+        probabilities=record["probabilities"],
+        image=image.read_bytes() if image is not None and image.is_file() else None,
+        values={
+            valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
+            for column, cell in record.get("values", {}).items()
+        },
+        reason=record.get("reason", ""),
+        ends=(ends[0], ends[1]) if len(ends) == 2 else None,
+    )

@@ -1,31 +1,38 @@
 """From a configuration to the data, the model and the parts of a run."""
 
 import hashlib
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from numpy.typing import NDArray
+from torch import nn
 
-from layline import data, features
+from layline import data, features, heads
 from layline.data.base import Dataset, Images
 from layline.data.file_digests import cache_folder
 from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.table import Rows, TableEncoding
+from layline.devices import choose_device
 from layline.evaluation import Part
 from layline.features.base import ImageFeatures, TableFeatures
+from layline.features.convnet import ConvNet
 from layline.features.weights import check_within_reach, load_weights
+from layline.memory import check_fits, memory_errors
 from layline.model import ModelSpec, OrdinalModel
 from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
 
 _LARGEST_SMALL_IMAGE = 64  # pixels at a side
+_LESS = "lower head.dim, features.options, data.size or training.batch_size"
 
 
 @dataclass(frozen=True)
@@ -171,19 +178,22 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             f"features.name must be for {'tables' if is_table else 'images'}, got {name}: "
             f"{config.data.source} has {'rows' if is_table else 'images'}"
         )
+    if isinstance(inputs, Rows):
+        options["in_features"] = inputs.values.shape[1]
+    else:
+        wanted = {"size": config.data.size, "crop": config.data.crop}
+        options |= {
+            key: value
+            for key, value in wanted.items()
+            if value is not None and key in features.options_of(features.find(name))
+        }
+    _check_memory(config, dataset, options)
     preparation: ImagePreprocessing | TableEncoding
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.training.seed)
         if isinstance(inputs, Rows):
             preparation = inputs.encoding
-            options["in_features"] = inputs.values.shape[1]
         else:
-            wanted = {"size": config.data.size, "crop": config.data.crop}
-            options |= {
-                key: value
-                for key, value in wanted.items()
-                if value is not None and key in features.options_of(features.find(name))
-            }
             network = features.create(name, dim=config.head.dim, **options)
             assert isinstance(network, ImageFeatures)  # its kind was checked
             preparation, options = _preprocessing(config, network, inputs), network.options
@@ -201,6 +211,44 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
         assert isinstance(model.features, TableFeatures)  # its kind was checked
         model.features.fit_scale(torch.from_numpy(inputs.values[dataset.partition.train]))
     return model
+
+
+def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> None:
+    """Refuse a model that cannot be trained in the memory that is free, before it is made.
+
+    It is made without values, and shown a batch of images without values. What is counted is needed
+    at the same time, so it is less than training takes in the end.
+    """
+    settings, name = config.training, str(config.features.name)
+    meta = torch.device("meta")
+    with memory_errors(), torch.random.fork_rng(devices=[]), meta:
+        network = features.create(name, dim=config.head.dim, **options)
+        head: nn.Module = nn.Identity()
+        if "meta" not in heads.HEADS[config.head.method].unsupported:
+            classes = len(dataset.classes)
+            head = heads.create(config.head.method, classes, config.head.dim, **config.head.options)
+    if config.features.freeze:
+        network.train_stages(0)
+    tensors = [*network.parameters(), *head.parameters()]
+    learning = sum(each.numel() * each.element_size() for each in tensors if each.requires_grad)
+    states = 1 if settings.optimiser == "sgd" else 2
+    needed = {
+        "the weights": sum(each.numel() * each.element_size() for each in tensors),
+        "their gradients": learning,
+        "the state of the optimiser": states * learning,
+        "the average of the weights": learning if settings.ema else 0,
+    }
+    size = 0
+    if isinstance(network, ImageFeatures) and not isinstance(dataset.inputs, Rows):
+        size = _preprocessing(config, network, dataset.inputs).size
+        count = min(settings.batch_size, len(dataset.partition.train))
+        count = math.ceil(count / settings.accumulation)
+        # bytes as they are decoded, and the numbers of four bytes that they become
+        needed[f"a batch of {count} images of {size} × {size} pixels"] = count * 15 * size * size
+    device = choose_device(settings.device, isinstance(dataset.inputs, Rows))
+    check_fits("the run", needed, _LESS, device)
+    if isinstance(network, ConvNet):
+        network.check_size(size, size)
 
 
 def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> ImagePreprocessing:

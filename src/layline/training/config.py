@@ -308,6 +308,23 @@ def combine(*trees: Mapping[str, Any]) -> Tree:
     return result
 
 
+def check_sections(tree: Mapping[str, Any]) -> None:
+    """Refuse a value in the place of a section, which other settings would silently replace."""
+    for name, kind in Config.model_fields.items():
+        section = tree.get(name, {})
+        if not (isinstance(kind.annotation, type) and issubclass(kind.annotation, Section)):
+            continue
+        places = {name: section}
+        if isinstance(section, Mapping) and "options" in section:
+            places[f"{name}.options"] = section["options"]
+        for place, value in places.items():
+            if not isinstance(value, Mapping):
+                raise ValueError(
+                    f"{place} must be a section of settings, got {value!r}: write "
+                    f"{place}.NAME=VALUE"
+                )
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What is chosen if nobody says.
@@ -499,6 +516,7 @@ def parse_settings(settings: Iterable[str]) -> Tree:
         branch: Any = _toml_value(text.strip())
         for name in reversed(path):
             branch = {name: branch}
+        check_sections(branch)
         tree = combine(tree, branch)
     return tree
 

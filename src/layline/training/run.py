@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from jaxtyping import Int
 from rich.console import Console
-from safetensors.torch import load_file
 from torch import Tensor
 
 import layline
@@ -38,7 +38,7 @@ from layline.evaluation import (
 from layline.files import write_json
 from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
 from layline.model import Network, OrdinalModel, normalised
-from layline.model_file import load
+from layline.model_file import load, read_tensors
 from layline.training.assembly import (
     Assembly,
     assemble,
@@ -119,7 +119,7 @@ def _train(
         trained = trained_network(run)
         state = Loop(trained, train, validation, options, processes, hooks).run()
 
-    model.load_state_dict(load_file(folder.best))
+    model.load_state_dict(read_tensors(folder.best)[1])
     validated = _calibrate(run, trained, parts, folder)
     return _test(run, trained, test, folder, state.best_epoch, validated)
 
@@ -237,13 +237,41 @@ class _RunHooks(Hooks):
         self._interruption, self._ranks = interruption, ranks
         config = run.config
         self.drawn = chosen_samples(len(ranks), config.report.drawn, config.training.seed)
-        self._checkpoints = Checkpoints(folder.state, processes)
+        self._checkpoints = Checkpoints(folder.state, processes, run.say)
         self._saved = time.monotonic()
         self._warnings: set[str] = set()
 
     def restore(self) -> TrainingState | None:
-        """Go back to the last checkpoint, if there is one."""
-        return self._checkpoints.restore(self.average)
+        """Go back to the last checkpoint that will do, if there is one."""
+        damage, best = self._damage_of_best(), 0
+
+        def objection(state: TrainingState) -> str:
+            nonlocal best
+            best = max(best, state.best_epoch)
+            model = self._run.model
+            if not all(weight.isfinite().all() for weight in model.parameters()):
+                return f"the weights after epoch {state.epoch - 1} are not finite"
+            # an epoch that is still to come writes its model anew, if it is the best
+            kept = state.best_epoch > 0 and best < state.epoch
+            return damage if kept else ""
+
+        state = self._checkpoints.restore(self.average, objection)
+        if state is not None and self._processes.is_main:
+            self._folder.write_history(state.history)
+        return state
+
+    def _damage_of_best(self) -> str:
+        """Tell what is wrong with the model of the best epoch, if anything is."""
+        damage = ""
+        if self._processes.is_main and self._folder.state.exists():
+            try:
+                read_tensors(self._folder.best)
+            except ValueError as error:
+                damage = str(error)
+            except OSError as error:
+                damage = f"{self._folder.best}: {error.strerror}"
+        (damage,) = broadcast_object_list([damage]) if self._processes.count > 1 else [damage]
+        return damage
 
     def save(self, state: TrainingState) -> None:
         """Write a checkpoint."""

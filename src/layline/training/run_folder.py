@@ -1,6 +1,8 @@
 """The folder of a run: what it was asked for, how it went, what came out."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ _HALF_WRITTEN = ".*.part"
 # What may not change between the start of a run and its going on, by its key in environment.json.
 # What a run had whose config.toml does not name it, since it was written before there was more.
 _NOT_YET = {"data": {"calibration": 0.0, "copies": "ignore"}, "training": {"calibrate": False}}
+_NUMBERS = ("samples", "decode", "mae", "accuracy", "epoch")  # that test.json has in any version
 _CHANGED = {
     "data": "the data must be those that {} was started with, got others: files were added, "
     "removed or renamed",
@@ -19,6 +22,25 @@ _CHANGED = {
     "same names, but other cells, pixels or bytes",
     "frozen": "weights must be those that {} was started with, got others: the file has changed",
 }
+
+
+@contextmanager
+def as_written(path: Path, cure: str) -> Iterator[None]:
+    """Say of a file that cannot be understood which one it is, and what to do about it.
+
+    Args:
+        path: The file that is read.
+        cure: What to do.
+    """
+    try:
+        yield
+    except (OSError, MemoryError, ImportError):  # they say themselves what is wrong
+        raise
+    except Exception as error:  # whoever changed the file may have written anything
+        why = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(
+            f"{path} must be as the run wrote it, got something else ({why}): {cure}"
+        ) from error
 
 
 class RunFolder:
@@ -94,12 +116,18 @@ class RunFolder:
             raise FileNotFoundError(
                 f"run must be the folder of a run, got {self.path}: it has no config.toml"
             )
-        return configuration(_NOT_YET, read_toml(self.config))
+        cure = "write it as it was, or start a new run"
+        with as_written(self.config, cure):
+            return configuration(_NOT_YET, read_toml(self.config))
 
     def read_environment(self) -> dict[str, Any]:
         """Read versions, the command, samples per class and the fingerprint of the data."""
-        environment: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
-        return environment
+        cure = "remove it, and --resume writes it anew, without a look at whether the data changed"
+        with as_written(self.environment, cure):
+            environment: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
+            if not isinstance(environment, dict) or not isinstance(environment.get("data"), str):
+                raise ValueError("no fingerprint of the data")
+            return environment
 
     def write_history(self, history: list[EpochRecord]) -> None:
         """Write one line of JSON per epoch."""
@@ -107,7 +135,25 @@ class RunFolder:
 
     def read_history(self) -> list[EpochRecord]:
         """Read the records of the epochs."""
-        return [json.loads(line) for line in self.history.read_text(encoding="utf-8").splitlines()]
+        with as_written(self.history, f"layline train --resume {self.path} writes it anew"):
+            lines = self.history.read_text(encoding="utf-8").splitlines()
+            return [_checked_record(json.loads(line)) for line in lines]
+
+    def read_numbers(self) -> dict[str, Any]:
+        """Read the numbers of the test."""
+        with as_written(self.test, f"layline train --resume {self.path} writes it anew"):
+            numbers: dict[str, Any] = json.loads(self.test.read_text(encoding="utf-8"))
+            if missing := [name for name in _NUMBERS if name not in dict(numbers)]:
+                raise ValueError(f"no {missing[0]}")
+            return numbers
+
+
+def _checked_record(record: Any) -> EpochRecord:
+    """Refuse what is no record of an epoch."""
+    good = isinstance(record, dict) and {"epoch", "train_loss"} <= set(record)
+    if not good or not all(isinstance(value, int | float) for value in record.values()):
+        raise ValueError("a line that is no epoch")
+    return dict(record)
 
 
 def new_folder(name: str, parent: Path = Path("runs")) -> Path:

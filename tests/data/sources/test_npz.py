@@ -1,7 +1,10 @@
+import io
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
+from numpy.lib.format import write_array_header_1_0
 
 from layline.data import read
 from layline.data.sources.npz import read_npz
@@ -119,3 +122,26 @@ def test_a_file_without_images_is_answered_with_what_is_expected(tmp_path):
     np.savez(tmp_path / "x.npz", a=[1])
     with pytest.raises(ValueError, match="got none of them: expected are train_images"):
         read_npz(tmp_path)
+
+
+def header(shape):
+    file = io.BytesIO()
+    write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("shape", [(40_000_000, 32, 32), (10**30,), (0, 10**30, 3), (2**62, 8, 8)])
+def test_an_array_that_claims_more_than_it_has_is_refused_by_its_header(tmp_path, shape):
+    path = save(tmp_path, train_images=None)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("train_images.npy", header(shape) + b"few")
+    with pytest.raises(ValueError, match=r"train_images claims .*, and has .*: expected are"):
+        read_npz(path)
+
+
+def test_arrays_that_do_not_fit_are_refused_before_they_are_read(tmp_path, monkeypatch):
+    path = save(tmp_path)
+    monkeypatch.setattr("layline.memory.free_memory", lambda device=None: 1000)
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("it was read"))
+    with pytest.raises(MemoryError, match=r"must fit into memory, got .*1\.44 kB for train_im"):
+        read_npz(path)

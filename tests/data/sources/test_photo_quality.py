@@ -151,6 +151,7 @@ def test_levels_can_be_told_apart_though_not_perfectly_and_errors_are_mostly_by_
         ({"test_per_class": "few"}, "test_per_class must be an integer, at least 1, got 'few'"),
         ({"partition": -1}, "partition must be an integer, at least 0, got -1"),
         ({"levels": 1}, "levels must be an integer, at least 2, got 1"),
+        ({"levels": 1_000_000}, "levels must be at most 256, got 1000000"),
         (
             {"distortion": "blurr"},
             "distortion must be a known name, got 'blurr'",
@@ -161,3 +162,8 @@ def test_levels_can_be_told_apart_though_not_perfectly_and_errors_are_mostly_by_
 def test_a_wrong_option_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         data.read("photo-quality", **options)
+
+
+def test_more_crops_than_fit_into_memory_are_not_begun():
+    with pytest.raises(MemoryError, match=r"photo-quality must fit into memory, got .* crops of"):
+        read_photo_quality(per_class=10**13)

@@ -1,5 +1,6 @@
 """Images in NumPy's ``.npz``, with the names of arrays that MedMNIST uses, or Keras."""
 
+import math
 import re
 import zipfile
 import zlib
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from layline.data.base import Dataset, Drawing, listed, only_file
 from layline.data.labels import Array, parse_names
 from layline.data.splits import PART_WORDS, RandomSplit
+from layline.memory import check_fits, in_words
 
 _SPLIT = "|".join(PART_WORDS)
 _KEY = re.compile(
@@ -69,13 +71,38 @@ def _load(path: Path) -> dict[str, Array]:
     try:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+            if not isinstance(archive, np.lib.npyio.NpzFile) or archive.zip is None:
                 raise ValueError("one array without a name")
-            return {key: archive[key] for key in archive.files if _part_and_kind(key)}
+            wanted = [key for key in archive.files if _part_and_kind(key)]
+            sizes = {key: _claimed_size(archive.zip, key) for key in wanted}
+            check_fits(str(path), sizes, "take a part of the images, or an image folder")
+            return {key: archive[key] for key in wanted}
     except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"root must be an .npz file of plain arrays, got {path} ({error}): {_EXPECTED}"
         ) from error
+
+
+def _claimed_size(archive: zipfile.ZipFile, key: str) -> int:
+    """Read from the header of an array how many bytes it has, and see that they are there."""
+    name = key if key in archive.namelist() else f"{key}.npy"
+    with archive.open(name) as file:
+        version = np.lib.format.read_magic(file)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:  # names of fields in other alphabets, which no image has
+            raise ValueError(f"{key} of the format {version}")
+        shape, _, dtype = read(file)
+        if dtype.hasobject:  # NumPy refuses them itself
+            return 0
+        size, there = math.prod(shape) * dtype.itemsize, archive.getinfo(name).file_size
+        if size != there - file.tell():
+            raise ValueError(
+                f"{key} claims {in_words(size)} of {dtype} {shape}, and has {in_words(there)}"
+            )
+        return size
 
 
 def _part_and_kind(key: str) -> tuple[str, str] | None:

@@ -19,8 +19,10 @@ import numpy as np
 
 from layline.arguments import check_integer, check_known
 from layline.data.base import Dataset, Partition, Pixels
+from layline.memory import check_fits
 
 _LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
+_MOST_LEVELS = 256
 _DISTORTIONS = ("blur", "noise", "compression")
 _ROWS, _COLUMNS = 4, 6  # cells of 106 × 106 pixels
 _GAP = 4  # pixels that stay unused around a cell
@@ -73,10 +75,18 @@ def read_photo_quality(
     for part, count in counts.items():
         check_integer("per_class" if part == "train" else f"{part}_per_class", count, 1)
     check_integer("levels", levels, 2)
+    if levels > _MOST_LEVELS:
+        raise ValueError(
+            f"levels must be at most {_MOST_LEVELS}, got {levels}: nobody could tell more of them "
+            "apart in an image of 256 greys"
+        )
     check_known("distortion", distortion, ("all", *_DISTORTIONS))
     rng = np.random.default_rng(partition)
     sample = load_sample_images()
     _check_size(size, sample.images[0])
+    count = levels * sum(counts.values())
+    needed = {f"{count:,} crops of {size} × {size} pixels": 3 * count * size * size}
+    check_fits("photo-quality", needed, "lower per_class and its like, or levels")
     crops = list(plan(sample.images[0].shape[:2], counts, size, rng, levels))
     make = partial(_cut_and_degrade, size=size, levels=levels, distortion=distortion, rng=rng)
     pixels = np.stack([make(sample.images[crop.photograph], crop) for crop in crops])

@@ -125,7 +125,7 @@ def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch
         monkeypatch.setattr(module, "code_version", lambda: "0.0.1+old")
     store = Store(tmp_path)
     for cell in small.cells():
-        _, outcome = runner.run_cell(cell, tmp_path, "0.0.1+old", keep_models=False)
+        outcome = runner.run_cell(cell, tmp_path, "0.0.1+old", keep_models=False)
         assert outcome.error == ""
         assert store.is_done(cell)
     monkeypatch.undo()
@@ -156,7 +156,7 @@ def test_runs_at_once_fit_the_processors(threads, jobs):
 
 def test_a_worker_with_other_code_is_refused(grid, tmp_path):
     cell = grid.cells()[0]
-    _, outcome = runner.run_cell(cell, tmp_path, "9.9.9+other", False)
+    outcome = runner.run_cell(cell, tmp_path, "9.9.9+other", False)
     assert outcome.error.startswith("RuntimeError: version must be 9.9.9+other on every machine")
 
 

@@ -4,8 +4,10 @@ A source is a function of the root and of its own options that gives a :class:`D
 are read when it is asked, and its own libraries imported then.
 """
 
+import hashlib
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,22 @@ def _read(
     return spec.read(existing(Path(root).expanduser()), partition=partition, **options)
 
 
+def content_digest(source: str, root: str | Path | None, options: Mapping[str, Any]) -> str | None:
+    """Tell data by their content: names within the root, bytes of files; None without files."""
+    spec = find_known("source", source, SOURCES)
+    if not spec.needs_root or root is None:
+        return None
+    digest = hashlib.blake2b(digest_size=16)
+    places = [root, *(options[name] for name in spec.path_options if name in options)]
+    for place in (existing(Path(each).expanduser()) for each in places):
+        files = [place] if place.is_file() else sorted(place.rglob("*"))
+        for file in (each for each in files if each.is_file()):
+            name = "" if file == place else file.relative_to(place).as_posix()
+            digest.update(os.fsencode(name) + b"\0" + hashlib.blake2b(file.read_bytes()).digest())
+        digest.update(b"|")
+    return digest.hexdigest()
+
+
 __all__ = [
     "SOURCES",
     "Dataset",
@@ -162,6 +180,7 @@ __all__ = [
     "Partition",
     "Rows",
     "SourceSpec",
+    "content_digest",
     "find_source",
     "label_option",
     "names",

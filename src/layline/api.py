@@ -32,7 +32,9 @@ from layline.training.run_folder import RunFolder, new_folder
 SETTINGS = {
     "root": "data.root",
     "classes": "data.options.classes",
-    "group": "data.options.group_column",
+    "label": "data.options.label",
+    "group": "data.options.group",
+    "group_by": "data.options.group_by",
     "partition": "data.partition",
     "calibration": "data.calibration",
     "cache": "data.cache",
@@ -136,6 +138,7 @@ def train(
     classes: str | Sequence[str] | None = None,
     label: str | None = None,
     group: str | None = None,
+    group_by: str | None = None,
     partition: int | None = None,
     calibration: float | None = None,
     cache: bool | None = None,
@@ -180,6 +183,7 @@ def train(
         classes: Names of the classes, lowest first, as a list or ``"low,mid,high"``.
         label: The column of the labels, in a table or a list of images.
         group: The column of what must stay in one part, such as a patient.
+        group_by: A regular expression that finds it in the path of an image, instead of a column.
         partition: Which official fold, or the seed of a random split.
         calibration: Share of the training samples that is kept apart, for ranges of grades.
         cache: Keep decoded images for later epochs and runs.
@@ -229,9 +233,6 @@ def train(
         found, place = _find_source(str(source), tree, say)
         name = None if found == source else Path(source).expanduser().resolve().stem
         tree = combine(tree, {"data": {"source": found}}, place)
-    if label is not None:
-        option = data.label_option(str(_at(tree, "data.source") or "table"))
-        tree = combine(tree, _tree({f"data.options.{option}": label}, {}))
     if resume is not None:
         folder = RunFolder(Path(resume))
         if out is not None:
@@ -302,7 +303,8 @@ def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[s
         None if value is None else Path(str(value))
         for value in (_at(tree, "data.root"), _at(tree, "data.options.images"))
     )
-    name, place, sentence = data.find_source(source, root, data.names(), images)
+    sheet = _at(tree, "data.options.sheet")
+    name, place, sentence = data.find_source(source, root, data.names(), images, sheet)
     if sentence:
         say(sentence)
     return name, {} if place == root else _tree({"root": place})

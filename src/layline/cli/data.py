@@ -13,7 +13,16 @@ import numpy as np
 import typer
 
 from layline import data
-from layline.cli.options import Classes, ConfigFile, Json, Label, read_settings, settings
+from layline.cli.options import (
+    Classes,
+    ConfigFile,
+    Group,
+    GroupBy,
+    Json,
+    Label,
+    read_settings,
+    settings,
+)
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -70,6 +79,8 @@ def check(
     ] = None,
     classes: Classes = None,
     label: Label = None,
+    group: Group = None,
+    group_by: GroupBy = None,
     partition: Annotated[
         int | None, typer.Option(help="Which official fold, or the seed.", show_default="0")
     ] = None,
@@ -87,14 +98,11 @@ def check(
     """Read the data, decode every image, and say whether training can run on them."""
     try:
         given = read_settings(None, single)
-        if classes is not None:
-            given["classes"] = classes
+        flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
+        given |= {option: value for option, value in flags.items() if value is not None}
         images = given.get("images")
-        name, root, sentence = data.find_source(
-            name, root, data.names(), None if images is None else Path(str(images))
-        )
-        if label is not None:
-            given[data.label_option(name)] = label
+        place = None if images is None else Path(str(images))
+        name, root, sentence = data.find_source(name, root, data.names(), place, given.get("sheet"))
         wanted = _settings(name, root, partition, config, given)
     except (ValueError, OSError) as error:
         typer.echo(f"layline: {error}", err=True)

@@ -6,14 +6,14 @@ are read when it is asked, and its own libraries imported then.
 
 import hashlib
 import inspect
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from layline.arguments import check_known, find_known
-from layline.data.base import Dataset, Images, Inputs, Partition, existing
+from layline.data.base import Dataset, Images, Inputs, Names, Partition, existing
+from layline.data.file_digests import digest_files
 from layline.data.recognition import find_source, recognise
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
@@ -41,6 +41,8 @@ class SourceSpec:
         partitions: How many partitions the protocol has; None if any seed makes one.
         needs_root: Whether there is something to point at.
         path_options: Own options that are paths.
+        has_images: Whether it reads images in files.
+        has_files: Whether it reads other files: a table, lists, an archive.
     """
 
     read: Callable[..., Dataset]
@@ -50,15 +52,23 @@ class SourceSpec:
     partitions: int | None = None
     needs_root: bool = True
     path_options: tuple[str, ...] = ()
+    has_images: bool = True
+    has_files: bool = True
 
 
 SOURCES: dict[str, SourceSpec] = {
-    "folder": SourceSpec(read_folder, "images in a folder per class, or in train, val and test"),
+    "folder": SourceSpec(
+        read_folder, "images in a folder per class, or in train, val and test", has_files=False
+    ),
     "csv": SourceSpec(
         read_manifest, "images that a CSV file lists with their labels", path_options=("images",)
     ),
-    "table": SourceSpec(read_table, "numbers and categories in a CSV file", features="mlp"),
-    "npz": SourceSpec(read_npz, "images in arrays, as MedMNIST has them", features="convnet"),
+    "table": SourceSpec(
+        read_table, "numbers and categories in a CSV file", features="mlp", has_images=False
+    ),
+    "npz": SourceSpec(
+        read_npz, "images in arrays, as MedMNIST has them", features="convnet", has_images=False
+    ),
     "historical-color": SourceSpec(
         read_historical_color,
         "photographs of the 1930s to the 1970s, by decade",
@@ -89,10 +99,14 @@ SOURCES: dict[str, SourceSpec] = {
         origin="the two photographs that scikit-learn ships, CC BY 2.0",
         features="convnet",
         needs_root=False,
+        has_images=False,
+        has_files=False,
     ),
 }
 
 _CALIBRATION = "calibration"
+# what options were called once; run folders and grids still have these
+_OLD_OPTIONS = {f"{name}_column": name for name in ("path", "label", "split", "group", "id")}
 
 
 def names() -> tuple[str, ...]:
@@ -104,11 +118,6 @@ def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
     parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
     return tuple(key for key in parameters if key not in ("root", "partition", _CALIBRATION))
-
-
-def label_option(name: str) -> str:
-    """Name the option of a source that says which column has the labels."""
-    return "label_column" if "label_column" in options_of(name) else "label"
 
 
 def read(
@@ -128,6 +137,7 @@ def read(
         **options: The source's own options, see :func:`options_of`.
     """
     spec = find_known("source", name, SOURCES)
+    options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
     if _CALIBRATION in inspect.signature(spec.read).parameters:
@@ -137,6 +147,59 @@ def read(
         dataset.partition, dataset.ranks, calibration, partition, dataset.groups
     )
     return replace(dataset, partition=parts, notes=(*dataset.notes, *notes))
+
+
+def content_digest(
+    name: str, root: str | Path | None, options: Mapping[str, Any] | None = None
+) -> str | None:
+    """Name the content of the data that a source would read: other bytes, another name.
+
+    Files that did not change since they were looked at are not read again. Where the data lie, and
+    when they were written, is no part of it.
+
+    Args:
+        name: The source.
+        root: Its folder or file.
+        options: The source's own options.
+
+    Returns:
+        None for a source that reads no files.
+    """
+    spec, options = find_known("source", name, SOURCES), dict(options or {})
+    if not spec.needs_root or root is None:
+        return None
+    root = existing(Path(root).expanduser())
+    digest = hashlib.blake2b(name.encode(), digest_size=16)
+    if spec.has_files:
+        own = (options[key] for key in spec.path_options if options.get(key) is not None)
+        for place in [root, *(Path(str(each)).expanduser() for each in own)]:
+            # of the user's own files one is read, and beside it may lie anything; the folder of a
+            # protocol holds the protocol
+            for file, content in digest_files(place, deep=spec.partitions is not None):
+                digest.update(f"\0{file}\0{content}".encode(errors="surrogatepass"))
+    if spec.has_images:
+        try:
+            dataset = read(name, root, **options)
+        except (ValueError, OSError) as error:  # for whoever reads the data to say
+            digest.update(str(error).encode(errors="surrogatepass"))
+            return digest.hexdigest()
+        text, ends = Names(dataset.inputs.names).pack()
+        digest.update(text + ends.astype("<i8").tobytes() + dataset.ranks.astype("<i8").tobytes())
+        digest.update(repr(dataset.classes).encode(errors="surrogatepass"))
+        digest.update(dataset.inputs.digest().encode())
+    return digest.hexdigest()
+
+
+def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Call options by their names of today."""
+    renamed: dict[str, Any] = {}
+    for option, value in options.items():
+        new = _OLD_OPTIONS.get(option, option)
+        known = new if new in options_of(name) else option
+        if known in renamed:
+            raise ValueError(f"{known} must be given once, got {option} beside it: leave that out")
+        renamed[known] = value
+    return renamed
 
 
 def _read(
@@ -156,22 +219,6 @@ def _read(
     return spec.read(existing(Path(root).expanduser()), partition=partition, **options)
 
 
-def content_digest(source: str, root: str | Path | None, options: Mapping[str, Any]) -> str | None:
-    """Tell data by their content: names within the root, bytes of files; None without files."""
-    spec = find_known("source", source, SOURCES)
-    if not spec.needs_root or root is None:
-        return None
-    digest = hashlib.blake2b(digest_size=16)
-    places = [root, *(options[name] for name in spec.path_options if name in options)]
-    for place in (existing(Path(each).expanduser()) for each in places):
-        files = [place] if place.is_file() else sorted(place.rglob("*"))
-        for file in (each for each in files if each.is_file()):
-            name = "" if file == place else file.relative_to(place).as_posix()
-            digest.update(os.fsencode(name) + b"\0" + hashlib.blake2b(file.read_bytes()).digest())
-        digest.update(b"|")
-    return digest.hexdigest()
-
-
 __all__ = [
     "SOURCES",
     "Dataset",
@@ -182,7 +229,6 @@ __all__ = [
     "SourceSpec",
     "content_digest",
     "find_source",
-    "label_option",
     "names",
     "options_of",
     "read",

@@ -1,9 +1,9 @@
 """Data sets: samples, their ranks, the names of the classes and the partition."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, final, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,104 @@ if TYPE_CHECKING:
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
+
+
+@final
+class Names(Sequence[str]):
+    """Names of samples, all of them in one piece of memory.
+
+    A million paths as strings take more room than their characters and are copied, reference by
+    reference, into every worker. Here a subset shares the characters and has numbers of its own.
+
+    Args:
+        names: Any strings, also paths that are not UTF-8.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._text: bytes
+        self._ends: Indices
+        self._rows: Indices | None = None  # all of them, in order
+        if isinstance(names, Names):
+            self._text, self._ends, self._rows = names._text, names._ends, names._rows
+        else:
+            self._text, self._ends = _joined(
+                name.encode("utf-8", "surrogatepass") for name in names
+            )
+
+    @classmethod
+    def unpack(cls, text: bytes, ends: Indices) -> "Names":
+        """Take what :meth:`pack` gave."""
+        if len(ends) and (ends[-1] != len(text) or (np.diff(ends, prepend=0) < 0).any()):
+            raise ValueError("ends must be ascending up to the length of the text")
+        names = cls()
+        names._text, names._ends = text, ends
+        return names
+
+    def pack(self) -> tuple[bytes, Indices]:
+        """Give the characters of all names, and where each ends."""
+        if self._rows is None:
+            return self._text, self._ends
+        return _joined(map(self._bytes, self._rows.tolist()))
+
+    def take(self, keep: Indices) -> "Names":
+        """Give some of the names, in the order given."""
+        names, keep = Names(self), np.asarray(keep, dtype=np.int64)
+        names._rows = keep if self._rows is None else self._rows[keep]
+        return names
+
+    def _bytes(self, row: int) -> bytes:
+        start = int(self._ends[row - 1]) if row else 0
+        return self._text[start : int(self._ends[row])]
+
+    def __len__(self) -> int:
+        return len(self._ends if self._rows is None else self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Names": ...
+
+    def __getitem__(self, index: int | slice) -> "str | Names":
+        """Give a name, or some of them."""
+        if isinstance(index, slice):
+            return self.take(np.arange(*index.indices(len(self))))
+        row = range(len(self))[index]
+        row = row if self._rows is None else int(self._rows[row])
+        return self._bytes(row).decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        if self._rows is not None:
+            yield from (self[index] for index in range(len(self)))
+            return
+        start = 0
+        for end in self._ends.tolist():
+            yield self._text[start:end].decode("utf-8", "surrogatepass")
+            start = end
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Names) and self._rows is None is other._rows:
+            return self._text == other._text and np.array_equal(self._ends, other._ends)
+        if isinstance(other, Names | tuple | list):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.pack()[0])
+
+    def __repr__(self) -> str:
+        return f"Names({listed(map(repr, self[:21]))}{' …' if len(self) > 21 else ''})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        text, ends = self.pack()  # a worker gets the names of its own part only
+        return {"_text": text, "_ends": ends, "_rows": None}
+
+
+def _joined(parts: Iterable[bytes]) -> tuple[bytes, Indices]:
+    """Join texts, and tell where each ends."""
+    parts = list(parts)
+    lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+    return b"".join(parts), np.cumsum(lengths, dtype=np.int64)
 
 
 class Inputs(Protocol):
@@ -26,6 +124,9 @@ class Inputs(Protocol):
 
     def subset(self, keep: Indices) -> Self:
         """Keep some samples only, in the order given."""
+
+    def digest(self) -> str:
+        """Name the content of the samples, in their order, whatever they are called."""
 
 
 @runtime_checkable
@@ -157,7 +258,7 @@ def only_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
     files = [
         file.name
         for file in root.iterdir()
-        if file.suffix.lower() in suffixes and not file.name.startswith(".")
+        if file.suffix.lower() in suffixes and not file.name.startswith((".", "~$"))
     ]
     if len(files) != 1:
         found = listed(sorted(files)) if files else "none"

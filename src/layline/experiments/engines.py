@@ -161,9 +161,9 @@ class _LocalProcesses(Pool[_T]):
         except BrokenProcessPool as error:
             process.executor.shutdown(kill_workers=True)
             return ProcessEndedError(str(error))
-        except BaseException:
+        except ProcessEndedError as error:
             self._free.append(process)
-            raise
+            return error
         self._free.append(process)
         return result
 

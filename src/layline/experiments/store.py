@@ -37,7 +37,7 @@ _OUTCOME = "outcome.json"
 _STARTED = "started"
 # Settings that change no number of a run.
 _NO_EFFECT = {
-    "data": {"workers", "cache"},
+    "data": {"workers", "verify"},
     "training": {"checkpoint_minutes"},
     "report": {"review"},
 }
@@ -112,6 +112,8 @@ class Cell:
                 tree[section].pop(name, None)  # a later one may be gone already
         # which of several GPUs it is changes nothing
         tree["training"]["device"] = tree["training"]["device"].partition(":")[0]
+        if not self.config.data.cache or self.config.features.freeze:
+            del tree["data"]["cache"]  # else crops are cut from images of the size that it keeps
         del tree["track"]
         return _short_hash(json.dumps([tree, self.threads], sort_keys=True))
 

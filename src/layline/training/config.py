@@ -80,7 +80,8 @@ class DataConfig(Section):
             the network's own.
         cache: Keep decoded images in a memory-mapped file.
         skip_bad: Leave out files that cannot be decoded instead of stopping.
-        workers: Processes that decode images, if not as many as there are cores, four at most.
+        workers: Processes that decode images, if not as many as there are cores.
+        verify: Read every file again, and check all of a cache, instead of trusting what is known.
     """
 
     source: str
@@ -103,6 +104,7 @@ class DataConfig(Section):
     cache: bool = False
     skip_bad: bool = False
     workers: Annotated[int, Field(ge=0)] | None = None
+    verify: bool = False
 
 
 class FeaturesConfig(Section):

@@ -64,7 +64,8 @@ class Interruption:
         # elsewhere than in the main thread signals are somebody else's
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *POLITE):
-                self._before[number] = signal.signal(number, self._notice)
+                if signal.getsignal(number) != signal.SIG_IGN:  # as a shell does in the background
+                    self._before[number] = signal.signal(number, self._notice)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

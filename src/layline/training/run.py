@@ -26,6 +26,7 @@ from layline.arguments import check_known
 from layline.calibration import Calibration, tempered
 from layline.data.base import Dataset, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import workers_explained
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device, processor_name
@@ -87,7 +88,7 @@ def train(
     """
     accelerator = make_accelerator(config, folder.path)
     try:
-        with ExitStack() as locks:
+        with workers_explained(), ExitStack() as locks:
             numbers = _train(config, folder, console, accelerator, command, locks)
     except BaseException:
         # what was tracked is kept; taking the process group down while others wait can hang
@@ -207,7 +208,7 @@ def _predicted(
 def _environment(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     """Describe what a run is started with; the fingerprints must be the same when it goes on."""
     dataset = run.dataset
-    prints = {"data": data_fingerprint(dataset)}
+    prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
     if run.config.features.freeze:
         prints["frozen"] = body_fingerprint(run.model.features)
     return {
@@ -471,7 +472,7 @@ def _same_data(
 ) -> Dataset:
     """Read the data of a run; others only if a root says so."""
     dataset = _readable(config, model, say)
-    _check_same_data(folder, data_fingerprint(dataset), root, say)
+    _check_same_data(folder, dataset, root, say)
     return dataset
 
 
@@ -487,13 +488,18 @@ def _changed(before: Config, changes: Mapping[str, Any], root: Path | None) -> C
     return after
 
 
-def _check_same_data(folder: RunFolder, now: str, root: Path | None, say: Reporter) -> None:
+def _check_same_data(folder: RunFolder, dataset: Dataset, root: Path | None, say: Reporter) -> None:
     """Refuse data that changed since training: a random split then mixes the parts."""
     if not folder.environment.exists():
         return  # somebody took the model and its configuration only
-    if folder.read_environment()["data"] == now:
+    before = folder.read_environment()
+    if before["data"] != data_fingerprint(dataset):
+        what = "files were added, removed or renamed, so this part may hold what the model "
+        what += "learned from"
+    elif before.get("content") not in (None, dataset.inputs.digest()):  # older runs have none
+        what = "under the same names there is other content"
+    else:
         return
-    what = "files were added, removed or renamed, so this part may hold what the model learned from"
     if root is None:
         raise ValueError(
             f"the data must be those that {folder.path} was trained on, got others: {what}; "

@@ -157,13 +157,15 @@ class _LocalProcesses(Pool[_T]):
     def _result(self, future: Any) -> _T | ProcessEndedError:
         process = self._busy.pop(future)
         try:
-            result: _T = future.result()
+            result: _T | ProcessEndedError = future.result()
         except BrokenProcessPool as error:
             process.executor.shutdown(kill_workers=True)
             return ProcessEndedError(str(error))
         except ProcessEndedError as error:
+            result = error
+        except BaseException:
             self._free.append(process)
-            return error
+            raise
         self._free.append(process)
         return result
 

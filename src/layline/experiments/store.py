@@ -102,9 +102,10 @@ class Cell:
 
     def _hash(self, content: str | None) -> str:
         tree = _without_later_settings(self.config)
+        source = SOURCES[self.config.data.source]
         tree["data"]["root"] = content or _identity(self.config.data.root)
         if content is not None:
-            for option in SOURCES[self.config.data.source].path_options:
+            for option in source.path_options:
                 tree["data"]["options"].pop(option, None)
         tree["features"]["weights"] = _identity(self.config.features.weights)
         for section, names in _NO_EFFECT.items():
@@ -112,7 +113,8 @@ class Cell:
                 tree[section].pop(name, None)  # a later one may be gone already
         # which of several GPUs it is changes nothing
         tree["training"]["device"] = tree["training"]["device"].partition(":")[0]
-        if not self.config.data.cache or self.config.features.freeze:
+        cut = content is not None and source.has_images and not self.config.features.freeze
+        if not (self.config.data.cache and cut):
             del tree["data"]["cache"]  # else crops are cut from images of the size that it keeps
         del tree["track"]
         return _short_hash(json.dumps([tree, self.threads], sort_keys=True))
@@ -275,11 +277,11 @@ class Store:
 
     def find(self, cell: Cell) -> Outcome | None:
         """Give the outcome of a cell, if it has one; it may be a failure."""
-        own = self._own(cell)
-        return _read(self.run_folder(cell).path / _OUTCOME) if own is None else own
+        place = self.run_folder(cell).path
+        return self._own(cell) if place == self.folder_of(cell) else _read(place / _OUTCOME)
 
     def _own(self, cell: Cell) -> Outcome | None:
-        """Give the outcome that this version of the code left, if it can be read and is his."""
+        """Give the outcome that this version of the code left, if it can be read."""
         own = _read(self.folder_of(cell) / _OUTCOME)
         return own if own is not None and own.wanted == cell.config_hash else None
 

@@ -244,7 +244,7 @@ def test_a_worker_that_is_told_to_end_saves_and_ends_and_its_cell_goes_on(
     tree, tmp_path, go, results, undisturbed
 ):
     """A polite kill of one process is no failure of its cell, and the other goes on."""
-    tree["settings"]["training"]["epochs"] = 300
+    tree["settings"]["training"]["epochs"] = 120
     grid = Grid.model_validate({**tree, "seeds": [0]})
     told, states = [], []
 

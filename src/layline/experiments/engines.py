@@ -190,12 +190,29 @@ class _Process:
             initargs=(os.getpid(),),
             env={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
         )
-        self._pid = self.executor.submit(os.getpid)
+        # a scheduler may send SIGUSR1 to everyone: loky's own helper would die of it, with a
+        # traceback, and the processes are told by this one
+        with _without_usr1():
+            self._pid = self.executor.submit(os.getpid)
 
     def terminate(self) -> None:
         """Send SIGTERM, which a run answers by saving; one that is still starting is killed."""
         with suppress(concurrent.futures.TimeoutError, BrokenProcessPool, ProcessLookupError):
             os.kill(self._pid.result(timeout=1), signal.SIGTERM)
+
+
+@contextmanager
+def _without_usr1() -> Iterator[None]:
+    """Let processes that are started here ignore SIGUSR1, where the system has it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or not hasattr(signal, "SIGUSR1"):
+        yield
+        return
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def _end_with_parent(parent: int) -> None:

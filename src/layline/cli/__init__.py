@@ -76,7 +76,7 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
-def _killed_worker(error: RuntimeError) -> str | None:
+def _killed_worker(error: Exception) -> str | None:
     """Say that a process was killed which fetched batches; None if that is not what happened."""
     from layline.data.loading import WorkerError, workers_explained
 
@@ -85,7 +85,7 @@ def _killed_worker(error: RuntimeError) -> str | None:
             raise error
     except WorkerError as explained:
         return str(explained)
-    except RuntimeError:
+    except Exception:
         return None
 
 

@@ -3,8 +3,11 @@
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import workers_explained
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
-from layline.devices import Processes, choose_device
+from layline.devices import Processes, choose_device, processor_name
 from layline.diagnostics import alarms
 from layline.evaluation import (
     Evaluation,
@@ -64,24 +67,28 @@ from layline.training.record import (
 )
 from layline.training.run_folder import RunFolder
 
+_LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
 
 
-def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
+def train(
+    config: Config, folder: RunFolder, console: Console, command: Sequence[str] = ()
+) -> dict[str, Any] | None:
     """Train, or go on with training, and test the best epoch.
 
     Args:
         config: What is wanted, resolved.
         folder: Where everything is written; a new one, or that of the run to go on with.
         console: Where to say what happens.
+        command: What the run was started with, if not what this process was.
 
     Returns:
         The numbers of ``test.json``; of several processes only the main one gets them.
     """
     accelerator = make_accelerator(config, folder.path)
     try:
-        with workers_explained():
-            numbers = _train(config, folder, console, accelerator)
+        with workers_explained(), ExitStack() as locks:
+            numbers = _train(config, folder, console, accelerator, command, locks)
     except BaseException:
         # what was tracked is kept; taking the process group down while others wait can hang
         for tracker in accelerator.trackers:
@@ -92,18 +99,28 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
 
 
 def _train(
-    config: Config, folder: RunFolder, console: Console, accelerator: Accelerator
+    config: Config,
+    folder: RunFolder,
+    console: Console,
+    accelerator: Accelerator,
+    command: Sequence[str],
+    locks: ExitStack,
 ) -> dict[str, Any] | None:
     say = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
         _, _, index = config.training.device.partition(":")
         own = f"; each has its own device, so the index {index} is ignored" if index else ""
         say(f"{accelerator.num_processes} processes{own}")
+    goes_on = folder.environment.exists()
+    if goes_on:
+        _lock(folder, accelerator, locks, say)
     run = assemble(config, say, accelerator)
     model = run.model
     parts = parts_of(config, run.dataset, model.spec)
+    if not goes_on:  # a folder is made only now that nothing is wrong with the data
+        _lock(folder, accelerator, locks, say)
     if accelerator.is_main_process:
-        folder.open(config, _environment(run))
+        folder.open(config, _environment(run, command), goes_on)
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
@@ -122,6 +139,21 @@ def _train(
     model.load_state_dict(read_tensors(folder.best)[1])
     validated = _calibrate(run, trained, parts, folder)
     return _test(run, trained, test, folder, state.best_epoch, validated)
+
+
+def _lock(folder: RunFolder, accelerator: Accelerator, locks: ExitStack, say: Reporter) -> None:
+    """Take the folder for this run alone; of several processes one does, and all are refused."""
+    refusal: list[str] = [""]
+    if accelerator.is_main_process:
+        try:
+            locks.enter_context(folder.lock())
+        except NotImplementedError:
+            say(f"The file system of {folder.path} has no locks: no other process may use it now.")
+        except ValueError as error:
+            refusal = [str(error)]
+    (message,) = broadcast_object_list(refusal)
+    if message:
+        raise ValueError(message)
 
 
 def _calibrate(
@@ -172,7 +204,7 @@ def _predicted(
     )
 
 
-def _environment(run: Assembly) -> dict[str, Any]:
+def _environment(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     """Describe what a run is started with; the fingerprints must be the same when it goes on."""
     dataset = run.dataset
     prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
@@ -182,11 +214,13 @@ def _environment(run: Assembly) -> dict[str, Any]:
         **prints,
         "counts": _counts(dataset),
         **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
-        "command": sys.argv,
+        "command": list(command or sys.argv),
         "layline": layline.__version__,
+        **{name: version(name) for name in _LIBRARIES if find_spec(name)},
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": processor_name(),
         "processes": run.accelerator.num_processes,
         "device": str(run.accelerator.device),
         "threads": torch.get_num_threads(),

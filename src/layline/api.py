@@ -23,10 +23,12 @@ from layline.training.config import Config, combine, configuration, resolved
 from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
+from layline.training.evaluate import evaluate_run, write_evaluation
 from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
+from layline.training.start import with_start
 
 # The setting that an argument of :func:`train` is short for.
 SETTINGS = {
@@ -37,6 +39,8 @@ SETTINGS = {
     "calibration": "data.calibration",
     "cache": "data.cache",
     "skip_bad": "data.skip_bad",
+    "from_run": "start.model",
+    "skip_unknown": "start.skip_unknown",
     "workers": "data.workers",
     "size": "data.size",
     "features": "features.name",
@@ -116,6 +120,32 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
 
+class Evaluated:
+    """A model measured on labelled data: the numbers, and the folder that has all of them.
+
+    Args:
+        metrics: The numbers, as in ``test.json``.
+        folder: Where everything was written, if it was.
+    """
+
+    def __init__(self, metrics: dict[str, Any], folder: Path | None) -> None:
+        self.metrics, self.folder = metrics, folder
+
+    @property
+    def predictions(self) -> Path | None:
+        """The file with a line for each sample, if one was written."""
+        return None if self.folder is None else RunFolder(self.folder).predictions
+
+    @property
+    def report(self) -> Path | None:
+        """The page that shows it, if one was written."""
+        page = None if self.folder is None else RunFolder(self.folder).report
+        return page if page is not None and page.is_file() else None
+
+    def __repr__(self) -> str:
+        return f"Evaluated({str(self.folder)!r})"
+
+
 class Stopped(KeyboardInterrupt):
     """Training was stopped from outside, by Ctrl-C or SIGTERM, and can go on.
 
@@ -140,6 +170,8 @@ def train(
     calibration: float | None = None,
     cache: bool | None = None,
     skip_bad: bool | None = None,
+    from_run: str | Path | None = None,
+    skip_unknown: bool | None = None,
     method: str | None = None,
     features: str | None = None,
     weights: str | None = None,
@@ -184,6 +216,9 @@ def train(
         calibration: Share of the training samples that is kept apart, for ranges of grades.
         cache: Keep decoded images for later epochs and runs.
         skip_bad: Leave out files that cannot be decoded.
+        from_run: Go on from a trained model, the folder of a run or a ``.safetensors`` file, with
+            its features, head, classes and preparation of samples, at lower rates.
+        skip_unknown: Leave out samples of classes that the model of ``from_run`` does not know.
         method: The ordinal method, one of ``layline.names()``.
         features: ``mlp``, ``convnet``, or any model of timm.
         weights: ``none``, ``imagenet``, ``bundled``, or a file.
@@ -232,6 +267,12 @@ def train(
     if label is not None:
         option = data.label_option(str(_at(tree, "data.source") or "table"))
         tree = combine(tree, _tree({f"data.options.{option}": label}, {}))
+    if _at(tree, "start") is not None and resume is None:
+        if _at(tree, "start.model") is None:
+            raise ValueError(
+                "skip_unknown must come with --from: only a trained model knows its classes"
+            )
+        tree = with_start(tree, say)
     if resume is not None:
         folder = RunFolder(Path(resume))
         if out is not None:
@@ -252,6 +293,75 @@ def train(
         folder.check_new()
     _run(config, folder, console)
     return Run(folder.path)
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    root: str | Path | None = None,
+    part: str | None = None,
+    out: str | Path | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    decode: Decode | None = None,
+    skip_unknown: bool = False,
+    predictions: str | Path | None = None,
+    report: bool = True,
+    settings: Mapping[str, Any] | None = None,
+    verbose: bool = True,
+) -> Evaluated:
+    """Measure the best model of a run, on a part of its own data or on labelled data elsewhere.
+
+    Other data may be a folder per class, a CSV file of images, a table or an npz file, and are
+    recognised. Their classes are matched by name with those of the model.
+
+    Args:
+        run: Folder of a trained run.
+        root: Other labelled data, or where those of the run are now; its own if not given.
+        part: ``train``, ``validation``, ``test``, ``calibration`` or ``all``. If not given, the
+            test part; of other data without a split of their own, all samples.
+        out: Folder for what comes out, a new one. If not given, one in ``evaluations`` of the run
+            for other data, and none for its own.
+        label: The column of the labels in the other data, if it is not as in the run.
+        group: The column of what belongs together in them, such as a patient.
+        decode: How a rank is decided on, if not as in the run.
+        skip_unknown: Leave out samples of classes that the model does not know.
+        predictions: Write a line per sample to this file, too.
+        report: Whether to write pictures and ``report.html`` into the folder.
+        settings: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
+        verbose: Whether to say on stderr what happens.
+    """
+    console = Console(stderr=True, quiet=not verbose)
+    folder = RunFolder(Path(run))
+    place = None if out is None else RunFolder(Path(out))
+    if place is not None:
+        place.check_new()
+    given = {"label": label, "group_column": group}
+    options = {name: value for name, value in given.items() if value is not None}
+    if options and root is None:
+        raise ValueError("label and group must come with root: the run knows its own columns")
+    found = evaluate_run(
+        folder,
+        part,
+        decode,
+        None if root is None else Path(root),
+        console,
+        settings,
+        options,
+        skip_unknown,
+    )
+    if place is None and not found.is_own:
+        name = Path(str(found.config.data.root)).stem
+        place = RunFolder(new_folder(name, folder.path / "evaluations"))
+    if predictions is not None:
+        found.found.write_predictions(Path(predictions))
+    if place is None:
+        return Evaluated(found.found.numbers, None)
+    numbers = write_evaluation(found, place, report)
+    if report:
+        write_report(place, console)
+    Reporter(console)(f"Numbers, predictions and report are in {place.path}")
+    return Evaluated(numbers, place.path)
 
 
 def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
@@ -352,6 +462,7 @@ def _class_weight(value: str | Mapping[str, float]) -> str | dict[str, float]:
 # what is not a setting yet as it is given
 _READ: dict[str, Any] = {
     "root": str,
+    "from_run": str,
     "classes": _classes,
     "budget": minutes,
     "class_weight": _class_weight,

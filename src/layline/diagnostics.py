@@ -410,8 +410,9 @@ def alarms(
 
     Args:
         numbers: As in ``test.json``: ``confusion``, and as far as they are there ``mae`` with
-            ``intervals``, ``validation`` with its ``mae`` and ``samples``, and ``ranges`` with the
-            ``coverage`` wanted, the one ``measured`` and the ones to be ``expected``.
+            ``intervals``, ``validation`` with its ``mae`` and ``samples``, ``run_test`` with the
+            ``mae`` and its ``interval`` where the model was tested after training, and ``ranges``
+            with the ``coverage`` wanted, the one ``measured`` and the ones to be ``expected``.
         counts: Samples by part and class, as in ``environment.json``; may be empty.
         classes: Names of the classes, lowest first.
     """
@@ -420,6 +421,7 @@ def alarms(
         *_never_predicted(confusion, classes),
         *_confused_ends(confusion, classes),
         *_worse_than_validation(numbers),
+        *_worse_elsewhere(numbers),
         *_failed_ranges(numbers.get("ranges") or []),
         *_few_samples(confusion, counts, classes),
     ]
@@ -475,6 +477,23 @@ def _worse_than_validation(numbers: Mapping[str, Any]) -> list[str]:
         f"{before:.3f}, {more}, which chance does not explain. The test samples are of another "
         "kind, or copies of training samples are in the validation part: expect the test number, "
         "and see how the data were split."
+    ]
+
+
+def _worse_elsewhere(numbers: Mapping[str, Any]) -> list[str]:
+    """Compare other data with the test of the run: further apart than chance takes both."""
+    before = numbers.get("run_test") or {}
+    here, there = (numbers.get("intervals") or {}).get("mae"), before.get("interval")
+    now, own = numbers.get("mae"), before.get("mae")
+    if here is None or there is None or now is None or own is None:
+        return []
+    if now - own <= np.hypot(now - here[0], there[1] - own):
+        return []
+    return [
+        f"Worse here than where it was trained: the MAE is {now:.3f} after {own:.3f} on the run's "
+        "own test samples, which chance does not explain. These data are of another kind: look at "
+        "the mistakes, calibrate on such data, or go on training on some of them with "
+        "layline train DATA --from RUN."
     ]
 
 

@@ -235,6 +235,7 @@ class Evaluation:
         ranks: The true ones.
         predictions: Those of the model.
         ranges: The lowest and the highest rank that is possible, if the model is calibrated.
+        groups: What each sample belongs to, such as a patient, if that is known.
     """
 
     numbers: dict[str, Any]
@@ -243,6 +244,7 @@ class Evaluation:
     ranks: Int[Tensor, " n"]
     predictions: Predictions
     ranges: Range | None = None
+    groups: Sequence[Hashable] | None = None
 
     @property
     def chosen(self) -> Int[Tensor, " n"]:
@@ -253,6 +255,8 @@ class Evaluation:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
         proba, chosen = self.predictions.proba, self.chosen.numpy()
         columns = certainty_columns(proba, chosen, self.classes, self.ranges, REVIEWED)
+        if self.groups is not None:  # what belongs together stays so when runs are compared
+            columns["group"] = [str(group) for group in self.groups]
         truth = [self.classes[rank] for rank in self.ranks.tolist()]
         with prediction_lines(path, self.classes, with_truth=True, more=list(columns)) as write:
             for i, name in enumerate(self.names):
@@ -323,4 +327,4 @@ def evaluated(
     ranges = None
     if numbers["ranges"]:
         ranges = calibration.ranges(proba, chosen, shown_coverage(len(calibration.scores)))
-    return Evaluation(numbers, names, spec.classes, ranks, predictions, ranges)
+    return Evaluation(numbers, names, spec.classes, ranks, predictions, ranges, groups)

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from layline.model import ModelSpec, OrdinalModel
 from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
+from layline.training.start import known_inputs, load_start
 
 _LARGEST_SMALL_IMAGE = 64  # pixels at a side
 
@@ -45,38 +47,72 @@ class Assembly:
     say: Reporter
 
 
-def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembly:
+def assemble(
+    config: Config, say: Reporter, accelerator: Accelerator, start: Path | None = None
+) -> Assembly:
     """Read the data and make the model of a resolved configuration.
 
     What does not fit is refused. Nothing is written but the cache of images.
+
+    Args:
+        config: What is wanted.
+        say: Tells the user what happens.
+        accelerator: One process or many.
+        start: The model to go on from, if it is not where the configuration says.
     """
     check_within_reach(str(config.features.weights), str(config.features.name))
-    dataset = read_data(config, say, accelerator)
+    trained = None if config.start is None else load_start(config, start)
+    known = None if trained is None else known_inputs(config, trained.spec)
+    dataset = read_data(config, say, accelerator, known)
     count, options = len(dataset.partition.train), config.training.options()
     # both refuse settings that do not fit the data
     class_weights(config, dataset)
     EpochBatches(count, options, processes=accelerator.num_processes)
-    model = build(config, dataset)
-    for note in load_weights(model.features, str(config.features.weights)):
-        say(note)
+    if trained is None:
+        model = build(config, dataset)
+        for note in load_weights(model.features, str(config.features.weights)):
+            say(note)
+    else:
+        model = trained
+        batches_of(dataset.inputs, model.spec)  # which refuses data of another kind
     run = Assembly(config, dataset, model, accelerator, say)
     return replace(run, dataset=_cached(run))
 
 
-def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:
+def read_data(
+    config: Config,
+    say: Reporter,
+    accelerator: Accelerator | None = None,
+    known: data.KnownInputs | None = None,
+    whole: bool = False,
+) -> Dataset:
     """Read the data, say what was found, and look at every file before it is needed.
 
     Of several processes the main one looks at the files.
+
+    Args:
+        config: Says where they are.
+        say: Tells the user what happens.
+        accelerator: One process or many.
+        known: The model that they are read for, if it is trained already.
+        whole: Draw no parts, since nothing is trained; those that are given are kept.
     """
     options = config.data
     dataset = data.read(
-        options.source, options.root, options.partition, options.calibration, **options.options
+        options.source,
+        options.root,
+        data.UNDRAWN if whole else options.partition,
+        options.calibration,
+        known,
+        **options.options,
     )
     for note in dataset.notes:
         say(note)
     say("Classes, lowest first: " + " < ".join(dataset.classes))
     if isinstance(dataset.inputs, Images) and not dataset.inputs.decoded:
         dataset = _without_bad_files(dataset, dataset.inputs, options.skip_bad, say, accelerator)
+    if whole:
+        return dataset
     dataset.check_complete()
     counts = {name: len(part) for name, part in dataset.partition.parts().items()}
     say("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))

@@ -31,11 +31,13 @@ class RunFolder:
         self.config = path / "config.toml"
         self.history = path / "history.jsonl"
         self.best = path / "best.safetensors"
+        self.start = path / "start.safetensors"
         self.state = path / "state"
         self.frozen = path / "frozen"
         self.environment = path / "environment.json"
         self.test = path / "test.json"
         self.predictions = path / "predictions.csv"
+        self.evaluation = path / "evaluation.json"  # where no run was trained but one measured
         self.layouts = path / "layouts"
         self.proxies = path / "proxies.npz"
         self.mistakes = path / "mistakes.json"
@@ -96,6 +98,11 @@ class RunFolder:
         """Read versions, the command, samples per class and the fingerprint of the data."""
         environment: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
         return environment
+
+    def read_test(self) -> dict[str, Any]:
+        """Read the numbers of the test."""
+        numbers: dict[str, Any] = json.loads(self.test.read_text(encoding="utf-8"))
+        return numbers
 
     def write_history(self, history: list[EpochRecord]) -> None:
         """Write one line of JSON per epoch."""

@@ -1,6 +1,7 @@
 """A table of numbers and categories with a column of labels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ def read_table(
     group_column: str | None = "group",
     id_column: str | None = "id",
     drop: str | Sequence[str] = (),
+    encoding: TableEncoding | None = None,
 ) -> Dataset:
     """Read rows of a table; every column without another use is an input.
 
@@ -44,10 +46,17 @@ def read_table(
         group_column: What must stay in one part, such as a patient; it may be absent.
         id_column: What each row is called; it may be absent.
         drop: Columns to leave out, as a list or ``"a,b,c"``.
+        encoding: How a trained model reads the cells; learned from the training rows if not given.
     """
     named = {label, split_column, group_column, id_column}
     usual = {name for names in LABEL_COLUMNS for name in names}
-    file = read_delimited(root, lambda name: name in named or name.lower() in usual)
+    known = encoding
+
+    def is_text(name: str) -> bool:
+        is_word = known is not None and known.is_text(name)
+        return is_word or name in named or name.lower() in usual
+
+    file = read_delimited(root, is_text)
     label, label_note = label_column(file, "label", label)
     ranks, ordered, note = rank_labels(file.filled("label", label), file.rows.tolist(), classes)
     splits = file.optional("split_column", split_column, "split")
@@ -65,10 +74,13 @@ def read_table(
         raise ValueError(
             f"root must have columns beside {label!r}, got none: nothing to learn from"
         )
-    encoding = TableEncoding.fit(frame, parts.train, id_column)
     numbers = file.row_names
+    if known is None:
+        encoding = TableEncoding.fit(frame, parts.train, id_column)
+    else:
+        encoding = replace(known, id_column=id_column or known.id_column)
     rows = Rows(encoding.apply(frame, numbers), encoding.row_names(frame, numbers), encoding)
-    notes = (*label_note, note, *notes, *_left_out(file, frame, encoding), *encoding.unseen(frame))
+    notes = (*label_note, note, *notes, *_left_out(file, frame, encoding, known), *encoding.unseen(frame))
     kept = None if groups is None else tuple(groups)
     return Dataset(rows, ranks, ordered, parts, notes, groups=kept)
 
@@ -80,10 +92,13 @@ def _dropped(file: TableFile, drop: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _left_out(file: TableFile, frame: "pd.DataFrame", encoding: TableEncoding) -> list[str]:
+def _left_out(
+    file: TableFile, frame: "pd.DataFrame", encoding: TableEncoding, known: TableEncoding | None
+) -> list[str]:
     """Say which columns no one asked to leave out are not used."""
+    why = "empty in the training rows" if known is None else "none that the model was trained with"
     notes = [
-        f"Column {name!r} is empty in the training rows and was left out"
+        f"Column {name!r} is {why} and was left out"
         for name in frame
         if name not in (*encoding.names, encoding.id_column)
     ]

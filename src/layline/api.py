@@ -7,9 +7,10 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import broadcast_object_list
 from rich.console import Console
@@ -29,6 +30,9 @@ from layline.training.loop import EpochRecord
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
 from layline.training.start import with_start
+
+if TYPE_CHECKING:
+    from layline.reports.comparison import Comparison
 
 # The setting that an argument of :func:`train` is short for.
 SETTINGS = {
@@ -321,7 +325,7 @@ def evaluate(
         part: ``train``, ``validation``, ``test``, ``calibration`` or ``all``. If not given, the
             test part; of other data without a split of their own, all samples.
         out: Folder for what comes out, a new one. If not given, one in ``evaluations`` of the run
-            for other data, and none for its own.
+            where there is a root, and else none.
         label: The column of the labels in the other data, if it is not as in the run.
         group: The column of what belongs together in them, such as a patient.
         decode: How a rank is decided on, if not as in the run.
@@ -350,7 +354,7 @@ def evaluate(
         options,
         skip_unknown,
     )
-    if place is None and not found.is_own:
+    if place is None and root is not None:
         name = Path(str(found.config.data.root)).stem
         place = RunFolder(new_folder(name, folder.path / "evaluations"))
     if predictions is not None:
@@ -362,6 +366,31 @@ def evaluate(
         write_report(place, console)
     Reporter(console)(f"Numbers, predictions and report are in {place.path}")
     return Evaluated(numbers, place.path)
+
+
+def compare(
+    runs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> "Comparison":
+    """Compare runs on the same test samples: paired differences with intervals.
+
+    Args:
+        runs: Folders of runs, or of what :func:`evaluate` wrote; the first is what the others are
+            compared with.
+        out: The HTML file of a page that shows it, if one is wanted.
+        draws: Resamplings of an interval, and exchanges of a test.
+        seed: Of both.
+    """
+    from layline.reports.comparison import compare_runs, write_comparison
+
+    found = compare_runs([Path(run) for run in runs], draws, seed)
+    if out is None:
+        return found
+    write_comparison(found, Path(out))
+    return replace(found, report=Path(out))
 
 
 def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:

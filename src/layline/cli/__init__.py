@@ -13,6 +13,7 @@ from layline import __version__
 from layline.cli import (
     bench,
     calibrate,
+    compare,
     data,
     demo,
     evaluate,
@@ -76,6 +77,7 @@ _add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
 _add(calibrate.calibrate, calibrate.EXAMPLES)
+_add(compare.compare, compare.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(bench.bench, bench.EXAMPLES)
 _add(reproduce.reproduce, reproduce.EXAMPLES)

@@ -51,7 +51,7 @@ def evaluate(
         Path | None,
         typer.Option(
             help="New folder for numbers, predictions and report.",
-            show_default="RUN/evaluations/NAME for other data",
+            show_default="RUN/evaluations/NAME with --root",
         ),
     ] = None,
     label: Label = None,

@@ -437,9 +437,7 @@ def _lowered(below: Tree, rate: float) -> Tree:
     """Give the learning rates of a recipe for a network that has been trained already."""
     usual = TrainingConfig().model_dump() | below.get("training", {})
     names = ("learning_rate", "body_learning_rate", "head_learning_rate")
-    return {
-        "training": {name: rate * usual[name] for name in names if usual[name] is not None}
-    }
+    return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
 
 
 def _situation(config: Config, recipe: Recipe) -> str:

@@ -37,7 +37,7 @@ from layline.training.record import (
 )
 from layline.training.run import changed_config, own_data, predict_samples
 from layline.training.run_folder import RunFolder
-from layline.training.start import digest_of
+from layline.training.start import digest_of, known_inputs
 
 PARTS = ("train", "validation", "test", "calibration")
 ALL = "all"
@@ -97,7 +97,7 @@ def evaluate_run(
     model, say = load(folder.path), Reporter(console)
     decode = config.training.decoding if decode is None else decode
     decode = checked_decode(decode, len(model.classes))
-    is_own = root is None or (not options and _is_own(folder, config))
+    is_own = root is None or (not options and _is_own(folder, config, model))
     notes: list[str] = []
     if root is None or is_own:
         dataset = own_data(folder, config, model, root, say)
@@ -116,20 +116,19 @@ def evaluate_run(
     ranks, predicted = predict_samples(model, config, dataset, index, decode, drawn)
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
     found = evaluated(part, ranks, inputs.names, predicted, model.spec, decode, groups)
-    layout = take_snapshot(
-        predicted.features, ranks[drawn], found.chosen[drawn], model.head, drawn
-    )
+    layout = take_snapshot(predicted.features, ranks[drawn], found.chosen[drawn], model.head, drawn)
     return Measured(folder, model, config, is_own, found, inputs, layout, tuple(notes))
 
 
-def _is_own(folder: RunFolder, config: Config) -> bool:
+def _is_own(folder: RunFolder, config: Config, model: OrdinalModel) -> bool:
     """Tell whether a root has the data of the run, which were moved."""
     if not folder.environment.exists():
         return False
     own = config.data
+    known = None if config.start is None else known_inputs(config, model.spec)
     try:
         dataset = data.read(
-            own.source, own.root, own.partition, own.calibration, **own.options
+            own.source, own.root, own.partition, own.calibration, known, **own.options
         )
     except (ValueError, OSError):
         return False

@@ -1,4 +1,4 @@
-"""Labelled data that a model was not trained on: found out what they are, and read for the model."""
+"""Labelled data that a model was not trained on: what they are, and how they are read for it."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -18,7 +18,6 @@ from torch import Tensor
 
 import layline
 from layline import metrics
-from layline.arguments import check_known
 from layline.calibration import Calibration, tempered
 from layline.data.base import Dataset, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
@@ -27,7 +26,6 @@ from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device
 from layline.diagnostics import alarms
 from layline.evaluation import (
-    Evaluation,
     Part,
     Predictions,
     evaluated,
@@ -35,7 +33,7 @@ from layline.evaluation import (
     predict_part,
 )
 from layline.files import write_json
-from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
+from layline.geometry.decoding import Decode, decide, decode_name
 from layline.model import Network, OrdinalModel, normalised
 from layline.model_file import load
 from layline.training.assembly import (

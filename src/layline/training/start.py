@@ -74,7 +74,11 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     follows = _settings_of(spec)
     for place, option in _FOLLOWS.items():
         wanted, own = _at(tree, place), _at(follows, place)
-        if wanted is not None and wanted != own:
+        if isinstance(wanted, Mapping):  # some of the options
+            is_other = any(key not in own or own[key] != wanted[key] for key in wanted)
+        else:
+            is_other = wanted is not None and wanted != own
+        if is_other:
             got = "another" if isinstance(wanted, dict) else str(wanted)
             raise ValueError(
                 f"{option} must be left out with --from, got {got}: the model in {path} has its "

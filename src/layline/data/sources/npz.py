@@ -127,7 +127,7 @@ def _known_ranks(
 ) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
     """Take integers for classes of a model: by name, or as ranks where it has other names."""
     texts = [str(label) for label in labels.tolist()]
-    if {*texts}.isdisjoint(classes) and 0 <= labels.min() and labels.max() < len(classes):
+    if {*texts}.isdisjoint(classes) and labels.min() >= 0 and labels.max() < len(classes):
         return labels, classes, f"The integers 0, 1, … are taken for {', '.join(classes)}"
     return rank_labels(texts, range(len(texts)), classes)
 

@@ -80,7 +80,13 @@ def read_table(
     else:
         encoding = replace(known, id_column=id_column or known.id_column)
     rows = Rows(encoding.apply(frame, numbers), encoding.row_names(frame, numbers), encoding)
-    notes = (*label_note, note, *notes, *_left_out(file, frame, encoding, known), *encoding.unseen(frame))
+    notes = (
+        *label_note,
+        note,
+        *notes,
+        *_left_out(file, frame, encoding, known),
+        *encoding.unseen(frame),
+    )
     kept = None if groups is None else tuple(groups)
     return Dataset(rows, ranks, ordered, parts, notes, groups=kept)
 

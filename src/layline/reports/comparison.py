@@ -407,10 +407,8 @@ def differences_figure(numbers: dict[str, Any], metric: str) -> dict[str, Any]:
                 "error_x": {
                     "type": "data",
                     "symmetric": False,
-                    "array": [high - value for (_, high), value in zip(ends, values, strict=True)],
-                    "arrayminus": [
-                        value - low for (low, _), value in zip(ends, values, strict=True)
-                    ],
+                    "array": (ends[:, 1] - values).tolist(),
+                    "arrayminus": (values - ends[:, 0]).tolist(),
                     "color": "@muted",
                     "thickness": 1.6,
                     "width": 4,

@@ -303,7 +303,8 @@ def _origin(run: RunRecord) -> list[tuple[str, str]]:
     start = run.config.start
     found = [] if start is None else [("Goes on from", f"{start.model} ({start.digest})")]
     if run.is_evaluation:
-        return [*found, ("Model", f"best of {run.environment['run']}, not trained on these data")]
+        of_them = "trained on" if run.environment["own_data"] else "not trained on"
+        return [*found, ("Model", f"best of {run.environment['run']}, {of_them} these data")]
     epochs = f"{len(run.history)} trained, {run.numbers['epoch']} kept (validation MAE)"
     return [*found, ("Epochs", epochs)]
 

@@ -486,7 +486,8 @@ def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> str
     section: Any = kind
     for name in location[:-1]:
         if isinstance(name, str):
-            section = section.model_fields[name].annotation
+            annotation = section.model_fields[name].annotation
+            section = next(iter(get_args(annotation)), annotation)  # of one that may be absent
         else:  # one of a list
             (section,) = get_args(section)
     return "known are " + ", ".join(section.model_fields)

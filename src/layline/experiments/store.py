@@ -82,10 +82,10 @@ class Cell:
             for name in names:
                 tree[section].pop(name, None)  # a later one may be gone already
         del tree["track"]
-        start = tree.pop("start", None)
-        if start is not None:  # by its content, wherever it is
-            content = start["digest"] or _identity(self.config.start and self.config.start.model)
-            tree["start"] = start | {"model": content, "digest": content}
+        tree.pop("start", None)
+        if (start := self.config.start) is not None:  # by its content, wherever it is
+            content = start.digest or _identity(start.model)
+            tree["start"] = {"model": content, "rate": start.rate, "skip": start.skip_unknown}
         return _hash(json.dumps([tree, self.threads], sort_keys=True))
 
     @cached_property

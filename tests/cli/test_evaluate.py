@@ -264,9 +264,9 @@ def test_a_table_is_read_as_the_model_reads_it(layline, refused, table_run, tmp_
 
 
 def test_data_of_another_kind_are_refused(refused, run, table, table_run, hospital):
-    assert "root must hold images, got a table" in refused("evaluate", run, "--root", table)
+    assert "the data must be images, got a table" in refused("evaluate", run, "--root", table)
     found = refused("evaluate", table_run, "--root", hospital)
-    assert "root must hold a table, got images" in found
+    assert "the data must be a table, got images" in found
 
 
 def test_an_evaluation_has_its_own_page_and_folder(layline, refused, run, hospital, tmp_path):

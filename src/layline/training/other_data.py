@@ -6,7 +6,6 @@ from pathlib import Path
 from layline import data
 from layline.data.base import Dataset
 from layline.data.recognition import Recognised
-from layline.data.table import TableEncoding
 from layline.model import ModelSpec
 from layline.training.assembly import read_data
 from layline.training.config import Config
@@ -81,11 +80,5 @@ def read_other(
         skip_unknown: Leave out samples of classes that the model does not know.
         whole: Draw no parts; those that are given are kept.
     """
-    takes_rows = isinstance(spec.inputs, TableEncoding)
-    if takes_rows != (config.data.source == "table"):
-        takes, got = ("a table", "images") if takes_rows else ("images", "a table")
-        raise ValueError(
-            f"root must hold {takes}, got {got} in {config.data.root}: the model takes nothing else"
-        )
     known = replace(known_inputs(config, spec), skip_unknown=skip_unknown)
     return read_data(config, say, known=known, whole=whole)

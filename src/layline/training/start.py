@@ -77,7 +77,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
         if isinstance(wanted, Mapping):  # some of the options
             is_other = any(key not in own or own[key] != wanted[key] for key in wanted)
         else:
-            is_other = wanted is not None and wanted != own
+            is_other = None not in (wanted, own) and wanted != own
         if is_other:
             got = "another" if isinstance(wanted, dict) else str(wanted)
             raise ValueError(
@@ -189,5 +189,12 @@ def keep_start(config: Config, place: Path) -> None:
 def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
     """Say what a model knows of its data, for reading those of the configuration."""
     encoding = spec.inputs if isinstance(spec.inputs, TableEncoding) else None
+    is_table = config.data.source == "table"
+    if is_table != (encoding is not None):
+        takes, got = ("images", "a table") if is_table else ("a table", "images")
+        raise ValueError(
+            f"the data must be {takes}, got {got} in {config.data.root}: the model takes nothing "
+            "else"
+        )
     skip = config.start is not None and config.start.skip_unknown
     return KnownInputs(spec.classes, encoding, skip)

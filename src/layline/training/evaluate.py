@@ -108,7 +108,8 @@ def evaluate_run(
         config = other_config(config, root, say, dict(options or {}))
         dataset = read_other(config, model.spec, say, skip_unknown, whole=part not in PARTS)
         part = part or _part_of_other(dataset, say)
-        notes += _seen_before(folder, dataset)
+        if config.data.source in ("folder", "csv"):  # rows and arrays are called by their place
+            notes += _seen_before(folder, dataset)
     for note in notes:
         say(note)
     index = _samples_of(dataset, part)

@@ -67,9 +67,7 @@ def test_the_arguments_are_the_flags_of_the_command():
     flags = {parameter.name for parameter in command.params} - {"help", "config", "set_"}
     arguments = set(inspect.signature(layline.train).parameters)
     assert arguments == flags | {"settings", "verbose"}
-    assert set(api.SETTINGS) == arguments - {
-        *("source", "label", "settings", "out", "resume", "verbose")
-    }
+    assert set(api.SETTINGS) == arguments - {*("source", "settings", "out", "resume", "verbose")}
 
 
 @pytest.mark.parametrize("path", api.SETTINGS.values())
@@ -120,7 +118,7 @@ def test_a_column_of_labels_is_named_alike_for_tables_and_lists(photos, tmp_path
     found = layline.train(
         path, label="b", **SMALL, settings=CHANNELS, out=tmp_path / "csv", verbose=False
     )
-    assert api.RunFolder(found.folder).read_config().data.options == {"label_column": "b"}
+    assert api.RunFolder(found.folder).read_config().data.options == {"label": "b"}
     numbers = [f"{i % 3},{i % 3 + i / 99},{i}" for i in range(30)]
     path.write_text("\n".join(["a,b,c", *numbers]) + "\n")
     found = layline.train(path, label="a", epochs=1, dim=4, out=tmp_path / "table", verbose=False)

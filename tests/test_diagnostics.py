@@ -359,6 +359,15 @@ def test_a_class_that_is_never_predicted():
     assert told([[30, 0, 0], [0, 0, 0], [0, 0, 30]]) == []  # nothing was there to be found
 
 
+def test_copies_of_test_images_in_training_and_contradicting_labels():
+    facts = {"with_copy_in_training": {"validation": 3, "test": 12}, "contradicting": 2}
+    leaked, contradicting = told(FINE, copies=facts)
+    assert leaked.startswith("Of 90 test images 12 have a copy in training: the numbers are too")
+    assert contradicting.startswith("Copies of one image with different labels: 2 groups.")
+    kept = {"with_copy_in_training": {"validation": 3, "test": 0}, "contradicting": 0}
+    assert told(FINE, copies=kept) == []
+
+
 def test_of_many_classes_some_are_named():
     confusion = np.zeros((12, 12), dtype=int)
     confusion[:, 0] = 30

@@ -38,9 +38,12 @@ if TYPE_CHECKING:
 SETTINGS = {
     "root": "data.root",
     "classes": "data.options.classes",
-    "group": "data.options.group_column",
+    "label": "data.options.label",
+    "group": "data.options.group",
+    "group_by": "data.options.group_by",
     "partition": "data.partition",
     "calibration": "data.calibration",
+    "copies": "data.copies",
     "cache": "data.cache",
     "skip_bad": "data.skip_bad",
     "from_run": "start.model",
@@ -170,8 +173,10 @@ def train(
     classes: str | Sequence[str] | None = None,
     label: str | None = None,
     group: str | None = None,
+    group_by: str | None = None,
     partition: int | None = None,
     calibration: float | None = None,
+    copies: str | None = None,
     cache: bool | None = None,
     skip_bad: bool | None = None,
     from_run: str | Path | None = None,
@@ -216,8 +221,11 @@ def train(
         classes: Names of the classes, lowest first, as a list or ``"low,mid,high"``.
         label: The column of the labels, in a table or a list of images.
         group: The column of what must stay in one part, such as a patient.
+        group_by: A regular expression that finds it in the path of an image, instead of a column.
         partition: Which official fold, or the seed of a random split.
         calibration: Share of the training samples that is kept apart, for ranges of grades.
+        copies: ``together`` keeps copies of an image in one part, ``exact`` only those with the
+            same bytes, and ``ignore`` does not look for them.
         cache: Keep decoded images for later epochs and runs.
         skip_bad: Leave out files that cannot be decoded.
         from_run: Go on from a trained model, the folder of a run or a ``.safetensors`` file, with
@@ -268,9 +276,6 @@ def train(
         found, place = _find_source(str(source), tree, say)
         name = None if found == source else Path(source).expanduser().resolve().stem
         tree = combine(tree, {"data": {"source": found}}, place)
-    if label is not None:
-        option = data.label_option(str(_at(tree, "data.source") or "table"))
-        tree = combine(tree, _tree({f"data.options.{option}": label}, {}))
     if _at(tree, "start") is not None and resume is None:
         if _at(tree, "start.model") is None:
             raise ValueError(
@@ -340,7 +345,7 @@ def evaluate(
     place = None if out is None else RunFolder(Path(out))
     if place is not None:
         place.check_new()
-    given = {"label": label, "group_column": group}
+    given = {"label": label, "group": group}
     options = {name: value for name, value in given.items() if value is not None}
     if options and root is None:
         raise ValueError("label and group must come with root: the run knows its own columns")
@@ -441,7 +446,8 @@ def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[s
         None if value is None else Path(str(value))
         for value in (_at(tree, "data.root"), _at(tree, "data.options.images"))
     )
-    name, place, sentence = data.find_source(source, root, data.names(), images)
+    sheet = _at(tree, "data.options.sheet")
+    name, place, sentence = data.find_source(source, root, data.names(), images, sheet)
     if sentence:
         say(sentence)
     return name, {} if place == root else _tree({"root": place})

@@ -544,8 +544,9 @@ def alarms(
     Args:
         numbers: As in ``test.json``: ``confusion``, and as far as they are there ``mae`` with
             ``intervals``, ``validation`` with its ``mae`` and ``samples``, ``run_test`` with the
-            ``mae`` and its ``interval`` where the model was tested after training, and ``ranges``
-            with the ``coverage`` wanted, the one ``measured`` and the ones to be ``expected``.
+            ``mae`` and its ``interval`` where the model was tested after training, ``ranges``
+            with the ``coverage`` wanted, the one ``measured`` and the ones to be ``expected``, and
+            ``copies`` of images, as in ``environment.json``.
         counts: Samples by part and class, as in ``environment.json``; may be empty.
         classes: Names of the classes, lowest first.
     """
@@ -556,6 +557,7 @@ def alarms(
         *_worse_than_validation(numbers),
         *_worse_elsewhere(numbers),
         *_failed_ranges(numbers.get("ranges") or []),
+        *_copied(numbers.get("copies") or {}, int(confusion.sum())),
         *_few_samples(confusion, counts, classes),
     ]
 
@@ -644,6 +646,23 @@ def _failed_ranges(ranges: Sequence[Mapping[str, Any]]) -> list[str]:
         "those that the ranges were made with: calibrate on data of the kind that the model will "
         "see, with layline calibrate RUN --root DATA."
     ]
+
+
+def _copied(copies: Mapping[str, Any], samples: int) -> list[str]:
+    found = []
+    leaked = int((copies.get("with_copy_in_training") or {}).get("test", 0))
+    if leaked:
+        found.append(
+            f"Of {samples} test images {leaked} {'has' if leaked == 1 else 'have'} a copy in "
+            "training: the numbers are too good. Leave the copies out, or split anew."
+        )
+    contradicting = int(copies.get("contradicting") or 0)
+    if contradicting:
+        found.append(
+            f"Copies of one image with different labels: {contradicting} "
+            f"group{'' if contradicting == 1 else 's'}. layline data check lists them."
+        )
+    return found
 
 
 def _few_samples(

@@ -158,6 +158,8 @@ def describe_model(spec: ModelSpec) -> str:
         inputs = spec.inputs.to_json()
     else:
         kind, inputs = "images", asdict(spec.inputs)
+        if not spec.inputs.shrink:
+            del inputs["shrink"]  # versions that do not know it read the model
     description = _Description(
         format=FORMAT,
         version=layline.__version__,

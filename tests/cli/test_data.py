@@ -149,3 +149,38 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch):
     assert "24/24" in run("check", "photo-quality", *SMALL).stderr
     monkeypatch.delenv("FORCE_COLOR")
     assert run("check", "photo-quality", *SMALL).stderr == ""
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Fifteen pictures, each in both classes."""
+    for picture in range(15):
+        noise = np.random.default_rng(picture).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+        for name in ("low", "high"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            Image.fromarray(noise).save(tmp_path / name / f"{picture}.png")
+    return tmp_path
+
+
+def test_copies_are_counted_and_their_contradictions_listed(copied):
+    result = run("check", copied)
+    assert result.exit_code == 0
+    assert (
+        "note: 15 images are copies of others (15 groups; 15 with different labels): "
+        "copies stay in one part\n"
+    ) in result.stdout
+    assert "  high/3.png (high) and low/3.png (low)\n" in result.stdout
+    report = json.loads(run("check", copied, "--json").stdout)["copies"]
+    assert (report["copies"], report["identical"], report["groups"]) == (15, 15, 15)
+    assert report["with_copy_in_training"] == {"validation": 0, "test": 0}
+    assert report["contradicting"][0] == [
+        {"name": "high/0.png", "label": "high"},
+        {"name": "low/0.png", "label": "low"},
+    ]
+
+
+def test_copies_are_not_looked_for_if_nobody_wants_it(copied):
+    result = run("check", copied, "--copies", "ignore")
+    assert "copies" not in result.stdout
+    assert "copies" not in json.loads(run("check", copied, "--copies", "ignore", "--json").stdout)
+    assert run("check", copied, "--copies", "none").exit_code == 2

@@ -110,9 +110,7 @@ def test_a_folder_that_is_nothing_is_one_sentence(tmp_path, files, message):
         recognise(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "cure"), [("a.xlsx", "save the table as CSV"), ("a.jpg", "name another")]
-)
+@pytest.mark.parametrize(("name", "cure"), [("a.xls", "save it as CSV"), ("a.jpg", "name another")])
 def test_a_file_that_is_nothing_is_one_sentence(tmp_path, name, cure):
     (tmp_path / name).touch()
     with pytest.raises(ValueError, match=cure):

@@ -49,6 +49,11 @@ def _errors_as_sentences() -> Iterator[None]:
             raise
         sys.stderr.write(f"layline: {_sentence(error)}\n")
         raise typer.Exit(1) from None
+    except RuntimeError as error:
+        if os.environ.get("LAYLINE_DEBUG") or (text := _killed_worker(error)) is None:
+            raise
+        sys.stderr.write(f"layline: {text}\n")
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         sys.stderr.write("layline: stopped\n")
         raise typer.Exit(INTERRUPTED) from None
@@ -61,6 +66,19 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("layline"):
         return f"this command needs {error.name}: pip install layline[images]"
     return str(error)
+
+
+def _killed_worker(error: RuntimeError) -> str | None:
+    """Say that a process was killed which fetched batches; None if that is not what happened."""
+    from layline.data.loading import WorkerError, workers_explained
+
+    try:
+        with workers_explained():
+            raise error
+    except WorkerError as explained:
+        return str(explained)
+    except RuntimeError:
+        return None
 
 
 def _add(

@@ -12,6 +12,8 @@ from layline.cli.options import (
     SOME_FAILED,
     Classes,
     ConfigFile,
+    Group,
+    GroupBy,
     Label,
     Root,
     Set,
@@ -60,6 +62,8 @@ def bench(
     root: Root = None,
     classes: Classes = None,
     label: Label = None,
+    group: Group = None,
+    group_by: GroupBy = None,
     methods: Annotated[
         str | None, typer.Option(help="Names with commas, or all; see layline methods.")
     ] = None,
@@ -112,8 +116,9 @@ def bench(
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.display import Reporter, amount
 
+    options = {"classes": classes, "label": label, "group": group, "group_by": group_by}
     given: dict[str, Any] = {
-        "data": [_data_set(source, root, classes, label) for source in sources or []],
+        "data": [_data_set(source, root, options) for source in sources or []],
         "methods": _split(methods),
         "seeds": _seeds(seeds),
         "recipes": _split(recipe),
@@ -148,17 +153,14 @@ def bench(
         raise typer.Exit(SOME_FAILED)
 
 
-def _data_set(
-    source: str, root: Path | None, classes: str | None, label: str | None
-) -> dict[str, Any]:
+def _data_set(source: str, root: Path | None, options: dict[str, str | None]) -> dict[str, Any]:
     name, root, sentence = data.find_source(source, root, data.names())
     if sentence:
         typer.echo(sentence, err=True)
     entry: dict[str, Any] = {"name": name, "source": name}
-    options = {"classes": classes, data.label_option(name): label}
-    options = {option: value for option, value in options.items() if value is not None}
-    if options:
-        entry["options"] = options
+    wanted = {option: value for option, value in options.items() if value is not None}
+    if wanted:
+        entry["options"] = wanted
     return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 

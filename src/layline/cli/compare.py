@@ -64,17 +64,18 @@ def _show(found: "Comparison", console: "Console") -> None:
     for pair in numbers["pairs"]:
         table = Table(box=None, pad_edge=False)
         table.add_column(amount(numbers["samples"], "sample"))
-        titles = (pair["first"], pair["second"], "difference", f"{numbers['level']:.0%} interval")
-        for title in (*titles, "p"):
-            table.add_column(Text(title), justify="right")
-        table.add_column("")
+        for name in (pair["first"], pair["second"]):
+            table.add_column(Text(name), justify="right", overflow="fold")
+        for title in ("differs", f"{numbers['level']:.0%} interval", "p"):
+            table.add_column(title, justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
         for metric, row in pair["metrics"].items():
             ends = row["interval"]
             table.add_row(
                 METRICS[metric][0],
-                *(_number(row[name], ".4f") for name in ("first", "second")),
-                _number(row["difference"], "+.4f"),
-                "–" if ends is None else f"{ends[0]:+.4f} to {ends[1]:+.4f}",
+                *(_number(row[name], ".3f") for name in ("first", "second")),
+                _number(row["difference"], "+.3f"),
+                "–" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}",
                 p_text(row["p"]),
                 verdict(metric, row),
             )

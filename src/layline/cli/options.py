@@ -18,6 +18,13 @@ Classes = Annotated[
 Label = Annotated[
     str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
 ]
+Group = Annotated[
+    str | None, typer.Option(help="Column of what must stay in one part, such as a patient.")
+]
+GroupBy = Annotated[
+    str | None,
+    typer.Option(help="Regular expression that finds it in the path of an image instead."),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="TOML file with settings, as in a run's config.toml."),

@@ -32,6 +32,7 @@ _OPEN = {
     "classes": "the order that the names carry",
     "label": "label, or a column that is called like it",
     "group": "group, if there is one",
+    "group_by": "none",
     "size": "the network's own",
     "weights": "the usual ones of the features",
     "body_lr": "as --lr",
@@ -119,12 +120,19 @@ def train(
     group: Annotated[
         str | None, _option(_DATA, "Column of what must stay in one part, such as a patient.")
     ] = None,
+    group_by: Annotated[
+        str | None,
+        _option(_DATA, "Regular expression that finds it in the path of an image instead."),
+    ] = None,
     partition: Annotated[
         int | None, _option(_DATA, "Which official fold, or the seed of a random split.")
     ] = None,
     calibration: Annotated[
         float | None,
         _option(_DATA, "Share of the training samples that is kept apart, for ranges."),
+    ] = None,
+    copies: Annotated[
+        str | None, _option(_DATA, "Copies of an image: together in one part, exact, or ignore.")
     ] = None,
     cache: Annotated[
         bool | None, _option(_DATA, "Keep decoded images for later epochs and runs.", "--cache")

@@ -6,13 +6,13 @@ may be of any kind; they are sorted, and it warns where that may be wrong.
 """
 
 import json
+import re
 import shlex
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from functools import cache
 from itertools import pairwise
 from numbers import Real
 from typing import Any
@@ -22,26 +22,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from layline.data.base import Dataset, Indices, KnownClasses
 from layline.data.scales import guess_order, is_number, known_order
-from layline.optional import require
 
 Array = NDArray[Any]
+_DIGITS = re.compile("([0-9]+)")
 
 
-@cache
-def natural_key() -> Callable[[str], Any]:
+def natural_key() -> Callable[[str], str]:
     """Give the key of natural order: "grade 9" before "Grade 10", upper and lower case alike."""
-    natsort = require("natsort", extra="images", needed_by="the natural order of names")
-    key: Callable[[str], Any] = natsort.natsort_keygen(key=_by_code_points)
-    return key
+    return _natural_key
 
 
-def _by_code_points(name: str) -> str:
-    """Move letters beyond ASCII to where Unicode has no rule, which natsort would apply.
+def _natural_key(name: str) -> str:
+    """Write a name such that its order by characters is the natural one.
 
-    It sorts "ä" beside "a". Runs on disk have their samples and classes by code points.
+    A number becomes its length and its digits, behind a character that is below all others, so that
+    it is a piece of its own. Letters beyond ASCII go by their code points.
     """
-    letters = (c if c.isascii() else chr(min(0xF0000 + ord(c), 0x10FFFD)) for c in name.casefold())
-    return "".join(letters)
+    pieces = _DIGITS.split(name.casefold())
+    for i in range(1, len(pieces), 2):
+        digits = pieces[i].lstrip("0")
+        pieces[i] = f"\0{chr(min(len(digits) + 1, sys.maxunicode))}{digits}"
+    return "".join(pieces)
 
 
 def natural_order(names: Iterable[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Samples as a user hands them to a model: paths, folders, arrays, Pillow images, data frames."""
 
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import numpy as np
 
 from layline.data.base import Indices, Pixels
 from layline.data.table import Rows, TableEncoding
-from layline.data.table_file import read_delimited
+from layline.data.table_file import read_table_file
 from layline.optional import require
 
 
@@ -40,6 +41,17 @@ class UserImages:
         item = self.items[index]
         return decode(item, at_least) if isinstance(item, Path) else item
 
+    def digest(self) -> str:
+        """Name the content of the files and arrays, in their order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for item in self.items:
+            if isinstance(item, Path):
+                with item.open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "blake2b").digest())
+            else:
+                digest.update(repr(item.shape).encode() + item.tobytes())
+        return digest.hexdigest()
+
 
 def as_images(samples: Any) -> UserImages:
     """Make images of what a user gives.
@@ -65,7 +77,7 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
     """Make rows of a data frame, a dict of columns, or the path of a CSV file."""
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
     if isinstance(samples, str | Path):
-        file = read_delimited(Path(samples).expanduser(), encoding.is_text)
+        file = read_table_file(Path(samples).expanduser(), encoding.is_text)
         frame, numbers = file.frame, file.row_names
     elif isinstance(samples, pandas.DataFrame | Mapping):
         if isinstance(samples, Mapping):

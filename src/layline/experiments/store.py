@@ -31,7 +31,7 @@ _OUTCOME = "outcome.json"
 _STARTED = "started"
 # Settings that change no number of a run.
 _NO_EFFECT = {
-    "data": {"workers", "cache"},
+    "data": {"workers", "verify"},
     "training": {"checkpoint_minutes"},
     "report": {"review"},
 }
@@ -81,6 +81,8 @@ class Cell:
         for section, names in _NO_EFFECT.items():
             for name in names:
                 tree[section].pop(name, None)  # a later one may be gone already
+        if not self.config.data.cache or self.config.features.freeze:
+            del tree["data"]["cache"]  # else crops are cut from images of the size that it keeps
         del tree["track"]
         tree.pop("start", None)
         if (start := self.config.start) is not None:  # by its content, wherever it is

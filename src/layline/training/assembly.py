@@ -1,6 +1,7 @@
 """From a configuration to the data, the model and the parts of a run."""
 
 import hashlib
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from layline import data, features
 from layline.data.base import Dataset, Images
+from layline.data.file_digests import cache_folder
 from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
@@ -20,7 +22,7 @@ from layline.evaluation import Part
 from layline.features.base import ImageFeatures, TableFeatures
 from layline.features.weights import check_within_reach, load_weights
 from layline.model import ModelSpec, OrdinalModel
-from layline.training.config import Config
+from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
 from layline.training.start import known_inputs, load_start
@@ -86,9 +88,9 @@ def read_data(
     known: data.KnownInputs | None = None,
     whole: bool = False,
 ) -> Dataset:
-    """Read the data, say what was found, and look at every file before it is needed.
+    """Read the data, say what was found, and look at every file that is new or changed.
 
-    Of several processes the main one looks at the files.
+    On each machine one process looks at the files first, and the others find them known.
 
     Args:
         config: Says where they are.
@@ -106,11 +108,15 @@ def read_data(
         known,
         **options.options,
     )
+    first = nullcontext() if accelerator is None else accelerator.local_main_process_first()
+    with first:
+        dataset = with_index(dataset, say, options.verify)
+        dataset = with_copies(dataset, options)
     for note in dataset.notes:
         say(note)
     say("Classes, lowest first: " + " < ".join(dataset.classes))
     if isinstance(dataset.inputs, Images) and not dataset.inputs.decoded:
-        dataset = _without_bad_files(dataset, dataset.inputs, options.skip_bad, say, accelerator)
+        dataset = _without_bad_files(dataset, options.skip_bad, say, accelerator)
     if whole:
         return dataset
     dataset.check_complete()
@@ -119,15 +125,57 @@ def read_data(
     return dataset
 
 
+def with_index(dataset: Dataset, say: Reporter, verify: bool = False) -> Dataset:
+    """Look at the image files of a data set, and keep what is known of them with it.
+
+    Args:
+        dataset: Its images may be files; others are left as they are.
+        say: Tells the user how far it is.
+        verify: Read every file again, whatever is known.
+    """
+    from layline.data.images.files import ImageFiles
+    from layline.data.images.index import index_images
+
+    images = dataset.inputs
+    if not isinstance(images, ImageFiles):
+        return dataset
+    with say.progress("Looking at the images", len(images)) as count:
+        index = index_images(images, count, verify)
+    for note in index.notes:
+        say(note)
+    return replace(dataset, inputs=replace(images, index=index))
+
+
+def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
+    """Find copies of images, and keep them in one part where the partition is drawn.
+
+    Args:
+        dataset: Its images may be files or arrays; rows are left as they are.
+        options: Whether and how copies are looked for.
+    """
+    images = dataset.inputs
+    if options.copies == "ignore" or isinstance(images, Rows):
+        return dataset
+    if options.root is None:  # images that are made on the spot
+        return dataset
+    from layline.data.file_digests import cache_folder
+    from layline.data.images.leaks import find_copies_in, keep_copies_together
+    from layline.features.comparison import comparison_at_hand
+
+    exact = options.copies == "exact"
+    copies = find_copies_in(images, cache_folder(), exact, comparison_at_hand())
+    return keep_copies_together(dataset, copies)
+
+
 def _without_bad_files(
-    dataset: Dataset, images: Images, skip: bool, say: Reporter, accelerator: Accelerator | None
+    dataset: Dataset, skip: bool, say: Reporter, accelerator: Accelerator | None
 ) -> Dataset:
     from layline.data.images.check import BadImage, describe_bad, find_bad
 
     shared: list[list[BadImage]] = [[]]
     if accelerator is None or accelerator.is_main_process:
-        with say.progress("Looking at the images", len(images)) as count:
-            shared = [find_bad(images, progress=count)]
+        assert isinstance(dataset.inputs, Images)  # whoever calls it has seen to that
+        shared = [find_bad(dataset.inputs)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
         raise ValueError(describe_bad(bad))
@@ -140,9 +188,9 @@ def _without_bad_files(
 def data_fingerprint(dataset: Dataset) -> str:
     """Tell data sets apart: the names of the samples, their ranks and parts."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(
-        "\n".join([*dataset.classes, "", *dataset.inputs.names]).encode(errors="surrogateescape")
-    )
+    digest.update("\n".join([*dataset.classes, ""]).encode(errors="surrogateescape"))
+    for name in dataset.inputs.names:
+        digest.update(b"\n" + name.encode(errors="surrogateescape"))
     for array in (dataset.ranks, *dataset.partition.parts().values()):
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
     return digest.hexdigest()
@@ -196,30 +244,40 @@ def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> Im
     size = wanted.size
     if size is None:  # a small network takes small images as they are
         size = min(*images.load(0).shape[:2], _LARGEST_SMALL_IMAGE)
+    cached = keeps_pixels(config, images)
     return ImagePreprocessing(
         size,
         round(size / wanted.crop),
         config.data.keep_ratio,
         wanted.interpolation,
-        smallest_part(str(config.data.augmentation)),
+        smallest_part(str(config.data.augmentation), for_cache=cached),
+        shrink=cached,
     )
+
+
+def keeps_pixels(config: Config, images: Images) -> bool:
+    """Tell whether decoded images are kept: a frozen body leaves nothing but its features."""
+    return config.data.cache and not config.features.freeze and not images.decoded
 
 
 def _cached(run: Assembly) -> Dataset:
     """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
-    dataset, preparation = run.dataset, run.model.spec.inputs
-    if not run.config.data.cache or not isinstance(preparation, ImagePreprocessing):
-        return dataset
-    from layline.data.images.cache import cache_folder, cache_images
     from layline.data.images.files import ImageFiles
 
-    if not isinstance(dataset.inputs, ImageFiles):  # the others need no decoding
+    dataset, preparation = run.dataset, run.model.spec.inputs
+    if not isinstance(preparation, ImagePreprocessing) or not preparation.shrink:
         return dataset
+    if not isinstance(dataset.inputs, ImageFiles):
+        return dataset
+    from layline.data.images.cache import cache_images
+
     with (
-        run.accelerator.main_process_first(),  # the others find it ready
+        run.accelerator.local_main_process_first(),  # the others of the machine find it ready
         run.say.progress("Decoding the images", len(dataset.inputs)) as count,
     ):
-        images = cache_images(dataset.inputs, preparation.at_least, cache_folder(), progress=count)
+        images = cache_images(
+            dataset.inputs, preparation.at_least, cache_folder(), count, run.config.data.verify
+        )
     return replace(dataset, inputs=images)
 
 

@@ -32,6 +32,7 @@ from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import Decode, checked_decode
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
+COPIES = ("together", "exact", "ignore")
 Tree = dict[str, Any]
 S = TypeVar("S", bound="Section")
 
@@ -72,6 +73,8 @@ class DataConfig(Section):
         root: Its folder or file.
         partition: Which official fold, or the seed of a random split.
         calibration: Share of the training part that is kept apart, for ranges of grades.
+        copies: ``together`` keeps copies of an image in one part where the split is drawn,
+            ``exact`` only those with the same bytes, and ``ignore`` does not look for them.
         options: The source's own options.
         size: Height and width that the network sees, if not its own choice.
         augmentation: How training images vary, if not as the features choose.
@@ -80,13 +83,15 @@ class DataConfig(Section):
             the network's own.
         cache: Keep decoded images in a memory-mapped file.
         skip_bad: Leave out files that cannot be decoded instead of stopping.
-        workers: Processes that decode images, if not as many as there are cores, four at most.
+        workers: Processes that decode images, if not as many as there are cores.
+        verify: Read every file again, and check all of a cache, instead of trusting what is known.
     """
 
     source: str
     root: Path | None = None
     partition: Annotated[int, Field(ge=0)] = 0
     calibration: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    copies: Annotated[str, _one_of(COPIES)] = "together"
     options: Annotated[
         dict[str, Any],
         _reserved(
@@ -103,6 +108,7 @@ class DataConfig(Section):
     cache: bool = False
     skip_bad: bool = False
     workers: Annotated[int, Field(ge=0)] | None = None
+    verify: bool = False
 
 
 class FeaturesConfig(Section):

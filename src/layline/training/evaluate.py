@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 
 import layline
-from layline import data
 from layline.arguments import check_known
 from layline.data.base import Dataset, Images, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
@@ -23,7 +22,7 @@ from layline.files import write_json
 from layline.geometry.decoding import Decode, checked_decode
 from layline.model import OrdinalModel
 from layline.model_file import load
-from layline.training.assembly import data_fingerprint
+from layline.training.assembly import data_fingerprint, read_data
 from layline.training.config import Config
 from layline.training.display import Reporter, amount
 from layline.training.other_data import other_config, read_other
@@ -125,15 +124,15 @@ def _is_own(folder: RunFolder, config: Config, model: OrdinalModel) -> bool:
     """Tell whether a root has the data of the run, which were moved."""
     if not folder.environment.exists():
         return False
-    own = config.data
     known = None if config.start is None else known_inputs(config, model.spec)
     try:
-        dataset = data.read(
-            own.source, own.root, own.partition, own.calibration, known, **own.options
-        )
+        dataset = read_data(config, Reporter(Console(quiet=True)), known=known)
     except (ValueError, OSError):
         return False
-    return bool(folder.read_environment().get("data") == data_fingerprint(dataset))
+    before = folder.read_environment()
+    if before.get("content") not in (None, dataset.inputs.digest()):  # older runs have none
+        return False
+    return bool(before.get("data") == data_fingerprint(dataset))
 
 
 def _part_of_other(dataset: Dataset, say: Reporter) -> str:

@@ -41,8 +41,6 @@ def other_config(
     kept = own.options if source == own.source else {}
     kept = {name: value for name, value in kept.items() if name not in _OF_OWN_DATA}
     given = dict(options or {})
-    if "label" in given:
-        given[data.label_option(source)] = given.pop("label")
     for name in given:
         if name not in data.options_of(source):
             raise ValueError(f"{name} must be left out for {source}, got {given[name]}")

@@ -21,6 +21,7 @@ from layline import metrics
 from layline.calibration import Calibration, tempered
 from layline.data.base import Dataset, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import workers_explained
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device
@@ -79,7 +80,8 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
     """
     accelerator = make_accelerator(config, folder.path)
     try:
-        numbers = _train(config, folder, console, accelerator)
+        with workers_explained():
+            numbers = _train(config, folder, console, accelerator)
     except BaseException:
         # what was tracked is kept; taking the process group down while others wait can hang
         for tracker in accelerator.trackers:
@@ -177,13 +179,14 @@ def _predicted(
 def _environment(run: Assembly) -> dict[str, Any]:
     """Describe what a run is started with; the fingerprints must be the same when it goes on."""
     dataset = run.dataset
-    prints = {"data": data_fingerprint(dataset)}
+    prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
     if run.config.features.freeze:
         prints["frozen"] = body_fingerprint(run.model.features)
     return {
         **prints,
         "counts": _counts(dataset),
         **({} if run.config.start is None else {"start": run.config.start.model_dump(mode="json")}),
+        **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
         "command": sys.argv,
         "layline": layline.__version__,
         "torch": torch.__version__,
@@ -313,6 +316,8 @@ def _test(
     )
     numbers = tested.numbers
     numbers |= {"epoch": epoch, "validation": validated}
+    if dataset.leaks is not None and dataset.leaks.copies:
+        numbers["copies"] = dataset.leaks.facts()
     numbers["alarms"] = alarms(numbers, _counts(dataset), dataset.classes)
     if report.enabled:
         predicted = tested.chosen[drawn]
@@ -425,7 +430,7 @@ def own_data(
 ) -> Dataset:
     """Read the data of a run; others only if a root says so."""
     dataset = _readable(config, model, say)
-    _check_same_data(folder, data_fingerprint(dataset), root, say)
+    _check_same_data(folder, dataset, root, say)
     return dataset
 
 
@@ -441,13 +446,18 @@ def changed_config(before: Config, changes: Mapping[str, Any], root: Path | None
     return after
 
 
-def _check_same_data(folder: RunFolder, now: str, root: Path | None, say: Reporter) -> None:
+def _check_same_data(folder: RunFolder, dataset: Dataset, root: Path | None, say: Reporter) -> None:
     """Refuse data that changed since training: a random split then mixes the parts."""
     if not folder.environment.exists():
         return  # somebody took the model and its configuration only
-    if folder.read_environment()["data"] == now:
+    before = folder.read_environment()
+    if before["data"] != data_fingerprint(dataset):
+        what = "files were added, removed or renamed, so this part may hold what the model "
+        what += "learned from"
+    elif before.get("content") not in (None, dataset.inputs.digest()):  # older runs have none
+        what = "under the same names there is other content"
+    else:
         return
-    what = "files were added, removed or renamed, so this part may hold what the model learned from"
     if root is None:
         raise ValueError(
             f"the data must be those that {folder.path} was trained on, got others: {what}; "

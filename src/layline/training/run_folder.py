@@ -11,10 +11,12 @@ from layline.training.loop import EpochRecord
 _HALF_WRITTEN = ".*.part"
 # What may not change between the start of a run and its going on, by its key in environment.json.
 # What a run had whose config.toml does not name it, since it was written before there was more.
-_NOT_YET = {"data": {"calibration": 0.0}, "training": {"calibrate": False}}
+_NOT_YET = {"data": {"calibration": 0.0, "copies": "ignore"}, "training": {"calibrate": False}}
 _CHANGED = {
     "data": "the data must be those that {} was started with, got others: files were added, "
     "removed or renamed",
+    "content": "the data must be those that {} was started with, got others: the samples have the "
+    "same names, but other cells, pixels or bytes",
     "frozen": "weights must be those that {} was started with, got others: the file has changed",
 }
 
@@ -72,6 +74,8 @@ class RunFolder:
         if self.environment.exists():
             before = self.read_environment()
             for what, message in _CHANGED.items():
+                if what == "content" and what not in before:
+                    continue  # a run of an earlier version, which did not look at it
                 if what in environment and before.get(what) != environment[what]:
                     raise ValueError(message.format(self.path))
             # that which a run goes on with says nothing of it

@@ -53,15 +53,15 @@ def test_the_columns_and_the_folder_may_be_named(tmp_path):
     path = write(tmp_path, "file;stage", rows)
     data = read_manifest(
         path,
-        path_column="file",
-        label_column="stage",
+        path="file",
+        label="stage",
         images=tmp_path / "photos",
         classes="low,high",
     )
     assert data.inputs.root == tmp_path / "photos"
     assert data.classes == ("low", "high")
     with pytest.raises(FileNotFoundError, match="images must be a folder"):
-        read_manifest(path, path_column="file", label_column="stage", images=tmp_path / "none")
+        read_manifest(path, path="file", label="stage", images=tmp_path / "none")
 
 
 def test_the_split_may_be_given(tmp_path):
@@ -76,7 +76,7 @@ def test_a_group_stays_together(tmp_path):
     homes = [{i // 4 for i in part} for part in data.partition.parts().values()]
     assert sum(map(len, homes)) == 15
     assert data.groups == tuple(row.split(",")[2] for row in rows)
-    ungrouped = read_manifest(tmp_path, group_column=None)
+    ungrouped = read_manifest(tmp_path, group=None)
     assert ungrouped.groups is None
     assert data.drop([0, 5]).groups == (*data.groups[1:5], *data.groups[6:])
     assert len(ungrouped.partition.test) == 12
@@ -139,9 +139,9 @@ def test_a_missing_column_is_answered_with_those_there_are(tmp_path):
     with pytest.raises(
         ValueError, match=r"got 'labls': did you mean 'labels'\? it has file, labels"
     ):
-        read_manifest(path, label_column="labls")
+        read_manifest(path, label="labls")
     other = write(tmp_path, "age,labels", ["3,1", "4,2"])
-    with pytest.raises(ValueError, match=r"path_column must be a column of list.csv, got 'path'"):
+    with pytest.raises(ValueError, match=r"path must be a column of list.csv, got 'path'"):
         read_manifest(other)
 
 

@@ -65,8 +65,8 @@ def test_splits_groups_and_ids_are_not_inputs(tmp_path):
     homes = [{groups[i] for i in part} for part in data.partition.parts().values()]
     assert sum(map(len, homes)) == 15
     assert "The column 'id' names the rows and is not an input" in data.notes
-    with pytest.raises(ValueError, match=r"id_column must be a column of table.csv, got 'who'"):
-        read_table(path, id_column="who")
+    with pytest.raises(ValueError, match=r"id must be a column of table.csv, got 'who'"):
+        read_table(path, id="who")
 
 
 def test_columns_may_be_dropped(tmp_path):

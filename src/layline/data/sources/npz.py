@@ -4,13 +4,14 @@ import re
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Dataset, KnownClasses, listed, only_file
+from layline.data.base import Dataset, Drawing, KnownClasses, listed, only_file
 from layline.data.labels import Array, parse_names, rank_labels
 from layline.data.splits import PART_WORDS, RandomSplit
 
@@ -59,9 +60,11 @@ def read_npz(
     words = [word for word, array in images.items() for _ in range(len(array))]
     names = [f"{word}/{i}".lstrip("/") for word, array in images.items() for i in range(len(array))]
     split = RandomSplit(validation, test, partition, calibration)
-    parts, notes = split.partition(labels, ordered, None if "" in pairs else words)
+    draw = partial(split.partition, labels, ordered, None if "" in pairs else words, None)
+    parts, notes = draw()
     inputs = ImageArrays(np.concatenate(list(images.values())), names)
-    return Dataset(inputs, labels, ordered, parts, (note, *notes))
+    drawing = Drawing(draw, notes)
+    return Dataset(inputs, labels, ordered, parts, (note, *notes), drawing=drawing)
 
 
 def _load(path: Path) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -77,7 +78,8 @@ def test_every_argument_is_short_for_a_setting_that_exists(path):
         return
     kind = Config
     for section in sections:
-        kind = kind.model_fields[section].annotation
+        annotation = kind.model_fields[section].annotation
+        kind = next(iter(get_args(annotation)), annotation)  # of one that may be absent
     assert key in kind.model_fields
 
 
@@ -186,3 +188,34 @@ def test_a_budget_is_a_time(text, minutes):
 def test_a_budget_that_cannot_be_read_is_one_sentence(text):
     with pytest.raises(ValueError, match=r"budget must be a time such as 90s, 10min or 1h, got"):
         api.minutes(text)
+
+
+def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_path, capsys):
+    command = typer.main.get_command(app).commands["evaluate"]
+    flags = {parameter.name for parameter in command.params} - {"help", "config", "set_", "as_json"}
+    arguments = set(inspect.signature(layline.evaluate).parameters)
+    assert arguments == flags | {"settings", "verbose"}
+    own = layline.evaluate(run.folder, verbose=False)
+    assert (own.folder, own.report, own.predictions) == (None, None, None)
+    assert own.metrics["mae"] == run.metrics["mae"]
+    out = tmp_path / "out"
+    found = layline.evaluate(run.folder, part="all", out=out, verbose=False)
+    assert capsys.readouterr() == ("", "")
+    assert found.metrics["samples"] == 30
+    assert (found.folder, found.report) == (out, out / "report.html")
+    assert found.predictions.is_file()
+    assert repr(found) == f"Evaluated({str(out)!r})"
+
+
+def test_columns_are_for_other_data(run):
+    with pytest.raises(ValueError, match="label and group must come with root"):
+        layline.evaluate(run.folder, label="grade", verbose=False)
+
+
+def test_comparing_from_python_has_the_options_of_the_command(run):
+    command = typer.main.get_command(app).commands["compare"]
+    flags = {parameter.name for parameter in command.params} - {"help", "as_json"}
+    assert set(inspect.signature(layline.compare).parameters) == flags
+    found = layline.compare([run.folder, run.folder], draws=20)
+    assert found.report is None
+    assert found.numbers["pairs"][0]["metrics"]["mae"]["difference"] == 0

@@ -237,6 +237,7 @@ class Evaluation:
         predictions: Those of the model.
         ranges: The lowest and the highest rank that is possible, if the model is calibrated.
         paths: Whether the samples are called by their paths.
+        groups: What each sample belongs to, such as a patient, if that is known.
     """
 
     numbers: dict[str, Any]
@@ -246,6 +247,7 @@ class Evaluation:
     predictions: Predictions
     ranges: Range | None = None
     paths: bool = True
+    groups: Sequence[Hashable] | None = None
 
     @property
     def chosen(self) -> Int[Tensor, " n"]:
@@ -256,6 +258,8 @@ class Evaluation:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
         proba, chosen = self.predictions.proba, self.chosen.numpy()
         columns = certainty_columns(proba, chosen, self.classes, self.ranges, REVIEWED)
+        if self.groups is not None:  # what belongs together stays so when runs are compared
+            columns["group"] = [str(group) for group in self.groups]
         truth = [self.classes[rank] for rank in self.ranks.tolist()]
         with prediction_lines(
             path, self.classes, with_truth=True, more=list(columns), paths=self.paths
@@ -329,4 +333,4 @@ def evaluated(
     if numbers["ranges"]:
         ranges = calibration.ranges(proba, chosen, shown_coverage(len(calibration.scores)))
     paths = not isinstance(spec.inputs, TableEncoding)
-    return Evaluation(numbers, names, spec.classes, ranks, predictions, ranges, paths)
+    return Evaluation(numbers, names, spec.classes, ranks, predictions, ranges, paths, groups)

@@ -11,9 +11,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, TextIO
+
+import numpy as np
+from jaxtyping import Float, Int
 
 from layline.arguments import find_known
 from layline.files import atomic_write, json_text
@@ -160,6 +164,49 @@ def json_lines(
         file.write(json_text(record) + "\n")
 
     return write
+
+
+@dataclass(frozen=True)
+class PredictedSamples:
+    """What a file of predictions says.
+
+    Attributes:
+        classes: Names of the classes, lowest first.
+        names: What the samples are called.
+        ranks: Their classes.
+        predicted: What they are taken for.
+        proba: Probabilities of the classes.
+        groups: What each belongs to, if that is known.
+    """
+
+    classes: list[str]
+    names: list[str]
+    ranks: Int[np.ndarray, " n"]
+    predicted: Int[np.ndarray, " n"]
+    proba: Float[np.ndarray, "n K"]
+    groups: list[str] | None = None
+
+
+def read_predictions(path: Path) -> PredictedSamples:
+    """Read a CSV file of predictions with the truth beside them.
+
+    Columns are found by their names: runs of different versions have different ones between.
+    """
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        header, *lines = csv.reader(file)
+    name, true, predicted = (header.index(title) for title in ("path", "true", "predicted"))
+    shares = [place for place, title in enumerate(header) if title.startswith("p_")]
+    classes = [header[place].removeprefix("p_") for place in shares]
+    rank_of = {name: rank for rank, name in enumerate(classes)}
+    group = header.index("group") if "group" in header[: shares[0]] else None
+    return PredictedSamples(
+        classes=classes,
+        names=[plain_name(line[name]) for line in lines],
+        ranks=np.array([rank_of[plain_name(line[true])] for line in lines]),
+        predicted=np.array([rank_of[plain_name(line[predicted])] for line in lines]),
+        proba=np.array([[line[place] for place in shares] for line in lines], dtype=np.float64),
+        groups=None if group is None else [plain_name(line[group]) for line in lines],
+    )
 
 
 def _text(value: Cell) -> str:

@@ -3,7 +3,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from layline.data.splits import PART_WORDS, RandomSplit, stratified_holdout, with_calibration
+from layline.data.base import KnownClasses
+from layline.data.splits import (
+    PART_WORDS,
+    UNDRAWN,
+    RandomSplit,
+    stratified_holdout,
+    with_calibration,
+)
 
 COUNTS = st.lists(st.integers(1, 30), min_size=1, max_size=8)
 SEEDS = st.integers(0, 1000)
@@ -398,3 +405,22 @@ def test_a_hundred_thousand_images_with_some_copies_are_divided_exactly():
     copies[:2000] = np.repeat(np.arange(1000), 2)
     parts = RandomSplit(0.1, 0.2, 0).draw(ranks, copies=copies).parts()
     assert [len(part) for part in parts.values()] == [70_000, 10_000, 20_000]
+
+
+def test_what_is_not_to_be_drawn_is_left_as_it_is():
+    split = RandomSplit(0.1, 0.2, UNDRAWN, 0.1)
+    ranks = np.array([0, 1, 2])
+    parts, notes = split.partition(ranks, ("a", "b", "c"), None)
+    assert parts.test.tolist() == [0, 1, 2]
+    assert len(parts.train) == len(parts.validation) == len(parts.calibration) == len(notes) == 0
+    parts, _ = split.partition(ranks, ("a", "b", "c"), ["test", "val", "test"])
+    assert (parts.test.tolist(), parts.validation.tolist()) == ([0, 2], [1])
+
+
+def test_a_part_may_have_a_class_that_training_lacks_if_a_model_knows_it():
+    words, ranks = ["train", "train", "val", "test"], np.array([0, 1, 1, 2])
+    split = RandomSplit(0.1, 0.2, 0)
+    with pytest.raises(ValueError, match="got c"):
+        split.partition(ranks, ("a", "b", "c"), words)
+    parts, _ = split.partition(ranks, KnownClasses(("a", "b", "c")), words)
+    assert parts.test.tolist() == [3]

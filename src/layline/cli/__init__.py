@@ -15,6 +15,7 @@ from layline.cli import (
     bench,
     cache,
     calibrate,
+    compare,
     data,
     demo,
     evaluate,
@@ -103,6 +104,7 @@ _add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
 _add(calibrate.calibrate, calibrate.EXAMPLES)
+_add(compare.compare, compare.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(bench.bench, bench.EXAMPLES)
 _add(reproduce.reproduce, reproduce.EXAMPLES)

@@ -23,6 +23,8 @@ Examples:
 
   layline train ratings.csv --label rating                  a table
 
+  layline train new-hospital --from runs/photos-arc         go on with its model
+
   layline train --resume runs/photos-arc                    after a stop of any kind
 """
 # What stands in the help where a recipe leaves a choice to something else.
@@ -141,6 +143,14 @@ def train(
     verify: Annotated[
         bool | None,
         _option(_DATA, "Read all files again, whatever is known of them.", "--verify"),
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        _option(_MODEL, "Go on from this run or model, with its network and classes.", "--from"),
+    ] = None,
+    skip_unknown: Annotated[
+        bool | None,
+        _option(_DATA, "Leave out classes that the model does not know.", "--skip-unknown"),
     ] = None,
     method: Annotated[str | None, _option(_MODEL, "See layline methods.")] = None,
     features: Annotated[str | None, _option(_MODEL, "mlp, convnet, or any model of timm.")] = None,

@@ -13,8 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from layline.arguments import check_known, find_known
-from layline.data.base import Dataset, Drawing, Images, Inputs, Names, Partition, existing
+from layline.data.base import (
+    Dataset,
+    Drawing,
+    Images,
+    Inputs,
+    KnownClasses,
+    Names,
+    Partition,
+    existing,
+)
 from layline.data.file_digests import digest_files
+from layline.data.labels import match_classes
 from layline.data.recognition import find_source, recognise
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
@@ -24,8 +34,8 @@ from layline.data.sources.manifest import read_manifest
 from layline.data.sources.npz import read_npz
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
-from layline.data.splits import stratified_holdout, with_calibration
-from layline.data.table import Rows
+from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
+from layline.data.table import Rows, TableEncoding
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,22 @@ SOURCES: dict[str, SourceSpec] = {
 _CALIBRATION = "calibration"
 # what options were called once; run folders and grids still have these
 _OLD_OPTIONS = {f"{name}_column": name for name in ("path", "label", "split", "group", "id")}
+_ENCODING = "known_encoding"
+
+
+@dataclass(frozen=True)
+class KnownInputs:
+    """What a trained model knows of its data, for reading others that it is used on.
+
+    Attributes:
+        classes: Their names, lowest first.
+        encoding: How the cells of a table become numbers; None for images.
+        skip_unknown: Leave samples of other classes out instead of refusing them.
+    """
+
+    classes: tuple[str, ...]
+    encoding: TableEncoding | None = None
+    skip_unknown: bool = False
 
 
 def names() -> tuple[str, ...]:
@@ -118,7 +144,8 @@ def names() -> tuple[str, ...]:
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
     parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
-    return tuple(key for key in parameters if key not in ("root", "partition", _CALIBRATION))
+    own = ("root", "partition", _CALIBRATION, _ENCODING)
+    return tuple(key for key in parameters if key not in own)
 
 
 def read(
@@ -126,6 +153,7 @@ def read(
     root: str | Path | None = None,
     partition: int = 0,
     calibration: float = 0.0,
+    known: KnownInputs | None = None,
     **options: Any,
 ) -> Dataset:
     """Read a data set by the name of its source.
@@ -133,14 +161,36 @@ def read(
     Args:
         name: One of :func:`names`.
         root: The folder or file that holds the data.
-        partition: Which official fold, or the seed of a random split.
+        partition: Which official fold, or the seed of a random split; ``UNDRAWN`` draws none.
         calibration: Share of the training part that is kept apart for calibration.
+        known: The model that the data are read for: classes are matched by name with its own.
         **options: The source's own options, see :func:`options_of`.
     """
     spec = find_known("source", name, SOURCES)
     options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
+    if known is not None:
+        own: dict[str, Any] = {"classes": KnownClasses(known.classes), _ENCODING: known.encoding}
+        takes = inspect.signature(spec.read).parameters
+        options |= {key: value for key, value in own.items() if key in takes}
+        dataset = _read_parts(name, spec, root, partition, calibration, options)
+        return match_classes(dataset, known.classes, known.skip_unknown)
+    return _read_parts(name, spec, root, partition, calibration, options)
+
+
+def _read_parts(
+    name: str,
+    spec: SourceSpec,
+    root: str | Path | None,
+    partition: int,
+    calibration: float,
+    options: dict[str, Any],
+) -> Dataset:
+    """Read a data set, with a part for calibration where one is wanted."""
+    if partition == UNDRAWN:
+        calibration = 0.0
+        partition = UNDRAWN if spec.partitions is None else 0
     if _CALIBRATION in inspect.signature(spec.read).parameters:
         return _read(name, spec, root, partition, {**options, _CALIBRATION: calibration})
     dataset = _read(name, spec, root, partition, options)
@@ -246,9 +296,11 @@ def _read(
 
 __all__ = [
     "SOURCES",
+    "UNDRAWN",
     "Dataset",
     "Images",
     "Inputs",
+    "KnownInputs",
     "Partition",
     "Rows",
     "SourceSpec",

@@ -25,6 +25,16 @@ Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
 
 
+class KnownClasses(tuple[str, ...]):
+    """The classes of a trained model, lowest first, for data that may lack some or have others.
+
+    Given as ``classes`` to a source, what is not among them comes after them, for
+    :func:`layline.data.labels.match_classes` to refuse or to leave out.
+    """
+
+    __slots__ = ()
+
+
 @final
 class Names(Sequence[str]):
     """Names of samples, all of them in one piece of memory.

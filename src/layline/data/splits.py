@@ -27,7 +27,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from layline.arguments import check_above, check_integer
-from layline.data.base import Indices, Partition, linked
+from layline.data.base import Indices, KnownClasses, Partition, linked
 
 PART_WORDS = {
     "train": "train",
@@ -41,6 +41,7 @@ PART_WORDS = {
     "calibration": "calibration",
     "calib": "calibration",
 }
+UNDRAWN = -1  # in the place of a seed: parts that are given are kept, and none is drawn
 MOST_FOR_CALIBRATION = 1000  # the coverage of ranges is then certain to a percent
 FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing
 Groups = Sequence[Hashable] | None
@@ -109,6 +110,8 @@ class RandomSplit:
         Returns:
             The partition, and notes for the user about what was done.
         """
+        if self.seed == UNDRAWN:
+            return _as_given(len(ranks), words), ()
         parts, notes = self._partition(ranks, classes, words, groups, copies)
         parts, more = with_calibration(parts, ranks, self.calibration, self.seed, groups, copies)
         return parts, (*notes, *more)
@@ -146,6 +149,16 @@ class RandomSplit:
     @property
     def _shares(self) -> dict[str, float]:
         return {"validation": self.validation, "test": self.test}
+
+
+def _as_given(count: int, words: Sequence[str] | None) -> Partition:
+    """Keep the parts that are given; without any, all samples are there to measure with."""
+    if words is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Partition(nothing, nothing, np.arange(count))
+    names = np.array([part_named(word) for word in words])
+    parts = dict.fromkeys(PART_WORDS.values())
+    return Partition(**{name: np.flatnonzero(names == name) for name in parts})
 
 
 def with_calibration(
@@ -219,6 +232,8 @@ def stratified_holdout(
 def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
     if len(parts["train"]) == 0:
         raise ValueError("split must have a train part, got none: there is nothing to learn from")
+    if isinstance(classes, KnownClasses):
+        return  # a model has seen them before
     for name, part in parts.items():
         unseen = np.setdiff1d(ranks[part], ranks[parts["train"]])
         if len(unseen):

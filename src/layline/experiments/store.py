@@ -117,6 +117,10 @@ class Cell:
         if not (self.config.data.cache and cut):
             del tree["data"]["cache"]  # else crops are cut from images of the size that it keeps
         del tree["track"]
+        tree.pop("start", None)
+        if (start := self.config.start) is not None:  # by its content, wherever it is
+            start_content = start.digest or _identity(start.model)
+            tree["start"] = {"model": start_content, "rate": start.rate, "skip": start.skip_unknown}
         return _short_hash(json.dumps([tree, self.threads], sort_keys=True))
 
     @cached_property

@@ -4,6 +4,7 @@ import hashlib
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from layline.model import ModelSpec, OrdinalModel
 from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
+from layline.training.start import known_inputs, load_start
 
 _LARGEST_SMALL_IMAGE = 64  # pixels at a side
 _LESS = "lower head.dim, features.options, data.size or training.batch_size"
@@ -54,32 +56,64 @@ class Assembly:
     say: Reporter
 
 
-def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembly:
+def assemble(
+    config: Config, say: Reporter, accelerator: Accelerator, start: Path | None = None
+) -> Assembly:
     """Read the data and make the model of a resolved configuration.
 
     What does not fit is refused. Nothing is written but the cache of images.
+
+    Args:
+        config: What is wanted.
+        say: Tells the user what happens.
+        accelerator: One process or many.
+        start: The model to go on from, if it is not where the configuration says.
     """
     check_within_reach(str(config.features.weights), str(config.features.name))
-    dataset = read_data(config, say, accelerator)
+    trained = None if config.start is None else load_start(config, start)
+    known = None if trained is None else known_inputs(config, trained.spec)
+    dataset = read_data(config, say, accelerator, known)
     count, options = len(dataset.partition.train), config.training.options()
     # both refuse settings that do not fit the data
     class_weights(config, dataset)
     EpochBatches(count, options, processes=accelerator.num_processes)
-    model = build(config, dataset)
-    for note in load_weights(model.features, str(config.features.weights)):
-        say(note)
+    if trained is None:
+        model = build(config, dataset)
+        for note in load_weights(model.features, str(config.features.weights)):
+            say(note)
+    else:
+        model = trained
+        batches_of(dataset.inputs, model.spec)  # which refuses data of another kind
     run = Assembly(config, dataset, model, accelerator, say)
     return replace(run, dataset=_cached(run))
 
 
-def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:
+def read_data(
+    config: Config,
+    say: Reporter,
+    accelerator: Accelerator | None = None,
+    known: data.KnownInputs | None = None,
+    whole: bool = False,
+) -> Dataset:
     """Read the data, say what was found, and look at every file that is new or changed.
 
     On each machine one process looks at the files first, and the others find them known.
+
+    Args:
+        config: Says where they are.
+        say: Tells the user what happens.
+        accelerator: One process or many.
+        known: The model that they are read for, if it is trained already.
+        whole: Draw no parts, since nothing is trained; those that are given are kept.
     """
     options = config.data
     dataset = data.read(
-        options.source, options.root, options.partition, options.calibration, **options.options
+        options.source,
+        options.root,
+        data.UNDRAWN if whole else options.partition,
+        options.calibration,
+        known,
+        **options.options,
     )
     first = nullcontext() if accelerator is None else accelerator.local_main_process_first()
     with first:
@@ -90,6 +124,8 @@ def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = N
     say("Classes, lowest first: " + " < ".join(dataset.classes))
     if isinstance(dataset.inputs, Images) and not dataset.inputs.decoded:
         dataset = _without_bad_files(dataset, options.skip_bad, say, accelerator)
+    if whole:
+        return dataset
     dataset.check_complete()
     counts = {name: len(part) for name, part in dataset.partition.parts().items()}
     say("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))

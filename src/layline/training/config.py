@@ -259,6 +259,23 @@ class TrainingConfig(Section):
         return Options(**{name: getattr(self, name) for name in names} | followed)
 
 
+class StartConfig(Section):
+    """The trained model that a run goes on from.
+
+    Attributes:
+        model: Its file.
+        digest: Of the content of that file, as :func:`layline.training.start.digest_of` gives it.
+        rate: What the learning rates of the recipe are multiplied by; rates that are named are
+            taken as they are.
+        skip_unknown: Leave out samples of classes that the model does not know.
+    """
+
+    model: Path
+    digest: str | None = None
+    rate: PositiveFloat = 0.1
+    skip_unknown: bool = False
+
+
 class ReportConfig(Section):
     """What a run records for its report.
 
@@ -285,6 +302,7 @@ class Config(Section):
 
     Attributes:
         recipe: Whose defaults were taken, see ``RECIPES``.
+        start: The trained model to go on from, if there is one.
         track: Where to log beside the run folder: ``tensorboard``, ``mlflow`` or ``wandb``.
     """
 
@@ -294,6 +312,7 @@ class Config(Section):
     head: HeadConfig = HeadConfig()
     training: TrainingConfig = TrainingConfig()
     report: ReportConfig = ReportConfig()
+    start: StartConfig | None = None
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
 
 
@@ -433,7 +452,16 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     below = combine(recipe.settings, situation, own)
     if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network
         below.get("training", {}).pop("body_learning_rate", None)
+    if draft.start is not None:  # the options of the features are those of the model
+        below = combine({**below, "features": {}}, _lowered(below, draft.start.rate))
     return validated(Config, combine(below, wanted))
+
+
+def _lowered(below: Tree, rate: float) -> Tree:
+    """Give the learning rates of a recipe for a network that has been trained already."""
+    usual = TrainingConfig().model_dump() | below.get("training", {})
+    names = ("learning_rate", "body_learning_rate", "head_learning_rate")
+    return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
 
 
 def _situation(config: Config, recipe: Recipe) -> str:
@@ -447,7 +475,8 @@ def _situation(config: Config, recipe: Recipe) -> str:
         return "frozen small" if small else "frozen"
     if small:
         return "small"
-    return "scratch" if (config.features.weights or spec.weights) == "none" else "pretrained"
+    is_new = config.start is None and (config.features.weights or spec.weights) == "none"
+    return "scratch" if is_new else "pretrained"
 
 
 def features_of(source: str, recipe: Recipe) -> str:
@@ -481,7 +510,8 @@ def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> str
     section: Any = kind
     for name in location[:-1]:
         if isinstance(name, str):
-            section = section.model_fields[name].annotation
+            annotation = section.model_fields[name].annotation
+            section = next(iter(get_args(annotation)), annotation)  # of one that may be absent
         else:  # one of a list
             (section,) = get_args(section)
     return "known are " + ", ".join(section.model_fields)
@@ -538,7 +568,7 @@ def resolved(config: Config) -> Config:
     check_weights(weights, name)
     if weights not in NAMES:
         weights = str(Path(weights).expanduser().resolve())
-    if config.features.freeze and weights == "none":
+    if config.features.freeze and weights == "none" and config.start is None:
         raise ValueError(
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
             "as it was made"

@@ -34,6 +34,7 @@ from layline.training.config import (
     features_of,
     resolved,
 )
+from layline.training.start import known_inputs, load_start
 
 Say = Callable[[str], None]
 _MINUTES = 10.0  # without a GPU, if the user does not say
@@ -93,13 +94,14 @@ def _with_careful_rate(chosen: Tree, config: Config, tree: Mapping[str, Any]) ->
         network = features.create(str(config.features.name), config.head.dim)
     if any(isinstance(each, nn.BatchNorm2d) for each in network.modules()):
         return chosen
-    return combine({"training": {"body_learning_rate": _CAREFUL_RATE}}, chosen)
+    rate = _CAREFUL_RATE * (1.0 if config.start is None else config.start.rate)
+    return combine({"training": {"body_learning_rate": rate}}, chosen)
 
 
 def _is_pretrained_for_images(config: Config) -> bool:
     """Tell whether there is a network that could be frozen or trained on."""
     kind = features.find(str(config.features.name)).kind
-    return kind == "image" and config.features.weights != "none"
+    return kind == "image" and (config.start is not None or config.features.weights != "none")
 
 
 def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Say) -> Tree:
@@ -115,8 +117,13 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
     if budget is None and (not is_pretrained or is_fixed):
         return {}
     seconds = 60 * (_MINUTES if budget is None else budget)
+    known = None if config.start is None else known_inputs(config, load_start(config).spec)
     dataset = data.read(
-        config.data.source, config.data.root, config.data.partition, **config.data.options
+        config.data.source,
+        config.data.root,
+        config.data.partition,
+        known=known,
+        **config.data.options,
     )
     costs = _Costs.measure(config, dataset, device)
     plans = _plans(

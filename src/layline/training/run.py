@@ -21,7 +21,6 @@ from torch import Tensor
 
 import layline
 from layline import metrics
-from layline.arguments import check_known
 from layline.calibration import Calibration, tempered
 from layline.data.base import Dataset, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
@@ -31,7 +30,6 @@ from layline.data.table import TableEncoding
 from layline.devices import Processes, choose_device, processor_name
 from layline.diagnostics import alarms
 from layline.evaluation import (
-    Evaluation,
     Part,
     Predictions,
     evaluated,
@@ -39,7 +37,7 @@ from layline.evaluation import (
     predict_part,
 )
 from layline.files import write_json
-from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
+from layline.geometry.decoding import Decode, decide, decode_name
 from layline.model import Network, OrdinalModel, normalised
 from layline.model_file import load, read_tensors
 from layline.training.assembly import (
@@ -57,6 +55,7 @@ from layline.training.distributed import SeveralProcesses, make_accelerator
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.interruption import Interruption
 from layline.training.loop import Hooks, Loop, TrainingState
+from layline.training.other_data import other_config, read_other
 from layline.training.record import (
     chosen_samples,
     collapse_warning,
@@ -66,6 +65,7 @@ from layline.training.record import (
     write_review,
 )
 from layline.training.run_folder import RunFolder
+from layline.training.start import keep_start, known_inputs
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
@@ -114,13 +114,17 @@ def _train(
     goes_on = folder.environment.exists()
     if goes_on:
         _lock(folder, accelerator, locks, say)
-    run = assemble(config, say, accelerator)
+    # a copy, so that the run goes on without the folder of the run that it came from
+    start = folder.start if folder.start.is_file() else None
+    run = assemble(config, say, accelerator, start)
     model = run.model
     parts = parts_of(config, run.dataset, model.spec)
     if not goes_on:  # a folder is made only now that nothing is wrong with the data
         _lock(folder, accelerator, locks, say)
     if accelerator.is_main_process:
         folder.open(config, _environment(run, command), goes_on)
+        if config.start is not None and start is None:
+            keep_start(config, folder.start)
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
@@ -213,6 +217,7 @@ def _environment(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     return {
         **prints,
         "counts": _counts(dataset),
+        **({} if run.config.start is None else {"start": run.config.start.model_dump(mode="json")}),
         **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
         "command": list(command or sys.argv),
         "layline": layline.__version__,
@@ -390,42 +395,6 @@ def _test(
     return numbers
 
 
-def evaluate_run(
-    folder: RunFolder,
-    part: str,
-    decode: Decode | None,
-    root: Path | None,
-    console: Console,
-    changes: Mapping[str, Any] | None = None,
-) -> Evaluation:
-    """Measure the best model of a run on a part of its data.
-
-    Args:
-        folder: The run.
-        part: ``train``, ``validation``, ``test`` or ``calibration``.
-        decode: How a rank is chosen; None as in the run.
-        root: Where the data are now, if they were moved.
-        console: Where to say what happens.
-        changes: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
-    """
-    config = _changed(folder.read_config(), changes or {}, root)
-    check_known("part", part, ("train", "validation", "test", "calibration"))
-    model = load(folder.path)
-    decode = config.training.decoding if decode is None else decode
-    decode = checked_decode(decode, len(model.classes))
-    dataset = _same_data(folder, config, model, root, Reporter(console))
-    parts = dataset.partition.parts()
-    if part not in parts:
-        raise ValueError(
-            f"part must be there, got {part}: the run kept no samples apart for calibration"
-        )
-    index = parts[part]
-    ranks, found = predict_samples(model, config, dataset, index, decode)
-    names = dataset.inputs.subset(index).names
-    groups = groups_of(dataset, index)
-    return evaluated(part, ranks, names, found, model.spec, decode, groups)
-
-
 def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Calibration:
     """Calibrate the best model of a run anew, and write it.
 
@@ -437,12 +406,12 @@ def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Cal
         root: Labelled data of the kind that the model will be used on; None for those of the run.
         console: Where to say what happens.
     """
-    config = _changed(folder.read_config(), {}, root)
+    config = changed_config(folder.read_config(), {}, root)
     say = Reporter(console)
     model = load(folder.path)
     model.spec = replace(model.spec, calibration=Calibration())
     if root is None:
-        dataset = _same_data(folder, config, model, root, say)
+        dataset = own_data(folder, config, model, root, say)
         parts = dataset.partition
         halves = parts.validation, parts.calibration
         if len(parts.calibration) == 0:
@@ -451,7 +420,7 @@ def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Cal
                 "0.1, or give labelled data that it has not seen with --root"
             )
     else:
-        dataset = _readable(config, model, say)
+        dataset = read_other(other_config(config, root, say), model.spec, say, whole=True)
         rng = np.random.default_rng(config.data.partition)
         halves = stratified_holdout(dataset.ranks, 0.5, rng)
     held_out, unseen = (_outcome(model, config, dataset, index) for index in halves)
@@ -472,9 +441,23 @@ def _outcome(
 
 
 def predict_samples(
-    model: OrdinalModel, config: Config, dataset: Dataset, index: Indices, decode: Decode = "mode"
+    model: OrdinalModel,
+    config: Config,
+    dataset: Dataset,
+    index: Indices,
+    decode: Decode = "mode",
+    keep: Int[Tensor, " m"] | None = None,
 ) -> tuple[Int[Tensor, " n"], Predictions]:
-    """Give the ranks of some samples, and what a model predicts for them."""
+    """Give the ranks of some samples, and what a model predicts for them.
+
+    Args:
+        model: Calibrated or not.
+        config: Says on which device, and how many samples at a time.
+        dataset: Where the samples are.
+        index: Which ones.
+        decode: Costs are decided by as well.
+        keep: The places among them whose features are wanted.
+    """
     device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))
     processes = Processes(device)
     inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
@@ -482,13 +465,20 @@ def predict_samples(
     batches = samples.batches(processes, config.training.batch_size, config.data.workers)
     temperature = model.spec.calibration.temperature
     return ranks, predict_part(
-        model.to(device), samples, batches, processes, decode=decode, temperature=temperature
+        model.to(device),
+        samples,
+        batches,
+        processes,
+        keep=keep,
+        decode=decode,
+        temperature=temperature,
     )
 
 
 def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
     """Read data that a model can be measured on."""
-    dataset = read_data(config, say)
+    known = None if config.start is None else known_inputs(config, model.spec)
+    dataset = read_data(config, say, known=known)
     if dataset.classes != model.classes:
         raise ValueError(
             f"the data must have the classes of the model, {', '.join(model.classes)}, got "
@@ -497,7 +487,7 @@ def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
     return dataset
 
 
-def _same_data(
+def own_data(
     folder: RunFolder, config: Config, model: OrdinalModel, root: Path | None, say: Reporter
 ) -> Dataset:
     """Read the data of a run; others only if a root says so."""
@@ -506,7 +496,7 @@ def _same_data(
     return dataset
 
 
-def _changed(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
+def changed_config(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
     """Change some settings of the run; those of the model are in its file."""
     after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
     for section in ("recipe", "features", "head"):

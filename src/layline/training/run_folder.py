@@ -58,11 +58,13 @@ class RunFolder:
         self.config = path / "config.toml"
         self.history = path / "history.jsonl"
         self.best = path / "best.safetensors"
+        self.start = path / "start.safetensors"
         self.state = path / "state"
         self.frozen = path / "frozen"
         self.environment = path / "environment.json"
         self.test = path / "test.json"
         self.predictions = path / "predictions.csv"
+        self.evaluation = path / "evaluation.json"  # where no run was trained but one measured
         self.layouts = path / "layouts"
         self.proxies = path / "proxies.npz"
         self.mistakes = path / "mistakes.json"
@@ -155,6 +157,11 @@ class RunFolder:
             if not isinstance(environment, dict) or not isinstance(environment.get("data"), str):
                 raise ValueError("no fingerprint of the data")
             return environment
+
+    def read_test(self) -> dict[str, Any]:
+        """Read the numbers of the test."""
+        numbers: dict[str, Any] = json.loads(self.test.read_text(encoding="utf-8"))
+        return numbers
 
     def write_history(self, history: list[EpochRecord]) -> None:
         """Write one line of JSON per epoch."""

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layline.data.base import Dataset, Drawing, existing
+from layline.data.base import Dataset, Drawing, KnownClasses, existing
 from layline.data.groups import describe_groups, groups_by, suggest_pattern
 from layline.data.labels import order_names, parse_names
 from layline.data.recognition import user_folders
@@ -124,6 +125,8 @@ def _class_order(
     root: Path, class_names: dict[str, list[str]], classes: str | Sequence[Any] | None
 ) -> tuple[tuple[str, ...], str]:
     """Give the classes in order and the note on it, after a check that every split has them all."""
+    if isinstance(classes, KnownClasses):  # a part may lack a class
+        return order_names({*chain(*class_names.values())}, classes, "folder names")
     (first, names), *others = class_names.items()
     if len(names) < 2:
         got = f"one, {names[0]}" if names else "none"

@@ -1,6 +1,7 @@
 """A table of numbers and categories with a column of labels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ def read_table(
     drop: str | Sequence[str] = (),
     sheet: str | None = None,
     encoding: str | None = None,
+    known_encoding: TableEncoding | None = None,
 ) -> Dataset:
     """Read rows of a table; every column without another use is an input.
 
@@ -49,12 +51,17 @@ def read_table(
         drop: Columns to leave out, as a list or ``"a,b,c"``.
         sheet: Of a workbook, if not the first.
         encoding: Of a text file, if it is not found out.
+        known_encoding: How a trained model reads the cells; learned from the training rows if not
+            given.
     """
     named = {label, split, group, id}
     usual = {name for names in LABEL_COLUMNS for name in names}
-    file = read_table_file(
-        root, lambda name: name in named or name.lower() in usual, sheet, encoding
-    )
+
+    def is_text(name: str) -> bool:
+        is_word = known_encoding is not None and known_encoding.is_text(name)
+        return is_word or name in named or name.lower() in usual
+
+    file = read_table_file(root, is_text, sheet, encoding)
     label, label_note = label_column(file, "label", label)
     labels = file.filled("label", label)
     ranks, ordered, note = rank_labels(labels, file.rows.tolist(), classes)
@@ -78,12 +85,15 @@ def read_table(
         raise ValueError(
             f"root must have columns beside {label!r}, got none: nothing to learn from"
         )
-    encoded = TableEncoding.fit(frame, parts.train, id)
     numbers = file.row_names
+    if known_encoding is None:
+        encoded = TableEncoding.fit(frame, parts.train, id)
+    else:
+        encoded = replace(known_encoding, id_column=id or known_encoding.id_column)
     values = encoded.apply(frame, numbers)
     check_float32(values, encoded.columns, numbers)
     rows = Rows(values, encoded.row_names(frame, numbers), encoded)
-    more = (*_left_out(file, frame, encoded), *encoded.unseen(frame))
+    more = (*_left_out(file, frame, encoded, known_encoding), *encoded.unseen(frame))
     notes = (*file.notes, *label_note, note, *notes, *more)
     kept = None if groups is None else tuple(groups)
     return Dataset(rows, ranks, ordered, parts, notes, groups=kept)
@@ -96,10 +106,13 @@ def _dropped(file: TableFile, drop: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _left_out(file: TableFile, frame: "pd.DataFrame", encoding: TableEncoding) -> list[str]:
+def _left_out(
+    file: TableFile, frame: "pd.DataFrame", encoding: TableEncoding, known: TableEncoding | None
+) -> list[str]:
     """Say which columns no one asked to leave out are not used."""
+    why = "empty in the training rows" if known is None else "none that the model was trained with"
     notes = [
-        f"Column {name!r} is empty in the training rows and was left out"
+        f"Column {name!r} is {why} and was left out"
         for name in frame
         if name not in (*encoding.names, encoding.id_column)
     ]

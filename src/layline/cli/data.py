@@ -157,7 +157,9 @@ def _look_at_images(dataset: data.Dataset, wanted: "DataConfig") -> list["BadIma
     say = Reporter(console, shown=console.is_terminal)
     images = with_index(dataset, say, wanted.verify).inputs
     assert isinstance(images, data.Images)  # whoever calls it has seen to that
-    return list({one.name: one for one in find_bad(images)}.values())  # some may be listed twice
+    with say.progress("images", len(images)) as progress:
+        bad = find_bad(images, at_least=32, progress=progress)
+    return list({one.name: one for one in bad}.values())  # a list may name a file twice
 
 
 def _findings(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from layline.cli.options import (
     GroupBy,
     Json,
     Label,
+    Verify,
     read_settings,
     settings,
 )
@@ -101,8 +102,9 @@ def check(
         ),
     ] = None,
     as_json: Json = False,
+    verify: Verify = None,
 ) -> None:
-    """Read the data, decode every image, and say whether training can run on them."""
+    """Read the data, decode every image that is new, and say whether training can run on them."""
     try:
         given = read_settings(None, single)
         flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
@@ -110,7 +112,11 @@ def check(
         images = given.get("images")
         place = None if images is None else Path(str(images))
         name, root, sentence = data.find_source(name, root, data.names(), place, given.get("sheet"))
-        own = {"data__partition": partition, "data__copies": copies}
+        own = {
+            "data__partition": partition,
+            "data__copies": copies,
+            "data__verify": verify or None,
+        }
         wanted = _settings(name, root, own, config, given)
     except (ValueError, OSError) as error:
         typer.echo(f"layline: {error}", err=True)

@@ -163,6 +163,8 @@ def _entry(path: Path) -> Entry | None:
             root, samples = known_root(path) or ("", None)
             size = status.st_size
             return Entry(path.stem, "index", size, samples, status.st_mtime, root, (path,))
+        if path.suffix == ".copies":
+            return Entry(path.stem, "copies", status.st_size, None, status.st_mtime, "", (path,))
         if path.name == "digests.json":
             return Entry(path.stem, "index", status.st_size, None, status.st_mtime, "", (path,))
         if path.is_dir() and path.name.startswith("features-"):

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from filelock import FileLock, Timeout

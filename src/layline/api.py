@@ -40,6 +40,7 @@ SETTINGS = {
     "cache": "data.cache",
     "skip_bad": "data.skip_bad",
     "workers": "data.workers",
+    "verify": "data.verify",
     "size": "data.size",
     "features": "features.name",
     "weights": "features.weights",
@@ -67,7 +68,7 @@ SETTINGS = {
 # What may change when a run goes on: nothing that would make it another run.
 _CHANGEABLE = {
     "training": {"epochs", "patience", "checkpoint_minutes"},
-    "data": {"workers", "root"},
+    "data": {"workers", "root", "verify"},
     "report": {"enabled", "mistakes", "review"},
 }
 _TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
@@ -143,6 +144,7 @@ def train(
     calibration: float | None = None,
     cache: bool | None = None,
     skip_bad: bool | None = None,
+    verify: bool | None = None,
     method: str | None = None,
     features: str | None = None,
     weights: str | None = None,
@@ -188,6 +190,7 @@ def train(
         calibration: Share of the training samples that is kept apart, for ranges of grades.
         cache: Keep decoded images for later epochs and runs.
         skip_bad: Leave out files that cannot be decoded.
+        verify: Read every file and all of a cache again, instead of trusting what is known of them.
         method: The ordinal method, one of ``layline.names()``.
         features: ``mlp``, ``convnet``, or any model of timm.
         weights: ``none``, ``imagenet``, ``bundled``, or a file.

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from layline import __version__
 from layline.cli import (
     bench,
+    cache,
     calibrate,
     data,
     demo,
@@ -33,6 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 data_app = typer.Typer(help="The sources of data.", no_args_is_help=True)
+cache_app = typer.Typer(help="What is kept of images: list it, or clear it.")
 
 
 @contextmanager
@@ -102,6 +104,11 @@ _add(demo.demo, demo.EXAMPLES)
 _add(data.list_sources, data.LIST_EXAMPLES, data_app, "list")
 _add(data.check, data.CHECK_EXAMPLES, data_app)
 app.add_typer(data_app, name="data")
+cache_app.callback(invoke_without_command=True, epilog=cache.EXAMPLES)(
+    _errors_as_sentences()(cache.list_caches)
+)
+_add(cache.clear, cache.CLEAR_EXAMPLES, cache_app)
+app.add_typer(cache_app, name="cache")
 
 
 def _show_version(wanted: bool) -> None:

@@ -20,6 +20,7 @@ from layline.cli.options import (
     GroupBy,
     Json,
     Label,
+    Verify,
     read_settings,
     settings,
 )
@@ -94,8 +95,9 @@ def check(
         ),
     ] = None,
     as_json: Json = False,
+    verify: Verify = None,
 ) -> None:
-    """Read the data, decode every image, and say whether training can run on them."""
+    """Read the data, decode every image that is new, and say whether training can run on them."""
     try:
         given = read_settings(None, single)
         flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
@@ -104,13 +106,16 @@ def check(
         place = None if images is None else Path(str(images))
         name, root, sentence = data.find_source(name, root, data.names(), place, given.get("sheet"))
         wanted = _settings(name, root, partition, config, given)
+        if verify:
+            wanted = wanted.model_copy(update={"verify": True})
     except (ValueError, OSError) as error:
         typer.echo(f"layline: {error}", err=True)
         raise typer.Exit(2) from None
     if sentence:
         typer.echo(sentence, err=True)
     dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
-    bad = _decode_all(dataset.inputs) if isinstance(dataset.inputs, data.Images) else []
+    is_images = isinstance(dataset.inputs, data.Images)
+    bad = _look_at_images(dataset, wanted) if is_images else []
     found = _findings(dataset, bad)
     if as_json:
         listed = [{"name": one.name, "why": one.why} for one in bad]
@@ -139,16 +144,19 @@ def _settings(
     ).data
 
 
-def _decode_all(images: data.Images) -> list["BadImage"]:
+def _look_at_images(dataset: data.Dataset, wanted: "DataConfig") -> list["BadImage"]:
     """Find the images that cannot be decoded; a terminal sees how far it is."""
     from rich.console import Console
 
     from layline.data.images.check import find_bad
+    from layline.training.assembly import with_index
     from layline.training.display import Reporter
 
     console = Console(stderr=True)
-    with Reporter(console, shown=console.is_terminal).progress("images", len(images)) as progress:
-        # a JPEG is read to its end at any scale, and a small one is quicker
+    say = Reporter(console, shown=console.is_terminal)
+    images = with_index(dataset, say, wanted.verify).inputs
+    assert isinstance(images, data.Images)  # whoever calls it has seen to that
+    with say.progress("images", len(images)) as progress:
         bad = find_bad(images, at_least=32, progress=progress)
     return list({one.name: one for one in bad}.values())  # a list may name a file twice
 

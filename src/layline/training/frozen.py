@@ -254,9 +254,13 @@ def _extract_pieces(job: Extraction, numbers: Iterable[int]) -> None:
             rows.append(job.features.body(x.to(job.accelerator.device)).float().cpu().numpy())
             done += len(x)
             job.progress(done)
-        data = np.concatenate(rows).astype("<f4").tobytes()
         with atomic_write(names[number]) as part:
-            part.write_bytes(data + _seal(data))
+            _write_piece(part, np.concatenate(rows))
+
+
+def _write_piece(piece: Path, rows: Float[np.ndarray, "n width"]) -> None:
+    data = rows.astype("<f4").tobytes()
+    piece.write_bytes(data + _seal(data))
 
 
 def _read_piece(piece: Path, count: int, width: int) -> bytes | None:
@@ -338,6 +342,18 @@ def open_rows(
         file, dtype="<f4", mode="r", offset=start, shape=(count, width)
     )
     return rows
+
+
+def describe_rows(folder: Path) -> tuple[int, str] | None:
+    """Tell of how many samples the features in a folder are, and their root; None if unfinished."""
+    try:
+        with (folder / ROWS).open("rb") as stream:
+            read_magic(stream)
+            shape, _, _ = read_array_header_1_0(stream)
+            about, _ = _read_footer(stream, stream.seek(0, os.SEEK_END))
+            return int(shape[0]), str(about["root"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _read_ends(file: Path, count: int, width: int) -> tuple[int, dict[str, Any]]:

@@ -134,7 +134,9 @@ def cache_images(
     shapes = _read_shapes(file, key, len(images), verify)
     if shapes is None:
         shapes = _build(file, key, images, at_least, progress)
-        write_json(file.with_suffix(".json"), {"root": str(images.root), "samples": len(images)})
+        with suppress(OSError):  # only the list of caches wants it
+            about = {"root": str(images.root.resolve()), "samples": len(images)}
+            write_json(file.with_suffix(".json"), about)
     with suppress(OSError):
         os.utime(file)  # the list of caches tells when each was used
     sizes = 3 * shapes.prod(axis=1)

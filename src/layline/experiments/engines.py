@@ -184,15 +184,15 @@ class _Process:
     """A process that runs one cell at a time, and does not outlive this one."""
 
     def __init__(self, threads: int) -> None:
-        self.executor = ProcessPoolExecutor(
-            max_workers=1,
-            initializer=_end_with_parent,
-            initargs=(os.getpid(),),
-            env={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
-        )
         # a scheduler may send SIGUSR1 to everyone: loky's own helper would die of it, with a
         # traceback, and the processes are told by this one
         with _without_usr1():
+            self.executor = ProcessPoolExecutor(
+                max_workers=1,
+                initializer=_end_with_parent,
+                initargs=(os.getpid(),),
+                env={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
+            )
             self._pid = self.executor.submit(os.getpid)
 
     def terminate(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from filelock import FileLock, Timeout
@@ -165,7 +165,7 @@ def _extract_shared_features(todo: Iterable[Cell], pool: Pool[None]) -> None:
 
 
 def _outcomes(
-    todo: list[Cell], pool: Pool[Outcome], work: Callable[[Cell], Outcome]
+    todo: list[Cell], pool: Pool[Any], work: Callable[[Cell], Outcome | ProcessEndedError]
 ) -> Iterator[tuple[Cell, Outcome]]:
     """Give the outcomes of all cells, also if processes are ended from outside.
 
@@ -204,7 +204,7 @@ def run_cell(
     keep_models: bool,
     command: Sequence[str] = (),
     grid: str = "",
-) -> Outcome:
+) -> Outcome | ProcessEndedError:
     """Run a cell in this process, and keep its outcome in the store as well as giving it back.
 
     A failure is an outcome. Only an interruption is none: the cell goes on the next time.
@@ -217,14 +217,14 @@ def run_cell(
         command: What the grid was started with.
         grid: The name by which it is stopped where signals do not reach it.
 
-    Raises:
-        ProcessEndedError: It was told to stop, and saved.
+    Returns:
+        The outcome, or that it was told to stop, and saved.
     """
     store, stop = Store(folder), stop_event(grid)
     # when a grid is killed its workers may still finish their cells, while it is started again
     with _PROCESS_LOCK, store.lock(cell):
         if stop.is_set():
-            raise ProcessEndedError("the grid was stopped")
+            return ProcessEndedError("the grid was stopped")
         found = store.find(cell)
         if found is not None and not found.error:
             return found
@@ -243,7 +243,7 @@ def run_cell(
         except Interrupted as stopped:
             if stopped.signal is not None:
                 signal.raise_signal(stopped.signal)  # it ends the process, now that all is saved
-            raise ProcessEndedError(str(stopped)) from None
+            return ProcessEndedError(str(stopped))  # raised, it would be logged as an error
         except Exception as error:
             outcome = Outcome(
                 **Outcome.about(cell),

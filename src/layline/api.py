@@ -49,6 +49,7 @@ SETTINGS = {
     "from_run": "start.model",
     "skip_unknown": "start.skip_unknown",
     "workers": "data.workers",
+    "verify": "data.verify",
     "size": "data.size",
     "features": "features.name",
     "weights": "features.weights",
@@ -76,7 +77,7 @@ SETTINGS = {
 # What may change when a run goes on: nothing that would make it another run.
 _CHANGEABLE = {
     "training": {"epochs", "patience", "checkpoint_minutes"},
-    "data": {"workers", "root"},
+    "data": {"workers", "root", "verify"},
     "report": {"enabled", "mistakes", "review"},
 }
 _TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
@@ -181,6 +182,7 @@ def train(
     skip_bad: bool | None = None,
     from_run: str | Path | None = None,
     skip_unknown: bool | None = None,
+    verify: bool | None = None,
     method: str | None = None,
     features: str | None = None,
     weights: str | None = None,
@@ -231,6 +233,7 @@ def train(
         from_run: Go on from a trained model, the folder of a run or a ``.safetensors`` file, with
             its features, head, classes and preparation of samples, at lower rates.
         skip_unknown: Leave out samples of classes that the model of ``from_run`` does not know.
+        verify: Read every file and all of a cache again, instead of trusting what is known of them.
         method: The ordinal method, one of ``layline.names()``.
         features: ``mlp``, ``convnet``, or any model of timm.
         weights: ``none``, ``imagenet``, ``bundled``, or a file.

@@ -556,3 +556,22 @@ def test_a_configuration_of_before_there_were_reports_still_loads(layline, run, 
     assert old != text
     (folder / "config.toml").write_text(old)
     assert layline("train", "--resume", folder).code == 0
+
+
+def test_a_name_that_is_no_unicode_goes_through_training_and_a_root_is_refused(
+    layline, refused, make_photos, small, tmp_path
+):
+    photos = make_photos(tmp_path / "photos")
+    for file in (photos / "low").iterdir():
+        file.rename(file.with_name(f"caf\udce9 {file.name}"))
+    out = tmp_path / "run"
+    classes = ("--classes", "low,mid,high")
+    found = layline("train", photos, *classes, *small, "--group-by", r"(\d+)\.png", "--out", out)
+    assert found.code == 0, found.err
+    assert b"\nlow/caf\xe9 " in (out / "predictions.csv").read_bytes()
+    assert "12 groups in 36 images, the largest has 3" in found.err
+    assert (out / "report.html").is_file()
+    photos.rename(tmp_path / "caf\udce9")
+    message = refused("train", tmp_path / "caf\udce9", *classes, "--out", tmp_path / "other")
+    assert "data.root must be Unicode, got" in message
+    assert "rename the folder" in message

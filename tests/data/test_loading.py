@@ -1,5 +1,7 @@
 """From inputs to batches: the same whatever the number of workers and processes."""
 
+import os
+import pickle
 import signal
 
 import numpy as np
@@ -9,9 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from layline.data import loading
+from layline.data.images.decoding import BadImageError
 from layline.data.images.files import ImageArrays, ImageFiles
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import ImageBatches, RowBatches, loader, mixed_seed, sequential_batches
+from layline.data.loading import (
+    ImageBatches,
+    RowBatches,
+    WorkerError,
+    loader,
+    mixed_seed,
+    sequential_batches,
+    workers_explained,
+)
 
 SQUARES = ImagePreprocessing(8, 10)
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 9, 12, 3), dtype=np.uint8)
@@ -79,6 +91,66 @@ def test_workers_are_for_what_has_to_be_decoded_or_is_large(files):
     assert ImageBatches(ImageArrays(PIXELS), ImagePreprocessing(224, 256)).workers_help
     assert loader(ImageBatches(files, SQUARES), [], None).num_workers >= 1
     assert loader(RowBatches(np.zeros((3, 2))), [], 5).num_workers == 0
+
+
+def test_there_are_as_many_workers_as_cores_shared_by_the_processes_of_a_machine(monkeypatch):
+    monkeypatch.setattr(loading.joblib, "cpu_count", lambda: 12)
+    for processes, workers in (("1", 12), ("3", 4), ("99", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        assert loading._cores() == workers
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("content", "why"), [(None, "missing"), (b"", "empty file")])
+def test_an_image_that_is_lost_on_the_way_is_named(files, workers, content, why):
+    path = files.root / "2.png"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadImageError) as caught:
+        fetched(ImageBatches(files, SQUARES), [[(i, 0)] for i in range(7)], workers)
+    assert str(caught.value) == f"image must be readable, got {path}: {why}"
+
+
+class Killed(ImageBatches):
+    """Kills the worker that fetches the fourth sample."""
+
+    def __getitems__(self, keys):
+        if keys[0][0] == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitems__(keys)
+
+
+def test_a_worker_that_is_killed_is_said_in_a_sentence(files):
+    with pytest.raises(WorkerError) as caught, workers_explained():
+        fetched(Killed(files, SQUARES), [[(i, 0)] for i in range(7)], workers=1)
+    assert str(caught.value).startswith("workers must live as long as the run, got one that ")
+    assert "Traceback" not in str(caught.value)
+    assert "data.workers" in str(caught.value)
+
+
+def test_other_errors_are_left_as_they_are():
+    with pytest.raises(RuntimeError, match=r"^other$"), workers_explained():
+        raise RuntimeError("other")
+
+
+def test_mapped_rows_are_sent_by_their_path_and_taken_where_they_are_asked_for(tmp_path):
+    values = np.random.default_rng(0).normal(size=(1000, 20)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", values)
+    keep = np.array([5, 900, 5, 0])
+    rows = RowBatches(np.load(tmp_path / "rows.npy", mmap_mode="r"), keep)
+    sent = pickle.dumps(rows)
+    assert len(sent) < 2000
+    for each in (rows, pickle.loads(sent)):
+        x, index = each.__getitems__([(3, 0), (1, 0)])
+        assert (len(each), index.tolist()) == (4, [3, 1])
+        np.testing.assert_array_equal(x, values[[0, 900]])
+
+
+def test_names_of_many_images_are_sent_in_one_piece(tmp_path):
+    files = ImageFiles(tmp_path, [f"folder/{i:05}.png" for i in range(10_000)])
+    part = ImageBatches(files.subset(np.arange(1000)), SQUARES)
+    assert len(pickle.dumps(part)) < 40_000
 
 
 def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):

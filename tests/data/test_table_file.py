@@ -1,7 +1,13 @@
+import datetime
+import sys
+
+import numpy as np
+import openpyxl
 import pytest
 
 from layline.data.base import listed
-from layline.data.table_file import read_table_file
+from layline.data.table import numbers_of
+from layline.data.table_file import read_head, read_table_file
 
 
 def write(path, text, encoding="utf-8"):
@@ -114,3 +120,118 @@ def test_columns_that_are_absent_or_have_holes_are_named(tmp_path):
 def test_long_lists_are_cut_after_twenty():
     assert listed([1, 2]) == "1, 2"
     assert listed(range(25)).endswith(", 18, 19 … (25 in all)")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "cp1252"])
+def test_what_offices_write_is_read(tmp_path, encoding):
+    path = write(tmp_path / "x.csv", "name;größe\r\nJürgen;1\r\n", encoding)
+    sheet = read_table_file(path)
+    assert columns_of(sheet) == {"name": ["Jürgen"], "größe": ["1"]}
+    assert read_head(path) == (["name", "größe"], [["Jürgen", "1"]])
+    assert bool(sheet.notes) is (encoding == "cp1252")  # which is a guess
+    assert sheet.encoding == encoding
+
+
+def test_another_encoding_may_be_named(tmp_path):
+    path = write(tmp_path / "x.csv", "имя\nЯна\n", "cp1251")
+    assert columns_of(read_table_file(path, encoding="cp1251")) == {"имя": ["Яна"]}
+    for wrong in ("ascii", "nonsense"):
+        with pytest.raises(ValueError, match=f"cannot be read as {wrong}: save it as CSV UTF-8"):
+            read_table_file(path, encoding=wrong)
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1,5", "2", "-0,25"], [1.5, 2, -0.25]),
+        (["1,5", "NA", ""], [1.5, np.nan, np.nan]),
+        (["1.234,5", "7", "1.000"], [1234.5, 7, 1000]),
+        (["0,125", "1,250"], [0.125, 1.25]),
+        (["1,5e3", "2"], [1500, 2]),
+        (["1,234", "5,678"], None),  # thousands or thousandths
+        (["1,5", "1.234"], None),
+        (["1,5", "x"], None),
+    ],
+)
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_decimal_commas_are_points_where_nothing_else_can_be_meant(tmp_path, cells, numbers, mark):
+    text = "\n".join([f"a{mark}b", *(f"{cell}{mark}1" for cell in cells)])
+    sheet = read_table_file(write(tmp_path / "x.csv", text), lambda name: False)
+    if numbers is None:
+        assert sheet.texts("a", "a") == cells
+        assert sheet.notes == ()
+    else:
+        np.testing.assert_array_equal(numbers_of(sheet.frame["a"])[0], numbers)
+        assert sheet.notes == ("Decimal commas were read as points: 'a'",)
+    kept = read_table_file(tmp_path / "x.csv")  # as texts
+    assert kept.texts("a", "a") == cells
+
+
+def workbook(path, *rows, **sheets):
+    book = openpyxl.Workbook()
+    for row in rows:
+        book.active.append(row)
+    for name, others in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in others:
+            sheet.append(row)
+    book.save(path)
+    return path
+
+
+def test_cells_of_a_workbook_are_taken_as_they_are_shown(tmp_path):
+    day = datetime.date(2024, 5, 31)
+    noon = datetime.datetime(2024, 5, 31, 12, 30)
+    path = workbook(
+        tmp_path / "x.xlsx",
+        [],
+        ["id", "n", "flag", "day", "word", None],
+        ["007", 1, True, day, " a ", "no header"],
+        [],
+        [8, 2.5, None, noon, "#N/A", None],
+    )
+    sheet = read_table_file(path, lambda name: name == "id")
+    assert sheet.rows.tolist() == [3, 5]
+    assert sheet.texts("id", "id") == ["007", "8"]
+    assert sheet.frame["n"].tolist() == [1, 2.5]
+    assert sheet.texts("flag", "flag") == ["True", ""]
+    assert sheet.texts("day", "day") == ["2024-05-31", "2024-05-31 12:30:00"]
+    assert sheet.texts("word", "word") == ["a", ""]
+    assert sheet.unnamed == 1
+    assert read_head(path)[0] == ["id", "n", "flag", "day", "word"]
+    assert columns_of(read_table_file(path.read_bytes())) == columns_of(read_table_file(path))
+
+
+def test_the_first_sheet_is_read_unless_another_is_named(tmp_path):
+    path = workbook(tmp_path / "x.xlsx", ["a"], [1], more=[["b"], [2]])
+    first, other = read_table_file(path), read_table_file(path, sheet="more")
+    assert (columns_of(first), columns_of(other)) == ({"a": [1]}, {"b": [2]})
+    assert "Of the sheets Sheet, more the first is read" in first.notes[0]
+    assert other.notes == ()
+    with pytest.raises(ValueError, match="sheet must be a known name, got 'mor': did you mean"):
+        read_table_file(path, sheet="mor")
+    with pytest.raises(ValueError, match=r"sheet must be left out for text, got 'a': x.csv has"):
+        read_table_file(write(tmp_path / "x.csv", "a\n1\n"), sheet="a")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"must be an Excel workbook, got .*x\.xlsx"),
+        (b"PK\x03\x04 and no more", r"must be an Excel workbook, .* save it again as .xlsx or CSV"),
+        (b"a,b\n1,2\n", r"must be an Excel workbook, got .*x\.xlsx"),
+    ],
+)
+def test_what_is_no_workbook_is_refused(tmp_path, content, message):
+    (tmp_path / "x.xlsx").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        read_table_file(tmp_path / "x.xlsx")
+    with pytest.raises(ValueError, match="must have a header and rows"):
+        read_table_file(workbook(tmp_path / "y.xlsx", ["a", "b"]))
+
+
+def test_without_its_library_a_workbook_says_what_to_install(tmp_path, monkeypatch):
+    path = workbook(tmp_path / "x.xlsx", ["a"], [1])
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(ImportError, match=r"x.xlsx needs openpyxl: pip install layline\[excel\]"):
+        read_table_file(path)

@@ -17,6 +17,7 @@ from layline.cli.options import (
     Label,
     Root,
     Set,
+    Verify,
     read_settings,
 )
 from layline.optional import require
@@ -105,6 +106,7 @@ def bench(
         bool, typer.Option("--keep-models", help="Keep the weights of every run.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
+    verify: Verify = None,
 ) -> None:
     """Compare methods: train every combination, once each, and say what the results say."""
     require_libraries("layline bench")
@@ -133,6 +135,9 @@ def bench(
     wanted = read_grid(
         grid, data_folder, given, read_settings(config, set_), parse_tune(tune or [])
     )
+    if verify:  # once, so that each run may trust what is known then
+        for each in wanted.data:
+            data.content_digest(each.source, each.root, each.options, verify=True)
     cells = wanted.cells()
     if dry_run:
         for cell in cells:

@@ -20,9 +20,11 @@ from layline.cli.options import (
     GroupBy,
     Json,
     Label,
+    Verify,
     read_settings,
     settings,
 )
+from layline.files import json_text
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -101,8 +103,9 @@ def check(
         ),
     ] = None,
     as_json: Json = False,
+    verify: Verify = None,
 ) -> None:
-    """Read the data, decode every image, and say whether training can run on them."""
+    """Read the data, decode every image that is new, and say whether training can run on them."""
     try:
         given = read_settings(None, single)
         flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
@@ -112,6 +115,8 @@ def check(
         name, root, sentence = data.find_source(name, root, data.names(), place, given.get("sheet"))
         own = {"data__partition": partition, "data__copies": copies}
         wanted = _settings(name, root, own, config, given)
+        if verify:
+            wanted = wanted.model_copy(update={"verify": True})
     except (ValueError, OSError) as error:
         typer.echo(f"layline: {error}", err=True)
         raise typer.Exit(2) from None
@@ -125,7 +130,7 @@ def check(
     if as_json:
         listed = [{"name": one.name, "why": one.why} for one in bad]
         report = {"source": name, **found, "bad": listed}
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        typer.echo(json_text(report, indent=2))
     else:
         _show_findings(found, bad)
     if not found["can_run"]:

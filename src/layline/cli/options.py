@@ -43,6 +43,14 @@ Decode = Annotated[
         "a row for each true class, a column for each decision.",
     ),
 ]
+Verify = Annotated[
+    bool | None,
+    typer.Option(
+        "--verify",
+        help="Read every file and all of a cache again, instead of trusting what is known of them.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]
 
 

@@ -36,7 +36,7 @@ _OPEN = {
     "size": "the network's own",
     "weights": "the usual ones of the features",
     "body_lr": "as --lr",
-    "workers": "one for each core, at most 4",
+    "workers": "one for each core",
     "budget": "10min without a GPU",
 }
 # What the machine decides under the recipe modern, with {} for the recipe's own choice.
@@ -135,7 +135,7 @@ def train(
         str | None, _option(_DATA, "Copies of an image: together in one part, exact, or ignore.")
     ] = None,
     cache: Annotated[
-        bool | None, _option(_DATA, "Keep decoded images for later epochs and runs.", "--cache")
+        bool | None, _option(_DATA, "Keep decoded images or frozen features.", "--cache")
     ] = None,
     skip_bad: Annotated[
         bool | None, _option(_DATA, "Leave out files that cannot be decoded.", "--skip-bad")
@@ -147,6 +147,10 @@ def train(
     skip_unknown: Annotated[
         bool | None,
         _option(_DATA, "Leave out classes that the model does not know.", "--skip-unknown"),
+    ] = None,
+    verify: Annotated[
+        bool | None,
+        _option(_DATA, "Read all files again, whatever is known of them.", "--verify"),
     ] = None,
     method: Annotated[str | None, _option(_MODEL, "See layline methods.")] = None,
     features: Annotated[str | None, _option(_MODEL, "mlp, convnet, or any model of timm.")] = None,

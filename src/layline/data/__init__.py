@@ -212,7 +212,10 @@ def _read_parts(
 
 
 def content_digest(
-    name: str, root: str | Path | None, options: Mapping[str, Any] | None = None
+    name: str,
+    root: str | Path | None,
+    options: Mapping[str, Any] | None = None,
+    verify: bool = False,
 ) -> str | None:
     """Name the content of the data that a source would read: other bytes, another name.
 
@@ -223,6 +226,7 @@ def content_digest(
         name: The source.
         root: Its folder or file.
         options: The source's own options.
+        verify: Read all files again, whatever is known of them.
 
     Returns:
         None for a source that reads no files.
@@ -237,7 +241,7 @@ def content_digest(
         for place in [root, *(Path(str(each)).expanduser() for each in own)]:
             # of the user's own files one is read, and beside it may lie anything; the folder of a
             # protocol holds the protocol
-            for file, content in digest_files(place, deep=spec.partitions is not None):
+            for file, content in digest_files(place, spec.partitions is not None, verify):
                 digest.update(f"\0{file}\0{content}".encode(errors="surrogatepass"))
     if spec.has_images:
         try:
@@ -248,8 +252,17 @@ def content_digest(
         text, ends = Names(dataset.inputs.names).pack()
         digest.update(text + ends.astype("<i8").tobytes() + dataset.ranks.astype("<i8").tobytes())
         digest.update(repr(dataset.classes).encode(errors="surrogatepass"))
-        digest.update(dataset.inputs.digest().encode())
+        digest.update(_inputs_digest(dataset.inputs, verify).encode())
     return digest.hexdigest()
+
+
+def _inputs_digest(inputs: Inputs, verify: bool) -> str:
+    from layline.data.images.files import ImageFiles
+    from layline.data.images.index import index_images
+
+    if isinstance(inputs, ImageFiles):
+        return index_images(inputs, verify=verify).digest()
+    return inputs.digest()
 
 
 def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:

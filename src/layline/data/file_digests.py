@@ -54,12 +54,13 @@ def is_settled(stamp: Stamp, now: int) -> bool:
     return stamp[0] < 0 or changed < now - _SETTLED
 
 
-def digest_files(place: Path, deep: bool) -> Iterator[tuple[str, str]]:
+def digest_files(place: Path, deep: bool, verify: bool = False) -> Iterator[tuple[str, str]]:
     """Give the name and the digest of a file, or of those in a folder that a source may read.
 
     Args:
         place: The file or folder.
         deep: Whether files of the folders in it count.
+        verify: Read all of them again.
     """
     if place.is_dir():
         pattern = "**/*" if deep else "*"
@@ -68,7 +69,7 @@ def digest_files(place: Path, deep: bool) -> Iterator[tuple[str, str]]:
         named = sorted((f.relative_to(place).as_posix(), f) for f in files)
     else:
         named = [("", place)] if place.is_file() else []
-    known = _read_known()
+    known = {} if verify else _read_known()
     stamps = {file: stamp_of(file) for _, file in named}
     new = {}
     for name, file in named:

@@ -41,7 +41,7 @@ def groups_by(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
     without = [path for path, name in zip(paths, names, strict=True) if not name]
     if without:
         raise ValueError(
-            f"group_by must match every path, got {pattern!r} without a match in {len(without):,} "
+            f"group_by must match every path, got '{pattern}' without a match in {len(without):,} "
             f"of {len(paths):,}, such as {listed(without[:3])}: change it, or move them away"
         )
     return tuple(names)

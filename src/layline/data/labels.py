@@ -74,6 +74,12 @@ def order_names(
         plural: What the names are, for the messages.
     """
     ordered = natural_order(sorted(names))
+    for name in ordered:
+        if re.search("[\ud800-\udfff]", name):
+            raise ValueError(
+                f"{plural} must be Unicode, got {name!r}: rename it, since a model file has the "
+                "names of its classes"
+            )
     if isinstance(classes, KnownClasses):
         others = [name for name in ordered if name not in classes]
         return KnownClasses((*classes, *others)), "The classes are those of the model, in its order"

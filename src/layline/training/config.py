@@ -5,6 +5,7 @@ recipe, a TOML file and single settings become one ``Config``, then what follows
 such as the weights of the features.
 """
 
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -553,6 +554,11 @@ def resolved(config: Config) -> Config:
         raise ValueError(
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
             "as it was made"
+        )
+    if config.data.root is not None and re.search("[\ud800-\udfff]", str(config.data.root)):
+        raise ValueError(
+            f"data.root must be Unicode, got {config.data.root}: rename the folder, since a run "
+            "writes it into its config.toml"
         )
     options = dict(config.data.options)
     for key in source.path_options:  # in full, so that the run can go on from another folder

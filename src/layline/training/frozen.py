@@ -340,6 +340,18 @@ def open_rows(
     return rows
 
 
+def describe_rows(folder: Path) -> tuple[int, str] | None:
+    """Tell of how many samples the features in a folder are, and their root; None if unfinished."""
+    try:
+        with (folder / ROWS).open("rb") as stream:
+            read_magic(stream)
+            shape, _, _ = read_array_header_1_0(stream)
+            about, _ = _read_footer(stream, stream.seek(0, os.SEEK_END))
+            return int(shape[0]), str(about["root"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _read_ends(file: Path, count: int, width: int) -> tuple[int, dict[str, Any]]:
     """Read the header and the checksums of a file of features, and where the rows start."""
     try:

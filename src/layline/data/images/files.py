@@ -168,7 +168,8 @@ def suffix_of(name: str) -> str:
 def count_suffixes(files: Iterable[Path]) -> str:
     """Count files by their endings: ``12 .heic, 1 .pdf``."""
     counts = Counter(suffix_of(file.name) or "without an ending" for file in files)
-    return ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count:,} {suffix}" for suffix, count in ordered)
 
 
 def how_to_read(files: Iterable[Path]) -> str:

@@ -42,7 +42,8 @@ def test_what_changes_numbers_changes_the_key(grid, section, values):
     [
         ("training", {"checkpoint_minutes": 1.0}),
         ("data", {"workers": 3}),
-        ("data", {"cache": True}),
+        ("data", {"cache": True}),  # of images in files only
+        ("data", {"verify": True}),
         ("report", {"review": 3}),
     ],
 )

@@ -17,6 +17,7 @@ import pandas as pd
 from filelock import FileLock
 
 import layline
+from layline.data import SOURCES
 from layline.evaluation import DECODED, DISTRIBUTION
 from layline.files import write_json
 from layline.training.config import Config, configuration
@@ -81,7 +82,8 @@ class Cell:
         for section, names in _NO_EFFECT.items():
             for name in names:
                 tree[section].pop(name, None)  # a later one may be gone already
-        if not self.config.data.cache or self.config.features.freeze:
+        in_files = SOURCES[self.config.data.source].has_images
+        if not self.config.data.cache or self.config.features.freeze or not in_files:
             del tree["data"]["cache"]  # else crops are cut from images of the size that it keeps
         del tree["track"]
         tree.pop("start", None)

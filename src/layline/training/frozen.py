@@ -254,9 +254,13 @@ def _extract_pieces(job: Extraction, numbers: Iterable[int]) -> None:
             rows.append(job.features.body(x.to(job.accelerator.device)).float().cpu().numpy())
             done += len(x)
             job.progress(done)
-        data = np.concatenate(rows).astype("<f4").tobytes()
         with atomic_write(names[number]) as part:
-            part.write_bytes(data + _seal(data))
+            _write_piece(part, np.concatenate(rows))
+
+
+def _write_piece(piece: Path, rows: Float[np.ndarray, "n width"]) -> None:
+    data = rows.astype("<f4").tobytes()
+    piece.write_bytes(data + _seal(data))
 
 
 def _read_piece(piece: Path, count: int, width: int) -> bytes | None:

@@ -39,7 +39,7 @@ from layline.evaluation import (
 from layline.files import write_json
 from layline.geometry.decoding import Decode, decide, decode_name
 from layline.model import Network, OrdinalModel, normalised
-from layline.model_file import load, read_tensors
+from layline.model_file import describe_model, load, read_tensors
 from layline.training.assembly import (
     Assembly,
     assemble,
@@ -177,7 +177,10 @@ def _calibrate(
         unseen = found.log_probs, parts["calibration"].ranks
     calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, unseen)
     model.spec = replace(model.spec, calibration=calibration)
-    if run.accelerator.is_main_process:
+    # a run that is finished, and only asked again, has written it before
+    is_new = read_tensors(folder.best)[0] != describe_model(model.spec)
+    run.accelerator.wait_for_everyone()
+    if run.accelerator.is_main_process and is_new:
         model.save(folder.best)
     run.accelerator.wait_for_everyone()
     proba = normalised(tempered(log_probs, calibration.temperature))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -164,7 +164,10 @@ class RunFolder:
         return numbers
 
     def write_history(self, history: list[EpochRecord]) -> None:
-        """Write one line of JSON per epoch."""
+        """Write one line of JSON per epoch, unless the file has just these."""
+        with suppress(OSError, ValueError):  # what cannot be read is written anew
+            if self.read_history() == history:
+                return
         write_text(self.history, "".join(json.dumps(record) + "\n" for record in history))
 
     def read_history(self) -> list[EpochRecord]:

@@ -44,7 +44,7 @@ _IS_ODD = np.tile(np.arange(_FREQUENCIES) % 2 == 1, _FREQUENCIES)
 _MIRROR_BITS = np.packbits(_IS_ODD)  # what mirroring changes of a hash
 _MIRROR_SIGNS = np.where(_IS_ODD, -1.0, 1.0)[1:]  # and of the coefficients but the first, the mean
 
-# chosen on one half of 8,000 faces, measured on the other: docs/decisions/copies.md
+# how they were chosen and measured: docs/decisions/copies.md
 RADIUS = 31  # bits that the hashes of candidates differ in at most
 SURE = 0.93  # correlation from which candidates are copies
 DOUBTFUL = 0.75  # correlation from which a network may say so

@@ -43,7 +43,7 @@ def main() -> None:
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     make_images(given.folder / f"images-{given.images}", given.images)
-    make_photographs(given.folder / "photographs", given.photographs)
+    make_photographs(given.folder / f"photographs-{given.photographs}", given.photographs)
     for step in STEPS:
         print(step.ljust(12), json.dumps(measured(given, step)), flush=True)
 
@@ -213,7 +213,7 @@ def photographs(given: argparse.Namespace) -> dict[str, Any]:
     from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
     from layline.data.loading import ImageBatches
 
-    root = given.folder / "photographs"
+    root = given.folder / f"photographs-{given.photographs}"
     images = ImageFiles(root, list_names(root))
     found: dict[str, Any] = {
         "files_mb": round(sum(images.path(i).stat().st_size for i in range(len(images))) / 1e6, 1)

@@ -134,7 +134,11 @@ def test_other_errors_are_left_as_they_are():
         raise RuntimeError("other")
 
 
-def test_mapped_rows_are_sent_by_their_path_and_taken_where_they_are_asked_for(tmp_path):
+@pytest.mark.parametrize("small", [0, 1 << 30])
+def test_mapped_rows_are_sent_by_their_path_and_taken_where_they_are_asked_for(
+    tmp_path, monkeypatch, small
+):
+    monkeypatch.setattr(loading, "_SMALL_FILE", small)
     values = np.random.default_rng(0).normal(size=(1000, 20)).astype(np.float32)
     np.save(tmp_path / "rows.npy", values)
     keep = np.array([5, 900, 5, 0])

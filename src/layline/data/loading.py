@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import mmap
+from pathlib import Path
 from typing import Any, Protocol
 
 import joblib
@@ -29,6 +30,7 @@ Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which sa
 _KILLED_WORKER = re.compile(
     r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<signal>[^.]*)|exited)"
 )
+_SMALL_FILE = 1 << 30  # bytes: all of it may be mapped
 _SMALL_IMAGE = 64  # pixels at a side
 
 
@@ -119,8 +121,13 @@ class RowBatches(Dataset[Batch]):
     def __getitems__(self, keys: list[Key]) -> Batch:
         """Take the rows of a batch."""
         index = np.array([index for index, _ in keys])
-        rows = self._rows[index if self._keep is None else self._keep[index]]
-        return torch.from_numpy(np.asarray(rows)), torch.from_numpy(index)
+        place = index if self._keep is None else self._keep[index]
+        rows = self._rows
+        if isinstance(rows, np.memmap) and rows.nbytes > _SMALL_FILE and hasattr(os, "preadv"):
+            found = _read_rows(rows, place)
+        else:
+            found = np.asarray(rows[place])
+        return torch.from_numpy(found), torch.from_numpy(index)
 
     def __getstate__(self) -> dict[str, Any]:
         state, rows = self.__dict__.copy(), self._rows
@@ -133,6 +140,17 @@ class RowBatches(Dataset[Batch]):
         if isinstance(state["_rows"], dict):
             state = {**state, "_rows": np.memmap(mode="r", **state["_rows"])}
         self.__dict__.update(state)
+
+
+def _read_rows(rows: "np.memmap[Any, Any]", place: Indices) -> Float[np.ndarray, "n columns"]:
+    """Read rows of a large file, all of which would else be mapped into this process in time."""
+    found = np.empty((len(place), rows.shape[1]), rows.dtype)
+    with Path(str(rows.filename)).open("rb") as file:
+        for row, number in zip(found, place.tolist(), strict=True):
+            read = os.preadv(file.fileno(), [row.data], rows.offset + number * row.nbytes)
+            if read < row.nbytes:
+                raise ValueError(f"{rows.filename} must keep its length, got it cut off")
+    return found
 
 
 class WorkerError(OSError):

@@ -161,8 +161,10 @@ def readable_suffixes() -> frozenset[str]:
 
 def suffix_of(name: str) -> str:
     """Give the ending of a file name, in lower case; that of ``scan.nii.gz`` has two parts."""
-    suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122 – called for every file
-    return ".nii.gz" if name.lower().endswith(".nii.gz") else suffix
+    file = name[name.rfind("/") + 1 :].lower()  # called for every file, so not by pathlib
+    dot = file.rfind(".")
+    suffix = file[dot:] if dot > 0 else ""
+    return ".nii.gz" if suffix == ".gz" and file.endswith(".nii.gz") else suffix
 
 
 def count_suffixes(files: Iterable[Path]) -> str:

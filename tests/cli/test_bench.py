@@ -381,7 +381,9 @@ def test_swapped_and_deleted_images_are_noticed(bench, tmp_path):
         (tmp_path / "photos" / "high" / f"{index}.png").unlink()
     result = bench(*command)
     assert result.exit_code == 0, result.output
-    assert "1 run is made again: the data in photos have changed since\n1 run\n" in result.output
+    photos = tmp_path / "photos"
+    why = f"1 run is made again: the data in {photos} have changed since\n1 run\n"
+    assert why in result.output
     assert len(list(tmp_path.glob("out/cells/*/outcome.json"))) == 2
 
 

@@ -337,9 +337,9 @@ def test_results_of_two_machines_become_one(bench, ratings, tmp_path):
     """They know the same data by their content, wherever these lie."""
     elsewhere = tmp_path / "elsewhere.csv"
     elsewhere.write_bytes(ratings.read_bytes())
-    one = ("--methods", "classification", "--seeds", "0", "--out", "one")
+    one = ("--methods", "classification", "--seeds", "1", "--out", "one")
     assert bench(*small(ratings, *one)).exit_code == 0
-    other = ("--methods", "classification", "--seeds", "1", "--out", "other")
+    other = ("--methods", "classification", "--seeds", "0,1", "--out", "other")
     assert bench(*small(elsewhere, *other)).exit_code == 0
     both = small(ratings, "--methods", "classification", "--seeds", "2", "--out", "one")
     result = bench(*both, "--merge", "other")
@@ -381,7 +381,9 @@ def test_swapped_and_deleted_images_are_noticed(bench, tmp_path):
         (tmp_path / "photos" / "high" / f"{index}.png").unlink()
     result = bench(*command)
     assert result.exit_code == 0, result.output
-    assert "1 run is made again: the data in photos have changed since\n1 run\n" in result.output
+    photos = tmp_path / "photos"
+    why = f"1 run is made again: the data in {photos} have changed since\n1 run\n"
+    assert why in result.output
     assert len(list(tmp_path.glob("out/cells/*/outcome.json"))) == 2
 
 

@@ -218,7 +218,7 @@ def test_the_data_of_a_grid_are_looked_at_once(photographs, ratings, monkeypatch
 
 
 def test_long_work_is_said(grid, monkeypatch):
-    said = []
+    said, cells = [], [replace(cell, data=None) for cell in grid.cells()[:2]]
     monkeypatch.setattr(store_module, "_LONG", 0.0)
     wait = store_module.threading.Event()
     monkeypatch.setattr(store_module, "content_digest", lambda *_: str(wait.wait(60)))
@@ -227,8 +227,7 @@ def test_long_work_is_said(grid, monkeypatch):
         said.append(text)
         wait.set()
 
-    cells = with_content([replace(cell, data=None) for cell in grid.cells()[:2]], say)
-    assert [cell.content for cell in cells] == ["True", "True"]
+    assert [cell.content for cell in with_content(cells, say)] == ["True", "True"]
     (sentence,) = said
     assert sentence.startswith("Reading the data in ")
 

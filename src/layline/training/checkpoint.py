@@ -195,11 +195,12 @@ def _read_progress(path: Path) -> TrainingState:
     if not isinstance(values, dict) or set(values) != names:
         raise ValueError(f"{path} must have {', '.join(sorted(names))}, got others")
     try:
-        return _PROGRESS.validate_json(text, strict=True)
+        _PROGRESS.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
         raise ValueError(f"{path}: {name}: {first['msg']}, got {first['input']!r}") from None
+    return TrainingState(**values)  # as it was: validated, an integer of the history is a float
 
 
 def _write_average(average: WeightAverage, path: Path) -> None:

@@ -111,6 +111,11 @@ class Cell:
         for section, names in _NO_EFFECT.items():
             for name in names:
                 tree[section].pop(name, None)  # a later one may be gone already
+        # what earlier versions did: they drew splits of image files whatever copies there were
+        before = "ignore" if source.has_images and source.partitions is None else "together"
+        tree["data"].pop("copies", None)
+        if self.config.data.copies != before:
+            tree["data"]["copies"] = self.config.data.copies
         # which of several GPUs it is changes nothing
         tree["training"]["device"] = tree["training"]["device"].partition(":")[0]
         cut = content is not None and source.has_images and not self.config.features.freeze

@@ -9,7 +9,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -130,8 +130,11 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
         config, costs, seconds, is_pretrained and not is_fixed, "epochs" in tree.get("training", {})
     )
     plan = next((each for each in plans if each.epochs >= each.fewest), None)
+    cheapest = plans[-1]
+    if plan is None and budget is None:  # nobody asked for so short a time
+        fit = max(int(seconds / cheapest.per_epoch), 1)
+        plan = replace(cheapest, epochs=max(min(fit, config.training.epochs), cheapest.fewest))
     if plan is None:
-        cheapest = plans[-1]
         raise ValueError(
             f"budget must allow an epoch, got {_duration(seconds)}: {cheapest.words} takes about "
             f"{_duration(cheapest.once + cheapest.per_epoch)}; give --budget "

@@ -143,7 +143,7 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
     where = "No GPU" if device.type == "cpu" else f"GPU {device}"
     source = "--budget" if budget is not None else "--budget changes it"
     total = plan.once + plan.epochs * plan.per_epoch
-    passed = plans[: plans.index(plan)]
+    passed = plans[: [each.words for each in plans].index(plan.words)]
     others = "".join(
         f"; {each.words} would take {_duration(each.once + each.fewest * each.per_epoch)}"
         for each in passed[-1:]

@@ -1,8 +1,9 @@
 """From inputs to batches: the same whatever the number of workers and processes."""
 
-import os
 import pickle
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -112,21 +113,42 @@ def test_an_image_that_is_lost_on_the_way_is_named(files, workers, content, why)
     assert str(caught.value) == f"image must be readable, got {path}: {why}"
 
 
-class Killed(ImageBatches):
-    """Kills the worker that fetches the fourth sample."""
+KILLED = """if True:
+    import os, signal, sys
+    from pathlib import Path
+    from layline.cli import _errors_as_sentences
+    from layline.data.images.files import ImageFiles
+    from layline.data.images.preprocessing import ImagePreprocessing
+    from layline.data.loading import ImageBatches, loader
 
-    def __getitems__(self, keys):
-        if keys[0][0] == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__getitems__(keys)
+    class Killed(ImageBatches):
+        def __getitems__(self, keys):
+            if keys[0][0] == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__getitems__(keys)
+
+    files = ImageFiles(Path(sys.argv[1]), [f"{i}.png" for i in range(7)])
+    with _errors_as_sentences():
+        samples = Killed(files, ImagePreprocessing(8, 10))
+        list(loader(samples, [[(i, 0)] for i in range(7)], workers=2))
+"""
 
 
 def test_a_worker_that_is_killed_is_said_in_a_sentence(files):
-    with pytest.raises(WorkerError) as caught, workers_explained():
-        fetched(Killed(files, SQUARES), [[(i, 0)] for i in range(7)], workers=1)
-    assert str(caught.value).startswith("workers must live as long as the run, got one that ")
-    assert "Traceback" not in str(caught.value)
-    assert "data.workers" in str(caught.value)
+    """In a process of its own: torch tells it by a signal to all of the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, files.root], capture_output=True, text=True, check=False
+    )
+    said = [line for line in done.stderr.splitlines() if line.startswith("layline: ")]
+    assert len(said) == 1, done.stderr
+    assert said[0].startswith("layline: workers must live as long as the run, got one that ")
+    assert "set data.workers or training.batch_size lower" in said[0]
+
+
+def test_a_killed_worker_is_an_error_of_its_own():
+    text = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
+    with pytest.raises(WorkerError, match="got one that ended: "), workers_explained():
+        raise RuntimeError(text)
 
 
 def test_other_errors_are_left_as_they_are():

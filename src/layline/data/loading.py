@@ -8,12 +8,14 @@ import multiprocessing
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import joblib
 import numpy as np
@@ -153,6 +155,9 @@ def _read_rows(rows: "np.memmap[Any, Any]", place: Indices) -> Float[np.ndarray,
     return found
 
 
+_FETCHING: "WeakSet[Any]" = WeakSet()  # passes over samples that have workers
+
+
 class WorkerError(OSError):
     """A process that fetches batches ended before its work was done."""
 
@@ -185,7 +190,9 @@ class _Loader(DataLoader[Any]):
     """Raises what workers ran into as they would have raised it themselves."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        return _checked(super().__iter__())  # at once: workers start while the process is small
+        batches = super().__iter__()  # at once: workers start while the process is small
+        _FETCHING.add(batches)
+        return _checked(batches)
 
 
 def _checked(batches: Iterator[Any]) -> Iterator[Any]:
@@ -208,6 +215,12 @@ def workers_explained() -> Iterator[None]:
         found = _KILLED_WORKER.match(str(error))
         if found is None:
             raise
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD"):
+            # else torch raises the same again while the other workers end
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for batches in _FETCHING:
+            for worker in getattr(batches, "_workers", ()):
+                worker.kill()  # it may wait for what the dead one held, and ignores SIGTERM
         signal_name = (found["signal"] or "").strip()
         raise WorkerError(
             f"workers must live as long as the run, got one that "

@@ -169,7 +169,7 @@ def _read(path: Path) -> ComparedRun:
             f"runs must have predictions, got {path} without: finish it with layline train "
             f"--resume {path}"
         )
-    found, numbers = read_predictions(folder.predictions), folder.read_test()
+    found, numbers = read_predictions(folder.predictions), folder.read_numbers()
     return ComparedRun(
         name=valid_unicode(name),
         folder=folder,

@@ -509,11 +509,9 @@ def _explain(error: ValidationError, kind: type[Section]) -> str:
 def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> str:
     section: Any = kind
     for name in location[:-1]:
-        if isinstance(name, str):
+        if isinstance(name, str):  # a number is a place in the list that was named before
             annotation = section.model_fields[name].annotation
-            section = next(iter(get_args(annotation)), annotation)  # of one that may be absent
-        else:  # one of a list
-            (section,) = get_args(section)
+            section = next(iter(get_args(annotation)), annotation)  # one of a list, or none
     return "known are " + ", ".join(section.model_fields)
 
 

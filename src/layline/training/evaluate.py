@@ -232,6 +232,6 @@ def _own_test(run: RunFolder) -> dict[str, Any]:
     """Give what a run reached on its own test part, if it was tested."""
     if not run.test.is_file():
         return {}
-    numbers = run.read_test()
+    numbers = run.read_numbers()
     interval = (numbers.get("intervals") or {}).get("mae")
     return {"mae": numbers.get("mae"), "samples": numbers.get("samples"), "interval": interval}

@@ -17,7 +17,7 @@ _LOCK = ".lock"
 # What may not change between the start of a run and its going on, by its key in environment.json.
 # What a run had whose config.toml does not name it, since it was written before there was more.
 _NOT_YET = {"data": {"calibration": 0.0, "copies": "ignore"}, "training": {"calibrate": False}}
-_NUMBERS = ("samples", "decode", "mae", "accuracy", "epoch")  # that test.json has in any version
+_NUMBERS = ("samples", "decode", "mae", "accuracy")  # that test.json has in any version
 _CHANGED = {
     "data": "the data must be those that {} was started with, got others: files were added, "
     "removed or renamed",
@@ -157,11 +157,6 @@ class RunFolder:
             if not isinstance(environment, dict) or not isinstance(environment.get("data"), str):
                 raise ValueError("no fingerprint of the data")
             return environment
-
-    def read_test(self) -> dict[str, Any]:
-        """Read the numbers of the test."""
-        numbers: dict[str, Any] = json.loads(self.test.read_text(encoding="utf-8"))
-        return numbers
 
     def write_history(self, history: list[EpochRecord]) -> None:
         """Write one line of JSON per epoch, unless the file has just these."""

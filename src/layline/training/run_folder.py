@@ -126,8 +126,10 @@ class RunFolder:
             return environment
 
     def write_history(self, history: list[EpochRecord]) -> None:
-        """Write one line of JSON per epoch."""
-        write_text(self.history, "".join(json.dumps(record) + "\n" for record in history))
+        """Write one line of JSON per epoch, unless they are there already."""
+        text = "".join(json.dumps(record) + "\n" for record in history)
+        if not self.history.is_file() or self.history.read_bytes() != text.encode():
+            write_text(self.history, text)
 
     def read_history(self) -> list[EpochRecord]:
         """Read the records of the epochs."""

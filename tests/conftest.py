@@ -20,6 +20,18 @@ def seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def own_caches(tmp_path_factory):
+    """Keep what is known of the tests' files out of the user's own caches."""
+    before = os.environ.get("LAYLINE_CACHE")
+    os.environ["LAYLINE_CACHE"] = str(tmp_path_factory.mktemp("caches"))
+    yield
+    if before is None:
+        del os.environ["LAYLINE_CACHE"]
+    else:
+        os.environ["LAYLINE_CACHE"] = before
+
+
 @pytest.fixture(scope="session")
 def write_run():
     """Write the folder of a run that was never trained, see ``synthetic_runs.py``."""

@@ -128,7 +128,7 @@ def write_run(
     if not recorded:
         return path
     environment = {"command": ["layline", "train"], "layline": "0", "torch": "2", "python": "3"}
-    environment["counts"] = counts
+    environment |= {"counts": counts, "data": "0"}
     folder.environment.write_text(json.dumps(environment))
     drawn = take_snapshot(tested[keep], truth[keep], decisions["mode"][keep], head, keep)
     drawn.save(folder.layout("test"))

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -66,9 +67,7 @@ def test_the_arguments_are_the_flags_of_the_command():
     flags = {parameter.name for parameter in command.params} - {"help", "config", "set_"}
     arguments = set(inspect.signature(layline.train).parameters)
     assert arguments == flags | {"settings", "verbose"}
-    assert set(api.SETTINGS) == arguments - {
-        *("source", "label", "settings", "out", "resume", "verbose")
-    }
+    assert set(api.SETTINGS) == arguments - {*("source", "settings", "out", "resume", "verbose")}
 
 
 @pytest.mark.parametrize("path", api.SETTINGS.values())
@@ -79,7 +78,8 @@ def test_every_argument_is_short_for_a_setting_that_exists(path):
         return
     kind = Config
     for section in sections:
-        kind = kind.model_fields[section].annotation
+        annotation = kind.model_fields[section].annotation
+        kind = next(iter(get_args(annotation)), annotation)  # of one that may be absent
     assert key in kind.model_fields
 
 
@@ -118,7 +118,7 @@ def test_a_column_of_labels_is_named_alike_for_tables_and_lists(photos, tmp_path
     found = layline.train(
         path, label="b", **SMALL, settings=CHANNELS, out=tmp_path / "csv", verbose=False
     )
-    assert api.RunFolder(found.folder).read_config().data.options == {"label_column": "b"}
+    assert api.RunFolder(found.folder).read_config().data.options == {"label": "b"}
     numbers = [f"{i % 3},{i % 3 + i / 99},{i}" for i in range(30)]
     path.write_text("\n".join(["a,b,c", *numbers]) + "\n")
     found = layline.train(path, label="a", epochs=1, dim=4, out=tmp_path / "table", verbose=False)
@@ -188,3 +188,34 @@ def test_a_budget_is_a_time(text, minutes):
 def test_a_budget_that_cannot_be_read_is_one_sentence(text):
     with pytest.raises(ValueError, match=r"budget must be a time such as 90s, 10min or 1h, got"):
         api.minutes(text)
+
+
+def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_path, capsys):
+    command = typer.main.get_command(app).commands["evaluate"]
+    flags = {parameter.name for parameter in command.params} - {"help", "config", "set_", "as_json"}
+    arguments = set(inspect.signature(layline.evaluate).parameters)
+    assert arguments == flags | {"settings", "verbose"}
+    own = layline.evaluate(run.folder, verbose=False)
+    assert (own.folder, own.report, own.predictions) == (None, None, None)
+    assert own.metrics["mae"] == run.metrics["mae"]
+    out = tmp_path / "out"
+    found = layline.evaluate(run.folder, part="all", out=out, verbose=False)
+    assert capsys.readouterr() == ("", "")
+    assert found.metrics["samples"] == 30
+    assert (found.folder, found.report) == (out, out / "report.html")
+    assert found.predictions.is_file()
+    assert repr(found) == f"Evaluated({str(out)!r})"
+
+
+def test_columns_are_for_other_data(run):
+    with pytest.raises(ValueError, match="label and group must come with root"):
+        layline.evaluate(run.folder, label="grade", verbose=False)
+
+
+def test_comparing_from_python_has_the_options_of_the_command(run):
+    command = typer.main.get_command(app).commands["compare"]
+    flags = {parameter.name for parameter in command.params} - {"help", "as_json"}
+    assert set(inspect.signature(layline.compare).parameters) == flags
+    found = layline.compare([run.folder, run.folder], draws=20)
+    assert found.report is None
+    assert found.numbers["pairs"][0]["metrics"]["mae"]["difference"] == 0

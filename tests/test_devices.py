@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from layline.devices import check_device, choose_device
+from layline.devices import check_device, choose_device, gpus_for, processor_name
 
 
 class Gpus:
@@ -35,3 +35,25 @@ def test_a_device_that_is_not_here_is_one_sentence(monkeypatch, name):
     monkeypatch.setattr(torch, "accelerator", Gpus("cuda"))
     with pytest.raises(ValueError, match=r"finds here, got .*: here are cpu, cuda:0, cuda:1"):
         check_device(name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "needs_double", "expected"),
+    [
+        ("cuda", "auto", True, ["cuda:0", "cuda:1"]),
+        ("cuda", "cuda", False, ["cuda:0", "cuda:1"]),
+        ("cuda", "cuda:1", False, []),
+        ("cuda", "cpu", False, []),
+        ("mps", "auto", True, []),
+        (None, "auto", False, []),
+    ],
+)
+def test_gpus_are_named_where_any_of_them_would_do(
+    monkeypatch, kind, device, needs_double, expected
+):
+    monkeypatch.setattr(torch, "accelerator", Gpus(kind))
+    assert gpus_for(device, needs_double) == expected
+
+
+def test_the_processor_has_a_name():
+    assert processor_name()

@@ -18,6 +18,7 @@ from layline.diagnostics import (
     certainty,
     class_rates,
     diagnose,
+    paired_differences,
     referral,
     threshold_rates,
     wilson_interval,
@@ -358,6 +359,15 @@ def test_a_class_that_is_never_predicted():
     assert told([[30, 0, 0], [0, 0, 0], [0, 0, 30]]) == []  # nothing was there to be found
 
 
+def test_copies_of_test_images_in_training_and_contradicting_labels():
+    facts = {"with_copy_in_training": {"validation": 3, "test": 12}, "contradicting": 2}
+    leaked, contradicting = told(FINE, copies=facts)
+    assert leaked.startswith("Of 90 test images 12 have a copy in training: the numbers are too")
+    assert contradicting.startswith("Copies of one image with different labels: 2 groups.")
+    kept = {"with_copy_in_training": {"validation": 3, "test": 0}, "contradicting": 0}
+    assert told(FINE, copies=kept) == []
+
+
 def test_of_many_classes_some_are_named():
     confusion = np.zeros((12, 12), dtype=int)
     confusion[:, 0] = 30
@@ -427,3 +437,100 @@ def test_few_samples_in_a_class():
 def test_without_counts_the_test_samples_are_those_of_the_confusion_matrix():
     (said,) = alarms({"confusion": np.diag([30, 5]).tolist()}, {}, ["a", "b"])
     assert said.startswith("Fewer than 20 test samples: “b” (5).")
+
+
+# --- two models on the same samples
+
+
+def two_models(n=120, seed=0):
+    ranks, first, first_proba = draw(seed=seed, n=n)
+    rng = np.random.default_rng(seed + 1)
+    second_proba = 0.5 * first_proba + 0.5 * rng.dirichlet(np.ones(K), n)
+    return ranks, (first, first_proba), (second_proba.argmax(axis=1), second_proba)
+
+
+PAIRED = {
+    "accuracy": lambda y, said, proba: metrics.accuracy(y, said),
+    "mae": lambda y, said, proba: metrics.mean_absolute_error(y, said),
+    "macro_mae": lambda y, said, proba: metrics.macro_mean_absolute_error(y, said),
+    "qwk": lambda y, said, proba: metrics.quadratic_weighted_kappa(y, said),
+    "rps": lambda y, said, proba: metrics.ranked_probability_score(y, proba),
+    "nll": lambda y, said, proba: metrics.log_loss(y, proba),
+}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_paired_difference_is_that_of_the_metrics_on_the_same_draws(grouped):
+    ranks, first, second = two_models()
+    groups = [i // 4 for i in range(len(ranks))] if grouped else None
+    found = paired_differences(ranks, first, second, groups=groups, draws=40, seed=3)
+    unit = np.arange(len(ranks)) if groups is None else np.array(groups)
+    rng, count = np.random.default_rng(3), int(unit.max()) + 1
+    assert found["units"] == count
+    drawn = {name: [] for name in PAIRED}
+    for _ in range(40):
+        times = np.bincount(rng.integers(count, size=count), minlength=count)[unit]
+        index = np.repeat(np.arange(len(ranks)), times)
+        for name, metric in PAIRED.items():
+            values = [metric(ranks[index], *(each[index] for each in m)) for m in (first, second)]
+            drawn[name].append(values[1] - values[0])
+    for name, metric in PAIRED.items():
+        row = found["metrics"][name]
+        assert row["first"] == pytest.approx(metric(ranks, *first))
+        assert row["second"] == pytest.approx(metric(ranks, *second))
+        assert row["difference"] == pytest.approx(row["second"] - row["first"])
+        assert row["interval"] == pytest.approx(np.quantile(drawn[name], [0.025, 0.975]), abs=1e-9)
+
+
+def test_p_is_that_of_scipys_permutation_test():
+    ranks, first, second = two_models(n=9)
+    found = paired_differences(ranks, first, second)
+    assert found["exact"]
+    for name, losses in {
+        "mae": [np.abs(said - ranks) for said, _ in (first, second)],
+        "accuracy": [(said == ranks).astype(float) for said, _ in (first, second)],
+        "nll": [-np.log(proba[np.arange(9), ranks]) for _, proba in (first, second)],
+    }.items():
+        test = stats.permutation_test(
+            losses[::-1],
+            lambda x, y, axis: x.mean(axis=axis) - y.mean(axis=axis),
+            permutation_type="samples",
+            n_resamples=np.inf,
+        )
+        assert found["metrics"][name]["p"] == pytest.approx(test.pvalue)
+
+
+def test_a_model_does_not_differ_from_itself():
+    ranks, first, _ = two_models()
+    for row in paired_differences(ranks, first, first, draws=50)["metrics"].values():
+        assert (row["difference"], row["interval"], row["p"]) == (0.0, [0.0, 0.0], 1.0)
+
+
+def test_pairing_makes_an_interval_narrower_than_two_of_their_own():
+    ranks, first, second = two_models(n=400)
+    paired = paired_differences(ranks, first, second, draws=300)["metrics"]["mae"]["interval"]
+    alone = [bootstrap_intervals(ranks, *each, draws=300)["mae"] for each in (first, second)]
+    widths = [high - low for low, high in alone]
+    assert paired[1] - paired[0] < np.hypot(*widths)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"draws": 0}, "draws must be at least 1, got 0"),
+        ({"level": 1.0}, "level must be between 0 and 1"),
+        ({"groups": ["a"]}, "groups must be 9, got 1"),
+    ],
+)
+def test_wrong_arguments_of_a_comparison_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        paired_differences(*two_models(n=9), **changes)
+
+
+def test_worse_elsewhere_than_chance_explains_is_an_alarm():
+    confusion = [[30, 0], [0, 30]]
+    numbers = {"confusion": confusion, "mae": 0.8, "intervals": {"mae": [0.7, 0.9]}}
+    before = {"mae": 0.4, "interval": [0.3, 0.5], "samples": 100}
+    (text,) = alarms(numbers | {"run_test": before}, {}, ["a", "b"])
+    assert text.startswith("Worse here than where it was trained: the MAE is 0.800 after 0.400")
+    assert alarms(numbers | {"run_test": before | {"mae": 0.75}}, {}, ["a", "b"]) == []

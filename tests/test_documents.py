@@ -84,7 +84,7 @@ def commands() -> list[list[str]]:
 def test_every_command_in_the_documents_exists_with_its_options(words):
     command = typer.main.get_command(app)
     context = command.make_context("layline", ["methods"], resilient_parsing=True)
-    while isinstance(getattr(command, "commands", None), dict):
+    while words and isinstance(getattr(command, "commands", None), dict):
         command = command.commands[words.pop(0)]
     options = {option for parameter in command.get_params(context) for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= options

@@ -13,7 +13,7 @@ from layline.heads import ConstrainedProxies, OrdinalHead, create, names
 
 if TYPE_CHECKING:
     from layline import metrics
-    from layline.api import Run, train
+    from layline.api import Evaluated, Run, compare, evaluate, train
     from layline.estimator import OrdinalClassifier, negative_mae
     from layline.model_file import load
 
@@ -22,7 +22,10 @@ __version__ = "0.1.0"
 # Loaded when first asked for: they bring libraries that a PyTorch loop need not wait for.
 _LAZY = {
     "train": "layline.api",
+    "evaluate": "layline.api",
+    "compare": "layline.api",
     "Run": "layline.api",
+    "Evaluated": "layline.api",
     "load": "layline.model_file",
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
@@ -31,11 +34,14 @@ _LAZY = {
 
 __all__ = [
     "ConstrainedProxies",
+    "Evaluated",
     "OrdinalClassifier",
     "OrdinalHead",
     "Run",
     "__version__",
+    "compare",
     "create",
+    "evaluate",
     "geometry",
     "heads",
     "load",

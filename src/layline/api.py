@@ -6,9 +6,10 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accelerate.utils import broadcast_object_list
 from rich.console import Console
@@ -23,21 +24,32 @@ from layline.training.config import Config, check_sections, combine, configurati
 from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
+from layline.training.evaluate import evaluate_run, write_evaluation
 from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
+from layline.training.start import with_start
+
+if TYPE_CHECKING:
+    from layline.reports.comparison import Comparison
 
 # The setting that an argument of :func:`train` is short for.
 SETTINGS = {
     "root": "data.root",
     "classes": "data.options.classes",
-    "group": "data.options.group_column",
+    "label": "data.options.label",
+    "group": "data.options.group",
+    "group_by": "data.options.group_by",
     "partition": "data.partition",
     "calibration": "data.calibration",
+    "copies": "data.copies",
     "cache": "data.cache",
     "skip_bad": "data.skip_bad",
+    "from_run": "start.model",
+    "skip_unknown": "start.skip_unknown",
     "workers": "data.workers",
+    "verify": "data.verify",
     "size": "data.size",
     "features": "features.name",
     "weights": "features.weights",
@@ -65,7 +77,7 @@ SETTINGS = {
 # What may change when a run goes on: nothing that would make it another run.
 _CHANGEABLE = {
     "training": {"epochs", "patience", "checkpoint_minutes"},
-    "data": {"workers", "root"},
+    "data": {"workers", "root", "verify"},
     "report": {"enabled", "mistakes", "review"},
 }
 _TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
@@ -115,6 +127,32 @@ class Run:
         return f"Run({str(self.folder)!r})"
 
 
+class Evaluated:
+    """A model measured on labelled data: the numbers, and the folder that has all of them.
+
+    Args:
+        metrics: The numbers, as in ``test.json``.
+        folder: Where everything was written, if it was.
+    """
+
+    def __init__(self, metrics: dict[str, Any], folder: Path | None) -> None:
+        self.metrics, self.folder = metrics, folder
+
+    @property
+    def predictions(self) -> Path | None:
+        """The file with a line for each sample, if one was written."""
+        return None if self.folder is None else RunFolder(self.folder).predictions
+
+    @property
+    def report(self) -> Path | None:
+        """The page that shows it, if one was written."""
+        page = None if self.folder is None else RunFolder(self.folder).report
+        return page if page is not None and page.is_file() else None
+
+    def __repr__(self) -> str:
+        return f"Evaluated({str(self.folder)!r})"
+
+
 class Stopped(KeyboardInterrupt):
     """Training was stopped from outside, by Ctrl-C or SIGTERM, and can go on.
 
@@ -135,10 +173,15 @@ def train(
     classes: str | Sequence[str] | None = None,
     label: str | None = None,
     group: str | None = None,
+    group_by: str | None = None,
     partition: int | None = None,
     calibration: float | None = None,
+    copies: str | None = None,
     cache: bool | None = None,
     skip_bad: bool | None = None,
+    verify: bool | None = None,
+    from_run: str | Path | None = None,
+    skip_unknown: bool | None = None,
     method: str | None = None,
     features: str | None = None,
     weights: str | None = None,
@@ -179,10 +222,17 @@ def train(
         classes: Names of the classes, lowest first, as a list or ``"low,mid,high"``.
         label: The column of the labels, in a table or a list of images.
         group: The column of what must stay in one part, such as a patient.
+        group_by: A regular expression that finds it in the path of an image, instead of a column.
         partition: Which official fold, or the seed of a random split.
         calibration: Share of the training samples that is kept apart, for ranges of grades.
+        copies: ``together`` keeps copies of an image in one part, ``exact`` only those with the
+            same bytes, and ``ignore`` does not look for them.
         cache: Keep decoded images for later epochs and runs.
         skip_bad: Leave out files that cannot be decoded.
+        verify: Read every file and all of a cache again, instead of trusting what is known of them.
+        from_run: Go on from a trained model, the folder of a run or a ``.safetensors`` file, with
+            its features, head, classes and preparation of samples, at lower rates.
+        skip_unknown: Leave out samples of classes that the model of ``from_run`` does not know.
         method: The ordinal method, one of ``layline.names()``.
         features: ``mlp``, ``convnet``, or any model of timm.
         weights: ``none``, ``imagenet``, ``bundled``, or a file.
@@ -230,9 +280,12 @@ def train(
         found, place = _find_source(str(source), tree, say)
         name = None if found == source else Path(source).expanduser().resolve().stem
         tree = combine(tree, {"data": {"source": found}}, place)
-    if label is not None:
-        option = data.label_option(str(_at(tree, "data.source") or "table"))
-        tree = combine(tree, _tree({f"data.options.{option}": label}, {}))
+    if _at(tree, "start") is not None and resume is None:
+        if _at(tree, "start.model") is None:
+            raise ValueError(
+                "skip_unknown must come with --from: only a trained model knows its classes"
+            )
+        tree = with_start(tree, say)
     if resume is not None:
         folder = RunFolder(Path(resume))
         if out is not None:
@@ -254,6 +307,100 @@ def train(
         folder.check_new()
     _run(config, folder, console)
     return Run(folder.path)
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    root: str | Path | None = None,
+    part: str | None = None,
+    out: str | Path | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    decode: Decode | None = None,
+    skip_unknown: bool = False,
+    predictions: str | Path | None = None,
+    report: bool = True,
+    settings: Mapping[str, Any] | None = None,
+    verbose: bool = True,
+) -> Evaluated:
+    """Measure the best model of a run, on a part of its own data or on labelled data elsewhere.
+
+    Other data may be a folder per class, a CSV file of images, a table or an npz file, and are
+    recognised. Their classes are matched by name with those of the model.
+
+    Args:
+        run: Folder of a trained run.
+        root: Other labelled data, or where those of the run are now; its own if not given.
+        part: ``train``, ``validation``, ``test``, ``calibration`` or ``all``. If not given, the
+            test part; of other data without a split of their own, all samples.
+        out: Folder for what comes out, a new one. If not given, one in ``evaluations`` of the run
+            where there is a root, and else none.
+        label: The column of the labels in the other data, if it is not as in the run.
+        group: The column of what belongs together in them, such as a patient.
+        decode: How a rank is decided on, if not as in the run.
+        skip_unknown: Leave out samples of classes that the model does not know.
+        predictions: Write a line per sample to this file, too.
+        report: Whether to write pictures and ``report.html`` into the folder.
+        settings: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
+        verbose: Whether to say on stderr what happens.
+    """
+    console = Console(stderr=True, quiet=not verbose)
+    folder = RunFolder(Path(run))
+    place = None if out is None else RunFolder(Path(out))
+    if place is not None:
+        place.check_new()
+    given = {"label": label, "group": group}
+    options = {name: value for name, value in given.items() if value is not None}
+    if options and root is None:
+        raise ValueError("label and group must come with root: the run knows its own columns")
+    found = evaluate_run(
+        folder,
+        part,
+        decode,
+        None if root is None else Path(root),
+        console,
+        settings,
+        options,
+        skip_unknown,
+    )
+    if place is None and root is not None:
+        name = Path(str(found.config.data.root)).stem
+        place = RunFolder(new_folder(name, folder.path / "evaluations"))
+    if predictions is not None:
+        found.found.write_predictions(Path(predictions))
+    if place is None:
+        return Evaluated(found.found.numbers, None)
+    numbers = write_evaluation(found, place, report)
+    if report:
+        write_report(place, console)
+    Reporter(console)(f"Numbers, predictions and report are in {place.path}")
+    return Evaluated(numbers, place.path)
+
+
+def compare(
+    runs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    draws: int = 2000,
+    seed: int = 0,
+) -> "Comparison":
+    """Compare runs on the same test samples: paired differences with intervals.
+
+    Args:
+        runs: Folders of runs, or of what :func:`evaluate` wrote; the first is what the others are
+            compared with.
+        out: The HTML file of a page that shows it, if one is wanted.
+        draws: Resamplings of an interval, and exchanges of a test.
+        seed: Of both.
+    """
+    from layline.reports.comparison import compare_runs, write_comparison
+
+    found = compare_runs([Path(run) for run in runs], draws, seed)
+    if out is None:
+        return found
+    write_comparison(found, Path(out))
+    return replace(found, report=Path(out))
 
 
 def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
@@ -305,7 +452,8 @@ def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[s
         None if value is None else Path(str(value))
         for value in (_at(tree, "data.root"), _at(tree, "data.options.images"))
     )
-    name, place, sentence = data.find_source(source, root, data.names(), images)
+    sheet = _at(tree, "data.options.sheet")
+    name, place, sentence = data.find_source(source, root, data.names(), images, sheet)
     if sentence:
         say(sentence)
     return name, {} if place == root else _tree({"root": place})
@@ -355,6 +503,7 @@ def _class_weight(value: str | Mapping[str, float]) -> str | dict[str, float]:
 # what is not a setting yet as it is given
 _READ: dict[str, Any] = {
     "root": str,
+    "from_run": str,
     "classes": _classes,
     "budget": minutes,
     "class_weight": _class_weight,

@@ -1,7 +1,9 @@
 """The device to compute on, and the processes that compute together."""
 
+import platform
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -48,6 +50,30 @@ def _devices_here() -> str:
     if found is not None:
         names += [f"{found.type}:{index}" for index in range(torch.accelerator.device_count())]
     return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+
+
+def gpus_for(device: str, needs_double: bool = False) -> list[str]:
+    """Name the GPUs of this machine that a device may stand for; none where it is the CPU.
+
+    Args:
+        device: ``auto``, or a kind such as ``cuda``. A name with an index stands for itself.
+        needs_double: Whether float64 is needed.
+    """
+    if not torch.accelerator.is_available():
+        return []
+    kind = choose_device("auto", needs_double).type
+    if kind == "cpu" or device not in ("auto", kind):
+        return []
+    return [f"{kind}:{index}" for index in range(torch.accelerator.device_count())]
+
+
+def processor_name() -> str:
+    """Name the processor, as exactly as the system tells it."""
+    if Path("/proc/cpuinfo").is_file():  # platform.processor() is empty on most Linux systems
+        for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def has_double(device: torch.device) -> bool:

@@ -125,12 +125,7 @@ def bootstrap_intervals(
     measured = _metrics_of(table.sum(axis=0)[None], true, said)
     rng, at_once, found = np.random.default_rng(seed), max(1, _AT_ONCE // count), []
     for start in range(0, draws if count > 1 else 0, at_once):
-        weights = np.stack(
-            [
-                np.bincount(rng.integers(count, size=count), minlength=count)
-                for _ in range(min(at_once, draws - start))
-            ]
-        )
+        weights = _resampled(rng, count, min(at_once, draws - start))
         found.append(_metrics_of(weights @ table, true, said))
     intervals = {
         name: _percentiles(np.concatenate([part[name] for part in found]), level, name, value)
@@ -140,6 +135,12 @@ def bootstrap_intervals(
     }
     over = "samples" if groups is None else "groups"
     return {"level": level, "over": over, "draws": draws, **intervals}
+
+
+def _resampled(rng: np.random.Generator, count: int, draws: int) -> _Ints:
+    """Draw as many units as there are, again and again: how often each one came."""
+    drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(draws)]
+    return np.stack(drawn)
 
 
 def _unit_of(groups: Groups, count: int) -> _Ints:
@@ -193,6 +194,138 @@ def _percentiles(drawn: _Floats, level: float, name: str, value: _Floats) -> Int
         gained = drawn.mean() - value[0]
         low, high = max(low - gained, 0.0), max(high - gained, 0.0)
     return [float(low), float(high)]
+
+
+COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
+
+
+def paired_differences(
+    ranks: ArrayLike,
+    first: tuple[ArrayLike, ArrayLike],
+    second: tuple[ArrayLike, ArrayLike],
+    *,
+    groups: Groups = None,
+    level: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    r"""Compare two models on the same samples: by how much the second differs from the first.
+
+    The interval is the percentile bootstrap of the difference: samples, or whole groups, are drawn
+    with replacement, and both models are measured on the same draw. p is of the permutation test
+    that the models are alike: if they are, their answers to a sample (to all of a group) may be
+    exchanged, so each is exchanged or not, and
+
+    .. math:: p = \Pr\big(|d^*| \ge |d|\big)
+
+    over all ways if they are no more than ``draws``, and else over so many at random, the one that
+    was found among them. Models that answer alike differ by 0, with the interval [0, 0] and p = 1.
+
+    Args:
+        ranks: The true classes.
+        first: What the first model takes the samples for, and its probabilities.
+        second: The same of the second.
+        groups: What samples belong to; None if they are independent.
+        level: Share of the draws that an interval holds.
+        draws: How many, of both kinds.
+        seed: Of the draws.
+
+    Returns:
+        Of each metric of ``COMPARED`` ``first``, ``second``, ``difference``, ``interval`` and
+        ``p``; None where it is not defined. One sample or group alone has no intervals.
+    """
+    _check_level(level)
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}: it counts resamplings")
+    both = [_checked(ranks, *each) for each in (first, second)]
+    truth, num_classes = both[0][0], both[0][2].shape[1]
+    if both[1][2].shape[1] != num_classes:
+        raise ValueError(
+            f"second must have {num_classes} classes, got {both[1][2].shape[1]}: as the first"
+        )
+    unit = _unit_of(groups, len(truth))
+    count = int(unit.max()) + 1
+    cells = np.unique(np.concatenate([truth * num_classes + said for _, said, _ in both]))
+    true, said = np.divmod(cells, num_classes)
+    tables = []
+    for _, predicted, proba in both:
+        # a row for each unit: its samples in each cell of the confusion matrix, and the sums of
+        # their negative logarithms and of their scores
+        cell = np.searchsorted(cells, truth * num_classes + predicted)
+        of_truth = np.maximum(proba[np.arange(len(truth)), truth], np.finfo(np.float64).tiny)
+        scores = ranked_probability_scores(truth, proba)
+        ends = np.repeat([len(cells), len(cells) + 1], len(truth))
+        values = np.concatenate([np.ones(len(truth)), -np.log(of_truth), scores])
+        places = np.tile(unit, 3), np.concatenate([cell, ends])
+        tables.append(csr_array((values, places), shape=(count, len(cells) + 2)))
+
+    def metrics_of(sums: _Floats) -> dict[str, _Floats]:
+        found = _metrics_of(np.delete(sums, -2, axis=1), true, said)
+        return found | {"nll": sums[:, -2] / sums[:, : len(cells)].sum(axis=1)}
+
+    def differences(one: _Floats, other: _Floats) -> dict[str, _Floats]:
+        before, after = metrics_of(one), metrics_of(other)
+        return {name: after[name] - before[name] for name in COMPARED}
+
+    measured = [metrics_of(table.sum(axis=0)[None]) for table in tables]
+    rng = np.random.default_rng(seed)
+    at_once = max(1, _AT_ONCE // count)
+    resampled, exchanged = [], []
+    for start in range(0, draws if count > 1 else 0, at_once):
+        weights = _resampled(rng, count, min(at_once, draws - start)).astype(np.float64)
+        resampled.append(differences(weights @ tables[0], weights @ tables[1]))
+    is_exact = count < 63 and 2**count <= draws
+    ways = 2**count if is_exact else draws
+    for start in range(0, ways, at_once):
+        size = min(at_once, ways - start)
+        if is_exact:
+            swap = (np.arange(start, start + size)[:, None] >> np.arange(count) & 1).astype(float)
+        else:
+            swap = rng.integers(2, size=(size, count)).astype(np.float64)
+        stay = 1 - swap
+        one, other = tables
+        exchanged.append(differences(stay @ one + swap @ other, swap @ one + stay @ other))
+    return {
+        "level": level,
+        "over": "samples" if groups is None else "groups",
+        "units": count,
+        "draws": draws,
+        "exact": is_exact,
+        "metrics": {
+            name: _difference(
+                float(measured[0][name][0]),
+                float(measured[1][name][0]),
+                np.concatenate([part[name] for part in resampled]) if resampled else np.zeros(0),
+                np.concatenate([part[name] for part in exchanged]),
+                level,
+                is_exact,
+            )
+            for name in COMPARED
+        },
+    }
+
+
+def _difference(
+    before: float,
+    after: float,
+    resampled: _Floats,
+    exchanged: _Floats,
+    level: float,
+    is_exact: bool,
+) -> dict[str, Any]:
+    """Say how far two values are apart, how sure that is, and how likely by chance."""
+    found = after - before
+    known = [value if np.isfinite(value) else None for value in (before, after, found)]
+    row: dict[str, Any] = dict(zip(("first", "second", "difference"), known, strict=True))
+    if known[2] is None:
+        return row | {"interval": None, "p": None}
+    drawn = resampled[np.isfinite(resampled)]
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    interval = [float(end) for end in np.quantile(drawn, tails)] if len(drawn) else None
+    finite = exchanged[np.isfinite(exchanged)]
+    hits = int((np.abs(finite) >= abs(found) - 1e-12).sum())  # sums in another order round
+    p = hits / len(finite) if is_exact else (hits + 1) / (len(finite) + 1)
+    return row | {"interval": interval, "p": p}
 
 
 def wilson_interval(hits: int, total: int, level: float = 0.95) -> Interval:
@@ -410,8 +543,10 @@ def alarms(
 
     Args:
         numbers: As in ``test.json``: ``confusion``, and as far as they are there ``mae`` with
-            ``intervals``, ``validation`` with its ``mae`` and ``samples``, and ``ranges`` with the
-            ``coverage`` wanted, the one ``measured`` and the ones to be ``expected``.
+            ``intervals``, ``validation`` with its ``mae`` and ``samples``, ``run_test`` with the
+            ``mae`` and its ``interval`` where the model was tested after training, ``ranges``
+            with the ``coverage`` wanted, the one ``measured`` and the ones to be ``expected``, and
+            ``copies`` of images, as in ``environment.json``.
         counts: Samples by part and class, as in ``environment.json``; may be empty.
         classes: Names of the classes, lowest first.
     """
@@ -420,7 +555,9 @@ def alarms(
         *_never_predicted(confusion, classes),
         *_confused_ends(confusion, classes),
         *_worse_than_validation(numbers),
+        *_worse_elsewhere(numbers),
         *_failed_ranges(numbers.get("ranges") or []),
+        *_copied(numbers.get("copies") or {}, int(confusion.sum())),
         *_few_samples(confusion, counts, classes),
     ]
 
@@ -478,6 +615,23 @@ def _worse_than_validation(numbers: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _worse_elsewhere(numbers: Mapping[str, Any]) -> list[str]:
+    """Compare other data with the test of the run: further apart than chance takes both."""
+    before = numbers.get("run_test") or {}
+    here, there = (numbers.get("intervals") or {}).get("mae"), before.get("interval")
+    now, own = numbers.get("mae"), before.get("mae")
+    if here is None or there is None or now is None or own is None:
+        return []
+    if now - own <= np.hypot(now - here[0], there[1] - own):
+        return []
+    return [
+        f"Worse here than where it was trained: the MAE is {now:.3f} after {own:.3f} on the run's "
+        "own test samples, which chance does not explain. These data are of another kind: look at "
+        "the mistakes, calibrate on such data, or go on training on some of them with "
+        "layline train DATA --from RUN."
+    ]
+
+
 def _failed_ranges(ranges: Sequence[Mapping[str, Any]]) -> list[str]:
     failed = [each for each in ranges if each["measured"] < each["expected"][0]]
     if not failed:
@@ -492,6 +646,23 @@ def _failed_ranges(ranges: Sequence[Mapping[str, Any]]) -> list[str]:
         "those that the ranges were made with: calibrate on data of the kind that the model will "
         "see, with layline calibrate RUN --root DATA."
     ]
+
+
+def _copied(copies: Mapping[str, Any], samples: int) -> list[str]:
+    found = []
+    leaked = int((copies.get("with_copy_in_training") or {}).get("test", 0))
+    if leaked:
+        found.append(
+            f"Of {samples} test images {leaked} {'has' if leaked == 1 else 'have'} a copy in "
+            "training: the numbers are too good. Leave the copies out, or split anew."
+        )
+    contradicting = int(copies.get("contradicting") or 0)
+    if contradicting:
+        found.append(
+            f"Copies of one image with different labels: {contradicting} "
+            f"group{'' if contradicting == 1 else 's'}. layline data check lists them."
+        )
+    return found
 
 
 def _few_samples(

@@ -28,7 +28,7 @@ from layline import features as feature_registry
 from layline import heads, metrics
 from layline.arguments import check_integer, check_known
 from layline.calibration import Calibration, tempered
-from layline.data.base import Partition
+from layline.data.base import Partition, listed
 from layline.data.labels import (
     Array,
     categorical_order,
@@ -336,12 +336,7 @@ class OrdinalClassifier(
             # copied: a module that works in place must not change X
             x = self._tensor(rows[start : start + size].copy(), device).to(device)
             vectors = features(x)
-            if not vectors.isfinite().all():
-                row = start + int(vectors.isfinite().all(dim=1).int().argmin())
-                raise ValueError(
-                    f"features must be finite, got NaN or infinity for row {row} of X: "
-                    "is it far from everything that was seen in training?"
-                )
+            _check_rows("features", vectors, start)
             outputs.append(function(head, vectors).cpu().numpy())
         return np.concatenate(outputs)
 
@@ -593,6 +588,17 @@ def _check_finite(X: Array, names: Sequence[str] | None) -> None:
     elif np.isinf(value):
         cure = "clip or drop it"
     raise ValueError(f"X must be finite in float32, got {got} in row {row}, {where}: {cure}")
+
+
+def _check_rows(what: str, values: Tensor, start: int) -> None:
+    """Refuse values that are not finite by their rows of X, the first of which is ``start``."""
+    finite = values.isfinite().all(dim=1)
+    if not finite.all():
+        rows = (start + torch.nonzero(~finite)[:, 0]).tolist()
+        raise ValueError(
+            f"{what} must be finite, got NaN or infinity for row {listed(rows)} of X: "
+            "is it far from everything that was seen in training?"
+        )
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from layline import metrics
 from layline.calibration import Range, measure_ranges, shown_coverage, tempered
 from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
+from layline.data.table import TableEncoding
 from layline.devices import Processes
 from layline.diagnostics import certainty, diagnose
 from layline.geometry.decoding import COST, DECODINGS, Decode, decode_name
@@ -235,6 +236,8 @@ class Evaluation:
         ranks: The true ones.
         predictions: Those of the model.
         ranges: The lowest and the highest rank that is possible, if the model is calibrated.
+        paths: Whether the samples are called by their paths.
+        groups: What each sample belongs to, such as a patient, if that is known.
     """
 
     numbers: dict[str, Any]
@@ -243,6 +246,8 @@ class Evaluation:
     ranks: Int[Tensor, " n"]
     predictions: Predictions
     ranges: Range | None = None
+    paths: bool = True
+    groups: Sequence[Hashable] | None = None
 
     @property
     def chosen(self) -> Int[Tensor, " n"]:
@@ -253,8 +258,12 @@ class Evaluation:
         """Write a line per sample to a ``.csv`` or ``.jsonl`` file."""
         proba, chosen = self.predictions.proba, self.chosen.numpy()
         columns = certainty_columns(proba, chosen, self.classes, self.ranges, REVIEWED)
+        if self.groups is not None:  # what belongs together stays so when runs are compared
+            columns["group"] = [str(group) for group in self.groups]
         truth = [self.classes[rank] for rank in self.ranks.tolist()]
-        with prediction_lines(path, self.classes, with_truth=True, more=list(columns)) as write:
+        with prediction_lines(
+            path, self.classes, with_truth=True, more=list(columns), paths=self.paths
+        ) as write:
             for i, name in enumerate(self.names):
                 more = {column: values[i] for column, values in columns.items()}
                 write(name, self.classes[chosen[i]], proba[i].tolist(), truth[i], more)
@@ -323,4 +332,5 @@ def evaluated(
     ranges = None
     if numbers["ranges"]:
         ranges = calibration.ranges(proba, chosen, shown_coverage(len(calibration.scores)))
-    return Evaluation(numbers, names, spec.classes, ranks, predictions, ranges)
+    paths = not isinstance(spec.inputs, TableEncoding)
+    return Evaluation(numbers, names, spec.classes, ranks, predictions, ranges, paths, groups)

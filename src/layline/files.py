@@ -56,12 +56,20 @@ def write_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+def json_text(values: Any, indent: int | None = None) -> str:
+    r"""Give values as JSON that can be encoded, whatever the names in it.
+
+    The name of a file may hold a byte that is no UTF-8. Python has 0xff as the character U+DCFF,
+    and only the escape ``\udcff`` can stand for it. ``os.fsencode`` of what a program reads back
+    gives the bytes of the name.
+    """
+    text = json.dumps(values, indent=indent, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write values as JSON, as a whole."""
-    text = json.dumps(values, indent=2, ensure_ascii=False)
-    # a name may be a path that is not UTF-8, which only an escape can hold
-    text = re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
-    write_text(path, text + "\n")
+    write_text(path, json_text(values, indent=2) + "\n")
 
 
 def _flush(path: Path) -> None:

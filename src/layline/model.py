@@ -1,5 +1,6 @@
 """A model: features, head and class names, from samples as a user has them to labels."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layline import features as feature_registry
 from layline import heads
 from layline.calibration import Calibration, tempered
+from layline.data.base import listed
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import (
     Batches,
@@ -23,11 +25,13 @@ from layline.data.loading import (
     sequential_batches,
     to_device,
 )
-from layline.data.samples import as_images, as_rows
+from layline.data.samples import UserImages, as_images, as_rows
 from layline.data.table import TableEncoding
 from layline.features.base import Features
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import probabilities
+
+WHY_NO_PROBABILITIES = "a value is too large for float32, or far from all that training saw"
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,20 @@ class Answer:
     features: Float[Tensor, "n d"]
     log_probs: Float[Tensor, "n K"]
     chosen: Int[Tensor, " n"]
+
+    @property
+    def has_probabilities(self) -> Bool[Tensor, " n"]:
+        """Whether numbers came out: a value that overflows gives none."""
+        return self.features.isfinite().all(dim=1) & ~self.log_probs.isnan().any(dim=1)
+
+
+def _warn_of_unread(images: UserImages) -> None:
+    """Warn of images in a folder that cannot be read here; what is no image is nobody's sample."""
+    from layline.data.images.files import describe_skipped, how_to_read  # which need Pillow
+
+    unread = [file for file in images.skipped if how_to_read([file])]
+    if unread:
+        warnings.warn(describe_skipped(unread), stacklevel=5)  # where predict was called
 
 
 def normalised(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
@@ -137,8 +155,9 @@ class OrdinalModel(Network):
         """Name the class of each sample.
 
         Args:
-            samples: Images as paths, arrays (height, width, 3) or Pillow images, one or a list of
-                them, or a folder; for a table a data frame or the path of a CSV file.
+            samples: Images as paths, bytes, open files, arrays (height, width, 3) or Pillow
+                images, one or a list of them, or a folder; for a table a data frame, or a CSV
+                file as a path, bytes or an open file.
             decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of what each
                 decision costs, a row for each true class; as in training if not given.
         """
@@ -177,8 +196,20 @@ class OrdinalModel(Network):
         return np.array([self.classes[rank] for rank in ranks], dtype=np.str_)
 
     def _answers(self, samples: Any, decode: Decode | None = None) -> Iterator["Answer"]:
-        _, found = self.read(samples)
-        return self.stream(found, decode=decode)
+        """Predict samples; those that give no probabilities are refused, all by their names."""
+        names, found = self.read(samples)
+        if isinstance(found, ImageBatches) and isinstance(found.images, UserImages):
+            _warn_of_unread(found.images)
+        without: list[int] = []
+        for answer in self.stream(found, decode=decode):
+            without += answer.index[~answer.has_probabilities].tolist()
+            if not without:
+                yield answer
+        if without:
+            raise ValueError(
+                f"samples must give probabilities, got none for {listed(names[i] for i in without)}"
+                f": {WHY_NO_PROBABILITIES}"
+            )
 
     def predict_proba(self, samples: Any) -> NDArray[np.float64]:
         """Give the probability of each class, a column each in the order of ``classes``."""

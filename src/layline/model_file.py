@@ -86,7 +86,7 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> OrdinalModel:
 
 
 def read_tensors(path: Path) -> tuple[str, Tensors]:
-    """Read the description and the tensors, as they were written."""
+    """Read the description and the tensors, as they were given to be written."""
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(_KEY)
@@ -105,7 +105,7 @@ def read_tensors(path: Path) -> tuple[str, Tensors]:
             f"{path} must be as it was written, got other bytes: it is damaged; copy it again, or "
             "train again"
         )
-    return text, tensors
+    return (before + "}" if begins else text), tensors
 
 
 def _digest(text: str, tensors: Tensors) -> str:
@@ -192,6 +192,8 @@ def describe_model(spec: ModelSpec) -> str:
         inputs = spec.inputs.to_json()
     else:
         kind, inputs = "images", asdict(spec.inputs)
+        if not spec.inputs.shrink:
+            del inputs["shrink"]  # versions that do not know it read the model
     description = _Description(
         format=FORMAT,
         version=layline.__version__,

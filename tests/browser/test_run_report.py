@@ -149,7 +149,6 @@ def test_a_threshold_changes_the_table_and_the_curve(visit, report):
 def test_the_wanted_error_changes_how_many_a_person_must_see(visit, report):
     page = visit(report)
     said, slider = page.locator("#to-review"), page.locator("#wanted")
-    most = float(slider.get_attribute("max"))
     slider.focus()
     page.keyboard.press("End")
     assert "nobody has to look" in said.inner_text()
@@ -157,7 +156,7 @@ def test_the_wanted_error_changes_how_many_a_person_must_see(visit, report):
     assert "To have at most 0.0" in said.inner_text()
     assert "of 300" in said.inner_text() or "all 300" in said.inner_text()
     risks = page.evaluate("report.referral.curves.error.data[0].y")
-    wanted = round(100 * (most - 0.02), 1)
+    wanted = round(50 * (min(risks) + risks[-1]), 1)  # less than all have, but not out of reach
     page.locator("#wanted-number").fill(str(wanted))
     decided = max((k for k, risk in enumerate(risks, 1) if risk <= wanted / 100 + 1e-6), default=0)
     assert 0 < decided < 300

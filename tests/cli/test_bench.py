@@ -1,15 +1,20 @@
 """``layline bench``, as a user meets it."""
 
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -22,7 +27,10 @@ from layline.experiments.tables import Column, Entry, Table
 
 @pytest.fixture
 def ratings(tmp_path):
-    path = tmp_path / "ratings.csv"
+    return write_ratings(tmp_path / "ratings.csv")
+
+
+def write_ratings(path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
     grade = np.digitize(x.sum(axis=1), [-0.7, 0.7])
@@ -234,6 +242,149 @@ def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
     command = [sys.executable, "-m", "layline", "bench", "--out", "out", "--dry-run"]
     listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert listed.stdout.splitlines()[-1] == "1 run"
+
+
+def family(mark: str) -> list[str]:
+    """List the living processes that inherited a mark in their environment."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state = (place / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and mark.encode() in (place / "environ").read_bytes():
+                found.append((place / "cmdline").read_text().replace("\0", " ")[:200])
+    return found
+
+
+def wait_for(condition, seconds=240):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited for too long"
+        time.sleep(0.1)
+
+
+LONG = ("--methods", "hard-linear,classification", "--set", "training.epochs=120")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The results of a grid that was not stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    command = small(write_ratings(folder / "ratings.csv"), *LONG, "--out", str(folder / "out"))
+    assert CliRunner().invoke(app, ["bench", *command]).exit_code == 0
+    return read_results(folder / "out").drop(columns="seconds")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "number", "everyone"),
+    [
+        ("local", signal.SIGTERM, False),
+        ("local", signal.SIGTERM, True),
+        ("local", signal.SIGINT, True),
+        ("local", signal.SIGUSR1, True),
+        ("local", signal.SIGKILL, False),
+        ("dask", signal.SIGTERM, False),
+        ("ray", signal.SIGTERM, False),
+    ],
+)
+def test_a_stopped_bench_leaves_no_process_and_goes_on(
+    bench, ratings, tmp_path, undisturbed, engine, number, everyone
+):
+    """By a polite kill, by Ctrl-C or by a scheduler that tells everyone; what ran is saved."""
+    mark = f"LAYLINE_TEST_FAMILY={uuid.uuid4().hex}"
+    grid = small(ratings, *LONG, "--set", "training.checkpoint_minutes=60", "--out", "out")
+    command = [sys.executable, "-m", "layline", "bench", *grid, "--jobs", "2", "--engine", engine]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | dict([mark.split("=")]),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        wait_for(
+            lambda: (
+                process.poll() is not None
+                or len(list(tmp_path.glob("out/cells/*/history.jsonl"))) == 2
+            )
+        )
+        assert process.poll() is None
+        assert len(family(mark)) >= 3
+        (os.killpg if everyone else os.kill)(process.pid, number)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    if number != signal.SIGKILL:
+        assert process.returncode == 130, said
+        assert "of 2 runs are done. The same command goes on." in said
+        assert "Traceback" not in said
+    wait_for(lambda: not family(mark), 30)
+    for cell in tmp_path.glob("out/cells/[!.]*"):
+        if not (cell / "outcome.json").exists():
+            (state,) = (cell / "state").glob("epoch-*")  # no epoch was made that is not saved
+            epochs = len((cell / "history.jsonl").read_text().splitlines())
+            assert state.name.startswith(f"epoch-{epochs + 1:05}-")
+    again = bench(*grid)
+    assert again.exit_code == 0, again.output
+    found = read_results(tmp_path / "out").drop(columns="seconds")
+    pd.testing.assert_frame_equal(found, undisturbed)
+
+
+def test_results_of_two_machines_become_one(bench, ratings, tmp_path):
+    """They know the same data by their content, wherever these lie."""
+    elsewhere = tmp_path / "elsewhere.csv"
+    elsewhere.write_bytes(ratings.read_bytes())
+    one = ("--methods", "classification", "--seeds", "1", "--out", "one")
+    assert bench(*small(ratings, *one)).exit_code == 0
+    other = ("--methods", "classification", "--seeds", "0,1", "--out", "other")
+    assert bench(*small(elsewhere, *other)).exit_code == 0
+    both = small(ratings, "--methods", "classification", "--seeds", "2", "--out", "one")
+    result = bench(*both, "--merge", "other")
+    assert result.exit_code == 0, result.output
+    assert "1 run taken from other\n2 runs, 2 of them finished before" in result.output
+    assert set(read_results(tmp_path / "one")["seed"]) == {"0", "1"}
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"wanted": "x"'])
+def test_a_damaged_outcome_is_run_again(bench, ratings, tmp_path, text):
+    command = small(ratings, "--methods", "classification", "--out", "out")
+    assert bench(*command).exit_code == 0
+    (file,) = tmp_path.glob("out/cells/*/outcome.json")
+    before = json.loads(file.read_text())["numbers"]
+    file.write_text(text)
+    result = bench(*command)
+    assert result.exit_code == 0, result.output
+    assert "outcome.json is damaged, so it is run again\n1 run\n" in result.output
+    assert json.loads(file.read_text())["numbers"] == before
+
+
+@pytest.mark.slow
+def test_swapped_and_deleted_images_are_noticed(bench, tmp_path):
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(("low", "high")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(12):
+            pixels = rng.integers(100 * number, 100 * number + 90, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.png")
+    options = ("--classes", "low,high", "--features", "convnet", "--methods", "classification")
+    options += ("--set", "training.epochs=1", "--set", "data.workers=0", "--jobs", 1)
+    command = ("folder", "--root", "photos", *options, "--recipe", "paper", "--out", "out")
+    assert bench(*command).exit_code == 0
+    assert "1 run, finished before" in bench(*command).output
+    (tmp_path / "photos/low").rename(tmp_path / "photos/x")
+    (tmp_path / "photos/high").rename(tmp_path / "photos/low")
+    (tmp_path / "photos/x").rename(tmp_path / "photos/high")
+    for index in range(4):
+        (tmp_path / "photos" / "high" / f"{index}.png").unlink()
+    result = bench(*command)
+    assert result.exit_code == 0, result.output
+    photos = tmp_path / "photos"
+    why = f"1 run is made again: the data in {photos} have changed since\n1 run\n"
+    assert why in result.output
+    assert len(list(tmp_path.glob("out/cells/*/outcome.json"))) == 2
 
 
 def shown(table, width):

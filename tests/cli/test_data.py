@@ -149,3 +149,64 @@ def test_a_terminal_sees_how_far_it_is(monkeypatch):
     assert "24/24" in run("check", "photo-quality", *SMALL).stderr
     monkeypatch.delenv("FORCE_COLOR")
     assert run("check", "photo-quality", *SMALL).stderr == ""
+
+
+def test_names_that_are_no_unicode_are_shown_escaped(decades):
+    (decades / "1930s" / "caf\udce9.jpg").write_bytes(b"")
+    found = run("check", decades)
+    assert found.exit_code == 1
+    assert "  1930s/caf\\udce9.jpg: empty file\n" in found.stdout
+    (bad,) = json.loads(run("check", decades, "--json").stdout)["bad"]
+    assert bad["name"] == "1930s/caf\udce9.jpg"
+
+
+def test_groups_are_given_by_a_pattern_or_a_column(decades, tmp_path):
+    found = run("check", decades, "--group-by", r"/(\d)\.")
+    assert found.exit_code == 0
+    assert "note: 10 groups in 50 images, the largest has 5" in found.stdout
+    found = run("check", decades, "--group", "person")
+    assert found.exit_code == 1
+    assert "must be a known name, got 'group': did you mean group_by" in found.stderr
+    path = tmp_path / "ratings.csv"
+    rows = [f"{i},{i % 3},{i // 3}\n" for i in range(60)]
+    path.write_text("size,label,person\n" + "".join(rows))
+    found = run("check", path)
+    assert "note: The column 'person' looks like a group (20 values in 60 rows)" in found.stdout
+    found = run("check", path, "--group", "person")
+    assert "note: 20 groups in 60 rows, the largest has 3" in found.stdout
+    assert "looks like" not in found.stdout
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """Fifteen pictures, each in both classes."""
+    for picture in range(15):
+        noise = np.random.default_rng(picture).integers(0, 256, (32, 32, 3)).astype(np.uint8)
+        for name in ("low", "high"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            Image.fromarray(noise).save(tmp_path / name / f"{picture}.png")
+    return tmp_path
+
+
+def test_copies_are_counted_and_their_contradictions_listed(copied):
+    result = run("check", copied)
+    assert result.exit_code == 0
+    assert (
+        "note: 15 images are copies of others (15 groups; 15 with different labels): "
+        "copies stay in one part\n"
+    ) in result.stdout
+    assert "  high/3.png (high) and low/3.png (low)\n" in result.stdout
+    report = json.loads(run("check", copied, "--json").stdout)["copies"]
+    assert (report["copies"], report["identical"], report["groups"]) == (15, 15, 15)
+    assert report["with_copy_in_training"] == {"validation": 0, "test": 0}
+    assert report["contradicting"][0] == [
+        {"name": "high/0.png", "label": "high"},
+        {"name": "low/0.png", "label": "low"},
+    ]
+
+
+def test_copies_are_not_looked_for_if_nobody_wants_it(copied):
+    result = run("check", copied, "--copies", "ignore")
+    assert "copies" not in result.stdout
+    assert "copies" not in json.loads(run("check", copied, "--copies", "ignore", "--json").stdout)
+    assert run("check", copied, "--copies", "none").exit_code == 2

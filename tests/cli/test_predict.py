@@ -4,13 +4,16 @@ import csv
 import io
 import json
 import shutil
+import sys
 import weakref
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import layline as package
+from layline.cli import app
 from layline.data.images import decoding
 from layline.geometry.decoding import DECODINGS
 
@@ -233,3 +236,86 @@ def test_a_mistake_about_certainty_is_one_sentence(refused, run, grades, graded_
     assert "decode must be a file of costs" in refused(
         "predict", graded_run, grades, "--decode", costs
     )
+
+
+@pytest.fixture
+def far(tmp_path):
+    """Rows of which two are too much for a network, called by an ID."""
+    path = tmp_path / "far.csv"
+    path.write_text("size,colour\n1,red\n1e300,red\n2,blue\n-1e39,red\n")
+    return path
+
+
+@pytest.mark.parametrize(("skip", "code"), [((), 1), (("--skip-bad",), 0)])
+@pytest.mark.parametrize("more", [(), ("--review", "50%")])
+def test_rows_without_probabilities_are_listed_and_the_others_predicted(
+    layline, table_run, far, skip, code, more
+):
+    found = layline("predict", table_run, far, *skip, *more)
+    assert found.code == code
+    assert [row["path"] for row in rows_of(found.out)] == ["row 2", "row 4"]
+    assert "nan" not in found.out
+    assert found.err.splitlines() == [
+        "layline: 2 samples left out: a value is too large for float32, or far from all that "
+        "training saw",
+        "  row 3",
+        "  row 5",
+    ]
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform"])
+def test_python_refuses_rows_without_probabilities(table_run, far, method):
+    with pytest.raises(ValueError, match="got none for row 3, row 5: a value is too large"):
+        getattr(package.load(table_run), method)(far)
+
+
+def test_standard_input_is_an_image_or_a_table(layline, run, table_run, photos, table):
+    for model, path in ((run, photos / "low" / "0.png"), (table_run, table)):
+        found = CliRunner().invoke(app, ["predict", str(model), "-"], input=path.read_bytes())
+        assert found.exit_code == 0
+        direct = rows_of(layline("predict", model, path).out)
+        for one, other in zip(rows_of(found.stdout), direct, strict=True):
+            assert {**one, "path": ""} == {**other, "path": ""}
+
+
+def test_bytes_and_files_are_predicted_like_paths(run, photos):
+    model, paths = package.load(run), [photos / "low" / f"{i}.png" for i in range(3)]
+    given = [paths[0].read_bytes(), io.BytesIO(paths[1].read_bytes()), paths[2]]
+    for method in (model.predict_proba, model.transform):
+        np.testing.assert_array_equal(method(given), method(paths))
+    with pytest.raises(ValueError, match="got the bytes at place 1: not an image"):
+        model.predict([given[0], b"x"])
+
+
+def test_what_a_folder_has_beside_images_is_said(layline, run, photos, tmp_path, monkeypatch):
+    shutil.copy(photos / "low" / "0.png", tmp_path / "a.png")
+    (tmp_path / "b.heic").write_bytes(b"")
+    (tmp_path / "c.txt").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    found = layline("predict", run, tmp_path)
+    assert (found.code, len(rows_of(found.out))) == (0, 1)
+    assert found.err == (
+        "layline: 2 files skipped: 1 .heic, 1 .txt; pip install layline[heic] reads .heic\n"
+    )
+    with pytest.warns(UserWarning, match=r"1 file skipped: 1 \.heic; pip install") as caught:
+        package.load(run).predict(tmp_path)
+    assert caught[0].filename == __file__
+
+
+def test_names_that_are_formulas_or_no_unicode_are_written_exactly(
+    layline, run, photos, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("=1.png", "caf\udce9.png"):
+        shutil.copy(photos / "low" / "0.png", name)
+    for ending in ("csv", "jsonl"):
+        assert layline("predict", run, "=1.png", "caf\udce9.png", "--out", f"p.{ending}").code == 0
+    content = (tmp_path / "p.csv").read_bytes()
+    assert b"\n./=1.png," in content
+    assert b"\ncaf\xe9.png," in content
+    (first, second) = (tmp_path / "p.jsonl").read_text().splitlines()
+    assert json.loads(first)["path"] == "=1.png"
+    assert json.loads(second)["path"] == "caf\udce9.png"
+    (tmp_path / "bad\udcff.png").write_bytes(b"")
+    found = layline("predict", run, "bad\udcff.png")
+    assert "  bad\\udcff.png: empty file" in found.err

@@ -56,7 +56,7 @@ def test_the_papers_runs_can_be_listed_without_its_data(layline):
             "--root must be given once with --source, got 2",
         ),
         (["figure-tau", "--set", "training.seed=1"], "training.seed must not be set"),
-        (["figure-tau", "--set", "training=1"], "training: "),
+        (["figure-tau", "--set", "training=1"], "training must be a section"),
         (["figure-tau", "--set", "training.epoch=1"], "training.epoch: is no setting"),
         (
             ["figure-tau", "--preset", "paper", "--partitions", "9"],

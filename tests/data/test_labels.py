@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
+from layline.data.base import Dataset, Partition
+from layline.data.images.files import ImageArrays
 from layline.data.labels import (
     categorical_order,
+    match_classes,
     natural_key,
     natural_order,
     order_classes,
@@ -242,3 +245,20 @@ def test_balanced_weights_make_every_class_count_the_same_with_sample_weights():
     factors = weigh_classes("balanced", np.arange(3), ranks, weight)
     totals = np.bincount(ranks, weights=weight * factors[ranks])
     np.testing.assert_allclose(totals, totals[0])
+
+
+def test_classes_are_matched_by_name_whatever_their_order():
+    inputs = ImageArrays(np.zeros((4, 2, 2), dtype=np.uint8), ["a", "b", "c", "d"])
+    nothing = np.zeros(0, dtype=np.int64)
+    parts = Partition(np.array([0, 1]), nothing, np.array([2, 3]))
+    found = Dataset(inputs, np.array([0, 1, 2, 0]), ("high", "low", "odd"), parts)
+    with pytest.raises(ValueError, match=r"low, mid, high, got odd: .* its 1 sample out"):
+        match_classes(found, ("low", "mid", "high"))
+    matched = match_classes(found, ("low", "mid", "high"), skip_unknown=True)
+    assert [matched.classes[rank] for rank in matched.ranks] == ["high", "low", "high"]
+    assert list(matched.inputs.names) == ["a", "b", "d"]
+    assert matched.partition.test.tolist() == [2]
+    assert matched.fixed_classes
+    assert matched.notes[-1].endswith("mid")
+    with pytest.raises(ValueError, match="got no sample of them"):
+        match_classes(found, ("x", "y"), skip_unknown=True)

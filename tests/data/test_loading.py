@@ -1,6 +1,9 @@
 """From inputs to batches: the same whatever the number of workers and processes."""
 
+import pickle
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,9 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from layline.data import loading
+from layline.data.images.decoding import BadImageError
 from layline.data.images.files import ImageArrays, ImageFiles
 from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import ImageBatches, RowBatches, loader, mixed_seed, sequential_batches
+from layline.data.loading import (
+    ImageBatches,
+    RowBatches,
+    WorkerError,
+    loader,
+    mixed_seed,
+    sequential_batches,
+    workers_explained,
+)
 
 SQUARES = ImagePreprocessing(8, 10)
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 9, 12, 3), dtype=np.uint8)
@@ -79,6 +92,91 @@ def test_workers_are_for_what_has_to_be_decoded_or_is_large(files):
     assert ImageBatches(ImageArrays(PIXELS), ImagePreprocessing(224, 256)).workers_help
     assert loader(ImageBatches(files, SQUARES), [], None).num_workers >= 1
     assert loader(RowBatches(np.zeros((3, 2))), [], 5).num_workers == 0
+
+
+def test_there_are_as_many_workers_as_cores_shared_by_the_processes_of_a_machine(monkeypatch):
+    monkeypatch.setattr(loading.joblib, "cpu_count", lambda: 12)
+    for processes, workers in (("1", 12), ("3", 4), ("99", 1)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        assert loading._cores() == workers
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(("content", "why"), [(None, "missing"), (b"", "empty file")])
+def test_an_image_that_is_lost_on_the_way_is_named(files, workers, content, why):
+    path = files.root / "2.png"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(BadImageError) as caught:
+        fetched(ImageBatches(files, SQUARES), [[(i, 0)] for i in range(7)], workers)
+    assert str(caught.value) == f"image must be readable, got {path}: {why}"
+
+
+KILLED = """if True:
+    import os, signal, sys
+    from pathlib import Path
+    from layline.cli import _errors_as_sentences
+    from layline.data.images.files import ImageFiles
+    from layline.data.images.preprocessing import ImagePreprocessing
+    from layline.data.loading import ImageBatches, loader
+
+    class Killed(ImageBatches):
+        def __getitems__(self, keys):
+            if keys[0][0] == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__getitems__(keys)
+
+    files = ImageFiles(Path(sys.argv[1]), [f"{i}.png" for i in range(7)])
+    with _errors_as_sentences():
+        samples = Killed(files, ImagePreprocessing(8, 10))
+        list(loader(samples, [[(i, 0)] for i in range(7)], workers=2))
+"""
+
+
+def test_a_worker_that_is_killed_is_said_in_a_sentence(files):
+    """In a process of its own: torch tells it by a signal to all of the process."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, files.root], capture_output=True, text=True, check=False
+    )
+    said = [line for line in done.stderr.splitlines() if line.startswith("layline: ")]
+    assert len(said) == 1, done.stderr
+    assert said[0].startswith("layline: workers must live as long as the run, got one that ")
+    assert "set data.workers or training.batch_size lower" in said[0]
+
+
+def test_a_killed_worker_is_an_error_of_its_own():
+    text = "DataLoader worker (pid(s) 12, 13) exited unexpectedly"
+    with pytest.raises(WorkerError, match="got one that ended: "), workers_explained():
+        raise RuntimeError(text)
+
+
+def test_other_errors_are_left_as_they_are():
+    with pytest.raises(RuntimeError, match=r"^other$"), workers_explained():
+        raise RuntimeError("other")
+
+
+@pytest.mark.parametrize("small", [0, 1 << 30])
+def test_mapped_rows_are_sent_by_their_path_and_taken_where_they_are_asked_for(
+    tmp_path, monkeypatch, small
+):
+    monkeypatch.setattr(loading, "_SMALL_FILE", small)
+    values = np.random.default_rng(0).normal(size=(1000, 20)).astype(np.float32)
+    np.save(tmp_path / "rows.npy", values)
+    keep = np.array([5, 900, 5, 0])
+    rows = RowBatches(np.load(tmp_path / "rows.npy", mmap_mode="r"), keep)
+    sent = pickle.dumps(rows)
+    assert len(sent) < 2000
+    for each in (rows, pickle.loads(sent)):
+        x, index = each.__getitems__([(3, 0), (1, 0)])
+        assert (len(each), index.tolist()) == (4, [3, 1])
+        np.testing.assert_array_equal(x, values[[0, 900]])
+
+
+def test_names_of_many_images_are_sent_in_one_piece(tmp_path):
+    files = ImageFiles(tmp_path, [f"folder/{i:05}.png" for i in range(10_000)])
+    part = ImageBatches(files.subset(np.arange(1000)), SQUARES)
+    assert len(pickle.dumps(part)) < 40_000
 
 
 def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):

@@ -1,4 +1,7 @@
+import sys
+
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -110,9 +113,7 @@ def test_a_folder_that_is_nothing_is_one_sentence(tmp_path, files, message):
         recognise(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "cure"), [("a.xlsx", "save the table as CSV"), ("a.jpg", "name another")]
-)
+@pytest.mark.parametrize(("name", "cure"), [("a.xls", "save it as CSV"), ("a.jpg", "name another")])
 def test_a_file_that_is_nothing_is_one_sentence(tmp_path, name, cure):
     (tmp_path / name).touch()
     with pytest.raises(ValueError, match=cure):
@@ -140,3 +141,50 @@ def test_a_path_and_a_root_are_one_too_many(photos):
 def test_what_is_neither_a_name_nor_there_is_one_sentence(argument):
     with pytest.raises(ValueError, match="there is no such file or folder, and the names are"):
         find_source(argument, None, data.names())
+
+
+def test_images_without_their_endings_are_found_beside_the_list(tmp_path):
+    for i in range(6):
+        put(tmp_path / "train_images" / f"{i:03}.png")
+    path = write(
+        tmp_path / "train.csv", "id_code,diagnosis", *(f"{i:03},{i % 2}" for i in range(6))
+    )
+    found = recognise(path)
+    assert (found.source, found.why) == ("csv", "its column 'id_code' names images")
+    # numbers that happen to be names of images are no such column unless it is called so
+    write(path, "age,diagnosis", *(f"{i:03},{i % 2}" for i in range(6)))
+    assert recognise(path).source == "table"
+    # and a column that is called so needs images of that name
+    write(path, "visit_id,diagnosis", *(f"v{i},{i % 2}" for i in range(6)))
+    assert recognise(path).source == "table"
+
+
+def test_workbooks_are_recognised_like_text(tmp_path, listed):
+    frame = pd.read_csv(listed)
+    frame.to_excel(listed.with_suffix(".xlsx"), index=False)
+    assert recognise(listed.with_suffix(".xlsx")).source == "csv"
+    listed.unlink()
+    (listed.parent / "~$labels.xlsx").write_bytes(b"a lock of Excel")
+    assert recognise(listed.parent).root == listed.with_suffix(".xlsx")
+    frame.assign(path=[1, 2]).rename(columns={"path": "size"}).to_excel(tmp_path / "t.xlsx")
+    assert recognise(tmp_path / "t.xlsx").source == "table"
+    with pd.ExcelWriter(tmp_path / "s.xlsx") as book:
+        pd.DataFrame({"notes": ["…"]}).to_excel(book, sheet_name="about", index=False)
+        frame.to_excel(book, sheet_name="images", index=False)
+    assert recognise(tmp_path / "s.xlsx", listed.parent).source == "table"
+    assert recognise(tmp_path / "s.xlsx", listed.parent, sheet="images").source == "csv"
+
+
+def test_classes_of_images_that_cannot_be_read_are_a_folder_that_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    for name in ("1-low", "2-high"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.heic").write_bytes(b"")
+    assert recognise(tmp_path).source == "folder"
+    with pytest.raises(ValueError, match=r"got none in .*1-low: it has 1 \.heic file; pip install"):
+        data.read("folder", tmp_path)
+
+
+def test_a_list_of_images_that_are_not_read_is_a_list(tmp_path):
+    (tmp_path / "a.dcm").write_bytes(b"")
+    assert recognise(write(tmp_path / "l.csv", "x,y", "a.dcm,1", "b.dcm,2")).source == "csv"

@@ -1,5 +1,8 @@
 """Samples as a user hands them over."""
 
+import io
+import pickle
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -87,7 +90,6 @@ def test_a_subset_keeps_the_order_given(files):
         (np.zeros((2, 2, 4, 4, 3), np.uint8), r"got uint8 of shape \(2, 2, 4, 4, 3\)"),
         (3, r"got int64 of shape \(\)"),
         (None, r"got object of shape \(\)"),
-        (b"bytes", r"got int64 of shape \(\) at place 0"),
         ([[1, 2], [3, 4]], r"got int64 of shape \(2,\) at place 0"),
         (iter([pixels()]), r"got object of shape \(\)"),
     ],
@@ -169,3 +171,76 @@ def test_what_is_no_table_of_the_model_is_refused(samples, message):
 def test_a_table_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"must exist, got .*no\.csv"):
         as_rows(tmp_path / "no.csv", ENCODING)
+
+
+def png(seed=0):
+    file = io.BytesIO()
+    Image.fromarray(pixels(seed)).save(file, "PNG")
+    return file
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        bytes,
+        bytearray,
+        memoryview,
+        io.BytesIO,
+        lambda content: io.BufferedReader(io.BytesIO(content)),
+    ],
+)
+def test_what_a_file_holds_is_an_image(make):
+    content = png().getvalue()
+    one, many = as_images(make(content)), as_images([make(content), pixels(1), make(content)])
+    assert (one.names, one.decoded) == (("0",), False)
+    assert many.names == ("0", "1", "2")
+    for index, seed in enumerate((0, 1, 0)):
+        np.testing.assert_array_equal(many.load(index), pixels(seed))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(many)).load(2), pixels(0))
+
+
+def test_an_open_file_is_read_from_its_beginning_and_called_by_its_name(files):
+    with (files / "9.png").open("rb") as file:
+        file.read(10)
+        found = as_images([file])
+    assert found.names == (str(files / "9.png"),)
+    np.testing.assert_array_equal(found.load(0), pixels(5))
+    written = png()  # which stands at its end
+    np.testing.assert_array_equal(as_images(written).load(0), pixels(0))
+
+
+def test_damaged_bytes_are_called_by_their_place():
+    found = as_images([png(), png().getvalue()[:60], b"", b"text"]).subset(np.array([1, 2, 3]))
+    for index, why in enumerate(("truncated or damaged", "empty file", "not an image")):
+        with pytest.raises(
+            ValueError, match=f"must be readable, got the bytes at place {index + 1}: {why}"
+        ):
+            found.load(index)
+    assert [bad.name for bad in find_bad(found)] == ["1", "2", "3"]
+
+
+def test_a_file_of_text_and_one_that_is_closed_are_refused(files):
+    with (files / "notes.txt").open() as file, pytest.raises(ValueError, match="open it with 'rb'"):
+        as_images([pixels(), file])
+    with pytest.raises(ValueError, match=r"at place 0 that cannot be read: .*closed file"):
+        as_images(file)
+
+
+def test_what_a_folder_has_beside_images_is_known(files, monkeypatch):
+    assert [path.name for path in as_images(files).skipped] == ["notes.txt"]
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    (files / "other").mkdir()
+    (files / "other" / "a.heic").write_bytes(b"")
+    message = r"a folder without any, but with 1 \.heic; pip install layline\[heic\] reads \.heic"
+    with pytest.raises(ValueError, match=message):
+        as_images(files / "other")
+
+
+@pytest.mark.parametrize("make", [bytes, io.BytesIO])
+def test_what_a_csv_file_or_a_workbook_holds_becomes_rows(tmp_path, make):
+    content = b"colour;size\nred;7\n"
+    assert as_rows(make(content), ENCODING).values.tolist() == [[7, 0, 1]]
+    pd.DataFrame({"colour": ["red"], "size": [7]}).to_excel(tmp_path / "a.xlsx", index=False)
+    content = (tmp_path / "a.xlsx").read_bytes()
+    assert as_rows(make(content), ENCODING).values.tolist() == [[7, 0, 1]]
+    assert as_rows(tmp_path / "a.xlsx", ENCODING).names == ["row 2"]

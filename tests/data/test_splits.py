@@ -1,9 +1,16 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from layline.data.splits import PART_WORDS, RandomSplit, stratified_holdout, with_calibration
+from layline.data.base import KnownClasses
+from layline.data.splits import (
+    PART_WORDS,
+    UNDRAWN,
+    RandomSplit,
+    stratified_holdout,
+    with_calibration,
+)
 
 COUNTS = st.lists(st.integers(1, 30), min_size=1, max_size=8)
 SEEDS = st.integers(0, 1000)
@@ -323,3 +330,97 @@ def test_a_share_for_calibration_is_below_one(share):
     ranks = samples([30, 30])
     with pytest.raises(ValueError, match=r"calibration must be a share in \[0, 1\)"):
         with_calibration(draw(ranks, 0.1, 0.2, 0), ranks, share, 0)
+
+
+COPIES = st.lists(st.integers(-1, 6), min_size=30, max_size=80)
+
+
+@given(COPIES, st.integers(2, 4), SEEDS)
+def test_copies_are_in_one_part_and_training_has_every_class(copies, num_classes, seed):
+    copies = np.array(copies)
+    ranks = np.random.default_rng(seed).integers(0, num_classes, len(copies))
+    try:
+        parts = RandomSplit(0.1, 0.2, seed).draw(ranks, copies=copies).parts()
+    except ValueError:
+        assume(False)  # too few different ones
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(len(copies)))
+    assert all(len(part) for part in parts.values())
+    assert set(ranks[parts["train"]]) == set(ranks)
+    for group in set(copies) - {-1}:
+        assert sum(group in copies[part] for part in parts.values()) == 1
+
+
+@given(st.lists(st.integers(-1, 8), min_size=40, max_size=80), SEEDS)
+def test_groups_and_copies_together_keep_both_in_one_part(copies, seed):
+    copies = np.where(np.array(copies) > 3, -1, copies)
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 25, len(copies)).tolist()
+    ranks = rng.integers(0, 2, len(copies))
+    try:
+        parts = RandomSplit(0.1, 0.2, seed).draw(ranks, groups, copies).parts()
+    except ValueError:
+        assume(False)  # too few groups are left
+    for numbers in (np.array(groups), copies):
+        for number in set(numbers.tolist()) - {-1}:
+            assert sum(number in numbers[part] for part in parts.values()) == 1
+
+
+@given(COUNTS, SEEDS)
+def test_without_copies_the_drawing_is_the_same(counts, seed):
+    ranks = samples([count + 3 for count in counts])
+    split = RandomSplit(0.1, 0.1, seed, calibration=0.3)
+    names = [str(k) for k in range(len(counts))]
+    alone = np.arange(len(ranks))  # groups of one
+    for copies in (np.full(len(ranks), -1), alone):
+        first, again = (
+            split.partition(ranks, names, None, None, each)[0].parts() for each in (None, copies)
+        )
+        assert first.keys() == again.keys()
+        assert all(np.array_equal(first[name], again[name]) for name in first)
+
+
+@given(SEEDS)
+def test_copies_within_groups_change_nothing(seed):
+    rng = np.random.default_rng(seed)
+    groups = np.sort(rng.integers(0, 20, 60))
+    ranks = rng.integers(0, 3, 60)
+    split = RandomSplit(0.15, 0.15, seed)
+    first, again = (split.draw(ranks, groups.tolist(), each) for each in (None, groups))
+    assert np.array_equal(first.test, again.test)
+
+
+def test_few_copies_leave_the_sizes_of_the_parts_and_classes_exact():
+    ranks = samples([300, 200, 500])
+    copies = np.full(1000, -1)
+    copies[:60] = np.repeat(np.arange(20), 3)
+    parts = RandomSplit(0.1, 0.2, 0).draw(ranks, copies=copies).parts()
+    assert [len(part) for part in parts.values()] == [700, 100, 200]
+    for part, size in zip(parts.values(), (700, 100, 200), strict=True):
+        assert np.abs(np.bincount(ranks[part]) / size - [0.3, 0.2, 0.5]).max() < 0.02
+
+
+def test_a_hundred_thousand_images_with_some_copies_are_divided_exactly():
+    ranks = np.random.default_rng(0).integers(0, 5, 100_000)
+    copies = np.full(len(ranks), -1)
+    copies[:2000] = np.repeat(np.arange(1000), 2)
+    parts = RandomSplit(0.1, 0.2, 0).draw(ranks, copies=copies).parts()
+    assert [len(part) for part in parts.values()] == [70_000, 10_000, 20_000]
+
+
+def test_what_is_not_to_be_drawn_is_left_as_it_is():
+    split = RandomSplit(0.1, 0.2, UNDRAWN, 0.1)
+    ranks = np.array([0, 1, 2])
+    parts, notes = split.partition(ranks, ("a", "b", "c"), None)
+    assert parts.test.tolist() == [0, 1, 2]
+    assert len(parts.train) == len(parts.validation) == len(parts.calibration) == len(notes) == 0
+    parts, _ = split.partition(ranks, ("a", "b", "c"), ["test", "val", "test"])
+    assert (parts.test.tolist(), parts.validation.tolist()) == ([0, 2], [1])
+
+
+def test_a_part_may_have_a_class_that_training_lacks_if_a_model_knows_it():
+    words, ranks = ["train", "train", "val", "test"], np.array([0, 1, 1, 2])
+    split = RandomSplit(0.1, 0.2, 0)
+    with pytest.raises(ValueError, match="got c"):
+        split.partition(ranks, ("a", "b", "c"), words)
+    parts, _ = split.partition(ranks, KnownClasses(("a", "b", "c")), words)
+    assert parts.test.tolist() == [3]

@@ -1,9 +1,16 @@
 """Wherever the cells run, the numbers are the same."""
 
+import os
+import signal
+from contextlib import nullcontext
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
-from layline.experiments.engines import Executor
+from layline.experiments import engines
+from layline.experiments.engines import Executor, ProcessEndedError
+from layline.experiments.store import Cell
 
 
 @pytest.mark.slow
@@ -11,8 +18,82 @@ from layline.experiments.engines import Executor
 def test_every_engine_gives_the_same_numbers(grid, tmp_path, undisturbed, name, go, results):
     failed, said = go(grid, tmp_path, Executor(name, jobs=2))
     assert failed == []
-    assert "4/4" in said
+    lines = said.splitlines()[1:]  # one for each run, as it ends
+    assert [line.partition("  ")[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
+    assert all(line.endswith(" left") for line in lines)
     pd.testing.assert_frame_equal(results(grid, tmp_path), undisturbed(grid))
+
+
+def _square(cell):
+    return int(cell.labels["seed"]) ** 2, os.getpid()
+
+
+def _die_with_one(cell):
+    if cell.labels["seed"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return _square(cell)
+
+
+@pytest.fixture
+def cells(grid):
+    return [Cell(grid.cells()[0].config, {"seed": str(number)}) for number in range(4)]
+
+
+def test_a_pool_gives_each_cell_with_what_came_of_it(cells):
+    with Executor(jobs=1).start() as pool:
+        found = [(cell.name, result) for cell, (result, _) in pool.run(_square, cells)]
+    assert found == [("0", 0), ("1", 1), ("2", 4), ("3", 9)]
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_takes_no_other_with_it(cells):
+    with Executor(jobs=2).start() as pool:
+        found = {cell.name: result for cell, result in pool.run(_die_with_one, cells)}
+        again = {cell.name: result for cell, result in pool.run(_square, cells)}
+    assert isinstance(found["1"], ProcessEndedError)
+    assert {name: found[name][0] for name in "023"} == {"0": 0, "2": 4, "3": 9}
+    assert {name: result for name, (result, _) in again.items()} == {"0": 0, "1": 1, "2": 4, "3": 9}
+    pids = {pid for _, pid in again.values()}
+    assert len(pids) <= 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_what_is_interrupted_is_told_to_stop(grid):
+    told = []
+
+    class Stoppable(FakePool):
+        def stop(self):
+            told.append(True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(engines.ENGINES, "local", lambda *_: nullcontext(Stoppable()))
+        with pytest.raises(KeyboardInterrupt), Executor().start():
+            raise KeyboardInterrupt
+        with Executor().start():
+            pass
+        with pytest.raises(ValueError, match="x"), Executor().start():
+            raise ValueError("x")
+    assert told == [True]
+
+
+class FakePool(engines.Pool):
+    def __init__(self):
+        super().__init__(1)
+
+    def _submit(self, function, cell): ...
+
+    def _wait(self, running): ...
+
+    def _result(self, future): ...
+
+
+def test_the_runs_of_one_grid_are_stopped_and_not_those_of_another(monkeypatch):
+    monkeypatch.setattr(engines, "_STOPS", {})
+    one, other = engines.stop_event("one"), engines.stop_event("other")
+    engines.stop_runs("one")
+    assert (one.is_set(), other.is_set()) == (True, False)
+    engines.stop_runs()  # a worker is closed
+    assert other.is_set()
 
 
 def test_the_local_engine_has_no_address():

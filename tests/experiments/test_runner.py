@@ -1,11 +1,13 @@
 """A grid runs each cell once, also where it or one of its processes is killed."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +22,11 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_err
 
 from layline.experiments import runner
 from layline.experiments import store as store_module
-from layline.experiments.engines import Executor
+from layline.experiments.code_version import code_version
+from layline.experiments.engines import Executor, Pool, ProcessEndedError
 from layline.experiments.grid import Grid
-from layline.experiments.store import Outcome, Store, code_version
+from layline.experiments.results import differing_environments, write_results
+from layline.experiments.store import Cell, Outcome, Store
 
 KILLED = """
 import io, sys
@@ -100,6 +104,8 @@ def test_a_cell_that_fails_is_noted_and_tried_again(tree, tmp_path, ratings, go,
     assert {cell.labels["data"] for cell in failed} == {"later"}
     assert len(failed) == 4
     assert "later hard-linear paper mlp 0 failed: FileNotFoundError: root must exist" in said
+    assert said.splitlines()[-1].startswith("8/8  ")
+    assert said.splitlines()[-1].endswith("  0:00 left")
     frame = results(grid, tmp_path / "out")
     wrong = frame[frame["data"] == "later"]
     assert wrong["error"].str.startswith("FileNotFoundError: root must exist").all()
@@ -125,7 +131,7 @@ def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch
         monkeypatch.setattr(module, "code_version", lambda: "0.0.1+old")
     store = Store(tmp_path)
     for cell in small.cells():
-        _, outcome = runner.run_cell(cell, tmp_path, "0.0.1+old", keep_models=False)
+        outcome = runner.run_cell(cell, tmp_path, "0.0.1+old", keep_models=False)
         assert outcome.error == ""
         assert store.is_done(cell)
     monkeypatch.undo()
@@ -136,7 +142,10 @@ def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch
     failed, said = go(small, tmp_path, any_version=True)
     assert (failed, said) == ([], "2 runs, 2 of them finished before\n")
     failed, said = go(small, tmp_path)
-    assert (failed, said.splitlines()[0]) == ([], "2 runs")
+    assert failed == []
+    why, count, *_ = said.splitlines()
+    assert why.startswith("2 runs are made again: the code has changed since (from 0.0.1+old to ")
+    assert count == "2 runs"
 
 
 def test_two_grids_do_not_share_a_folder_at_once(grid, tmp_path, go):
@@ -156,7 +165,7 @@ def test_runs_at_once_fit_the_processors(threads, jobs):
 
 def test_a_worker_with_other_code_is_refused(grid, tmp_path):
     cell = grid.cells()[0]
-    _, outcome = runner.run_cell(cell, tmp_path, "9.9.9+other", False)
+    outcome = runner.run_cell(cell, tmp_path, "9.9.9+other", False)
     assert outcome.error.startswith("RuntimeError: version must be 9.9.9+other on every machine")
 
 
@@ -178,10 +187,10 @@ def test_a_cell_that_another_process_finishes_is_waited_for(grid, tmp_path):
         thread.start()
         time.sleep(0.3)
         assert not found
-        outcome = Outcome(cell.config_hash, code_version(), validation_mae=0.5)
+        outcome = Outcome(**Outcome.about(cell), numbers={"mode": {"mae": 0.5}})
         store.finish(cell, outcome)
     thread.join(timeout=60)
-    assert found == [(cell, outcome)]
+    assert [each.numbers for each in found] == [outcome.numbers]
 
 
 @pytest.mark.slow
@@ -231,6 +240,34 @@ def wait_for(condition, seconds: float = 120) -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_that_is_told_to_end_saves_and_ends_and_its_cell_goes_on(
+    tree, tmp_path, go, results, undisturbed
+):
+    """A polite kill of one process is no failure of its cell, and the other goes on."""
+    tree["settings"]["training"]["epochs"] = 120
+    grid = Grid.model_validate({**tree, "seeds": [0]})
+    told, states = [], []
+
+    def tell() -> None:
+        wait_for(lambda: len(list(tmp_path.glob("cells/*/history.jsonl"))) == 2)
+        mark = Store(tmp_path).folder_of(grid.cells()[0])
+        told.append(int((mark / "started").read_text()))
+        os.kill(told[0], signal.SIGTERM)
+        wait_for(lambda: not Path(f"/proc/{told[0]}").exists())
+        states.extend((mark / "state").glob("epoch-*"))
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    failed, said = go(grid, tmp_path, Executor(jobs=2))
+    thread.join()
+    assert told
+    assert failed == []
+    assert "failed" not in said
+    assert len(states) == 1
+    pd.testing.assert_frame_equal(results(grid, tmp_path), undisturbed(grid))
+
+
+@pytest.mark.slow
 def test_a_process_that_dies_fails_its_cell_alone(tree, tmp_path, go):
     tree |= {"methods": ["classification"], "tune": {"training.epochs": [2, 100_000]}}
     grid = Grid.model_validate({**tree, "seeds": [0]})
@@ -254,52 +291,186 @@ def test_a_process_that_dies_fails_its_cell_alone(tree, tmp_path, go):
     assert "the process of this cell was ended from outside" in said
 
 
-def test_where_a_process_dies_the_cells_are_tried_one_by_one(grid, tmp_path):
-    """Only a cell under which a process dies alone is the cause."""
-    cells, store, calls = grid.cells(), Store(tmp_path), []
+class FakePool(Pool):
+    """Runs cells at once, here; those with some keys end their process."""
+
+    def __init__(self, deadly=(), times=2):
+        super().__init__(2, 2)
+        self.deadly = dict.fromkeys(deadly, times)
+        self.calls = []
+
+    def run(self, function, cells):
+        cells = list(cells)
+        self.calls.append([cell.key for cell in cells])
+        return super().run(function, cells)
+
+    def _submit(self, function, cell):
+        return cell.key
+
+    def _wait(self, running):
+        return list(running)
+
+    def _result(self, key):
+        if self.deadly.get(key, 0) > 0:
+            self.deadly[key] -= 1
+            return ProcessEndedError("killed")
+        return Outcome("x", "v", numbers={"mode": {"mae": 0.5}})
+
+
+@pytest.mark.parametrize(("times", "fails"), [(1, False), (2, True)])
+def test_a_cell_whose_process_dies_is_tried_again_alone(grid, times, fails):
+    """Most often the memory was full; only where it dies alone it is the cause."""
+    cells = grid.cells()
     deadly = cells[1].key
-
-    class TerminatedWorkerError(Exception):
-        pass
-
-    def call(function, cells):
-        calls.append([cell.key for cell in cells])
-        for cell in cells[:2]:  # two at once
-            store.start(cell)
-        for cell in cells:
-            if cell.key == deadly:
-                raise TerminatedWorkerError
-            outcome = Outcome(cell.config_hash, "v", numbers={})
-            store.finish(cell, outcome)
-            yield cell, outcome
-
-    found = {cell.key: outcome for cell, outcome in runner._outcomes(cells, store, call, None)}
-    assert {key for key, outcome in found.items() if outcome.error} == {deadly}
+    pool = FakePool([deadly], times)
+    found = {cell.key: outcome for cell, outcome in runner._outcomes(cells, pool, None)}
     assert set(found) == {cell.key for cell in cells}
-    assert [deadly] in calls
+    failed = {key for key, outcome in found.items() if outcome.error}
+    assert failed == ({deadly} if fails else set())
+    assert pool.calls == [[cell.key for cell in cells], [deadly]]
 
 
 def test_a_death_while_features_are_extracted_is_left_to_the_cells(grid):
-    class TerminatedWorkerError(Exception):
-        pass
-
-    def dies(function, cells):
-        raise TerminatedWorkerError
-        yield
-
-    def breaks(function, cells):
-        raise ConnectionError("no scheduler")
-        yield
-
-    runner._extract_shared_features(grid.cells(), dies)
-    with pytest.raises(ConnectionError):
-        runner._extract_shared_features(grid.cells(), breaks)
+    cells = []
+    for cell in grid.cells():
+        features = cell.config.features.model_copy(update={"freeze": True})
+        config = cell.config.model_copy(update={"features": features})
+        cells.append(replace(cell, config=config))
+    pool = FakePool([cell.key for cell in cells])
+    runner._extract_shared_features(cells, pool)
+    assert sum(len(call) for call in pool.calls) == 1  # all share theirs
 
 
-def test_an_error_of_the_engine_itself_is_not_hidden(grid, tmp_path):
-    def call(function, cells):
-        raise ConnectionError("no scheduler")
-        yield
+def test_an_error_of_the_engine_itself_is_not_hidden(grid):
+    class Broken(FakePool):
+        def _wait(self, running):
+            raise ConnectionError("no scheduler")
 
     with pytest.raises(ConnectionError, match="no scheduler"):
-        list(runner._outcomes(grid.cells(), Store(tmp_path), call, None))
+        list(runner._outcomes(grid.cells(), Broken(), None))
+
+
+def test_data_that_change_while_a_grid_runs_fail_its_runs(tree, tmp_path, ratings, go):
+    """What they would give would be kept under the name of other data."""
+    own = tmp_path / "own.csv"
+    own.write_bytes(ratings.read_bytes())
+    tree["data"][0]["root"] = str(own)
+    grid = Grid.model_validate(tree)
+    cells = grid.cells()
+    own.write_bytes(ratings.read_bytes() + b"0.5,0.5,2\n")
+    outcome = runner.run_cell(cells[0], tmp_path / "out", code_version(), False)
+    assert outcome.error.startswith("RuntimeError: the data must stay as they were when the grid")
+    assert not Store(tmp_path / "out").is_done(cells[0])
+    assert go(grid, tmp_path / "out")[0] == []
+
+
+def test_the_environment_is_that_of_the_runs(grid, tmp_path, go, monkeypatch):
+    small = grid.model_copy(update={"seeds": [0]})
+    with monkeypatch.context() as first:
+        first.setattr(sys, "argv", ["/bin/layline", "bench", "ratings.csv"])
+        go(small, tmp_path)
+    with monkeypatch.context() as second:
+        second.setattr(sys, "argv", ["/bin/layline", "bench", "--out", "out"])
+        go(grid, tmp_path)
+    store, cells = Store(tmp_path), grid.cells()
+    run = store.run_folder(cells[0]).read_environment()
+    assert run["command"] == ["layline", "bench", "ratings.csv"]
+    assert (run["torch"], run["threads"]) == (torch.__version__, 1)
+    environments = store.environments([*cells, *cells])
+    assert len(environments) == 4
+    monkeypatch.setattr(torch, "__version__", "0.0")  # whoever writes the table
+    write_results(grid, cells, store)
+    written = json.loads((tmp_path / "environment.json").read_text())
+    assert written["torch"] == run["torch"]
+    assert written["command"] == [
+        {"value": ["layline", "bench", "ratings.csv"], "runs": 2},
+        {"value": ["layline", "bench", "--out", "out"], "runs": 2},
+    ]
+    assert (written["runs"], written["layline"]) == (4, [code_version()])
+    assert differing_environments(store, cells) == []
+    outcome = store.find(cells[3])
+    other = replace(outcome, environment={**outcome.environment, "torch": "1.9"})
+    store.finish(cells[3], other)
+    (sentence,) = differing_environments(store, cells)
+    assert sentence == f"The runs differ in torch: {run['torch']} (3 runs), 1.9 (1 run)"
+
+
+@pytest.mark.slow
+def test_a_worker_notes_the_command_of_the_grid_and_not_its_own(grid, tmp_path, go, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/bin/layline", "bench", "ratings.csv"])
+    assert go(grid, tmp_path, Executor(jobs=2))[0] == []
+    commands = [each["command"] for each in Store(tmp_path).environments(grid.cells())]
+    assert commands == [["layline", "bench", "ratings.csv"]] * 4
+
+
+class Gpus:
+    """What ``torch.accelerator`` says where there are some."""
+
+    def __init__(self, count):
+        self.device_count = lambda: count
+
+    def is_available(self):
+        return self.device_count() > 0
+
+    def current_accelerator(self):
+        return torch.device("cuda")
+
+
+@pytest.fixture
+def gpus(monkeypatch, tmp_path):
+    """Say that there are so many GPUs."""
+    monkeypatch.setattr(runner.tempfile, "gettempdir", lambda: str(tmp_path))
+    return lambda count: monkeypatch.setattr(torch, "accelerator", Gpus(count))
+
+
+def on_device(grid, device):
+    grid = grid.model_copy(
+        update={"settings": {**grid.settings, "training": {"epochs": 1, "device": device}}}
+    )
+    return grid.cells()[0]
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_runs_are_placed_on_gpus_in_turn(grid, gpus, device):
+    cell = on_device(grid, device)
+    gpus(2)
+    with ExitStack() as running:
+        places = [running.enter_context(runner.placed(cell.config)) for _ in range(5)]
+        devices = [config.training.device for config in places]
+        assert devices == ["cuda:0", "cuda:1", "cuda:0", "cuda:1", "cuda:0"]
+    assert {Cell(config, cell.labels).key for config in places} == (
+        {cell.key} if device == "cuda" else {on_device(grid, "cuda").key}
+    )
+    with runner.placed(cell.config) as first, runner.placed(cell.config) as second:
+        assert first.training.device == "cuda:0"  # places that are free again are taken again
+        assert second.training.device == "cuda:1"
+
+
+@pytest.mark.parametrize(
+    ("count", "device"), [(0, "auto"), (1, "auto"), (2, "cpu"), (2, "cuda:1"), (2, "mps")]
+)
+def test_what_has_one_place_stays_there(grid, gpus, count, device):
+    cell = on_device(grid, device)
+    gpus(count)
+    with runner.placed(cell.config) as config:
+        assert config == cell.config
+
+
+def test_a_run_trains_where_it_is_placed(grid, gpus, tmp_path, monkeypatch):
+    cell = on_device(grid, "auto")
+    gpus(2)
+    seen = []
+
+    def trained(config, *others):
+        seen.append(config.training.device)
+        raise OSError("no GPU here")
+
+    monkeypatch.setattr(runner, "train", trained)
+    with runner.placed(cell.config):  # another run
+        runner.run_cell(cell, tmp_path / "out", code_version(), False)
+    assert seen == ["cuda:1"]
+
+
+@pytest.mark.parametrize(("count", "jobs", "expected"), [(2, None, 2), (2, 5, 5), (0, 3, 3)])
+def test_as_many_runs_at_once_as_there_are_gpus(count, jobs, expected):
+    assert Executor(jobs=jobs).jobs_for(1, count) == expected

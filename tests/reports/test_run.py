@@ -295,3 +295,12 @@ def test_predictions_are_those_that_the_run_wrote(usual):
     run = replace(run, proba=proba, ranks=np.array([0]), predicted=np.array([1]))  # the median
     (shown,) = most_peaked(run, count_modes(proba))
     assert (shown["peaks"], shown["predicted"]) == (2, 1)
+
+
+def test_names_that_were_written_as_texts_for_spreadsheets_come_back(write_run, tmp_path):
+    names = [f"=SUM({i})" for i in range(60)]
+    classes = ("=low", "-mid", "@high")
+    folder = write_run(tmp_path / "run", names=names, classes=classes)
+    found = read_run(folder)
+    assert (found.names, found.classes) == (names, [*classes])
+    assert "\n./=SUM(0),'" in (folder / "predictions.csv").read_text()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from rich.console import Console
 
 from layline import data
@@ -53,6 +54,32 @@ def test_bad_files_stop_a_run_unless_they_may_be_left_out(photographs, tmp_path)
     found = read_data(skipping, Reporter(console))
     assert len(found.inputs) == 60
     assert "Left out: 1 image cannot be read:" in console.file.getvalue()
+
+
+def test_copies_stay_in_one_part_unless_they_are_to_be_ignored(tmp_path):
+    for picture in range(20):
+        noise = np.random.default_rng(picture).integers(0, 256, (24, 24, 3)).astype(np.uint8)
+        folder = tmp_path / ("low", "high")[picture % 2]
+        folder.mkdir(exist_ok=True)
+        for copy in range(3):
+            Image.fromarray(noise).save(folder / f"{picture}-{copy}.png")
+
+    def spread(**options):
+        """Count the pictures that are in more than one part, and give what was said."""
+        wanted = {"source": "folder", "root": tmp_path, **options}
+        console = Console(file=io.StringIO(), width=200)
+        found = read_data(config(data=wanted, features={"name": "convnet"}), Reporter(console))
+        names = np.array([name.rpartition("-")[0] for name in found.inputs.names])
+        parts = [set(names[part]) for part in found.partition.parts().values()]
+        return sum(map(len, parts)) - 20, console.file.getvalue()
+
+    split, said = spread()
+    assert split == 0
+    assert "40 images are copies of others (20 groups): copies stay in one part" in said
+    assert spread(copies="exact")[0] == 0
+    split, said = spread(copies="ignore")
+    assert split > 5
+    assert "copies" not in said
 
 
 def test_the_weights_follow_from_the_seed(photographs_read):

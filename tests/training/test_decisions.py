@@ -67,6 +67,9 @@ def test_a_budget_too_short_for_one_epoch_says_what_would_do(photos, machine):
         ValueError, match=r"budget must allow an epoch, got 30 s: .* --budget 2\dmin"
     ):
         choose(photos, budget=0.5)
+    config, said = choose(photos)  # a time that nobody asked for is no reason to refuse
+    assert (config.features.freeze, config.training.epochs) == (True, 30)
+    assert "10 min (--budget changes it): its last layers, on frozen features" in said
 
 
 def test_epochs_that_are_wanted_must_fit(photos, machine):

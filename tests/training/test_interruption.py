@@ -8,12 +8,17 @@ import pytest
 import torch
 
 from layline.devices import Processes
-from layline.training.interruption import Interrupted, Interruption
+from layline.training.interruption import (
+    Interrupted,
+    Interruption,
+    polite_signals_interrupt,
+    stopped_by,
+)
 
 STEP = "layline.training.loop:Loop._step"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_is_noticed_and_nothing_else_happens(number):
     before = signal.getsignal(number)
     with Interruption() as interruption:
@@ -42,6 +47,54 @@ def test_other_threads_leave_signals_alone():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    """As a shell has it for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption() as interruption:
+            signal.raise_signal(signal.SIGINT)
+            assert not interruption.requested(Processes(torch.device("cpu")))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_event_stops_the_runs_of_its_thread_alone():
+    event, processes = threading.Event(), Processes(torch.device("cpu"))
+    with stopped_by(event), Interruption() as own:
+        assert not own.requested(processes)
+        event.set()
+        assert own.requested(processes)
+    with Interruption() as other:
+        assert not other.requested(processes)
+
+
+def test_what_stopped_a_run_is_told():
+    def stopped():
+        with Interruption():
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGUSR1)
+            raise Interrupted(1, 1)
+
+    with pytest.raises(Interrupted) as stop:
+        stopped()
+    assert stop.value.signal == signal.SIGTERM
+    event = threading.Event()
+    event.set()
+    with pytest.raises(Interrupted) as stop, stopped_by(event), Interruption():
+        raise Interrupted(1, 1)
+    assert stop.value.signal is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_polite_kill_interrupts_once(number):
+    before = signal.getsignal(number)
+    with polite_signals_interrupt():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        signal.raise_signal(number)  # a scheduler may repeat itself
+    assert signal.getsignal(number) is before
 
 
 def test_where_a_run_was_stopped_is_told():

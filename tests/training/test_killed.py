@@ -102,12 +102,12 @@ def test_killed_while_frozen_features_are_extracted(attempt, crops, outcome, tmp
     folder = tmp_path / "run"
 
     def pieces():
-        found = (folder / "frozen").glob("piece-*.npy")
+        found = (folder / "frozen").glob("piece-*.rows")
         return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in found}
 
     before = {}
-    for target, number, count in (("numpy:save", 3, 2), ("numpy:save", 2, 3), (None, 1, 5)):
-        harm = {"target": target or "layline.training.frozen:_join", "number": number}
+    for target, number, count in (("_write_piece", 3, 2), ("_write_piece", 2, 3), ("_join", 1, 5)):
+        harm = {"target": f"layline.training.frozen:{target}", "number": number}
         made = attempt(*start_or_resume(folder, options), harm=[harm], values=small)
         assert made.codes == [-9], made.stderr
         assert len(pieces()) == count

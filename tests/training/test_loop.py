@@ -109,7 +109,7 @@ def test_a_loss_that_is_no_number_stops_the_run_with_the_last_good_state(
     assert last.startswith(f"layline: training must stay finite, got nan at {place}: lower ")
     assert last.endswith("learning_rate (0.01); the last good state is kept")
     states = (folder / "state").glob("*") if kept else ()
-    assert [state.name for state in states] == ([kept] if kept else [])
+    assert max((state.name for state in states), default=None) == kept  # and one before it
     assert command("train", "--resume", folder).exit_code == 0
     assert outcome(folder) == outcome(whole)
 
@@ -133,10 +133,12 @@ def test_weights_that_are_infinite_are_never_saved(
     assert result.exit_code == 1
     assert f"got inf at step {step} of epoch 1" in result.stderr
     assert not (folder / "best.safetensors").exists()
-    (state,) = (folder / "state").iterdir()
-    assert all(
-        tensor.isfinite().all() for tensor in load_file(state / "model.safetensors").values()
-    )
+    states = list((folder / "state").iterdir())
+    assert states
+    for state in states:
+        assert all(
+            tensor.isfinite().all() for tensor in load_file(state / "model.safetensors").values()
+        )
     assert command("train", "--resume", folder).exit_code == 0
     assert outcome(folder) == outcome(whole)
 

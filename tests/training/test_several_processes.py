@@ -15,7 +15,7 @@ from layline.devices import Processes
 from layline.evaluation import predict_part
 from layline.training.assembly import parts_of, read_data
 from layline.training.display import Reporter
-from layline.training.run import evaluate_run
+from layline.training.evaluate import evaluate_run
 from layline.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def test_validation_is_exact(by_two, history):
 def test_the_test_is_exact(by_two):
     folder, _ = by_two
     tested = json.loads((folder / "test.json").read_text())
-    alone = evaluate_run(RunFolder(folder), "test", None, None, Console(quiet=True)).numbers
+    alone = evaluate_run(RunFolder(folder), "test", None, None, Console(quiet=True)).found.numbers
     assert tested["samples"] == alone["samples"] == 54
     for exact in ("decode", "mae", "accuracy", "confusion", "by_decoding"):
         assert tested[exact] == alone[exact]

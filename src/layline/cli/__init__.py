@@ -1,5 +1,6 @@
 """The ``layline`` command: its subcommands, one file each, and how it says what is wrong."""
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ from typer.core import TyperCommand
 from layline import __version__
 from layline.cli import (
     bench,
+    cache,
     calibrate,
+    compare,
     data,
     demo,
     evaluate,
@@ -33,14 +36,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 data_app = typer.Typer(help="The sources of data.", no_args_is_help=True)
+cache_app = typer.Typer(help="What is kept of images: list it, or clear it.")
 
 
 @contextmanager
 def _errors_as_sentences() -> Iterator[None]:
     """Turn the mistakes that a user can make into a sentence on stderr and an exit code.
 
-    ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead.
+    ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead. File names that are no
+    Unicode are shown with escapes, as stderr has them anyway.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     except (ValueError, OSError, ImportError, FloatingPointError) as error:
@@ -51,7 +58,7 @@ def _errors_as_sentences() -> Iterator[None]:
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
         from layline.memory import memory_sentence
 
-        sentence = memory_sentence(error)
+        sentence = memory_sentence(error) or _killed_worker(error)
         if sentence is None or os.environ.get("LAYLINE_DEBUG"):
             raise
         sys.stderr.write(f"layline: {sentence}\n")
@@ -70,6 +77,19 @@ def _sentence(error: Exception) -> str:
     return str(error)
 
 
+def _killed_worker(error: Exception) -> str | None:
+    """Say that a process was killed which fetched batches; None if that is not what happened."""
+    from layline.data.loading import WorkerError, workers_explained
+
+    try:
+        with workers_explained():
+            raise error
+    except WorkerError as explained:
+        return str(explained)
+    except Exception:
+        return None
+
+
 def _add(
     command: Callable[..., None],
     examples: str,
@@ -84,6 +104,7 @@ _add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
 _add(calibrate.calibrate, calibrate.EXAMPLES)
+_add(compare.compare, compare.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(bench.bench, bench.EXAMPLES)
 _add(reproduce.reproduce, reproduce.EXAMPLES)
@@ -92,6 +113,11 @@ _add(demo.demo, demo.EXAMPLES)
 _add(data.list_sources, data.LIST_EXAMPLES, data_app, "list")
 _add(data.check, data.CHECK_EXAMPLES, data_app)
 app.add_typer(data_app, name="data")
+cache_app.callback(invoke_without_command=True, epilog=cache.EXAMPLES)(
+    _errors_as_sentences()(cache.list_caches)
+)
+_add(cache.clear, cache.CLEAR_EXAMPLES, cache_app)
+app.add_typer(cache_app, name="cache")
 
 
 def _show_version(wanted: bool) -> None:

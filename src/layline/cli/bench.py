@@ -12,9 +12,12 @@ from layline.cli.options import (
     SOME_FAILED,
     Classes,
     ConfigFile,
+    Group,
+    GroupBy,
     Label,
     Root,
     Set,
+    Verify,
     read_settings,
 )
 from layline.optional import require
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from layline.experiments.engines import Executor
     from layline.experiments.store import Cell, Store
     from layline.experiments.tables import Table
+    from layline.training.display import Reporter
 
 EXAMPLES = """
 Examples:
@@ -38,6 +42,8 @@ Examples:
   layline bench --grid grid.toml --out results         a grid from a file, see docs/bench.md
 
   layline bench --out results                          go on with a grid that was stopped
+
+  layline bench --out results --merge other            take what another machine has run
 """
 _AROUND_TABLE, _BETWEEN_COLUMNS = 3, 3  # characters
 Engine = Annotated[str, typer.Option(help="local, dask or ray.")]
@@ -60,6 +66,8 @@ def bench(
     root: Root = None,
     classes: Classes = None,
     label: Label = None,
+    group: Group = None,
+    group_by: GroupBy = None,
     methods: Annotated[
         str | None, typer.Option(help="Names with commas, or all; see layline methods.")
     ] = None,
@@ -100,7 +108,12 @@ def bench(
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the weights of every run.")
     ] = False,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Results from elsewhere: take its finished runs first."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
+    verify: Verify = None,
 ) -> None:
     """Compare methods: train every combination, once each, and say what the results say."""
     require_libraries("layline bench")
@@ -108,12 +121,18 @@ def bench(
 
     from layline.experiments.engines import Executor
     from layline.experiments.grid import parse_tune, read_grid
-    from layline.experiments.results import leaderboard, write_grid, write_results
+    from layline.experiments.results import (
+        differing_environments,
+        leaderboard,
+        write_grid,
+        write_results,
+    )
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.display import Reporter, amount
 
+    options = {"classes": classes, "label": label, "group": group, "group_by": group_by}
     given: dict[str, Any] = {
-        "data": [_data_set(source, root, classes, label) for source in sources or []],
+        "data": [_data_set(source, root, options) for source in sources or []],
         "methods": _split(methods),
         "seeds": _seeds(seeds),
         "recipes": _split(recipe),
@@ -128,37 +147,41 @@ def bench(
     wanted = read_grid(
         grid, data_folder, given, read_settings(config, set_), parse_tune(tune or [])
     )
-    cells = wanted.cells()
+    console = Console(stderr=True)
+    if verify:  # once, so that each run may trust what is known then
+        for each in wanted.data:
+            data.content_digest(each.source, each.root, each.options, verify=True)
+    cells = wanted.cells(Reporter(console))
     if dry_run:
         for cell in cells:
             typer.echo("  ".join([cell.key, *cell.labels.values()]))
         typer.echo(amount(len({cell.key for cell in cells}), "run"))
         return
     write_grid(wanted, out)  # now: a grid that is killed goes on from it
-    console, executor = Console(stderr=True), Executor(engine, jobs, address)
+    executor = Executor(engine, jobs, address)
+    _merge(out, merge or [], Reporter(console))
     store, failed = run_cells(
         cells, out, executor, console, any_version=any_version, keep_models=keep_models
     )
     frame = write_results(wanted, cells, store)
     write_grid_figures(out)
     write_grid_report(out, out / "report.html")
+    for sentence in differing_environments(store, cells):
+        Reporter(console)(sentence)
     show_table(leaderboard(frame, wanted.read_by()[0]), Console())
     Reporter(console)(f"Tables, figures and report.html are in {out}")
     if failed:
         raise typer.Exit(SOME_FAILED)
 
 
-def _data_set(
-    source: str, root: Path | None, classes: str | None, label: str | None
-) -> dict[str, Any]:
+def _data_set(source: str, root: Path | None, options: dict[str, str | None]) -> dict[str, Any]:
     name, root, sentence = data.find_source(source, root, data.names())
     if sentence:
         typer.echo(sentence, err=True)
     entry: dict[str, Any] = {"name": name, "source": name}
-    options = {"classes": classes, data.label_option(name): label}
-    options = {option: value for option, value in options.items() if value is not None}
-    if options:
-        entry["options"] = options
+    wanted = {option: value for option, value in options.items() if value is not None}
+    if wanted:
+        entry["options"] = wanted
     return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 
@@ -180,6 +203,14 @@ def _seeds(text: str | None) -> list[int] | None:
     if numbers[0] < 1:
         raise ValueError(f"--seeds must be at least one seed, got {text}: the seed 0 alone is 1")
     return list(range(numbers[0]))
+
+
+def _merge(out: Path, others: Sequence[Path], say: "Reporter") -> None:
+    from layline.experiments.store import Store
+    from layline.training.display import amount
+
+    for other in others:
+        say(f"{amount(Store(out).merge(other), 'run')} taken from {other}")
 
 
 def require_libraries(command: str) -> None:

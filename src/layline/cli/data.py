@@ -13,7 +13,18 @@ import numpy as np
 import typer
 
 from layline import data
-from layline.cli.options import Classes, ConfigFile, Json, Label, read_settings, settings
+from layline.cli.options import (
+    Classes,
+    ConfigFile,
+    Group,
+    GroupBy,
+    Json,
+    Label,
+    Verify,
+    read_settings,
+    settings,
+)
+from layline.files import json_text
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -70,8 +81,17 @@ def check(
     ] = None,
     classes: Classes = None,
     label: Label = None,
+    group: Group = None,
+    group_by: GroupBy = None,
     partition: Annotated[
         int | None, typer.Option(help="Which official fold, or the seed.", show_default="0")
+    ] = None,
+    copies: Annotated[
+        str | None,
+        typer.Option(
+            help="Copies of an image: together in one part, exact, or ignore.",
+            show_default="together",
+        ),
     ] = None,
     config: ConfigFile = None,
     single: Annotated[
@@ -83,31 +103,36 @@ def check(
         ),
     ] = None,
     as_json: Json = False,
+    verify: Verify = None,
 ) -> None:
-    """Read the data, decode every image, and say whether training can run on them."""
+    """Read the data, decode every image that is new, and say whether training can run on them."""
     try:
         given = read_settings(None, single)
-        if classes is not None:
-            given["classes"] = classes
+        flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
+        given |= {option: value for option, value in flags.items() if value is not None}
         images = given.get("images")
-        name, root, sentence = data.find_source(
-            name, root, data.names(), None if images is None else Path(str(images))
-        )
-        if label is not None:
-            given[data.label_option(name)] = label
-        wanted = _settings(name, root, partition, config, given)
+        place = None if images is None else Path(str(images))
+        name, root, sentence = data.find_source(name, root, data.names(), place, given.get("sheet"))
+        own = {
+            "data__partition": partition,
+            "data__copies": copies,
+            "data__verify": verify or None,
+        }
+        wanted = _settings(name, root, own, config, given)
     except (ValueError, OSError) as error:
         typer.echo(f"layline: {error}", err=True)
         raise typer.Exit(2) from None
     if sentence:
         typer.echo(sentence, err=True)
     dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
-    bad = _decode_all(dataset.inputs) if isinstance(dataset.inputs, data.Images) else []
+    bad: list[BadImage] = []
+    if isinstance(dataset.inputs, data.Images):
+        dataset, bad = _look_at_images(dataset, wanted)
     found = _findings(dataset, bad)
     if as_json:
         listed = [{"name": one.name, "why": one.why} for one in bad]
         report = {"source": name, **found, "bad": listed}
-        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        typer.echo(json_text(report, indent=2))
     else:
         _show_findings(found, bad)
     if not found["can_run"]:
@@ -117,7 +142,7 @@ def check(
 def _settings(
     name: str,
     root: Path | None,
-    partition: int | None,
+    own: dict[str, Any],
     config: Path | None,
     given: dict[str, Any],
 ) -> "DataConfig":
@@ -125,24 +150,31 @@ def _settings(
     from layline.training.config import configuration
 
     section = {"data": given.pop("data")} if "data" in given else {}
-    own = settings(data__source=name, data__root=root, data__partition=partition)
+    flags = settings(data__source=name, data__root=root, **own)
     return configuration(
-        read_settings(config, None), section, {"data": {"options": given}}, own
+        read_settings(config, None), section, {"data": {"options": given}}, flags
     ).data
 
 
-def _decode_all(images: data.Images) -> list["BadImage"]:
-    """Find the images that cannot be decoded; a terminal sees how far it is."""
+def _look_at_images(
+    dataset: data.Dataset, wanted: "DataConfig"
+) -> tuple[data.Dataset, list["BadImage"]]:
+    """Find copies, and images that cannot be decoded; a terminal sees how far it is."""
     from rich.console import Console
 
     from layline.data.images.check import find_bad
+    from layline.training.assembly import with_copies, with_index
     from layline.training.display import Reporter
 
     console = Console(stderr=True)
-    with Reporter(console, shown=console.is_terminal).progress("images", len(images)) as progress:
+    say = Reporter(console, shown=console.is_terminal)
+    dataset = with_copies(with_index(dataset, say, wanted.verify), wanted)
+    images = dataset.inputs
+    assert isinstance(images, data.Images)  # whoever calls it has seen to that
+    with say.progress("images", len(images)) as progress:
         # a JPEG is read to its end at any scale, and a small one is quicker
         bad = find_bad(images, at_least=32, progress=progress)
-    return list({one.name: one for one in bad}.values())  # a list may name a file twice
+    return dataset, list({one.name: one for one in bad}.values())  # a list may name a file twice
 
 
 def _findings(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:
@@ -165,6 +197,7 @@ def _findings(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any
         },
         "missing": missing,
         "unreadable": len(bad) - missing,
+        **({} if dataset.leaks is None else {"copies": dataset.leaks.report()}),
         "notes": list(dataset.notes),
         "can_run": not why,
         "why": why,

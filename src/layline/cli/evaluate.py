@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.options import ConfigFile, Decode, Json, Root, Set, read_decode, read_settings
+from layline.cli.options import ConfigFile, Decode, Json, Label, Set, read_decode, read_settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +17,8 @@ Examples:
   layline evaluate runs/photos-arc
 
   layline evaluate runs/photos-arc --part validation --decode median
+
+  layline evaluate runs/photos-arc --root other-hospital --part all
 """
 _BY_DECODING = {
     "accuracy": "accuracy",
@@ -30,32 +32,71 @@ _OF_DISTRIBUTION = {"rps": "RPS", "nll": "NLL", "ece": "ECE", "unimodality_rate"
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    part: Annotated[str, typer.Option(help="train, validation, test or calibration.")] = "test",
-    decode: Decode = None,
-    root: Root = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="Write a line per sample to this CSV file.")
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="Other labelled data: a folder, CSV or npz file, which is recognised; or where "
+            "those of the run are now.",
+            show_default=False,
+        ),
     ] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(
+            help="train, validation, test, calibration or all.",
+            show_default="test; all of other data without a split of their own",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="New folder for numbers, predictions and report.",
+            show_default="RUN/evaluations/NAME with --root",
+        ),
+    ] = None,
+    label: Label = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column of what belongs together, such as a patient.")
+    ] = None,
+    decode: Decode = None,
+    skip_unknown: Annotated[
+        bool,
+        typer.Option("--skip-unknown", help="Leave out classes that the model does not know."),
+    ] = False,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Write a line per sample to this CSV file, too.")
+    ] = None,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write report.html into the folder.")
+    ] = True,
     config: ConfigFile = None,
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the best model of a run on a part of its data."""
+    """Measure the best model of a run, on a part of its data or on labelled data elsewhere."""
     from rich.console import Console
 
-    from layline.training.run import evaluate_run
-    from layline.training.run_folder import RunFolder
+    from layline import api
 
-    console = Console(stderr=True)
-    changes = read_settings(config, set_)
-    by = None if decode is None else read_decode(decode)
-    found = evaluate_run(RunFolder(run), part, by, root, console, changes)
-    if predictions is not None:
-        found.write_predictions(predictions)
+    found = api.evaluate(
+        run,
+        root=root,
+        part=part,
+        out=out,
+        label=label,
+        group=group,
+        decode=None if decode is None else read_decode(decode),
+        skip_unknown=skip_unknown,
+        predictions=predictions,
+        report=report,
+        settings=read_settings(config, set_),
+    )
     if as_json:
-        typer.echo(json.dumps(found.numbers, indent=2, ensure_ascii=False))
-    else:
-        show_numbers(found.numbers, Console())
+        typer.echo(json.dumps(found.metrics, indent=2, ensure_ascii=False))
+        return
+    show_numbers(found.metrics, Console())
+    for text in found.metrics.get("alarms", []):
+        typer.echo(f"! {text}")
 
 
 def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | None = None) -> None:

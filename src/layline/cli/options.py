@@ -18,6 +18,13 @@ Classes = Annotated[
 Label = Annotated[
     str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
 ]
+Group = Annotated[
+    str | None, typer.Option(help="Column of what must stay in one part, such as a patient.")
+]
+GroupBy = Annotated[
+    str | None,
+    typer.Option(help="Regular expression that finds it in the path of an image instead."),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", help="TOML file with settings, as in a run's config.toml."),
@@ -34,6 +41,14 @@ Decode = Annotated[
         "--decode",
         help="mode (most accurate), median (least MAE), mean, quadratic, or a CSV file of costs: "
         "a row for each true class, a column for each decision.",
+    ),
+]
+Verify = Annotated[
+    bool | None,
+    typer.Option(
+        "--verify",
+        help="Read every file and all of a cache again, instead of trusting what is known of them.",
+        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]

@@ -28,7 +28,10 @@ def predict(
     path: Annotated[
         Path, typer.Argument(metavar="model", help="A .safetensors model, or the folder of a run.")
     ],
-    paths: Annotated[list[str], typer.Argument(help="Images and folders; CSV files for a table.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(help="Images and folders; a CSV file for a table; - is standard input."),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="A .csv or .jsonl file; CSV on stdout if not given.")
     ] = None,
@@ -54,7 +57,7 @@ def predict(
         ),
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Unreadable files are no reason to fail.")
+        bool, typer.Option("--skip-bad", help="Samples that are left out are no reason to fail.")
     ] = False,
 ) -> None:
     """Predict the class of new samples, with the probability of each class.
@@ -62,17 +65,22 @@ def predict(
     With --coverage or --review also the lowest and the highest class that is possible, a
     confidence from 0 to 1, and whether a person should look at it.
 
-    Files that cannot be read are left out and listed; the exit code is then 1.
+    Samples that cannot be read, or that give no probabilities, are left out and listed; the exit
+    code is then 1.
     """
     import numpy as np
 
     from layline.data.images.check import describe_bad, find_bad
+    from layline.data.images.files import describe_skipped
     from layline.data.loading import ImageBatches
+    from layline.data.samples import UserImages
     from layline.data.table import TableEncoding
     from layline.devices import choose_device
     from layline.evaluation import REVIEWED, certainty_columns
     from layline.geometry.decoding import checked_decode
+    from layline.model import WHY_NO_PROBABILITIES
     from layline.model_file import load
+    from layline.training.display import amount
 
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
@@ -84,12 +92,18 @@ def predict(
     if coverage is not None:
         calibration.check(coverage, len(model.classes), by_class)
     model.to(choose_device(device, isinstance(model.spec.inputs, TableEncoding)))
+    given = [sys.stdin.buffer if each == "-" else each for each in paths]
     # one path by itself: a table is one file
-    names, samples = model.read(paths[0] if len(paths) == 1 else paths, keep_going=True)
+    names, samples = model.read(given[0] if len(given) == 1 else given, keep_going=True)
+    images = samples.images if isinstance(samples, ImageBatches) else None
+    if isinstance(images, UserImages) and images.skipped:
+        sys.stderr.write(f"layline: {describe_skipped(images.skipped)}\n")
     bad: list[int] = []
-    answers = _read_ones(model.stream(samples, batch_size, workers, wanted), bad)
+    without: list[int] = []
+    answers = _good_ones(model.stream(samples, batch_size, workers, wanted), bad, without)
+    are_paths = not isinstance(model.spec.inputs, TableEncoding)
     if coverage is None and share is None:
-        with prediction_lines(out, model.classes) as write:
+        with prediction_lines(out, model.classes, paths=are_paths) as write:
             for index, proba, ranks in answers:
                 for i, rank, shares in zip(index, ranks, proba, strict=True):
                     write(names[i], model.classes[rank], shares.tolist())
@@ -101,23 +115,35 @@ def predict(
             ranges = calibration.ranges(proba, ranks, coverage, by_class)
         share = REVIEWED if share is None else share
         columns = certainty_columns(proba, ranks, model.classes, ranges, share)
-        with prediction_lines(out, model.classes, more=list(columns)) as write:
+        with prediction_lines(out, model.classes, more=list(columns), paths=are_paths) as write:
             for row, i in enumerate(index):
                 more = {name: values[row] for name, values in columns.items()}
                 write(names[i], model.classes[ranks[row]], proba[row].tolist(), more=more)
     if bad and isinstance(samples, ImageBatches):
         unreadable = find_bad(samples.images.subset(np.array(bad)))
         sys.stderr.write(f"layline: {describe_bad(unreadable, cure=not skip_bad)}\n")
-        if not skip_bad:
-            raise typer.Exit(1)
+    if without:
+        lines = [f"{amount(len(without), 'sample')} left out: {WHY_NO_PROBABILITIES}"]
+        sys.stderr.write("\n  ".join([f"layline: {lines[0]}", *(names[i] for i in without)]) + "\n")
+    if (bad or without) and not skip_bad:
+        raise typer.Exit(1)
 
 
-def _read_ones(answers: Iterator["Answer"], bad: list[int]) -> Iterator[tuple[Any, Any, Any]]:
-    """Give index, probabilities and rank of the samples that could be read; note the others."""
+def _good_ones(
+    answers: Iterator["Answer"], bad: list[int], without: list[int]
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Give index, probabilities and rank of the samples, but for those that have none.
+
+    Args:
+        answers: For all of them.
+        bad: Gets those that could not be read.
+        without: Gets those that have no probabilities.
+    """
     from layline.model import normalised
 
     for answer in answers:
-        index = answer.index.numpy()
-        good = index >= 0
-        bad.extend((~index[~good]).tolist())
+        index, finite = answer.index.numpy(), answer.has_probabilities.numpy()
+        good = (index >= 0) & finite
+        bad.extend((~index[index < 0]).tolist())
+        without.extend(index[(index >= 0) & ~finite].tolist())
         yield index[good], normalised(answer.log_probs)[good], answer.chosen.numpy()[good]

@@ -72,15 +72,19 @@ def reproduce(
 
     from layline.experiments.engines import Executor
     from layline.experiments.paper import REPRODUCTIONS
+    from layline.experiments.store import with_content
     from layline.reports.reproduction import write_reproduction
+    from layline.training.display import Reporter
 
     trees = [read_settings(config, set_), settings(training__epochs=epochs)]
     chosen = _chosen_names(names)
     wanted = _preset(preset, source, root or [], partitions, trees)
-    cells = {
-        name: [replace(cell, threads=threads) for cell in REPRODUCTIONS[name].cells(wanted)]
-        for name in chosen
-    }
+    console = Console(stderr=True)
+    named = [(name, cell) for name in chosen for cell in REPRODUCTIONS[name].cells(wanted)]
+    known = with_content((replace(cell, threads=threads) for _, cell in named), Reporter(console))
+    cells: dict[str, list[Cell]] = {name: [] for name in chosen}
+    for (name, _), cell in zip(named, known, strict=True):
+        cells[name].append(cell)
     if dry_run:
         _list_cells(cells)
         return
@@ -88,7 +92,7 @@ def reproduce(
     if missing:
         raise ValueError(missing)
     every_cell = [cell for some in cells.values() for cell in some]
-    executor, console = Executor(engine, jobs, address), Console(stderr=True)
+    executor = Executor(engine, jobs, address)
     store, failed = run_cells(every_cell, out, executor, console, any_version=any_version)
     for name in chosen:
         frame, place = store.frame(cells[name]), out / name

@@ -23,6 +23,8 @@ Examples:
 
   layline train ratings.csv --label rating                  a table
 
+  layline train new-hospital --from runs/photos-arc         go on with its model
+
   layline train --resume runs/photos-arc                    after a stop of any kind
 """
 # What stands in the help where a recipe leaves a choice to something else.
@@ -30,10 +32,11 @@ _OPEN = {
     "classes": "the order that the names carry",
     "label": "label, or a column that is called like it",
     "group": "group, if there is one",
+    "group_by": "none",
     "size": "the network's own",
     "weights": "the usual ones of the features",
     "body_lr": "as --lr",
-    "workers": "one for each core, at most 4",
+    "workers": "one for each core",
     "budget": "10min without a GPU",
 }
 # What the machine decides under the recipe modern, with {} for the recipe's own choice.
@@ -117,6 +120,10 @@ def train(
     group: Annotated[
         str | None, _option(_DATA, "Column of what must stay in one part, such as a patient.")
     ] = None,
+    group_by: Annotated[
+        str | None,
+        _option(_DATA, "Regular expression that finds it in the path of an image instead."),
+    ] = None,
     partition: Annotated[
         int | None, _option(_DATA, "Which official fold, or the seed of a random split.")
     ] = None,
@@ -124,11 +131,26 @@ def train(
         float | None,
         _option(_DATA, "Share of the training samples that is kept apart, for ranges."),
     ] = None,
+    copies: Annotated[
+        str | None, _option(_DATA, "Copies of an image: together in one part, exact, or ignore.")
+    ] = None,
     cache: Annotated[
-        bool | None, _option(_DATA, "Keep decoded images for later epochs and runs.", "--cache")
+        bool | None, _option(_DATA, "Keep decoded images or frozen features.", "--cache")
     ] = None,
     skip_bad: Annotated[
         bool | None, _option(_DATA, "Leave out files that cannot be decoded.", "--skip-bad")
+    ] = None,
+    verify: Annotated[
+        bool | None,
+        _option(_DATA, "Read all files again, whatever is known of them.", "--verify"),
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        _option(_MODEL, "Go on from this run or model, with its network and classes.", "--from"),
+    ] = None,
+    skip_unknown: Annotated[
+        bool | None,
+        _option(_DATA, "Leave out classes that the model does not know.", "--skip-unknown"),
     ] = None,
     method: Annotated[str | None, _option(_MODEL, "See layline methods.")] = None,
     features: Annotated[str | None, _option(_MODEL, "mlp, convnet, or any model of timm.")] = None,

@@ -4,14 +4,27 @@ A source is a function of the root and of its own options that gives a :class:`D
 are read when it is asked, and its own libraries imported then.
 """
 
+import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from layline.arguments import check_known, find_known
-from layline.data.base import Dataset, Images, Inputs, Partition, existing
+from layline.data.base import (
+    Dataset,
+    Drawing,
+    Images,
+    Inputs,
+    KnownClasses,
+    Names,
+    Partition,
+    existing,
+)
+from layline.data.file_digests import digest_files
+from layline.data.labels import match_classes
 from layline.data.recognition import find_source, recognise
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
@@ -21,8 +34,8 @@ from layline.data.sources.manifest import read_manifest
 from layline.data.sources.npz import read_npz
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
-from layline.data.splits import stratified_holdout, with_calibration
-from layline.data.table import Rows
+from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
+from layline.data.table import Rows, TableEncoding
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,8 @@ class SourceSpec:
         partitions: How many partitions the protocol has; None if any seed makes one.
         needs_root: Whether there is something to point at.
         path_options: Own options that are paths.
+        has_images: Whether it reads images in files.
+        has_files: Whether it reads other files: a table, lists, an archive.
     """
 
     read: Callable[..., Dataset]
@@ -48,15 +63,23 @@ class SourceSpec:
     partitions: int | None = None
     needs_root: bool = True
     path_options: tuple[str, ...] = ()
+    has_images: bool = True
+    has_files: bool = True
 
 
 SOURCES: dict[str, SourceSpec] = {
-    "folder": SourceSpec(read_folder, "images in a folder per class, or in train, val and test"),
+    "folder": SourceSpec(
+        read_folder, "images in a folder per class, or in train, val and test", has_files=False
+    ),
     "csv": SourceSpec(
         read_manifest, "images that a CSV file lists with their labels", path_options=("images",)
     ),
-    "table": SourceSpec(read_table, "numbers and categories in a CSV file", features="mlp"),
-    "npz": SourceSpec(read_npz, "images in arrays, as MedMNIST has them", features="convnet"),
+    "table": SourceSpec(
+        read_table, "numbers and categories in a CSV file", features="mlp", has_images=False
+    ),
+    "npz": SourceSpec(
+        read_npz, "images in arrays, as MedMNIST has them", features="convnet", has_images=False
+    ),
     "historical-color": SourceSpec(
         read_historical_color,
         "photographs of the 1930s to the 1970s, by decade",
@@ -87,10 +110,30 @@ SOURCES: dict[str, SourceSpec] = {
         origin="the two photographs that scikit-learn ships, CC BY 2.0",
         features="convnet",
         needs_root=False,
+        has_images=False,
+        has_files=False,
     ),
 }
 
 _CALIBRATION = "calibration"
+# what options were called once; run folders and grids still have these
+_OLD_OPTIONS = {f"{name}_column": name for name in ("path", "label", "split", "group", "id")}
+_ENCODING = "known_encoding"
+
+
+@dataclass(frozen=True)
+class KnownInputs:
+    """What a trained model knows of its data, for reading others that it is used on.
+
+    Attributes:
+        classes: Their names, lowest first.
+        encoding: How the cells of a table become numbers; None for images.
+        skip_unknown: Leave samples of other classes out instead of refusing them.
+    """
+
+    classes: tuple[str, ...]
+    encoding: TableEncoding | None = None
+    skip_unknown: bool = False
 
 
 def names() -> tuple[str, ...]:
@@ -101,12 +144,8 @@ def names() -> tuple[str, ...]:
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
     parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
-    return tuple(key for key in parameters if key not in ("root", "partition", _CALIBRATION))
-
-
-def label_option(name: str) -> str:
-    """Name the option of a source that says which column has the labels."""
-    return "label_column" if "label_column" in options_of(name) else "label"
+    own = ("root", "partition", _CALIBRATION, _ENCODING)
+    return tuple(key for key in parameters if key not in own)
 
 
 def read(
@@ -114,6 +153,7 @@ def read(
     root: str | Path | None = None,
     partition: int = 0,
     calibration: float = 0.0,
+    known: KnownInputs | None = None,
     **options: Any,
 ) -> Dataset:
     """Read a data set by the name of its source.
@@ -121,20 +161,120 @@ def read(
     Args:
         name: One of :func:`names`.
         root: The folder or file that holds the data.
-        partition: Which official fold, or the seed of a random split.
+        partition: Which official fold, or the seed of a random split; ``UNDRAWN`` draws none.
         calibration: Share of the training part that is kept apart for calibration.
+        known: The model that the data are read for: classes are matched by name with its own.
         **options: The source's own options, see :func:`options_of`.
     """
     spec = find_known("source", name, SOURCES)
+    options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
+    if known is not None:
+        own: dict[str, Any] = {"classes": KnownClasses(known.classes), _ENCODING: known.encoding}
+        takes = inspect.signature(spec.read).parameters
+        options |= {key: value for key, value in own.items() if key in takes}
+        dataset = _read_parts(name, spec, root, partition, calibration, options)
+        return match_classes(dataset, known.classes, known.skip_unknown)
+    return _read_parts(name, spec, root, partition, calibration, options)
+
+
+def _read_parts(
+    name: str,
+    spec: SourceSpec,
+    root: str | Path | None,
+    partition: int,
+    calibration: float,
+    options: dict[str, Any],
+) -> Dataset:
+    """Read a data set, with a part for calibration where one is wanted."""
+    if partition == UNDRAWN:
+        calibration = 0.0
+        partition = UNDRAWN if spec.partitions is None else 0
     if _CALIBRATION in inspect.signature(spec.read).parameters:
         return _read(name, spec, root, partition, {**options, _CALIBRATION: calibration})
     dataset = _read(name, spec, root, partition, options)
-    parts, notes = with_calibration(
-        dataset.partition, dataset.ranks, calibration, partition, dataset.groups
+    draw = partial(
+        with_calibration,
+        dataset.partition,
+        dataset.ranks,
+        calibration,
+        partition,
+        dataset.groups,
     )
-    return replace(dataset, partition=parts, notes=(*dataset.notes, *notes))
+    parts, notes = draw()
+    return replace(
+        dataset,
+        partition=parts,
+        notes=(*dataset.notes, *notes),
+        drawing=Drawing(draw, notes) if calibration else None,
+    )
+
+
+def content_digest(
+    name: str,
+    root: str | Path | None,
+    options: Mapping[str, Any] | None = None,
+    verify: bool = False,
+) -> str | None:
+    """Name the content of the data that a source would read: other bytes, another name.
+
+    Files that did not change since they were looked at are not read again. Where the data lie, and
+    when they were written, is no part of it.
+
+    Args:
+        name: The source.
+        root: Its folder or file.
+        options: The source's own options.
+        verify: Read all files again, whatever is known of them.
+
+    Returns:
+        None for a source that reads no files.
+    """
+    spec, options = find_known("source", name, SOURCES), dict(options or {})
+    if not spec.needs_root or root is None:
+        return None
+    root = existing(Path(root).expanduser())
+    digest = hashlib.blake2b(name.encode(), digest_size=16)
+    if spec.has_files:
+        own = (options[key] for key in spec.path_options if options.get(key) is not None)
+        for place in [root, *(Path(str(each)).expanduser() for each in own)]:
+            # of the user's own files one is read, and beside it may lie anything; the folder of a
+            # protocol holds the protocol
+            for file, content in digest_files(place, spec.partitions is not None, verify):
+                digest.update(f"\0{file}\0{content}".encode(errors="surrogatepass"))
+    if spec.has_images:
+        try:
+            dataset = read(name, root, **options)
+        except (ValueError, OSError) as error:  # for whoever reads the data to say
+            digest.update(str(error).encode(errors="surrogatepass"))
+            return digest.hexdigest()
+        text, ends = Names(dataset.inputs.names).pack()
+        digest.update(text + ends.astype("<i8").tobytes() + dataset.ranks.astype("<i8").tobytes())
+        digest.update(repr(dataset.classes).encode(errors="surrogatepass"))
+        digest.update(_inputs_digest(dataset.inputs, verify).encode())
+    return digest.hexdigest()
+
+
+def _inputs_digest(inputs: Inputs, verify: bool) -> str:
+    from layline.data.images.files import ImageFiles
+    from layline.data.images.index import index_images
+
+    if isinstance(inputs, ImageFiles):
+        return index_images(inputs, verify=verify).digest()
+    return inputs.digest()
+
+
+def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Call options by their names of today."""
+    renamed: dict[str, Any] = {}
+    for option, value in options.items():
+        new = _OLD_OPTIONS.get(option, option)
+        known = new if new in options_of(name) else option
+        if known in renamed:
+            raise ValueError(f"{known} must be given once, got {option} beside it: leave that out")
+        renamed[known] = value
+    return renamed
 
 
 def _read(
@@ -156,14 +296,16 @@ def _read(
 
 __all__ = [
     "SOURCES",
+    "UNDRAWN",
     "Dataset",
     "Images",
     "Inputs",
+    "KnownInputs",
     "Partition",
     "Rows",
     "SourceSpec",
+    "content_digest",
     "find_source",
-    "label_option",
     "names",
     "options_of",
     "read",

@@ -1,18 +1,136 @@
 """Data sets: samples, their ranks, the names of the classes and the partition."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    Protocol,
+    Self,
+    final,
+    overload,
+    runtime_checkable,
+)
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from layline.data.images.leaks import Leaks
     from layline.data.table import Rows
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
+
+
+class KnownClasses(tuple[str, ...]):
+    """The classes of a trained model, lowest first, for data that may lack some or have others.
+
+    Given as ``classes`` to a source, what is not among them comes after them, for
+    :func:`layline.data.labels.match_classes` to refuse or to leave out.
+    """
+
+    __slots__ = ()
+
+
+@final
+class Names(Sequence[str]):
+    """Names of samples, all of them in one piece of memory.
+
+    A million paths as strings take more room than their characters and are copied, reference by
+    reference, into every worker. Here a subset shares the characters and has numbers of its own.
+
+    Args:
+        names: Any strings, also paths that are not UTF-8.
+    """
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._text: bytes
+        self._ends: Indices
+        self._rows: Indices | None = None  # all of them, in order
+        if isinstance(names, Names):
+            self._text, self._ends, self._rows = names._text, names._ends, names._rows
+        else:
+            self._text, self._ends = _joined(
+                name.encode("utf-8", "surrogatepass") for name in names
+            )
+
+    @classmethod
+    def unpack(cls, text: bytes, ends: Indices) -> "Names":
+        """Take what :meth:`pack` gave."""
+        if len(ends) and (ends[-1] != len(text) or (np.diff(ends, prepend=0) < 0).any()):
+            raise ValueError("ends must be ascending up to the length of the text")
+        names = cls()
+        names._text, names._ends = text, ends
+        return names
+
+    def pack(self) -> tuple[bytes, Indices]:
+        """Give the characters of all names, and where each ends."""
+        if self._rows is None:
+            return self._text, self._ends
+        return _joined(map(self._bytes, self._rows.tolist()))
+
+    def take(self, keep: Indices) -> "Names":
+        """Give some of the names, in the order given."""
+        names, keep = Names(self), np.asarray(keep, dtype=np.int64)
+        names._rows = keep if self._rows is None else self._rows[keep]
+        return names
+
+    def _bytes(self, row: int) -> bytes:
+        start = int(self._ends[row - 1]) if row else 0
+        return self._text[start : int(self._ends[row])]
+
+    def __len__(self) -> int:
+        return len(self._ends if self._rows is None else self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "Names": ...
+
+    def __getitem__(self, index: int | slice) -> "str | Names":
+        """Give a name, or some of them."""
+        if isinstance(index, slice):
+            return self.take(np.arange(*index.indices(len(self))))
+        row = range(len(self))[index]
+        row = row if self._rows is None else int(self._rows[row])
+        return self._bytes(row).decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        if self._rows is not None:
+            yield from (self[index] for index in range(len(self)))
+            return
+        start = 0
+        for end in self._ends.tolist():
+            yield self._text[start:end].decode("utf-8", "surrogatepass")
+            start = end
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Names) and self._rows is None is other._rows:
+            return self._text == other._text and np.array_equal(self._ends, other._ends)
+        if isinstance(other, Names | tuple | list):
+            return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.pack()[0])
+
+    def __repr__(self) -> str:
+        return f"Names({listed(map(repr, self[:21]))}{' …' if len(self) > 21 else ''})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        text, ends = self.pack()  # a worker gets the names of its own part only
+        return {"_text": text, "_ends": ends, "_rows": None}
+
+
+def _joined(parts: Iterable[bytes]) -> tuple[bytes, Indices]:
+    """Join texts, and tell where each ends."""
+    parts = list(parts)
+    lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+    return b"".join(parts), np.cumsum(lengths, dtype=np.int64)
 
 
 class Inputs(Protocol):
@@ -26,6 +144,9 @@ class Inputs(Protocol):
 
     def subset(self, keep: Indices) -> Self:
         """Keep some samples only, in the order given."""
+
+    def digest(self) -> str:
+        """Name the content of the samples, in their order, whatever they are called."""
 
 
 @runtime_checkable
@@ -68,6 +189,19 @@ class Partition:
         return found | ({"calibration": self.calibration} if len(self.calibration) else {})
 
 
+class Drawing(NamedTuple):
+    """How a partition was drawn, where it was not given whole.
+
+    Attributes:
+        again: Draws it with samples kept together, from the number of each one's group, -1 for
+            none; gives the partition and notes. What was given stays as it is.
+        notes: Those of the drawing as it is, which are among the notes of the data set.
+    """
+
+    again: Callable[[Indices], tuple[Partition, tuple[str, ...]]]
+    notes: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A data set, as a source gives it.
@@ -80,6 +214,8 @@ class Dataset:
         notes: What a user should know about the reading, one sentence each.
         fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
         groups: What must stay in one part, such as the patient of each sample, if that is known.
+        drawing: How the partition was drawn, if some of it was and it can be drawn again.
+        leaks: What copies of images mean for it, if they were looked for.
     """
 
     inputs: "Images | Rows"
@@ -89,6 +225,8 @@ class Dataset:
     notes: tuple[str, ...] = ()
     fixed_classes: bool = False
     groups: tuple[Hashable, ...] | None = None
+    drawing: Drawing | None = None
+    leaks: "Leaks | None" = None
 
     def __post_init__(self) -> None:
         count = len(self.inputs)
@@ -106,6 +244,25 @@ class Dataset:
         if len(np.unique(used)) < len(used):
             raise ValueError("partition must put a sample into one part only")
 
+    def keep_together(self, copies: Indices) -> "Dataset":
+        """Draw the partition again such that each of some groups is in one part.
+
+        Args:
+            copies: The number of each sample's group, -1 for none.
+        """
+        if self.drawing is None or copies.max(initial=-1) < 0:
+            return self
+        parts, notes = self.drawing.again(copies)
+        before = self.drawing.notes
+        others = tuple(note for note in self.notes if note not in before)
+        place = next((i for i, note in enumerate(self.notes) if note in before), len(others))
+        return replace(
+            self,
+            partition=parts,
+            notes=(*others[:place], *notes, *others[place:]),
+            drawing=self.drawing._replace(notes=notes),
+        )
+
     def drop(self, indices: Iterable[int]) -> "Dataset":
         """Leave samples out."""
         keep = np.setdiff1d(np.arange(len(self.inputs)), np.fromiter(indices, dtype=np.int64))
@@ -118,6 +275,7 @@ class Dataset:
             ranks=self.ranks[keep],
             partition=Partition(**{name: part[part >= 0] for name, part in moved.items()}),
             groups=None if self.groups is None else tuple(self.groups[i] for i in keep.tolist()),
+            drawing=None,  # which is one of all samples
         )
 
     def check_complete(self) -> None:
@@ -141,6 +299,22 @@ def groups_of(dataset: Dataset, index: Indices) -> list[Hashable] | None:
     return None if dataset.groups is None else [dataset.groups[i] for i in index.tolist()]
 
 
+def linked(count: int, links: Iterable[tuple[Indices, Indices]]) -> Indices:
+    """Number the groups of samples that are linked, be it through others.
+
+    Args:
+        count: How many samples there are.
+        links: Arrays of samples, and of what each of them is linked to.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    one, other = (np.concatenate(ends) for ends in zip(*links, strict=True))
+    graph = coo_array((np.ones(len(one), dtype=np.int8), (one, other)), shape=(count, count))
+    label: Indices = connected_components(graph, directed=False)[1].astype(np.int64)
+    return label
+
+
 def existing(root: str | Path) -> Path:
     """Give the path of a root, which has to be there."""
     root = Path(root)
@@ -157,7 +331,7 @@ def only_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
     files = [
         file.name
         for file in root.iterdir()
-        if file.suffix.lower() in suffixes and not file.name.startswith(".")
+        if file.suffix.lower() in suffixes and not file.name.startswith((".", "~$"))
     ]
     if len(files) != 1:
         found = listed(sorted(files)) if files else "none"

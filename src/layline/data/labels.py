@@ -6,11 +6,13 @@ may be of any kind; they are sorted, and it warns where that may be wrong.
 """
 
 import json
+import re
 import shlex
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache
+from dataclasses import replace
+from difflib import get_close_matches
 from itertools import pairwise
 from numbers import Real
 from typing import Any
@@ -18,28 +20,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layline.data.base import Indices
+from layline.data.base import Dataset, Indices, KnownClasses
 from layline.data.scales import guess_order, is_number, known_order
-from layline.optional import require
 
 Array = NDArray[Any]
+_DIGITS = re.compile("([0-9]+)")
 
 
-@cache
-def natural_key() -> Callable[[str], Any]:
+def natural_key() -> Callable[[str], str]:
     """Give the key of natural order: "grade 9" before "Grade 10", upper and lower case alike."""
-    natsort = require("natsort", extra="images", needed_by="the natural order of names")
-    key: Callable[[str], Any] = natsort.natsort_keygen(key=_by_code_points)
-    return key
+    return _natural_key
 
 
-def _by_code_points(name: str) -> str:
-    """Move letters beyond ASCII to where Unicode has no rule, which natsort would apply.
+def _natural_key(name: str) -> str:
+    """Write a name such that its order by characters is the natural one.
 
-    It sorts "ä" beside "a". Runs on disk have their samples and classes by code points.
+    A number becomes its length and its digits, behind a character that is below all others, so that
+    it is a piece of its own. Letters beyond ASCII go by their code points.
     """
-    letters = (c if c.isascii() else chr(min(0xF0000 + ord(c), 0x10FFFD)) for c in name.casefold())
-    return "".join(letters)
+    pieces = _DIGITS.split(name.casefold())
+    for i in range(1, len(pieces), 2):
+        digits = pieces[i].lstrip("0")
+        pieces[i] = f"\0{chr(min(len(digits) + 1, sys.maxunicode))}{digits}"
+    return "".join(pieces)
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
@@ -71,6 +74,15 @@ def order_names(
         plural: What the names are, for the messages.
     """
     ordered = natural_order(sorted(names))
+    for name in ordered:
+        if re.search("[\ud800-\udfff]", name):
+            raise ValueError(
+                f"{plural} must be Unicode, got {name!r}: rename it, since a model file has the "
+                "names of its classes"
+            )
+    if isinstance(classes, KnownClasses):
+        others = [name for name in ordered if name not in classes]
+        return KnownClasses((*classes, *others)), "The classes are those of the model, in its order"
     if classes is not None:
         order = parse_names("classes", classes)
         absent = [name for name in order if name not in names]
@@ -118,6 +130,59 @@ def rank_labels(
                 "correct it, or add it to classes"
             )
     return np.array([rank_of[label] for label in labels], dtype=np.int64), ordered, note
+
+
+def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = False) -> Dataset:
+    """Give data the classes of a model, matched by name, in the model's order.
+
+    A class that the data lack is said in a note; one that the model does not know is refused.
+
+    Args:
+        dataset: Read with :class:`KnownClasses`, or with classes of its own.
+        known: The classes of the model, lowest first.
+        skip_unknown: Leave samples of other classes out instead.
+    """
+    counts = np.bincount(dataset.ranks, minlength=len(dataset.classes))
+    samples = dict(zip(dataset.classes, counts.tolist(), strict=True))
+    unknown = {name: count for name, count in samples.items() if count and name not in known}
+    notes = []
+    if unknown and not skip_unknown:
+        raise ValueError(_unknown_classes(unknown, known))
+    if unknown:
+        rank_of = {name: rank for rank, name in enumerate(dataset.classes)}
+        outside = np.isin(dataset.ranks, [rank_of[name] for name in unknown])
+        dataset = dataset.drop(np.flatnonzero(outside).tolist())
+        listed = ", ".join(f"{name!r} ({count})" for name, count in unknown.items())
+        notes.append(f"Left out, since the model does not know their classes: {listed}")
+    if len(dataset.inputs) == 0:
+        raise ValueError(
+            f"the data must have classes of the model, {', '.join(known)}, got no sample of them"
+        )
+    absent = [name for name in known if not samples.get(name)]
+    if absent:
+        notes.append(f"No samples of classes that the model knows: {', '.join(absent)}")
+    place = np.array([known.index(c) if c in known else -1 for c in dataset.classes])
+    return replace(
+        dataset,
+        ranks=place[dataset.ranks],
+        classes=tuple(known),
+        fixed_classes=True,
+        notes=(*dataset.notes, *notes),
+    )
+
+
+def _unknown_classes(unknown: Mapping[str, int], known: Sequence[str]) -> str:
+    """Say which classes a model does not know, and what may be done about it."""
+    first = next(iter(unknown))
+    folded = {name.casefold().strip(): name for name in known}
+    near = get_close_matches(first.casefold().strip(), folded, n=1)
+    meant = f"rename {first!r} if it is {folded[near[0]]!r}" if near else "rename them"
+    total = sum(unknown.values())
+    samples = "its 1 sample" if total == 1 else f"their {total} samples"
+    return (
+        f"the data must have the classes of the model, {', '.join(known)}, got "
+        f"{', '.join(unknown)}: {meant}, or leave {samples} out with --skip-unknown"
+    )
 
 
 def categorical_order(y: Any) -> list[Any] | None:

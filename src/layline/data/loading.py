@@ -5,9 +5,17 @@ number of workers or processes, nor on how often a run was interrupted.
 """
 
 import multiprocessing
+import os
+import re
 import signal
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
 from typing import Any, Protocol
+from weakref import WeakSet
 
 import joblib
 import numpy as np
@@ -16,12 +24,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from layline.data.base import Images
+from layline.data.base import Images, Indices
 from layline.data.images.preprocessing import ImagePreprocessing
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
 Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which samples they are
-_MOST_WORKERS = 4
+_KILLED_WORKER = re.compile(
+    r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<signal>[^.]*)|exited)"
+)
+_SMALL_FILE = 1 << 30  # bytes: all of it may be mapped
 _SMALL_IMAGE = 64  # pixels at a side
 
 
@@ -86,7 +97,7 @@ class ImageBatches(Dataset[Batch]):
         return rows.permute(0, 3, 1, 2), index
 
     def _load(self, index: int, epoch: int) -> Tensor:
-        pixels = self.images.load(index, self._preprocessing.at_least)
+        pixels = self._preprocessing.load(self.images, index)
         if self._augmentation == "none":
             return self._preprocessing.for_testing(pixels)
         seed = mixed_seed(self._seed, epoch, index)
@@ -94,20 +105,128 @@ class ImageBatches(Dataset[Batch]):
 
 
 class RowBatches(Dataset[Batch]):
-    """Rows of a table, or features that were extracted before; they may be memory-mapped."""
+    """Rows of a table, or features that were extracted before; they may be memory-mapped.
+
+    Args:
+        rows: All of them; a memory-mapped file is neither copied nor sent to other processes.
+        keep: Which of them are meant, in this order; all if not given.
+    """
 
     workers_help = False
 
-    def __init__(self, rows: Float[np.ndarray, "n columns"]) -> None:
-        self._rows = rows
+    def __init__(self, rows: Float[np.ndarray, "n columns"], keep: Indices | None = None) -> None:
+        self._rows, self._keep = rows, keep
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._rows if self._keep is None else self._keep)
 
     def __getitems__(self, keys: list[Key]) -> Batch:
         """Take the rows of a batch."""
         index = np.array([index for index, _ in keys])
-        return torch.from_numpy(np.asarray(self._rows[index])), torch.from_numpy(index)
+        place = index if self._keep is None else self._keep[index]
+        rows = self._rows
+        if isinstance(rows, np.memmap) and rows.nbytes > _SMALL_FILE and hasattr(os, "preadv"):
+            found = _read_rows(rows, place)
+        else:
+            found = np.asarray(rows[place])
+        return torch.from_numpy(found), torch.from_numpy(index)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state, rows = self.__dict__.copy(), self._rows
+        if isinstance(rows, np.memmap) and isinstance(rows.base, mmap):
+            place = {"offset": rows.offset, "shape": rows.shape, "dtype": rows.dtype.str}
+            state["_rows"] = {"filename": rows.filename, **place}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["_rows"], dict):
+            state = {**state, "_rows": np.memmap(mode="r", **state["_rows"])}
+        self.__dict__.update(state)
+
+
+def _read_rows(rows: "np.memmap[Any, Any]", place: Indices) -> Float[np.ndarray, "n columns"]:
+    """Read rows of a large file, all of which would else be mapped into this process in time."""
+    found = np.empty((len(place), rows.shape[1]), rows.dtype)
+    with Path(str(rows.filename)).open("rb") as file:
+        for row, number in zip(found, place.tolist(), strict=True):
+            read = os.preadv(file.fileno(), [row.data], rows.offset + number * row.nbytes)
+            if read < row.nbytes:
+                raise ValueError(f"{rows.filename} must keep its length, got it cut off")
+    return found
+
+
+_FETCHING: "WeakSet[Any]" = WeakSet()  # passes over samples that have workers
+
+
+class WorkerError(OSError):
+    """A process that fetches batches ended before its work was done."""
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """What went wrong in a worker, as the main process is to raise it."""
+
+    error: Exception
+
+
+class _Workers(Dataset[Any]):
+    """Samples as workers fetch them: a mistake in the data is sent home, not wrapped."""
+
+    def __init__(self, samples: Batches) -> None:
+        self._samples = samples
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def __getitems__(self, keys: list[Key]) -> "Batch | _Failure":
+        try:
+            return self._samples.__getitems__(keys)
+        except (ValueError, OSError) as error:
+            error.__traceback__ = None
+            return _Failure(error)
+
+
+class _Loader(DataLoader[Any]):
+    """Raises what workers ran into as they would have raised it themselves."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        batches = super().__iter__()  # at once: workers start while the process is small
+        _FETCHING.add(batches)
+        return _checked(batches)
+
+
+def _checked(batches: Iterator[Any]) -> Iterator[Any]:
+    with workers_explained():
+        for batch in batches:
+            if isinstance(batch, _Failure):
+                raise batch.error
+            yield batch
+
+
+@contextmanager
+def workers_explained() -> Iterator[None]:
+    """Say in a sentence that a worker was killed.
+
+    Torch notices it by a signal, and raises wherever the process happens to be.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        found = _KILLED_WORKER.match(str(error))
+        if found is None:
+            raise
+        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD"):
+            # else torch raises the same again while the other workers end
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for batches in _FETCHING:
+            for worker in getattr(batches, "_workers", ()):
+                worker.kill()  # it may wait for what the dead one held, and ignores SIGTERM
+        signal_name = (found["signal"] or "").strip()
+        raise WorkerError(
+            f"workers must live as long as the run, got one that "
+            f"{f'was ended by the signal {signal_name}' if signal_name else 'ended'}: most often "
+            "the memory was full, or /dev/shm; set data.workers or training.batch_size lower"
+        ) from error
 
 
 def loader(
@@ -122,14 +241,15 @@ def loader(
     Args:
         samples: Where to fetch from.
         batches: The samples of each batch.
-        workers: Processes; None for one per core, four at most. Samples in memory need none.
+        workers: Processes; None for one per core, shared by the processes of a run on a machine.
+            Samples in memory need none.
         pin_memory: For a quicker way to a GPU, which need not wait for it.
         ahead: Batches that each worker prepares before they are asked for.
     """
-    count = min(_MOST_WORKERS, joblib.cpu_count()) if workers is None else workers
+    count = _cores() if workers is None else workers
     count = count if samples.workers_help else 0
-    return DataLoader(
-        samples,  # type: ignore[arg-type]
+    return _Loader(
+        _Workers(samples) if count > 0 else samples,  # type: ignore[arg-type]
         batch_sampler=batches,
         num_workers=count,
         multiprocessing_context=_start_method() if count > 0 else None,
@@ -140,6 +260,14 @@ def loader(
         worker_init_fn=_ignore_signals,
         generator=torch.Generator(),  # else each pass would take a number from the global one
     )
+
+
+def _cores() -> int:
+    """Count the cores that this process may keep busy."""
+    if _start_method() is not None:  # one of joblib's processes, which share the cores
+        return torch.get_num_threads()
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, int(joblib.cpu_count()) // max(1, processes))
 
 
 def _start_method() -> str | None:

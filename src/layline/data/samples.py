@@ -1,5 +1,7 @@
-"""Samples as a user hands them to a model: paths, folders, arrays, Pillow images, data frames."""
+"""Samples as a user hands them to a model: paths, folders, bytes, files, arrays, data frames."""
 
+import hashlib
+import io
 import sys
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -10,16 +12,23 @@ import numpy as np
 
 from layline.data.base import Indices, Pixels
 from layline.data.table import Rows, TableEncoding
-from layline.data.table_file import read_delimited
+from layline.data.table_file import read_table_file
 from layline.optional import require
 
 
 @dataclass(frozen=True)
 class UserImages:
-    """Images that a user hands over: files, decoded when they are asked for, and arrays."""
+    """Images that a user hands over: files and bytes, decoded when asked for, and arrays.
 
-    items: tuple[Path | Pixels, ...]
+    Attributes:
+        items: The images.
+        names: Their paths, or else their places in what was handed over.
+        skipped: Files of folders that are no images that can be read.
+    """
+
+    items: tuple[Path | bytes | Pixels, ...]
     names: tuple[str, ...]
+    skipped: tuple[Path, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items)
@@ -27,7 +36,7 @@ class UserImages:
     @property
     def decoded(self) -> bool:
         """Whether no image has to be decoded."""
-        return not any(isinstance(item, Path) for item in self.items)
+        return not any(isinstance(item, Path | bytes) for item in self.items)
 
     def subset(self, keep: Indices) -> Self:
         """Keep some images only."""
@@ -35,37 +44,66 @@ class UserImages:
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :class:`layline.data.Images`."""
-        from layline.data.images.decoding import decode  # which needs Pillow
+        from layline.data.images.decoding import BadImageError, decode  # which need Pillow
 
         item = self.items[index]
-        return decode(item, at_least) if isinstance(item, Path) else item
+        if isinstance(item, Path):
+            return decode(item, at_least)
+        if not isinstance(item, bytes):
+            return item
+        try:
+            return decode(io.BytesIO(item), at_least)
+        except BadImageError as error:
+            name = self.names[index]
+            place = f"the bytes at place {name}" if name.isdecimal() else name
+            raise BadImageError(error.why, place) from error
+
+    def digest(self) -> str:
+        """Name the content of the files and arrays, in their order."""
+        digest = hashlib.blake2b(digest_size=16)
+        for item in self.items:
+            if isinstance(item, Path):
+                with item.open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "blake2b").digest())
+            elif isinstance(item, bytes):
+                digest.update(hashlib.blake2b(item).digest())  # as that of the same file
+            else:
+                digest.update(repr(item.shape).encode() + item.tobytes())
+        return digest.hexdigest()
 
 
 def as_images(samples: Any) -> UserImages:
     """Make images of what a user gives.
 
     Args:
-        samples: A path, a folder, an array (height, width, 3), a Pillow image, or a sequence of
-            them; an array (n, height, width, 3) is n images. Arrays hold bytes.
+        samples: A path, a folder, the bytes of an image file, an open file, an array
+            (height, width, 3), a Pillow image, or a sequence of them; an array
+            (n, height, width, 3) is n images. Arrays hold values from 0 to 255.
     """
-    items: list[Path | Pixels] = []
+    items: list[Path | bytes | Pixels] = []
     names: list[str] = []
+    skipped: list[Path] = []
     for place, sample in enumerate(_as_sequence(samples)):
         if isinstance(sample, str | Path):
-            found = _paths(Path(sample).expanduser())
+            found = _paths(Path(sample).expanduser(), skipped)
             items += found
             names += map(str, found)
+        elif _is_content(sample):
+            name = getattr(sample, "name", None)
+            items.append(_content(sample, place))
+            names.append(name if isinstance(name, str) else str(place))
         else:
             items.append(_pixels(sample, place))
             names.append(str(place))
-    return UserImages(tuple(items), tuple(names))
+    return UserImages(tuple(items), tuple(names), tuple(skipped))
 
 
 def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
-    """Make rows of a data frame, a dict of columns, or the path of a CSV file."""
+    """Make rows of a data frame, a dict of columns, or a CSV file: its path, or what it holds."""
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
-    if isinstance(samples, str | Path):
-        file = read_delimited(Path(samples).expanduser(), encoding.is_text)
+    if isinstance(samples, str | Path) or _is_content(samples):
+        given = _content(samples, 0) if _is_content(samples) else Path(samples).expanduser()
+        file = read_table_file(given, encoding.is_text)
         frame, numbers = file.frame, file.row_names
     elif isinstance(samples, pandas.DataFrame | Mapping):
         if isinstance(samples, Mapping):
@@ -94,7 +132,7 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
 
 def _as_sequence(samples: Any) -> Sequence[Any]:
     """Give the samples one by one: one image is a sequence of one."""
-    if isinstance(samples, str | Path) or _is_pillow(samples):
+    if isinstance(samples, str | Path) or _is_pillow(samples) or _is_content(samples):
         return [samples]
     if isinstance(samples, Sequence):
         return samples
@@ -107,13 +145,45 @@ def _is_pillow(sample: Any) -> bool:
     return pillow is not None and isinstance(sample, pillow.Image)
 
 
-def _paths(path: Path) -> list[Path]:
-    if path.is_dir():
-        from layline.data.images.files import list_images
+def _is_content(sample: Any) -> bool:
+    """Tell whether a sample is what a file holds, or an open file."""
+    return isinstance(sample, bytes | bytearray | memoryview) or hasattr(sample, "read")
 
-        found = list_images(path)
+
+def _content(sample: Any, place: int) -> bytes:
+    """Give what a file holds, from its beginning on where it has one."""
+    if isinstance(sample, bytes | bytearray | memoryview):
+        return bytes(sample)
+    try:
+        if sample.seekable():
+            sample.seek(0)
+        content = sample.read()
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(
+            f"samples must be open files, got one at place {place} that cannot be read: {error}"
+        ) from error
+    if not isinstance(content, bytes):
+        raise ValueError(
+            f"samples must be files of bytes, got {type(content).__name__} from the one at place "
+            f"{place}: open it with 'rb'"
+        )
+    return content
+
+
+def _paths(path: Path, skipped: list[Path]) -> list[Path]:
+    if path.is_dir():
+        from layline.data.images.files import count_suffixes, how_to_read, list_images
+
+        passed_over: list[Path] = []
+        found = list_images(path, passed_over)
         if not found:
-            raise ValueError(f"samples must be images, got {path}: a folder without any")
+            others = f", but with {count_suffixes(passed_over)}" if passed_over else ""
+            cure = how_to_read(passed_over)
+            raise ValueError(
+                f"samples must be images, got {path}: a folder without any{others}"
+                + (cure and f"; {cure}")
+            )
+        skipped += passed_over
         return found
     if not path.exists():
         raise FileNotFoundError(f"samples must exist, got {path}: check the path")

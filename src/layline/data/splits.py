@@ -10,6 +10,10 @@ most, with :math:`n_{pk}` the samples of class k in part p so far and :math:`t_{
 the part should have. Large groups and those of rare classes come first, since small ones can
 correct what they leave.
 
+Copies of images (see :mod:`layline.data.images.copies`) are such groups, few among many single
+images: they are placed first, then the single images fill the parts up to their sizes, each class
+alike. Groups of the user that share copies become one.
+
 The part for calibration is taken out of the training part by the same rules, last, so that the
 others are the same with and without it.
 """
@@ -23,7 +27,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from layline.arguments import check_above, check_integer
-from layline.data.base import Indices, Partition
+from layline.data.base import Indices, KnownClasses, Partition, linked
 
 PART_WORDS = {
     "train": "train",
@@ -37,6 +41,7 @@ PART_WORDS = {
     "calibration": "calibration",
     "calib": "calibration",
 }
+UNDRAWN = -1  # in the place of a seed: parts that are given are kept, and none is drawn
 MOST_FOR_CALIBRATION = 1000  # the coverage of ranges is then certain to a percent
 FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing
 Groups = Sequence[Hashable] | None
@@ -66,9 +71,20 @@ class RandomSplit:
     seed: int
     calibration: float = 0.0
 
-    def draw(self, ranks: Int[np.ndarray, " n"], groups: Groups = None) -> Partition:
-        """Divide samples at random, each class alike; a group goes into one part."""
-        return Partition(**_divide(ranks, self._shares, self.seed, groups))
+    def draw(
+        self,
+        ranks: Int[np.ndarray, " n"],
+        groups: Groups = None,
+        copies: Int[np.ndarray, " n"] | None = None,
+    ) -> Partition:
+        """Divide samples at random, each class alike; a group goes into one part.
+
+        Args:
+            ranks: The class of each sample.
+            groups: What each sample belongs to.
+            copies: The number of the group of copies that each is in, -1 for none.
+        """
+        return Partition(**_divide(ranks, self._shares, self.seed, groups, copies))
 
     def partition(
         self,
@@ -76,6 +92,7 @@ class RandomSplit:
         classes: Sequence[str],
         words: Sequence[str] | None,
         groups: Groups = None,
+        copies: Int[np.ndarray, " n"] | None = None,
     ) -> tuple[Partition, tuple[str, ...]]:
         """Take the split that the data have, or draw one.
 
@@ -87,21 +104,30 @@ class RandomSplit:
             classes: Names of the classes.
             words: The part of each sample, a word of ``PART_WORDS``; None if there is no split.
             groups: What must stay in one part, such as the patient of each sample.
+            copies: The number of the group of copies that each is in, -1 for none. What is given
+                is not changed for their sake.
 
         Returns:
             The partition, and notes for the user about what was done.
         """
-        parts, notes = self._partition(ranks, classes, words, groups)
-        parts, more = with_calibration(parts, ranks, self.calibration, self.seed, groups)
+        if self.seed == UNDRAWN:
+            return _as_given(len(ranks), words), ()
+        parts, notes = self._partition(ranks, classes, words, groups, copies)
+        parts, more = with_calibration(parts, ranks, self.calibration, self.seed, groups, copies)
         return parts, (*notes, *more)
 
     def _partition(
-        self, ranks: Indices, classes: Sequence[str], words: Sequence[str] | None, groups: Groups
+        self,
+        ranks: Indices,
+        classes: Sequence[str],
+        words: Sequence[str] | None,
+        groups: Groups,
+        copies: Indices | None,
     ) -> tuple[Partition, tuple[str, ...]]:
         if words is None:
             kept = "" if groups is None else ", groups kept together"
             note = f"The split is random with seed {self.seed}, each class alike{kept}"
-            return self.draw(ranks, groups), (note,)
+            return self.draw(ranks, groups, copies), (note,)
         part_of = {word: part_named(word) for word in set(words)}
         names = np.array([part_of[word] for word in words])
         parts = {name: np.flatnonzero(names == name) for name in dict.fromkeys(PART_WORDS.values())}
@@ -112,8 +138,7 @@ class RandomSplit:
         if not missing:
             return Partition(**parts), ("The split is the one given, whatever the partition",)
         train = parts["train"]
-        train_groups = None if groups is None else [groups[i] for i in train.tolist()]
-        drawn = _divide(ranks[train], missing, self.seed, train_groups)
+        drawn = _divide(ranks[train], missing, self.seed, *_of(train, groups, copies))
         parts |= {name: train[part] for name, part in drawn.items()}
         return Partition(**parts), tuple(
             f"No {name} part was given: {len(parts[name])} of the {len(train)} training samples "
@@ -126,8 +151,23 @@ class RandomSplit:
         return {"validation": self.validation, "test": self.test}
 
 
+def _as_given(count: int, words: Sequence[str] | None) -> Partition:
+    """Keep the parts that are given; without any, all samples are there to measure with."""
+    if words is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Partition(nothing, nothing, np.arange(count))
+    names = np.array([part_named(word) for word in words])
+    parts = dict.fromkeys(PART_WORDS.values())
+    return Partition(**{name: np.flatnonzero(names == name) for name in parts})
+
+
 def with_calibration(
-    parts: Partition, ranks: Int[np.ndarray, " n"], share: float, seed: int, groups: Groups = None
+    parts: Partition,
+    ranks: Int[np.ndarray, " n"],
+    share: float,
+    seed: int,
+    groups: Groups = None,
+    copies: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[Partition, tuple[str, ...]]:
     """Take a part for calibration out of the training part, unless there is one.
 
@@ -137,6 +177,7 @@ def with_calibration(
         share: Of the training part, in [0, 1); at most 1,000 samples are taken.
         seed: The same seed takes the same samples.
         groups: What must stay in one part, such as the patient of each sample.
+        copies: The number of the group of copies that each is in, -1 for none.
 
     Returns:
         The partition, and notes for the user about what was done.
@@ -152,9 +193,9 @@ def with_calibration(
     why = f"No part for calibration, and so no ranges: {share:.0%} of the training samples"
     if wanted < FEWEST_FOR_CALIBRATION:
         return parts, (f"{why} would be {wanted:.0f}, and {FEWEST_FOR_CALIBRATION} are needed",)
-    own = None if groups is None else [groups[i] for i in train.tolist()]
+    own = _of(train, groups, copies)
     try:
-        drawn = _divide(ranks[train], {"calibration": wanted / len(train)}, seed, own)
+        drawn = _divide(ranks[train], {"calibration": wanted / len(train)}, seed, *own)
     except ValueError as error:  # too few groups, or samples of a class
         return parts, (f"{why} could not be taken ({error})",)
     taken = train[drawn["calibration"]]
@@ -191,6 +232,8 @@ def stratified_holdout(
 def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
     if len(parts["train"]) == 0:
         raise ValueError("split must have a train part, got none: there is nothing to learn from")
+    if isinstance(classes, KnownClasses):
+        return  # a model has seen them before
     for name, part in parts.items():
         unseen = np.setdiff1d(ranks[part], ranks[parts["train"]])
         if len(unseen):
@@ -210,8 +253,35 @@ def _check_groups(names: list[str], groups: Sequence[Hashable]) -> None:
             )
 
 
+def _of(
+    index: Indices, groups: Groups, copies: Indices | None
+) -> tuple[list[Hashable] | None, Indices | None]:
+    """Give the groups and copies of some samples; copies join the groups of all samples."""
+    if groups is not None:
+        groups = _joined(groups, copies)
+        return [groups[i] for i in index.tolist()], None
+    return None, None if copies is None else copies[index]
+
+
+def _joined(groups: Sequence[Hashable], copies: Indices | None) -> Sequence[Hashable]:
+    """Make one group of those that share copies."""
+    if copies is None or copies.max(initial=-1) < 0:
+        return groups
+    first: dict[Hashable, int] = {}
+    links = np.array([first.setdefault(group, i) for i, group in enumerate(groups)])
+    copied = np.flatnonzero(copies >= 0)
+    _, place, number = np.unique(copies[copied], return_index=True, return_inverse=True)
+    ends = (np.arange(len(groups)), links), (copied, copied[place[number]])
+    joined: list[int] = linked(len(groups), ends).tolist()
+    return joined
+
+
 def _divide(
-    ranks: Indices, fractions: Mapping[str, float], seed: int, groups: Groups
+    ranks: Indices,
+    fractions: Mapping[str, float],
+    seed: int,
+    groups: Groups,
+    copies: Indices | None = None,
 ) -> dict[str, Indices]:
     """Hold several parts out at once and call the rest ``train``."""
     check_integer("seed", seed, 0, "the partition is drawn from it")
@@ -223,7 +293,12 @@ def _divide(
             f"{' and '.join(map(str, fractions.values()))}: training needs samples"
         )
     rng = np.random.default_rng(seed)
-    if groups is None:
+    if groups is not None:
+        shares = list(fractions.values())
+        part_of = _draw_grouped(ranks, _joined(groups, copies), shares, rng)
+    elif copies is not None and np.bincount(copies[copies >= 0], minlength=1).max() > 1:
+        part_of = _draw_with_copies(ranks, copies, list(fractions.values()), rng)
+    else:
         totals = [max(round(fraction * len(ranks)), 1) for fraction in fractions.values()]
         different = len(np.unique(ranks))
         if sum(totals) > len(ranks) - different:
@@ -233,8 +308,6 @@ def _divide(
                 "give more samples, or smaller shares"
             )
         part_of = _draw_stratified(ranks, totals, rng)
-    else:
-        part_of = _draw_grouped(ranks, groups, list(fractions.values()), rng)
     return {name: np.flatnonzero(part_of == p) for p, name in enumerate(["train", *fractions])}
 
 
@@ -253,7 +326,7 @@ def _draw_stratified(ranks: Indices, totals: Sequence[int], rng: np.random.Gener
 
 
 def _largest_remainder(
-    counts: Indices, room: Indices, total: int, rng: np.random.Generator
+    counts: Indices | Counts, room: Indices, total: int, rng: np.random.Generator
 ) -> Indices:
     """Share ``total`` over classes in proportion to ``counts``, as far as they have room."""
     total = min(total, int(room.sum()))
@@ -264,6 +337,44 @@ def _largest_remainder(
         remainder = np.where(shares < room, quota - shares, -np.inf)
         shares[np.lexsort((tie_break, remainder))[-1]] += 1
     return shares
+
+
+def _draw_with_copies(
+    ranks: Indices, copies: Indices, fractions: Sequence[float], rng: np.random.Generator
+) -> Indices:
+    """Number the part of each sample, 0 for training: groups of copies first, then the rest."""
+    _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
+    sizes = np.bincount(copies[copies >= 0])
+    in_group = np.where(copies >= 0, sizes[copies], 0) > 1
+    _, group_of = np.unique(copies[in_group], return_inverse=True)
+    table = np.zeros((group_of.max() + 1, len(counts)))
+    np.add.at(table, (group_of, class_of[in_group]), 1)
+    targets = np.outer([1 - sum(fractions), *fractions], counts)
+    part_of = np.full(len(ranks), -1)
+    part_of[in_group] = _place_groups(table, targets, _shuffled(table, counts, rng), {})[group_of]
+    for part, fraction in enumerate(fractions, start=1):
+        total = max(round(fraction * len(ranks)), 1)
+        placed = np.bincount(class_of[part_of == part], minlength=len(counts))
+        free = np.bincount(class_of[part_of == -1], minlength=len(counts))
+        learned = np.bincount(class_of[part_of == 0], minlength=len(counts))
+        wanted = np.maximum(total * counts / len(ranks) - placed, 0)
+        room = np.maximum(free - (learned == 0), 0)  # training needs one of each class
+        shares = _largest_remainder(wanted, room, max(total - placed.sum(), 0), rng)
+        for k, take in enumerate(shares):
+            members = np.flatnonzero((class_of == k) & (part_of == -1))
+            part_of[rng.choice(members, size=take, replace=False)] = part
+    part_of[part_of == -1] = 0
+    trained = len(np.unique(ranks[part_of == 0])) == len(counts)
+    if trained and len(np.unique(part_of)) > len(fractions):
+        return part_of
+    alone = np.where(in_group, copies, copies.max() + 1 + np.arange(len(ranks)))
+    try:
+        return _draw_grouped(ranks, alone.tolist(), fractions, rng)
+    except ValueError:
+        raise ValueError(
+            f"different images must be enough for {len(fractions) + 1} parts with every class in "
+            f"training, got {len(np.unique(alone))} beside their copies: give more of them"
+        ) from None
 
 
 def _draw_grouped(
@@ -278,14 +389,20 @@ def _draw_grouped(
     table = np.zeros((len(numbers), len(counts)))
     np.add.at(table, (group_of, class_of), 1)
     targets = np.outer([1 - sum(fractions), *fractions], counts)
-    weight = (table**2 / counts).sum(axis=1)
-    # the jitter makes the seed count: without it the same large groups would always be together
-    order = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
+    order = _shuffled(table, counts, rng)
     parts = _place_groups(table, targets, order, {})
     if len(np.unique(parts)) <= len(fractions):
         parts = _place_groups(table, targets, order, _first_groups(table, fractions))
     part_of: Indices = parts[group_of]
     return part_of
+
+
+def _shuffled(table: Counts, counts: Indices, rng: np.random.Generator) -> Indices:
+    """Order groups at random, but large ones and those of rare classes rather first."""
+    weight = (table**2 / counts).sum(axis=1)
+    # the jitter makes the seed count: without it the same large groups would always be together
+    order: Indices = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
+    return order
 
 
 def _place_groups(

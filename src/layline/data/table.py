@@ -10,6 +10,8 @@ case; in a categorical column they are categories like any other. A data frame a
 would be written to are encoded alike.
 """
 
+import hashlib
+import json
 import math
 import re
 from collections import Counter
@@ -31,9 +33,9 @@ if TYPE_CHECKING:
 Values = NDArray[np.float64]
 NUMERIC_KINDS = "biuf"  # the kinds of dtypes that are booleans, integers or floats
 
-_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 _WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "infinity": math.inf}
-_COMMA = re.compile(r"[+-]?\d+,\d+", re.ASCII)
+_COMMA = re.compile(r"[+-]?\d+(,\d+)+", re.ASCII)
 
 
 def check_different(names: Sequence[str]) -> None:
@@ -46,10 +48,11 @@ def check_different(names: Sequence[str]) -> None:
 def texts_of(column: "pd.Series[Any]") -> list[str]:
     """Write every cell as a text, as it would be in a file; empty where there is nothing."""
     cells = column.to_numpy(dtype=object)
-    return [cell.strip() if isinstance(cell, str) else _text(cell) for cell in cells]
+    return [cell.strip() if isinstance(cell, str) else text_of(cell) for cell in cells]
 
 
-def _text(cell: Any) -> str:
+def text_of(cell: Any) -> str:
+    """Write a cell that is no text; empty where there is nothing."""
     if isinstance(cell, Integral):
         return str(cell)
     if isinstance(cell, Real):
@@ -74,7 +77,7 @@ def numbers_of(column: "pd.Series[Any]") -> tuple[Values, NDArray[np.bool_]]:
 
 def _number(text: str) -> float | None:
     word = text.lower()
-    if word in _MISSING:
+    if word in MISSING:
         return math.nan
     return float(text) if is_number(text) else _WORDS.get(word.lstrip("+-"))
 
@@ -91,6 +94,23 @@ def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None)
             f"{texts_of(column.iloc[[i]])[0]!r}{place}: correct it, or leave the cell empty"
         )
     return values
+
+
+def check_float32(values: Values, columns: Sequence[str], rows: Sequence[str]) -> None:
+    """Refuse numbers that a network cannot hold, with the place of the first.
+
+    Args:
+        values: Encoded cells, (n, columns).
+        columns: Their names.
+        rows: What each row is called.
+    """
+    wrong = np.abs(values) > np.finfo(np.float32).max
+    if wrong.any():
+        row, column = map(int, np.unravel_index(wrong.argmax(), wrong.shape))
+        raise ValueError(
+            f"column {columns[column]!r} must hold numbers up to 3.4e38, got "
+            f"{values[row, column]:g} in {rows[row]}: correct it, or leave the cell empty"
+        )
 
 
 @dataclass(frozen=True)
@@ -295,7 +315,8 @@ def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str
     if len(different) > 50 and len(different) > len(texts) / 2:
         raise ValueError(
             f"column {column.name!r} must repeat its values to be a category, got "
-            f"{len(different)} in {len(texts)} training rows: name it in drop, or leave it out"
+            f"{len(different)} in {len(texts)} training rows: name it in drop, id or group, or "
+            "leave it out"
         )
     return tuple(natural_order(different))
 
@@ -326,3 +347,10 @@ class Rows:
     def subset(self, keep: Indices) -> Self:
         """Keep some rows only, in the order given."""
         return replace(self, values=self.values[keep], names=[self.names[i] for i in keep])
+
+    def digest(self) -> str:
+        """Name the content of the rows in their order: the numbers that the network gets."""
+        about = json.dumps(self.encoding.to_json(), sort_keys=True)
+        digest = hashlib.blake2b(f"{self.values.shape} {about}".encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(self.values, dtype="<f8").data)
+        return digest.hexdigest()

@@ -1,6 +1,6 @@
 """A grid: data sets × methods × recipes × features × settings × seeds, each one run."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 
 from layline import data, heads
 from layline.arguments import check_known, find_known
-from layline.experiments.store import Cell
+from layline.experiments.store import Cell, with_content
 from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import (
     RECIPES,
@@ -104,8 +104,12 @@ class Grid(Section):
     threads: PositiveInt = 1
     reference: str = "hard-linear"
 
-    def cells(self) -> list[Cell]:
-        """List the runs; what is wrong with their settings is said now, before any of them."""
+    def cells(self, say: Callable[[str], None] | None = None) -> list[Cell]:
+        """List the runs; what is wrong with their settings is said now, before any of them.
+
+        Args:
+            say: Told that data are read, if it takes long: runs are known by their content.
+        """
         variants = self.variants()
         for variant in variants:
             check_known("methods", variant.method, heads.HEADS)
@@ -120,13 +124,14 @@ class Grid(Section):
         _check_different("features", self.features)
         _check_different("decodings", self.decodings)
         chosen: list[str | None] = [*self.features]  # None: what the data set's settings choose
-        return [
+        cells = (
             self._cell(entry, variant, recipe, features, combination, seed)
             for entry in self.data
             for combination in _combinations(self.tune if entry.tune is None else entry.tune)
             for seed, variant, recipe in product(self.seeds, variants, self.recipes)
             for features in chosen or [None]
-        ]
+        )
+        return with_content(list(cells), say)
 
     def variants(self) -> list[Variant]:
         """List the methods, each with its options."""

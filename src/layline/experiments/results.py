@@ -1,13 +1,12 @@
 """The results of a grid: ``results.csv``, and the tables that compare its methods."""
 
-import platform
-import sys
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from layline.experiments.grid import Grid
 from layline.experiments.statistics import MeanRanks, compare_with_reference, rank_methods
@@ -29,10 +28,13 @@ from layline.experiments.tables import (
     summary_entries,
 )
 from layline.files import atomic_write, write_json, write_text
+from layline.training.display import amount
 
 RESULTS = "results.csv"
 GRID = "grid.toml"
 _MEAN, _ALL_METHODS = "Mean", "all methods"
+# What a number may depend on and what is not in a cell's key, by its name in environment.json.
+_COMPUTING = ("torch", "numpy", "torchvision", "timm", "python", "platform", "processor", "device")
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
 
 
@@ -52,23 +54,42 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
     write_grid(grid, folder)
     with atomic_write(folder / RESULTS) as part:
         frame.to_csv(part, index=False)
-    write_json(folder / "environment.json", _environment(frame))
+    write_json(folder / "environment.json", _environment(frame, store.environments(cells)))
     selected = select_runs(frame)
     write_tables(folder / "tables", dict(tables(selected, decodings, grid.reference)))
     return selected
 
 
-def _environment(frame: pd.DataFrame) -> dict[str, Any]:
+def _environment(frame: pd.DataFrame, environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Say what ran the runs, each with the number of runs where they differ."""
+    names = dict.fromkeys(name for each in environments for name in each)
     return {
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        **{name: _common([each.get(name) for each in environments]) for name in names},
         "layline": sorted(frame["version"].unique()),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
         "runs": int(frame.groupby("decode").size().max()),
         "failed": int((frame["error"] != "").groupby(frame["decode"]).sum().max()),
         "hours": round(float(frame.groupby("decode")["seconds"].sum().max()) / 3600, 2),
     }
+
+
+def _common(values: Sequence[Any]) -> Any:
+    """Give what all runs have, or each value with the number of runs that have it."""
+    counts = Counter(json.dumps(value) for value in values)
+    if len(counts) == 1:
+        return values[0]
+    return [{"value": json.loads(text), "runs": runs} for text, runs in counts.most_common()]
+
+
+def differing_environments(store: Store, cells: Sequence[Cell]) -> list[str]:
+    """Say in which versions, and on which processors, the runs differ: last digits may, too."""
+    environments = store.environments(cells)
+    sentences = []
+    for name in _COMPUTING:
+        counts = Counter(str(each[name]) for each in environments if name in each)
+        if len(counts) > 1:
+            each = ", ".join(f"{value} ({amount(n, 'run')})" for value, n in counts.most_common())
+            sentences.append(f"The runs differ in {name}: {each}")
+    return sentences
 
 
 def write_tables(folder: Path, named: Mapping[str, Table]) -> list[Path]:

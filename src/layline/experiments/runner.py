@@ -1,12 +1,19 @@
 """Run the cells of a grid: what is finished stays, what fails is noted, the rest goes on."""
 
+import getpass
+import hashlib
+import os
 import shutil
+import signal
+import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,16 +22,19 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from layline.devices import gpus_for
 from layline.evaluation import CRITERIA
-from layline.experiments.engines import LOCAL, CellMap, Executor
-from layline.experiments.store import Cell, Outcome, Store, code_version
+from layline.experiments.code_version import code_version
+from layline.experiments.engines import LOCAL, Executor, Pool, ProcessEndedError, stop_event
+from layline.experiments.store import Cell, Outcome, Store, kept_environment, read_content
+from layline.features import find as find_features
 from layline.geometry.decoding import decode_name
+from layline.training.config import Config
 from layline.training.display import Reporter, amount, format_time
 from layline.training.frozen import prepare_features
+from layline.training.interruption import Interrupted, polite_signals_interrupt, stopped_by
 from layline.training.run import train
 
-# What the engines' libraries raise when a process of theirs is killed.
-_KILLED = ("TerminatedWorkerError", "KilledWorker", "WorkerCrashedError", "OutOfMemoryError")
 # The random state and the number of threads are the process's: one cell at a time.
 _PROCESS_LOCK = threading.Lock()
 
@@ -37,7 +47,7 @@ class GridProgress:
     """
 
     def __init__(self, console: Console) -> None:
-        self._say, self._is_live = Reporter(console), console.is_terminal
+        self.say, self._is_live = Reporter(console), console.is_terminal
         columns = BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}")
         self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_live)
         self._task = self._bar.add_task("")
@@ -50,7 +60,7 @@ class GridProgress:
         before = f", {done} of them finished before" if done else ""
         if total == done == 1:
             before = ", finished before"
-        self._say(amount(total, "run") + before)
+        self.say(amount(total, "run") + before)
         self._bar.update(self._task, total=total, completed=done)
 
     def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:
@@ -58,18 +68,19 @@ class GridProgress:
         self._done += 1
         self._outcomes.append(outcome)
         spent = sum(each.seconds for each in self._outcomes)
-        left = format_time(spent / len(self._outcomes) * (self._total - self._done) / jobs)
+        left = self._total - self._done
+        at_once = max(1, min(jobs, left))  # in the end there are fewer than places
+        time_left = f"{format_time(spent / len(self._outcomes) * left / at_once)} left"
         result = ""
-        if outcome.error:
-            self._say(f"{cell.name} failed: {outcome.error}")
-        else:
+        if not outcome.error:
             mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
             result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
-            if not self._is_live:
-                self._say(f"{self._done}/{self._total}  {cell.name}  {result}  {left} left")
+        if outcome.error or not self._is_live:
+            ending = f"  {result}" if result else f" failed: {outcome.error}"
+            self.say(f"{self._done}/{self._total}  {cell.name}{ending}  {time_left}")
         failed = sum(bool(each.error) for each in self._outcomes)
         failures = f"  {failed} failed" if failed else ""
-        line = f"{left} left{failures}  {result}"
+        line = f"{time_left}{failures}  {result}"
         self._bar.update(self._task, completed=self._done, description=line)
 
     def __enter__(self) -> Self:
@@ -101,18 +112,13 @@ def run_grid(
         The cells that failed.
     """
     distinct = list({cell.key: cell for cell in cells}.values())
-    store.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(store.folder / ".lock", timeout=0):
-            todo = [cell for cell in distinct if not store.is_done(cell)]
-            progress.start(len(distinct), len(distinct) - len(todo))
-            if todo:
-                _run(todo, store, progress, executor, keep_models)
-    except Timeout:
-        raise ValueError(
-            f"out must be used by one grid at a time, got {store.folder}: wait for the other one, "
-            "or take another folder"
-        ) from None
+    with store.alone():
+        todo = [cell for cell in distinct if not store.is_done(cell)]
+        for sentence in store.explain(todo) if todo else ():
+            progress.say(sentence)
+        progress.start(len(distinct), len(distinct) - len(todo))
+        if todo:
+            _run(todo, store, progress, executor, keep_models)
     return [cell for cell in distinct if not store.is_done(cell)]
 
 
@@ -120,17 +126,29 @@ def _run(
     todo: list[Cell], store: Store, progress: GridProgress, executor: Executor, keep_models: bool
 ) -> None:
     threads = max(cell.threads for cell in todo)
-    folder, version = store.folder.resolve(), code_version()
-    work = partial(run_cell, folder=folder, version=version, keep_models=keep_models)
-    with progress, executor.start(threads) as call:
-        _extract_shared_features(todo, call)
-        for cell, outcome in _outcomes(todo, store, call, work):
+    gpus = max(len(gpus_of(cell.config)) for cell in todo)
+    with (
+        progress,
+        polite_signals_interrupt(),
+        executor.start(threads, gpus) as pool,
+        polite_signals_interrupt(),  # again: Ray has a handler of its own
+    ):
+        work = partial(
+            run_cell,
+            folder=store.folder.resolve(),
+            version=code_version(),
+            keep_models=keep_models,
+            command=[Path(sys.argv[0]).name, *sys.argv[1:]],
+            grid=pool.grid,
+        )
+        _extract_shared_features(todo, pool)
+        for cell, outcome in _outcomes(todo, pool, work):
             if store.find(cell) != outcome:  # the worker has another disk
                 store.finish(cell, outcome)
-            progress.show(cell, outcome, executor.jobs_for(threads) or 1)
+            progress.show(cell, outcome, pool.jobs)
 
 
-def _extract_shared_features(todo: Iterable[Cell], call: CellMap[None]) -> None:
+def _extract_shared_features(todo: Iterable[Cell], pool: Pool[None]) -> None:
     """Extract frozen features once, before the cells that share them.
 
     Where a process is killed the cells extract them themselves, and the cause is found there.
@@ -142,56 +160,51 @@ def _extract_shared_features(todo: Iterable[Cell], call: CellMap[None]) -> None:
         for cell in todo
         if cell.config.features.freeze
     }
-    try:
-        for _ in call(extract_features, kinds.values()):
-            pass
-    except Exception as error:
-        if type(error).__name__ not in _KILLED:
-            raise
+    for _ in pool.run(extract_features, kinds.values()):
+        pass
 
 
 def _outcomes(
-    todo: list[Cell],
-    store: Store,
-    call: CellMap[tuple[Cell, Outcome]],
-    work: Callable[[Cell], tuple[Cell, Outcome]],
+    todo: list[Cell], pool: Pool[Any], work: Callable[[Cell], Outcome | ProcessEndedError]
 ) -> Iterator[tuple[Cell, Outcome]]:
-    """Give the outcomes of all cells, also if processes are killed.
+    """Give the outcomes of all cells, also if processes are ended from outside.
 
-    When one is, all cells that were being run end. Those are tried again one by one; where a
-    process is killed with a single cell, that cell is the cause.
+    The cells of those are tried again in the end, one by one: most often the memory was full. Where
+    a process is ended with a single cell, that cell is the cause.
     """
-    left = {cell.key: cell for cell in todo}
-    while left:
-        try:
-            for cell, outcome in call(work, list(left.values())):
-                del left[cell.key]
-                yield cell, outcome
-        except Exception as error:
-            if type(error).__name__ not in _KILLED:
-                raise
-            suspects = [cell for cell in left.values() if store.was_started(cell)]
-            for suspect in suspects or list(left.values())[:1]:
-                del left[suspect.key]
-                try:
-                    yield from call(work, [suspect])
-                except Exception as again:
-                    if type(again).__name__ not in _KILLED:
-                        raise
-                    yield suspect, _killed_outcome(suspect, again)
+    again = []
+    for cell, outcome in pool.run(work, todo):
+        if isinstance(outcome, ProcessEndedError):
+            again.append(cell)
+        else:
+            yield cell, outcome
+    for cell in again:
+        for _, outcome in pool.run(work, [cell]):
+            yield (
+                cell,
+                _ended_outcome(cell, outcome)
+                if isinstance(outcome, ProcessEndedError)
+                else outcome,
+            )
 
 
-def _killed_outcome(cell: Cell, error: Exception) -> Outcome:
+def _ended_outcome(cell: Cell, error: ProcessEndedError) -> Outcome:
     return Outcome(
-        wanted=cell.config_hash,
-        version=code_version(),
-        error=f"{type(error).__name__}: the process of this cell was ended from outside, most "
-        "often because the memory was full; lower training.batch_size or run fewer at once",
+        **Outcome.about(cell),
+        error=f"{type(error).__name__}: the process of this cell was ended from outside, twice, "
+        "most often because the memory was full; lower training.batch_size or run fewer at once",
         traceback=str(error),
     )
 
 
-def run_cell(cell: Cell, folder: Path, version: str, keep_models: bool) -> tuple[Cell, Outcome]:
+def run_cell(
+    cell: Cell,
+    folder: Path,
+    version: str,
+    keep_models: bool,
+    command: Sequence[str] = (),
+    grid: str = "",
+) -> Outcome | ProcessEndedError:
     """Run a cell in this process, and keep its outcome in the store as well as giving it back.
 
     A failure is an outcome. Only an interruption is none: the cell goes on the next time.
@@ -201,29 +214,42 @@ def run_cell(cell: Cell, folder: Path, version: str, keep_models: bool) -> tuple
         folder: The store's; on a cluster without a common disk, a folder of the worker.
         version: The code that the grid was started with.
         keep_models: Keep the weights and the state of training.
+        command: What the grid was started with.
+        grid: The name by which it is stopped where signals do not reach it.
+
+    Returns:
+        The outcome, or that it was told to stop, and saved.
     """
-    store = Store(folder)
+    store, stop = Store(folder), stop_event(grid)
     # when a grid is killed its workers may still finish their cells, while it is started again
     with _PROCESS_LOCK, store.lock(cell):
+        if stop.is_set():
+            return ProcessEndedError("the grid was stopped")
         found = store.find(cell)
         if found is not None and not found.error:
-            return cell, found
+            return found
         store.start(cell)
         begin = time.monotonic()
-        about: dict[str, Any] = {"wanted": cell.config_hash, "version": code_version()}
         try:
             if version != code_version():
                 raise RuntimeError(
                     f"version must be {version} on every machine, got {code_version()} here: "
                     "install the same"
                 )
-            outcome = _train(cell, store, begin, about)
+            _check_content(cell)
+            with stopped_by(stop):
+                outcome = _train(cell, store, begin, command)
+            _check_content(cell)
+        except Interrupted as stopped:
+            if stopped.signal is not None:
+                signal.raise_signal(stopped.signal)  # it ends the process, now that all is saved
+            return ProcessEndedError(str(stopped))  # raised, it would be logged as an error
         except Exception as error:
             outcome = Outcome(
+                **Outcome.about(cell),
                 error=f"{type(error).__name__}: {error}",
                 traceback=traceback.format_exc(),
                 seconds=time.monotonic() - begin,
-                **about,
             )
         else:
             if not keep_models:
@@ -231,30 +257,77 @@ def run_cell(cell: Cell, folder: Path, version: str, keep_models: bool) -> tuple
                 shutil.rmtree(run.state, ignore_errors=True)
                 run.best.unlink(missing_ok=True)
         store.finish(cell, outcome)
-    return cell, outcome
+    return outcome
 
 
-def _train(cell: Cell, store: Store, begin: float, about: dict[str, Any]) -> Outcome:
+def _check_content(cell: Cell) -> None:
+    """Refuse data that are not those by which the cell is known."""
+    if cell.content is not None and read_content(cell.config) != cell.content:
+        raise RuntimeError(
+            f"the data must stay as they were when the grid was started, got others in "
+            f"{cell.config.data.root}: start it again"
+        )
+
+
+def _train(cell: Cell, store: Store, begin: float, command: Sequence[str]) -> Outcome:
     run = store.run_folder(cell)
-    with _threads(cell.threads), (run.path / "log.txt").open("a", encoding="utf-8") as log:
-        numbers = train(cell.config, run, Console(file=log, width=100))
+    with (
+        _threads(cell.threads),
+        placed(cell.config) as config,
+        (run.path / "log.txt").open("a", encoding="utf-8") as log,
+    ):
+        numbers = train(config, run, Console(file=log, width=100), command)
     if numbers is None:
         raise RuntimeError("a cell must be the main process of its run, got another")
     (chosen,) = (each for each in run.read_history() if each["epoch"] == numbers["epoch"])
     metric = cell.config.training.metric
     return Outcome.of_test(
         numbers,
+        **Outcome.about(cell),
+        environment=kept_environment(run.read_environment()),
         validation_mae=chosen["validation_mae"],
         criterion=CRITERIA[metric].sign * chosen[f"validation_{metric}"],
         seconds=time.monotonic() - begin,
-        **about,
     )
+
+
+def gpus_of(config: Config) -> list[str]:
+    """Name the GPUs of this machine that a run may be placed on."""
+    is_table = find_features(str(config.features.name)).kind == "table"
+    return gpus_for(config.training.device, is_table)
+
+
+@contextmanager
+def placed(config: Config) -> Iterator[Config]:
+    """Place a run on one of the GPUs of this machine, where there are several: a free one.
+
+    Runs of one user on one machine take places in turn, by locks that end with their process:
+    place i is GPU i modulo their number, and the first free place is taken.
+    """
+    gpus = gpus_of(config)
+    if len(gpus) < 2:
+        yield config
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # another list has other GPUs
+    about = hashlib.blake2b(f"{getpass.getuser()} {visible}".encode(), digest_size=6)
+    folder = Path(tempfile.gettempdir()) / f"layline-gpus-{about.hexdigest()}"
+    folder.mkdir(exist_ok=True)
+    for place in count():
+        lock = FileLock(folder / str(place))
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+            break
+    try:
+        chosen = {"device": gpus[place % len(gpus)]}
+        yield config.model_copy(update={"training": config.training.model_copy(update=chosen)})
+    finally:
+        lock.release()
 
 
 def extract_features(cell: Cell) -> None:
     """Extract the frozen features of a cell; a failure is left to the cells to report."""
-    with _PROCESS_LOCK, suppress(Exception), _threads(cell.threads):
-        prepare_features(cell.config, Console(quiet=True))
+    with _PROCESS_LOCK, suppress(Exception), _threads(cell.threads), placed(cell.config) as config:
+        prepare_features(config, Console(quiet=True))
 
 
 @contextmanager

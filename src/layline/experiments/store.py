@@ -1,23 +1,29 @@
 """The cells of a grid and their results on disk: a folder per cell, named by its key.
 
-A cell is one training run. Its key is a hash of its configuration and of the code that runs it.
+A cell is one training run. Its key is a hash of its configuration, of the content of its data and
+of the code that runs it.
 """
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import pandas as pd
-from filelock import FileLock
+from filelock import FileLock, Timeout
+from pydantic import TypeAdapter
 
-import layline
+from layline.data import SOURCES, content_digest
 from layline.evaluation import DECODED, DISTRIBUTION
+from layline.experiments.code_version import code_version
 from layline.files import write_json
 from layline.training.config import Config, configuration
 from layline.training.run_folder import RunFolder
@@ -31,7 +37,7 @@ _OUTCOME = "outcome.json"
 _STARTED = "started"
 # Settings that change no number of a run.
 _NO_EFFECT = {
-    "data": {"workers", "cache"},
+    "data": {"workers", "verify"},
     "training": {"checkpoint_minutes"},
     "report": {"review"},
 }
@@ -48,8 +54,12 @@ _FIRST = {
 }
 # What that version left out where a setting is off now.
 _NONE = {"class_weight": "off", "patience": 0}
-# Packages whose code changes no number of a run: they come after training.
-_DOWNSTREAM = ("cli", "experiments", "reports")
+_LONG = 3.0  # seconds, after which it is said what takes so long
+# What is kept of the environment of a run, beside its outcome.
+_ENVIRONMENT = (
+    *("command", "layline", "torch", "numpy", "torchvision", "timm", "python", "platform"),
+    *("processor", "device", "threads", "processes"),
+)
 
 
 @dataclass(frozen=True)
@@ -61,11 +71,14 @@ class Cell:
         labels: What the cell is called in tables: the column and its value, as in
             ``{"data": "lev", "method": "hard-linear", "seed": "0"}``.
         threads: Threads that it computes with; another number gives other last digits.
+        data: The digest of the content of its data, if it is known already, see
+            :func:`with_content`.
     """
 
     config: Config
     labels: Mapping[str, str] = field(compare=False)
     threads: int = 1
+    data: str | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -73,21 +86,84 @@ class Cell:
         return " ".join(value for value in self.labels.values() if value)
 
     @cached_property
+    def content(self) -> str | None:
+        """The digest of the content of its data; None where there are none, or none to be read."""
+        return self.data or read_content(self.config)
+
+    @cached_property
     def config_hash(self) -> str:
-        """A hash of the configuration, files by their content and folders by their path."""
+        """A hash of the configuration, data and files by their content wherever they are."""
+        return self._hash(self.content)
+
+    @cached_property
+    def place_hash(self) -> str:
+        """A hash of the configuration, a folder by its path: that of earlier versions."""
+        return self._hash(None)
+
+    def _hash(self, content: str | None) -> str:
         tree = _without_later_settings(self.config)
-        tree["data"]["root"] = _identity(self.config.data.root)
+        source = SOURCES[self.config.data.source]
+        tree["data"]["root"] = content or _identity(self.config.data.root)
+        if content is not None:
+            for option in source.path_options:
+                tree["data"]["options"].pop(option, None)
         tree["features"]["weights"] = _identity(self.config.features.weights)
         for section, names in _NO_EFFECT.items():
             for name in names:
                 tree[section].pop(name, None)  # a later one may be gone already
+        # what earlier versions did: they drew splits of image files whatever copies there were
+        before = "ignore" if source.has_images and source.partitions is None else "together"
+        tree["data"].pop("copies", None)
+        if self.config.data.copies != before:
+            tree["data"]["copies"] = self.config.data.copies
+        # which of several GPUs it is changes nothing
+        tree["training"]["device"] = tree["training"]["device"].partition(":")[0]
+        cut = content is not None and source.has_images and not self.config.features.freeze
+        if not (self.config.data.cache and cut):
+            del tree["data"]["cache"]  # else crops are cut from images of the size that it keeps
         del tree["track"]
-        return _hash(json.dumps([tree, self.threads], sort_keys=True))
+        tree.pop("start", None)
+        if (start := self.config.start) is not None:  # by its content, wherever it is
+            start_content = start.digest or _identity(start.model)
+            tree["start"] = {"model": start_content, "rate": start.rate, "skip": start.skip_unknown}
+        return _short_hash(json.dumps([tree, self.threads], sort_keys=True))
 
     @cached_property
     def key(self) -> str:
-        """A hash of the configuration and of the code that runs it."""
-        return _hash(self.config_hash + code_version())
+        """A hash of the configuration, the content of the data and the code that runs it."""
+        return _short_hash(self.config_hash + code_version())
+
+
+def read_content(config: Config) -> str | None:
+    """Compute the digest of the content of the data of a run, None if they cannot be read."""
+    try:
+        return content_digest(config.data.source, config.data.root, config.data.options)
+    except (ValueError, OSError):
+        return None  # the run will say what is wrong with them
+
+
+def with_content(cells: Iterable[Cell], say: Callable[[str], None] | None = None) -> list[Cell]:
+    """Give cells that know the content of their data, each data set of which is looked at once.
+
+    Args:
+        cells: Of a grid.
+        say: Told what takes long, if it does.
+    """
+    found: dict[str, str | None] = {}
+    known = []
+    for cell in cells:
+        place = cell.config.model_dump_json(include={"data": {"source", "root", "options"}})
+        if place not in found:
+            name = cell.config.data.root or cell.config.data.source
+            text = f"Reading the data in {name}: runs are known by its content"
+            timer = threading.Timer(_LONG, say or (lambda _: None), [text])
+            timer.start()
+            try:
+                found[place] = read_content(cell.config)
+            finally:
+                timer.cancel()
+        known.append(replace(cell, data=found[place]))
+    return known
 
 
 def _without_later_settings(config: Config) -> dict[str, Any]:
@@ -110,18 +186,6 @@ def _without_later_settings(config: Config) -> dict[str, Any]:
     return tree
 
 
-@cache
-def code_version() -> str:
-    """Name the code that the numbers of a run depend on: the version and a hash of the sources."""
-    root = Path(layline.__file__).parent
-    digest = hashlib.blake2b(digest_size=4)
-    for path in sorted(root.rglob("*.py")):
-        place = path.relative_to(root)
-        if place.parts[0] not in _DOWNSTREAM:
-            digest.update(place.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"{layline.__version__}+{digest.hexdigest()}"
-
-
 def _identity(place: Path | str | None) -> str | None:
     """Name a file by its content, so that it may be moved but not changed; all else by its name."""
     if place is None or not Path(place).is_file():
@@ -137,7 +201,7 @@ def _content_hash(path: Path, changed: int, size: int) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def _hash(text: str) -> str:
+def _short_hash(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
@@ -148,6 +212,10 @@ class Outcome:
     Attributes:
         wanted: The cell's ``config_hash``.
         version: The code that ran.
+        place: The cell's ``place_hash``.
+        data: The digest of the content of its data; empty if it has none, or if an earlier version
+            ran, which knew folders by their path.
+        environment: What it ran on: versions, processor, device, threads, and the command.
         error: Why it failed, beginning with the kind of error; empty if it did not.
         traceback: Where it failed.
         seconds: How long it took, this time.
@@ -160,6 +228,9 @@ class Outcome:
 
     wanted: str
     version: str
+    place: str = ""
+    data: str = ""
+    environment: dict[str, Any] = field(default_factory=dict)
     error: str = ""
     traceback: str = ""
     seconds: float = 0.0
@@ -168,6 +239,12 @@ class Outcome:
     criterion: float = float("nan")
     samples: int = 0
     numbers: dict[str, dict[str, float | None]] = field(default_factory=dict)
+
+    @classmethod
+    def about(cls, cell: Cell) -> dict[str, Any]:
+        """Give the fields that say what it is the outcome of."""
+        of_cell = {"wanted": cell.config_hash, "place": cell.place_hash, "data": cell.content or ""}
+        return {**of_cell, "version": code_version()}
 
     @classmethod
     def of_test(cls, test: dict[str, Any], **others: Any) -> Self:
@@ -202,18 +279,68 @@ class Store:
     def run_folder(self, cell: Cell) -> RunFolder:
         """Give the folder of the run of a cell, of whatever version its outcome is."""
         own = self.folder_of(cell)
-        if self._any_version and not (own / _OUTCOME).exists():
-            own = self._other_versions.get(cell.config_hash, own)
+        if self._any_version and self._own(cell) is None:
+            newest, by_place = self._other_versions
+            own = newest.get(cell.config_hash) or by_place.get(cell.place_hash) or own
         return RunFolder(own)
 
     def find(self, cell: Cell) -> Outcome | None:
         """Give the outcome of a cell, if it has one; it may be a failure."""
-        return _read(self.run_folder(cell).path / _OUTCOME)
+        place = self.run_folder(cell).path
+        return self._own(cell) if place == self.folder_of(cell) else _read(place / _OUTCOME)
+
+    def _own(self, cell: Cell) -> Outcome | None:
+        """Give the outcome that this version of the code left, if it can be read."""
+        own = _read(self.folder_of(cell) / _OUTCOME)
+        return own if own is not None and own.wanted == cell.config_hash else None
 
     def is_done(self, cell: Cell) -> bool:
         """Tell whether a cell need not be run; one that failed is to be tried again."""
         outcome = self.find(cell)
         return outcome is not None and not outcome.error
+
+    def explain(self, todo: Sequence[Cell]) -> list[str]:
+        """Say why cells that have results are to be run nevertheless.
+
+        Args:
+            todo: The cells that are to be run.
+        """
+        damaged = [cell for cell in todo if self._is_damaged(cell)]
+        sentences = [
+            f"{cell.name}: {self.folder_of(cell) / _OUTCOME} is damaged, so it is run again"
+            for cell in damaged
+        ]
+        by_config = {outcome.wanted: outcome for _, outcome in self._finished}
+        by_place = {outcome.place or outcome.wanted: outcome for _, outcome in self._finished}
+        versions: Counter[str] = Counter()
+        changed: Counter[str] = Counter()
+        unknown = 0
+        for cell in todo:
+            before, there = by_config.get(cell.config_hash), by_place.get(cell.place_hash)
+            if before is not None and before.version != code_version():
+                versions[before.version] += 1
+            elif before is None and there is not None and there.data:
+                changed[str(cell.config.data.root)] += 1
+            elif before is None and there is not None:
+                unknown += 1
+        sentences += [
+            f"{_runs(count)} again: the code has changed since (from {version} to "
+            f"{code_version()}); --any-version keeps the results"
+            for version, count in versions.items()
+        ]
+        sentences += [
+            f"{_runs(count)} again: the data in {root} have changed since"
+            for root, count in changed.items()
+        ]
+        if unknown:
+            sentences.append(
+                f"{_runs(unknown)} again: an earlier version did not know the content of their "
+                "data; --any-version keeps the results"
+            )
+        return sentences
+
+    def _is_damaged(self, cell: Cell) -> bool:
+        return (self.folder_of(cell) / _OUTCOME).exists() and self._own(cell) is None
 
     def lock(self, cell: Cell) -> FileLock:
         """Give the lock that one process at a time holds on a cell; it ends with its process."""
@@ -221,11 +348,27 @@ class Store:
         folder.mkdir(parents=True, exist_ok=True)
         return FileLock(folder / cell.key)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other grids out of the folder."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise ValueError(
+                f"out must be used by one grid at a time, got {self.folder}: wait for the other "
+                "one, or take another folder"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
     def start(self, cell: Cell) -> None:
-        """Note that a cell is being run; what is left of a failure is removed."""
+        """Note that a cell is being run; what is left of a failure, or damaged, is removed."""
         folder = self.folder_of(cell)
-        failed = _read(folder / _OUTCOME)
-        if failed is not None and failed.error:
+        if (folder / _OUTCOME).exists():  # of a failure, or damaged
             old = folder.with_name(f".{folder.name}.old")  # half of it must not be taken for a cell
             shutil.rmtree(old, ignore_errors=True)
             folder.rename(old)
@@ -258,25 +401,86 @@ class Store:
                 rows += [_row(cell, outcome, decoding) for decoding in decodings]
         return pd.DataFrame(rows)
 
-    @cached_property
-    def _other_versions(self) -> dict[str, Path]:
-        """Folders of cells that other versions finished, by the hash of their configuration."""
-        found = {}
-        paths = (self.folder / "cells").glob(f"*/{_OUTCOME}")
-        for path in sorted(paths, key=lambda path: path.stat().st_mtime):  # the newest decides
-            outcome = _read(path)
-            if outcome is not None and not outcome.error and outcome.version != code_version():
-                found[outcome.wanted] = path.parent
+    def environments(self, cells: Iterable[Cell]) -> list[dict[str, Any]]:
+        """List what the runs of the cells ran on, of each that ended and tells it, once."""
+        found = []
+        for cell in {cell.key: cell for cell in cells}.values():
+            outcome, run = self.find(cell), self.run_folder(cell)
+            if outcome is not None and outcome.environment:
+                found.append(outcome.environment)
+            elif outcome is not None and run.environment.is_file():  # of an earlier version
+                found.append(kept_environment(run.read_environment()))
         return found
+
+    def merge(self, other: Path) -> int:
+        """Take the finished cells of another folder of results that this one has not.
+
+        Args:
+            other: Of a grid that was run elsewhere.
+
+        Returns:
+            How many were taken.
+        """
+        if not (other / "cells").is_dir():
+            raise ValueError(
+                f"merge must be the folder of a grid, got {other}: it has no folder cells"
+            )
+        taken = 0
+        with self.alone():
+            for path, _ in Store(other)._finished:
+                own = self.folder / "cells" / path.name
+                kept = _read(own / _OUTCOME)
+                if kept is not None and not kept.error:
+                    continue
+                part = own.with_name(f".{own.name}.part")  # half of it must not be taken for a cell
+                shutil.rmtree(part, ignore_errors=True)
+                shutil.copytree(path, part)
+                shutil.rmtree(own, ignore_errors=True)
+                part.rename(own)
+                taken += 1
+        return taken
+
+    @property
+    def _finished(self) -> list[tuple[Path, Outcome]]:
+        """Folders of cells that any version finished, the oldest first, with their outcomes."""
+        paths = (self.folder / "cells").glob(f"[!.]*/{_OUTCOME}")
+        ordered = sorted(paths, key=lambda path: path.stat().st_mtime)
+        found = [(path.parent, _read(path)) for path in ordered]
+        return [(path, each) for path, each in found if each is not None and not each.error]
+
+    @cached_property
+    def _other_versions(self) -> tuple[dict[str, Path], dict[str, Path]]:
+        """Folders of cells that other versions finished; the newest decides.
+
+        By the hash of their configuration, and those that knew a folder by its path by that.
+        """
+        others = [each for each in self._finished if each[1].version != code_version()]
+        newest = {outcome.wanted: path for path, outcome in others}
+        return newest, {outcome.wanted: path for path, outcome in others if not outcome.place}
+
+
+def kept_environment(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Give what is kept of the environment of a run beside its outcome."""
+    return {name: environment[name] for name in _ENVIRONMENT if name in environment}
+
+
+def _runs(count: int) -> str:
+    return "1 run is made" if count == 1 else f"{count} runs are made"
+
+
+_OUTCOMES = TypeAdapter(Outcome)
 
 
 def _read(path: Path) -> Outcome | None:
+    """Read an outcome, None where there is none or where what is there cannot be one."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        outcome = _OUTCOMES.validate_python(json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
-    known = {field.name for field in fields(Outcome)}  # another version may have more
-    return Outcome(**{name: value for name, value in values.items() if name in known})
+    except (ValueError, RecursionError):  # what is no JSON, and what pydantic refuses
+        return None
+    measured = outcome.numbers and all("mae" in each for each in outcome.numbers.values())
+    return outcome if outcome.error or measured else None
 
 
 def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:

@@ -159,10 +159,14 @@ def _failures(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 def _about(folder: Path) -> list[tuple[str, str]]:
     about = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    return [
-        (name, " ".join(value) if isinstance(value, list) else str(value))
-        for name, value in about.items()
-    ]
+    return [(name, _described(value)) for name, value in about.items()]
+
+
+def _described(value: Any) -> str:
+    """Write a value of ``environment.json``, or several with the number of runs that have them."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return ", ".join(f"{_described(each['value'])} ({each['runs']})" for each in value)
+    return " ".join(value) if isinstance(value, list) else str(value)
 
 
 def ranks_figure(ranking: MeanRanks) -> dict[str, Any]:

@@ -276,7 +276,8 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
     """Say in pairs what was trained on what, with what."""
     config, environment = run.config, run.environment
     counts = environment.get("counts", {})
-    samples = ", ".join(f"{sum(counts[part]):,} {part}" for part in counts)
+    parts = [run.numbers["part"]] if run.is_evaluation else counts
+    samples = ", ".join(f"{sum(counts[part]):,} {part}" for part in parts)
     weights, dim = config.features.weights, config.head.dim
     data, source = run.data_name, config.data.source
     data += "" if data == source else f" ({source})"
@@ -287,7 +288,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         ("Data", data + (f" · {samples}" if samples else "")),
         ("Method", f"{config.head.method} · {dim} dimension{'s' if dim > 1 else ''}"),
         ("Features", features),
-        ("Epochs", f"{len(run.history)} trained, {run.numbers['epoch']} kept (validation MAE)"),
+        *_origin(run),
         ("Decoding", str(run.numbers["decode"])),
     ]
     versions = [f"{name} {environment[name]}" for name in _VERSIONS if name in environment]
@@ -301,14 +302,21 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
     return [(name, valid_unicode(value)) for name, value in found]
 
 
+def _origin(run: RunRecord) -> list[tuple[str, str]]:
+    """Say where the weights come from: training, and what that went on from."""
+    start = run.config.start
+    found = [] if start is None else [("Goes on from", f"{start.model} ({start.digest})")]
+    if run.is_evaluation:
+        of_them = "trained on" if run.environment["own_data"] else "not trained on"
+        return [*found, ("Model", f"best of {run.environment['run']}, {of_them} these data")]
+    epochs = f"{len(run.history)} trained, {run.numbers['epoch']} kept (validation MAE)"
+    return [*found, ("Epochs", epochs)]
+
+
 def _figures(run: RunRecord, modes: Int[np.ndarray, " n"]) -> dict[str, Any]:
-    best, confusion = run.numbers["epoch"], np.array(run.numbers["confusion"])
-    loss = {"validation_loss": "validation", "train_loss": "training"}
-    mae, accuracy = {"validation_mae": "MAE"}, {"validation_accuracy": "accuracy"}
-    figures = {
-        "loss": learning_curves(run.history, loss, best, "Loss"),
-        "mae": learning_curves(run.history, mae, best, "Validation MAE"),
-        "accuracy": learning_curves(run.history, accuracy, best, "Validation accuracy"),
+    confusion = np.array(run.numbers["confusion"])
+    figures = {} if run.is_evaluation else _learning(run)
+    figures |= {
         "confusion": confusion_figure(confusion, run.classes),
         "class-errors": class_errors_figure(confusion, run.classes),
         "error-sizes": error_sizes_figure(confusion),
@@ -322,6 +330,18 @@ def _figures(run: RunRecord, modes: Int[np.ndarray, " n"]) -> dict[str, Any]:
     return figures
 
 
+def _learning(run: RunRecord) -> dict[str, Any]:
+    """Draw the learning curves."""
+    best = run.numbers["epoch"]
+    loss = {"validation_loss": "validation", "train_loss": "training"}
+    mae, accuracy = {"validation_mae": "MAE"}, {"validation_accuracy": "accuracy"}
+    return {
+        "loss": learning_curves(run.history, loss, best, "Loss"),
+        "mae": learning_curves(run.history, mae, best, "Validation MAE"),
+        "accuracy": learning_curves(run.history, accuracy, best, "Validation accuracy"),
+    }
+
+
 def _reliability(run: RunRecord) -> dict[str, Any]:
     """Draw whether probabilities can be believed, before and after they were calibrated."""
     before, calibration = None, run.numbers.get("calibration")
@@ -332,7 +352,8 @@ def _reliability(run: RunRecord) -> dict[str, Any]:
 
 
 def _layout(run: RunRecord) -> dict[str, Any]:
-    frames = layout_frames(run.layouts, run.test_layout, run.numbers["epoch"], len(run.classes))
+    best = run.numbers.get("epoch", 0)  # of an evaluation there is none
+    frames = layout_frames(run.layouts, run.test_layout, best, len(run.classes))
     measured = {record["epoch"]: record for record in run.history}
     for frame in frames["validation"]:
         record = measured.get(frame["epoch"], {})

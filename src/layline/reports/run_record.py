@@ -1,6 +1,5 @@
 """Reading the folder of a finished run, for its report."""
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from layline.data import SOURCES
+from layline.prediction_file import read_predictions
 from layline.reports.html import valid_unicode
-from layline.training.config import Config, to_toml
+from layline.training.config import Config, configuration, to_toml
 from layline.training.loop import EpochRecord
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
@@ -65,6 +65,7 @@ class RunRecord:
         similarities: Proxies, Q and U, as far as the head has them.
         mistakes: The worst ones, if they were recorded.
         review: What a person should look at first, if that was recorded.
+        is_evaluation: Whether a model that was trained elsewhere was only measured.
     """
 
     name: str
@@ -82,6 +83,7 @@ class RunRecord:
     similarities: dict[str, NDArray[np.float32]]
     mistakes: list[Shown] | None
     review: list[Shown] | None = None
+    is_evaluation: bool = False
 
     @property
     def data_name(self) -> str:
@@ -101,7 +103,13 @@ class RunRecord:
 def read_run(path: Path) -> RunRecord:
     """Read the folder of a finished run."""
     folder = RunFolder(path)
-    config = folder.read_config()
+    measured: dict[str, Any] | None = None
+    if folder.evaluation.is_file():
+        with as_written(folder.evaluation, "run layline evaluate again"):
+            measured = json.loads(folder.evaluation.read_text(encoding="utf-8"))
+            config = configuration(measured["config"])
+    else:
+        config = folder.read_config()
     if not folder.test.is_file() or not folder.predictions.is_file():
         raise ValueError(
             f"run must be finished, got {path}: it was not tested yet, go on with "
@@ -109,16 +117,20 @@ def read_run(path: Path) -> RunRecord:
         )
     again = f"layline train --resume {path} writes it anew"
     with as_written(folder.predictions, again):
-        classes, samples = _predictions(folder.predictions)
+        samples = read_predictions(folder.predictions)
+    classes = samples.classes
     test = folder.layout("test")
     return RunRecord(
         name=valid_unicode(path.resolve().name),
         config=config,
-        environment=folder.read_environment() if folder.environment.is_file() else {},
-        history=folder.read_history(),
+        environment=measured or _environment(folder),
+        history=[] if measured is not None else folder.read_history(),
         numbers=folder.read_numbers(),
         classes=[valid_unicode(name) for name in classes],
-        **samples,
+        names=[valid_unicode(name) for name in samples.names],
+        ranks=samples.ranks,
+        predicted=samples.predicted,
+        proba=samples.proba,
         layouts={
             int(file.stem.removeprefix("epoch-")): _snapshot(file)
             for file in sorted(folder.layouts.glob("epoch-*.npz"))
@@ -127,6 +139,7 @@ def read_run(path: Path) -> RunRecord:
         similarities=_arrays(folder.proxies) if folder.proxies.is_file() else {},
         mistakes=_shown(folder, folder.mistakes, classes),
         review=_shown(folder, folder.review, classes),
+        is_evaluation=measured is not None,
     )
 
 
@@ -135,28 +148,13 @@ def _snapshot(path: Path) -> Snapshot:
         return Snapshot.load(path)
 
 
+def _environment(folder: RunFolder) -> dict[str, Any]:
+    return folder.read_environment() if folder.environment.is_file() else {}
+
+
 def _arrays(path: Path) -> dict[str, NDArray[np.float32]]:
     with as_written(path, _WITHOUT), np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
-
-
-def _predictions(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """Read the classes, and of each sample its name, its class, the predicted one and the proba.
-
-    Columns are found by their names: runs of different versions have different ones between.
-    """
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        header, *lines = csv.reader(file)
-    name, true, predicted = (header.index(title) for title in ("path", "true", "predicted"))
-    shares = [place for place, title in enumerate(header) if title.startswith("p_")]
-    classes = [header[place].removeprefix("p_") for place in shares]
-    rank_of = {name: rank for rank, name in enumerate(classes)}
-    return classes, {
-        "names": [valid_unicode(line[name]) for line in lines],
-        "ranks": np.array([rank_of[line[true]] for line in lines]),
-        "predicted": np.array([rank_of[line[predicted]] for line in lines]),
-        "proba": np.array([[line[place] for place in shares] for line in lines], dtype=np.float64),
-    }
 
 
 def _shown(folder: RunFolder, path: Path, classes: list[str]) -> list[Shown] | None:

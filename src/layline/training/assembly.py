@@ -2,7 +2,9 @@
 
 import hashlib
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from torch import nn
 
 from layline import data, features, heads
 from layline.data.base import Dataset, Images
+from layline.data.file_digests import cache_folder
 from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
@@ -25,9 +28,10 @@ from layline.features.convnet import ConvNet
 from layline.features.weights import check_within_reach, load_weights
 from layline.memory import check_fits, memory_errors
 from layline.model import ModelSpec, OrdinalModel
-from layline.training.config import Config
+from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
+from layline.training.start import known_inputs, load_start
 
 _LARGEST_SMALL_IMAGE = 64  # pixels at a side
 _LESS = "lower head.dim, features.options, data.size or training.batch_size"
@@ -52,53 +56,133 @@ class Assembly:
     say: Reporter
 
 
-def assemble(config: Config, say: Reporter, accelerator: Accelerator) -> Assembly:
+def assemble(
+    config: Config, say: Reporter, accelerator: Accelerator, start: Path | None = None
+) -> Assembly:
     """Read the data and make the model of a resolved configuration.
 
     What does not fit is refused. Nothing is written but the cache of images.
+
+    Args:
+        config: What is wanted.
+        say: Tells the user what happens.
+        accelerator: One process or many.
+        start: The model to go on from, if it is not where the configuration says.
     """
     check_within_reach(str(config.features.weights), str(config.features.name))
-    dataset = read_data(config, say, accelerator)
+    trained = None if config.start is None else load_start(config, start)
+    known = None if trained is None else known_inputs(config, trained.spec)
+    dataset = read_data(config, say, accelerator, known)
     count, options = len(dataset.partition.train), config.training.options()
     # both refuse settings that do not fit the data
     class_weights(config, dataset)
     EpochBatches(count, options, processes=accelerator.num_processes)
-    model = build(config, dataset)
-    for note in load_weights(model.features, str(config.features.weights)):
-        say(note)
+    if trained is None:
+        model = build(config, dataset)
+        for note in load_weights(model.features, str(config.features.weights)):
+            say(note)
+    else:
+        model = trained
+        batches_of(dataset.inputs, model.spec)  # which refuses data of another kind
     run = Assembly(config, dataset, model, accelerator, say)
     return replace(run, dataset=_cached(run))
 
 
-def read_data(config: Config, say: Reporter, accelerator: Accelerator | None = None) -> Dataset:
-    """Read the data, say what was found, and look at every file before it is needed.
+def read_data(
+    config: Config,
+    say: Reporter,
+    accelerator: Accelerator | None = None,
+    known: data.KnownInputs | None = None,
+    whole: bool = False,
+) -> Dataset:
+    """Read the data, say what was found, and look at every file that is new or changed.
 
-    Of several processes the main one looks at the files.
+    On each machine one process looks at the files first, and the others find them known.
+
+    Args:
+        config: Says where they are.
+        say: Tells the user what happens.
+        accelerator: One process or many.
+        known: The model that they are read for, if it is trained already.
+        whole: Draw no parts, since nothing is trained; those that are given are kept.
     """
     options = config.data
     dataset = data.read(
-        options.source, options.root, options.partition, options.calibration, **options.options
+        options.source,
+        options.root,
+        data.UNDRAWN if whole else options.partition,
+        options.calibration,
+        known,
+        **options.options,
     )
+    first = nullcontext() if accelerator is None else accelerator.local_main_process_first()
+    with first:
+        dataset = with_index(dataset, say, options.verify)
+        dataset = with_copies(dataset, options)
     for note in dataset.notes:
         say(note)
     say("Classes, lowest first: " + " < ".join(dataset.classes))
     if isinstance(dataset.inputs, Images) and not dataset.inputs.decoded:
-        dataset = _without_bad_files(dataset, dataset.inputs, options.skip_bad, say, accelerator)
+        dataset = _without_bad_files(dataset, options.skip_bad, say, accelerator)
+    if whole:
+        return dataset
     dataset.check_complete()
     counts = {name: len(part) for name, part in dataset.partition.parts().items()}
     say("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))
     return dataset
 
 
+def with_index(dataset: Dataset, say: Reporter, verify: bool = False) -> Dataset:
+    """Look at the image files of a data set, and keep what is known of them with it.
+
+    Args:
+        dataset: Its images may be files; others are left as they are.
+        say: Tells the user how far it is.
+        verify: Read every file again, whatever is known.
+    """
+    from layline.data.images.files import ImageFiles
+    from layline.data.images.index import index_images
+
+    images = dataset.inputs
+    if not isinstance(images, ImageFiles):
+        return dataset
+    with say.progress("Looking at the images", len(images)) as count:
+        index = index_images(images, count, verify)
+    for note in index.notes:
+        say(note)
+    return replace(dataset, inputs=replace(images, index=index))
+
+
+def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
+    """Find copies of images, and keep them in one part where the partition is drawn.
+
+    Args:
+        dataset: Its images may be files or arrays; rows are left as they are.
+        options: Whether and how copies are looked for.
+    """
+    images = dataset.inputs
+    if options.copies == "ignore" or isinstance(images, Rows):
+        return dataset
+    if options.root is None:  # images that are made on the spot
+        return dataset
+    from layline.data.file_digests import cache_folder
+    from layline.data.images.leaks import find_copies_in, keep_copies_together
+    from layline.features.comparison import comparison_at_hand
+
+    exact = options.copies == "exact"
+    copies = find_copies_in(images, cache_folder(), exact, comparison_at_hand())
+    return keep_copies_together(dataset, copies)
+
+
 def _without_bad_files(
-    dataset: Dataset, images: Images, skip: bool, say: Reporter, accelerator: Accelerator | None
+    dataset: Dataset, skip: bool, say: Reporter, accelerator: Accelerator | None
 ) -> Dataset:
     from layline.data.images.check import BadImage, describe_bad, find_bad
 
     shared: list[list[BadImage]] = [[]]
     if accelerator is None or accelerator.is_main_process:
-        with say.progress("Looking at the images", len(images)) as count:
-            shared = [find_bad(images, progress=count)]
+        assert isinstance(dataset.inputs, Images)  # whoever calls it has seen to that
+        shared = [find_bad(dataset.inputs)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
         raise ValueError(describe_bad(bad))
@@ -111,9 +195,9 @@ def _without_bad_files(
 def data_fingerprint(dataset: Dataset) -> str:
     """Tell data sets apart: the names of the samples, their ranks and parts."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(
-        "\n".join([*dataset.classes, "", *dataset.inputs.names]).encode(errors="surrogateescape")
-    )
+    digest.update("\n".join([*dataset.classes, ""]).encode(errors="surrogateescape"))
+    for name in dataset.inputs.names:
+        digest.update(b"\n" + name.encode(errors="surrogateescape"))
     for array in (dataset.ranks, *dataset.partition.parts().values()):
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
     return digest.hexdigest()
@@ -208,30 +292,40 @@ def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> Im
     size = wanted.size
     if size is None:  # a small network takes small images as they are
         size = min(*images.load(0).shape[:2], _LARGEST_SMALL_IMAGE)
+    cached = keeps_pixels(config, images)
     return ImagePreprocessing(
         size,
         round(size / wanted.crop),
         config.data.keep_ratio,
         wanted.interpolation,
-        smallest_part(str(config.data.augmentation)),
+        smallest_part(str(config.data.augmentation), for_cache=cached),
+        shrink=cached,
     )
+
+
+def keeps_pixels(config: Config, images: Images) -> bool:
+    """Tell whether decoded images are kept: a frozen body leaves nothing but its features."""
+    return config.data.cache and not config.features.freeze and not images.decoded
 
 
 def _cached(run: Assembly) -> Dataset:
     """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
-    dataset, preparation = run.dataset, run.model.spec.inputs
-    if not run.config.data.cache or not isinstance(preparation, ImagePreprocessing):
-        return dataset
-    from layline.data.images.cache import cache_folder, cache_images
     from layline.data.images.files import ImageFiles
 
-    if not isinstance(dataset.inputs, ImageFiles):  # the others need no decoding
+    dataset, preparation = run.dataset, run.model.spec.inputs
+    if not isinstance(preparation, ImagePreprocessing) or not preparation.shrink:
         return dataset
+    if not isinstance(dataset.inputs, ImageFiles):
+        return dataset
+    from layline.data.images.cache import cache_images
+
     with (
-        run.accelerator.main_process_first(),  # the others find it ready
+        run.accelerator.local_main_process_first(),  # the others of the machine find it ready
         run.say.progress("Decoding the images", len(dataset.inputs)) as count,
     ):
-        images = cache_images(dataset.inputs, preparation.at_least, cache_folder(), progress=count)
+        images = cache_images(
+            dataset.inputs, preparation.at_least, cache_folder(), count, run.config.data.verify
+        )
     return replace(dataset, inputs=images)
 
 

@@ -5,6 +5,7 @@ recipe, a TOML file and single settings become one ``Config``, then what follows
 such as the weights of the features.
 """
 
+import re
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -32,6 +33,7 @@ from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import Decode, checked_decode
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
+COPIES = ("together", "exact", "ignore")
 Tree = dict[str, Any]
 S = TypeVar("S", bound="Section")
 
@@ -72,6 +74,8 @@ class DataConfig(Section):
         root: Its folder or file.
         partition: Which official fold, or the seed of a random split.
         calibration: Share of the training part that is kept apart, for ranges of grades.
+        copies: ``together`` keeps copies of an image in one part where the split is drawn,
+            ``exact`` only those with the same bytes, and ``ignore`` does not look for them.
         options: The source's own options.
         size: Height and width that the network sees, if not its own choice.
         augmentation: How training images vary, if not as the features choose.
@@ -80,13 +84,15 @@ class DataConfig(Section):
             the network's own.
         cache: Keep decoded images in a memory-mapped file.
         skip_bad: Leave out files that cannot be decoded instead of stopping.
-        workers: Processes that decode images, if not as many as there are cores, four at most.
+        workers: Processes that decode images, if not as many as there are cores.
+        verify: Read every file again, and check all of a cache, instead of trusting what is known.
     """
 
     source: str
     root: Path | None = None
     partition: Annotated[int, Field(ge=0)] = 0
     calibration: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    copies: Annotated[str, _one_of(COPIES)] = "together"
     options: Annotated[
         dict[str, Any],
         _reserved(
@@ -103,6 +109,7 @@ class DataConfig(Section):
     cache: bool = False
     skip_bad: bool = False
     workers: Annotated[int, Field(ge=0)] | None = None
+    verify: bool = False
 
 
 class FeaturesConfig(Section):
@@ -252,6 +259,23 @@ class TrainingConfig(Section):
         return Options(**{name: getattr(self, name) for name in names} | followed)
 
 
+class StartConfig(Section):
+    """The trained model that a run goes on from.
+
+    Attributes:
+        model: Its file.
+        digest: Of the content of that file, as :func:`layline.training.start.digest_of` gives it.
+        rate: What the learning rates of the recipe are multiplied by; rates that are named are
+            taken as they are.
+        skip_unknown: Leave out samples of classes that the model does not know.
+    """
+
+    model: Path
+    digest: str | None = None
+    rate: PositiveFloat = 0.1
+    skip_unknown: bool = False
+
+
 class ReportConfig(Section):
     """What a run records for its report.
 
@@ -278,6 +302,7 @@ class Config(Section):
 
     Attributes:
         recipe: Whose defaults were taken, see ``RECIPES``.
+        start: The trained model to go on from, if there is one.
         track: Where to log beside the run folder: ``tensorboard``, ``mlflow`` or ``wandb``.
     """
 
@@ -287,6 +312,7 @@ class Config(Section):
     head: HeadConfig = HeadConfig()
     training: TrainingConfig = TrainingConfig()
     report: ReportConfig = ReportConfig()
+    start: StartConfig | None = None
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
 
 
@@ -426,7 +452,16 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     below = combine(recipe.settings, situation, own)
     if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network
         below.get("training", {}).pop("body_learning_rate", None)
+    if draft.start is not None:  # the options of the features are those of the model
+        below = combine({**below, "features": {}}, _lowered(below, draft.start.rate))
     return validated(Config, combine(below, wanted))
+
+
+def _lowered(below: Tree, rate: float) -> Tree:
+    """Give the learning rates of a recipe for a network that has been trained already."""
+    usual = TrainingConfig().model_dump() | below.get("training", {})
+    names = ("learning_rate", "body_learning_rate", "head_learning_rate")
+    return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
 
 
 def _situation(config: Config, recipe: Recipe) -> str:
@@ -440,7 +475,8 @@ def _situation(config: Config, recipe: Recipe) -> str:
         return "frozen small" if small else "frozen"
     if small:
         return "small"
-    return "scratch" if (config.features.weights or spec.weights) == "none" else "pretrained"
+    is_new = config.start is None and (config.features.weights or spec.weights) == "none"
+    return "scratch" if is_new else "pretrained"
 
 
 def features_of(source: str, recipe: Recipe) -> str:
@@ -473,10 +509,9 @@ def _explain(error: ValidationError, kind: type[Section]) -> str:
 def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> str:
     section: Any = kind
     for name in location[:-1]:
-        if isinstance(name, str):
-            section = section.model_fields[name].annotation
-        else:  # one of a list
-            (section,) = get_args(section)
+        if isinstance(name, str):  # a number is a place in the list that was named before
+            annotation = section.model_fields[name].annotation
+            section = next(iter(get_args(annotation)), annotation)  # one of a list, or none
     return "known are " + ", ".join(section.model_fields)
 
 
@@ -531,10 +566,15 @@ def resolved(config: Config) -> Config:
     check_weights(weights, name)
     if weights not in NAMES:
         weights = str(Path(weights).expanduser().resolve())
-    if config.features.freeze and weights == "none":
+    if config.features.freeze and weights == "none" and config.start is None:
         raise ValueError(
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
             "as it was made"
+        )
+    if config.data.root is not None and re.search("[\ud800-\udfff]", str(config.data.root)):
+        raise ValueError(
+            f"data.root must be Unicode, got {config.data.root}: rename the folder, since a run "
+            "writes it into its config.toml"
         )
     options = dict(config.data.options)
     for key in source.path_options:  # in full, so that the run can go on from another folder

@@ -9,7 +9,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from layline.training.config import (
     features_of,
     resolved,
 )
+from layline.training.start import known_inputs, load_start
 
 Say = Callable[[str], None]
 _MINUTES = 10.0  # without a GPU, if the user does not say
@@ -93,13 +94,14 @@ def _with_careful_rate(chosen: Tree, config: Config, tree: Mapping[str, Any]) ->
         network = features.create(str(config.features.name), config.head.dim)
     if any(isinstance(each, nn.BatchNorm2d) for each in network.modules()):
         return chosen
-    return combine({"training": {"body_learning_rate": _CAREFUL_RATE}}, chosen)
+    rate = _CAREFUL_RATE * (1.0 if config.start is None else config.start.rate)
+    return combine({"training": {"body_learning_rate": rate}}, chosen)
 
 
 def _is_pretrained_for_images(config: Config) -> bool:
     """Tell whether there is a network that could be frozen or trained on."""
     kind = features.find(str(config.features.name)).kind
-    return kind == "image" and config.features.weights != "none"
+    return kind == "image" and (config.start is not None or config.features.weights != "none")
 
 
 def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Say) -> Tree:
@@ -115,16 +117,24 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
     if budget is None and (not is_pretrained or is_fixed):
         return {}
     seconds = 60 * (_MINUTES if budget is None else budget)
+    known = None if config.start is None else known_inputs(config, load_start(config).spec)
     dataset = data.read(
-        config.data.source, config.data.root, config.data.partition, **config.data.options
+        config.data.source,
+        config.data.root,
+        config.data.partition,
+        known=known,
+        **config.data.options,
     )
     costs = _Costs.measure(config, dataset, device)
     plans = _plans(
         config, costs, seconds, is_pretrained and not is_fixed, "epochs" in tree.get("training", {})
     )
     plan = next((each for each in plans if each.epochs >= each.fewest), None)
+    cheapest = plans[-1]
+    if plan is None and budget is None:  # nobody asked for so short a time
+        fit = max(int(seconds / cheapest.per_epoch), 1)
+        plan = replace(cheapest, epochs=max(min(fit, config.training.epochs), cheapest.fewest))
     if plan is None:
-        cheapest = plans[-1]
         raise ValueError(
             f"budget must allow an epoch, got {_duration(seconds)}: {cheapest.words} takes about "
             f"{_duration(cheapest.once + cheapest.per_epoch)}; give --budget "
@@ -133,7 +143,7 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
     where = "No GPU" if device.type == "cpu" else f"GPU {device}"
     source = "--budget" if budget is not None else "--budget changes it"
     total = plan.once + plan.epochs * plan.per_epoch
-    passed = plans[: plans.index(plan)]
+    passed = plans[: [each.words for each in plans].index(plan.words)]
     others = "".join(
         f"; {each.words} would take {_duration(each.once + each.fewest * each.per_epoch)}"
         for each in passed[-1:]

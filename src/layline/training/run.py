@@ -3,8 +3,11 @@
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +21,15 @@ from torch import Tensor
 
 import layline
 from layline import metrics
-from layline.arguments import check_known
 from layline.calibration import Calibration, tempered
 from layline.data.base import Dataset, Indices, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import workers_explained
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
-from layline.devices import Processes, choose_device
+from layline.devices import Processes, choose_device, processor_name
 from layline.diagnostics import alarms
 from layline.evaluation import (
-    Evaluation,
     Part,
     Predictions,
     evaluated,
@@ -35,9 +37,9 @@ from layline.evaluation import (
     predict_part,
 )
 from layline.files import write_json
-from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
+from layline.geometry.decoding import Decode, decide, decode_name
 from layline.model import Network, OrdinalModel, normalised
-from layline.model_file import load, read_tensors
+from layline.model_file import describe_model, load, read_tensors
 from layline.training.assembly import (
     Assembly,
     assemble,
@@ -53,6 +55,7 @@ from layline.training.distributed import SeveralProcesses, make_accelerator
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.interruption import Interruption
 from layline.training.loop import Hooks, Loop, TrainingState
+from layline.training.other_data import other_config, read_other
 from layline.training.record import (
     chosen_samples,
     collapse_warning,
@@ -62,24 +65,30 @@ from layline.training.record import (
     write_review,
 )
 from layline.training.run_folder import RunFolder
+from layline.training.start import keep_start, known_inputs
 
+_LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
 
 
-def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any] | None:
+def train(
+    config: Config, folder: RunFolder, console: Console, command: Sequence[str] = ()
+) -> dict[str, Any] | None:
     """Train, or go on with training, and test the best epoch.
 
     Args:
         config: What is wanted, resolved.
         folder: Where everything is written; a new one, or that of the run to go on with.
         console: Where to say what happens.
+        command: What the run was started with, if not what this process was.
 
     Returns:
         The numbers of ``test.json``; of several processes only the main one gets them.
     """
     accelerator = make_accelerator(config, folder.path)
     try:
-        numbers = _train(config, folder, console, accelerator)
+        with workers_explained(), ExitStack() as locks:
+            numbers = _train(config, folder, console, accelerator, command, locks)
     except BaseException:
         # what was tracked is kept; taking the process group down while others wait can hang
         for tracker in accelerator.trackers:
@@ -90,18 +99,32 @@ def train(config: Config, folder: RunFolder, console: Console) -> dict[str, Any]
 
 
 def _train(
-    config: Config, folder: RunFolder, console: Console, accelerator: Accelerator
+    config: Config,
+    folder: RunFolder,
+    console: Console,
+    accelerator: Accelerator,
+    command: Sequence[str],
+    locks: ExitStack,
 ) -> dict[str, Any] | None:
     say = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
         _, _, index = config.training.device.partition(":")
         own = f"; each has its own device, so the index {index} is ignored" if index else ""
         say(f"{accelerator.num_processes} processes{own}")
-    run = assemble(config, say, accelerator)
+    goes_on = folder.environment.exists()
+    if goes_on:
+        _lock(folder, accelerator, locks, say)
+    # a copy, so that the run goes on without the folder of the run that it came from
+    start = folder.start if folder.start.is_file() else None
+    run = assemble(config, say, accelerator, start)
     model = run.model
     parts = parts_of(config, run.dataset, model.spec)
+    if not goes_on:  # a folder is made only now that nothing is wrong with the data
+        _lock(folder, accelerator, locks, say)
     if accelerator.is_main_process:
-        folder.open(config, _environment(run))
+        folder.open(config, _environment(run, command), goes_on)
+        if config.start is not None and start is None:
+            keep_start(config, folder.start)
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
@@ -122,6 +145,21 @@ def _train(
     return _test(run, trained, test, folder, state.best_epoch, validated)
 
 
+def _lock(folder: RunFolder, accelerator: Accelerator, locks: ExitStack, say: Reporter) -> None:
+    """Take the folder for this run alone; of several processes one does, and all are refused."""
+    refusal: list[str] = [""]
+    if accelerator.is_main_process:
+        try:
+            locks.enter_context(folder.lock())
+        except NotImplementedError:
+            say(f"The file system of {folder.path} has no locks: no other process may use it now.")
+        except ValueError as error:
+            refusal = [str(error)]
+    (message,) = broadcast_object_list(refusal)
+    if message:
+        raise ValueError(message)
+
+
 def _calibrate(
     run: Assembly, trained: Network, parts: dict[str, Part], folder: RunFolder
 ) -> dict[str, Any]:
@@ -139,7 +177,10 @@ def _calibrate(
         unseen = found.log_probs, parts["calibration"].ranks
     calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, unseen)
     model.spec = replace(model.spec, calibration=calibration)
-    if run.accelerator.is_main_process:
+    # a run that is finished, and only asked again, has written it before
+    is_new = read_tensors(folder.best)[0] != describe_model(model.spec)
+    run.accelerator.wait_for_everyone()
+    if run.accelerator.is_main_process and is_new:
         model.save(folder.best)
     run.accelerator.wait_for_everyone()
     proba = normalised(tempered(log_probs, calibration.temperature))
@@ -170,20 +211,24 @@ def _predicted(
     )
 
 
-def _environment(run: Assembly) -> dict[str, Any]:
+def _environment(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     """Describe what a run is started with; the fingerprints must be the same when it goes on."""
     dataset = run.dataset
-    prints = {"data": data_fingerprint(dataset)}
+    prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
     if run.config.features.freeze:
         prints["frozen"] = body_fingerprint(run.model.features)
     return {
         **prints,
         "counts": _counts(dataset),
-        "command": sys.argv,
+        **({} if run.config.start is None else {"start": run.config.start.model_dump(mode="json")}),
+        **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
+        "command": list(command or sys.argv),
         "layline": layline.__version__,
+        **{name: version(name) for name in _LIBRARIES if find_spec(name)},
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "processor": processor_name(),
         "processes": run.accelerator.num_processes,
         "device": str(run.accelerator.device),
         "threads": torch.get_num_threads(),
@@ -336,6 +381,8 @@ def _test(
     )
     numbers = tested.numbers
     numbers |= {"epoch": epoch, "validation": validated}
+    if dataset.leaks is not None and dataset.leaks.copies:
+        numbers["copies"] = dataset.leaks.facts()
     numbers["alarms"] = alarms(numbers, _counts(dataset), dataset.classes)
     if report.enabled:
         predicted = tested.chosen[drawn]
@@ -351,42 +398,6 @@ def _test(
     return numbers
 
 
-def evaluate_run(
-    folder: RunFolder,
-    part: str,
-    decode: Decode | None,
-    root: Path | None,
-    console: Console,
-    changes: Mapping[str, Any] | None = None,
-) -> Evaluation:
-    """Measure the best model of a run on a part of its data.
-
-    Args:
-        folder: The run.
-        part: ``train``, ``validation``, ``test`` or ``calibration``.
-        decode: How a rank is chosen; None as in the run.
-        root: Where the data are now, if they were moved.
-        console: Where to say what happens.
-        changes: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
-    """
-    config = _changed(folder.read_config(), changes or {}, root)
-    check_known("part", part, ("train", "validation", "test", "calibration"))
-    model = load(folder.path)
-    decode = config.training.decoding if decode is None else decode
-    decode = checked_decode(decode, len(model.classes))
-    dataset = _same_data(folder, config, model, root, Reporter(console))
-    parts = dataset.partition.parts()
-    if part not in parts:
-        raise ValueError(
-            f"part must be there, got {part}: the run kept no samples apart for calibration"
-        )
-    index = parts[part]
-    ranks, found = predict_samples(model, config, dataset, index, decode)
-    names = dataset.inputs.subset(index).names
-    groups = groups_of(dataset, index)
-    return evaluated(part, ranks, names, found, model.spec, decode, groups)
-
-
 def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Calibration:
     """Calibrate the best model of a run anew, and write it.
 
@@ -398,12 +409,12 @@ def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Cal
         root: Labelled data of the kind that the model will be used on; None for those of the run.
         console: Where to say what happens.
     """
-    config = _changed(folder.read_config(), {}, root)
+    config = changed_config(folder.read_config(), {}, root)
     say = Reporter(console)
     model = load(folder.path)
     model.spec = replace(model.spec, calibration=Calibration())
     if root is None:
-        dataset = _same_data(folder, config, model, root, say)
+        dataset = own_data(folder, config, model, root, say)
         parts = dataset.partition
         halves = parts.validation, parts.calibration
         if len(parts.calibration) == 0:
@@ -412,7 +423,7 @@ def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Cal
                 "0.1, or give labelled data that it has not seen with --root"
             )
     else:
-        dataset = _readable(config, model, say)
+        dataset = read_other(other_config(config, root, say), model.spec, say, whole=True)
         rng = np.random.default_rng(config.data.partition)
         halves = stratified_holdout(dataset.ranks, 0.5, rng)
     held_out, unseen = (_outcome(model, config, dataset, index) for index in halves)
@@ -433,9 +444,23 @@ def _outcome(
 
 
 def predict_samples(
-    model: OrdinalModel, config: Config, dataset: Dataset, index: Indices, decode: Decode = "mode"
+    model: OrdinalModel,
+    config: Config,
+    dataset: Dataset,
+    index: Indices,
+    decode: Decode = "mode",
+    keep: Int[Tensor, " m"] | None = None,
 ) -> tuple[Int[Tensor, " n"], Predictions]:
-    """Give the ranks of some samples, and what a model predicts for them."""
+    """Give the ranks of some samples, and what a model predicts for them.
+
+    Args:
+        model: Calibrated or not.
+        config: Says on which device, and how many samples at a time.
+        dataset: Where the samples are.
+        index: Which ones.
+        decode: Costs are decided by as well.
+        keep: The places among them whose features are wanted.
+    """
     device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))
     processes = Processes(device)
     inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
@@ -443,13 +468,20 @@ def predict_samples(
     batches = samples.batches(processes, config.training.batch_size, config.data.workers)
     temperature = model.spec.calibration.temperature
     return ranks, predict_part(
-        model.to(device), samples, batches, processes, decode=decode, temperature=temperature
+        model.to(device),
+        samples,
+        batches,
+        processes,
+        keep=keep,
+        decode=decode,
+        temperature=temperature,
     )
 
 
 def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
     """Read data that a model can be measured on."""
-    dataset = read_data(config, say)
+    known = None if config.start is None else known_inputs(config, model.spec)
+    dataset = read_data(config, say, known=known)
     if dataset.classes != model.classes:
         raise ValueError(
             f"the data must have the classes of the model, {', '.join(model.classes)}, got "
@@ -458,16 +490,16 @@ def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
     return dataset
 
 
-def _same_data(
+def own_data(
     folder: RunFolder, config: Config, model: OrdinalModel, root: Path | None, say: Reporter
 ) -> Dataset:
     """Read the data of a run; others only if a root says so."""
     dataset = _readable(config, model, say)
-    _check_same_data(folder, data_fingerprint(dataset), root, say)
+    _check_same_data(folder, dataset, root, say)
     return dataset
 
 
-def _changed(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
+def changed_config(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
     """Change some settings of the run; those of the model are in its file."""
     after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
     for section in ("recipe", "features", "head"):
@@ -479,13 +511,18 @@ def _changed(before: Config, changes: Mapping[str, Any], root: Path | None) -> C
     return after
 
 
-def _check_same_data(folder: RunFolder, now: str, root: Path | None, say: Reporter) -> None:
+def _check_same_data(folder: RunFolder, dataset: Dataset, root: Path | None, say: Reporter) -> None:
     """Refuse data that changed since training: a random split then mixes the parts."""
     if not folder.environment.exists():
         return  # somebody took the model and its configuration only
-    if folder.read_environment()["data"] == now:
+    before = folder.read_environment()
+    if before["data"] != data_fingerprint(dataset):
+        what = "files were added, removed or renamed, so this part may hold what the model "
+        what += "learned from"
+    elif before.get("content") not in (None, dataset.inputs.digest()):  # older runs have none
+        what = "under the same names there is other content"
+    else:
         return
-    what = "files were added, removed or renamed, so this part may hold what the model learned from"
     if root is None:
         raise ValueError(
             f"the data must be those that {folder.path} was trained on, got others: {what}; "

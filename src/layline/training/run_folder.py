@@ -2,22 +2,27 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
+
+from filelock import FileLock, Timeout
 
 from layline.files import write_json, write_text
 from layline.training.config import Config, configuration, read_toml, to_toml
 from layline.training.loop import EpochRecord
 
 _HALF_WRITTEN = ".*.part"
+_LOCK = ".lock"
 # What may not change between the start of a run and its going on, by its key in environment.json.
 # What a run had whose config.toml does not name it, since it was written before there was more.
-_NOT_YET = {"data": {"calibration": 0.0}, "training": {"calibrate": False}}
-_NUMBERS = ("samples", "decode", "mae", "accuracy", "epoch")  # that test.json has in any version
+_NOT_YET = {"data": {"calibration": 0.0, "copies": "ignore"}, "training": {"calibrate": False}}
+_NUMBERS = ("samples", "decode", "mae", "accuracy")  # that test.json has in any version
 _CHANGED = {
     "data": "the data must be those that {} was started with, got others: files were added, "
     "removed or renamed",
+    "content": "the data must be those that {} was started with, got others: the samples have the "
+    "same names, but other cells, pixels or bytes",
     "frozen": "weights must be those that {} was started with, got others: the file has changed",
 }
 
@@ -53,11 +58,13 @@ class RunFolder:
         self.config = path / "config.toml"
         self.history = path / "history.jsonl"
         self.best = path / "best.safetensors"
+        self.start = path / "start.safetensors"
         self.state = path / "state"
         self.frozen = path / "frozen"
         self.environment = path / "environment.json"
         self.test = path / "test.json"
         self.predictions = path / "predictions.csv"
+        self.evaluation = path / "evaluation.json"  # where no run was trained but one measured
         self.layouts = path / "layouts"
         self.proxies = path / "proxies.npz"
         self.mistakes = path / "mistakes.json"
@@ -72,9 +79,8 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Refuse a folder with something in it, but what was half-written when it was made."""
-        if self.path.exists() and (
-            not self.path.is_dir() or set(self.path.iterdir()) - set(self.path.glob(_HALF_WRITTEN))
-        ):
+        no_matter = {*self.path.glob(_HALF_WRITTEN), self.path / _LOCK}
+        if self.path.exists() and (not self.path.is_dir() or set(self.path.iterdir()) - no_matter):
             cure = (
                 f"go on with layline train --resume {self.path}"
                 if self.config.exists()
@@ -82,16 +88,43 @@ class RunFolder:
             )
             raise ValueError(f"out must be new or empty, got {self.path}: {cure}")
 
-    def open(self, config: Config, environment: dict[str, Any]) -> None:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other processes from writing into the folder; the lock ends with this process.
+
+        Raises:
+            ValueError: Another process has it.
+            NotImplementedError: The file system knows no locks.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.path / _LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise ValueError(
+                f"run must be used by one process at a time, got {self.path}: another one is "
+                "writing into it, wait for its end"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def open(self, config: Config, environment: dict[str, Any], goes_on: bool = True) -> None:
         """Start a run, or see that it goes on with the same data and frozen weights.
 
         Args:
             config: What is wanted.
             environment: What ``environment.json`` is to say.
+            goes_on: Whether there may be a run already.
         """
         if self.environment.exists():
+            if not goes_on:  # another process has started it, and ended, in the meantime
+                self.check_new()
             before = self.read_environment()
             for what, message in _CHANGED.items():
+                if what == "content" and what not in before:
+                    continue  # a run of an earlier version, which did not look at it
                 if what in environment and before.get(what) != environment[what]:
                     raise ValueError(message.format(self.path))
             # that which a run goes on with says nothing of it
@@ -126,10 +159,11 @@ class RunFolder:
             return environment
 
     def write_history(self, history: list[EpochRecord]) -> None:
-        """Write one line of JSON per epoch, unless they are there already."""
-        text = "".join(json.dumps(record) + "\n" for record in history)
-        if not self.history.is_file() or self.history.read_bytes() != text.encode():
-            write_text(self.history, text)
+        """Write one line of JSON per epoch, unless the file has just these."""
+        with suppress(OSError, ValueError):  # what cannot be read is written anew
+            if self.read_history() == history:
+                return
+        write_text(self.history, "".join(json.dumps(record) + "\n" for record in history))
 
     def read_history(self) -> list[EpochRecord]:
         """Read the records of the epochs."""

@@ -15,9 +15,11 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 import layline.data.images.cache
-from layline.data.images.cache import cache_folder, cache_images
+from layline.data.file_digests import cache_folder
+from layline.data.images.cache import cache_images
 from layline.data.images.decoding import BadImageError, decode
 from layline.data.images.files import ImageFiles
+from layline.data.images.preprocessing import shrink
 
 
 @pytest.fixture
@@ -55,12 +57,21 @@ def assert_same(one, other, at_least=None):
         assert_array_equal(one.load(index, at_least), other.load(index, at_least))
 
 
-@pytest.mark.parametrize("at_least", [None, 10])
-def test_the_cache_gives_what_decoding_gives(images, folder, at_least):
-    cache = cache_images(images, at_least, folder)
+def test_the_cache_gives_what_decoding_gives(images, folder):
+    cache = cache_images(images, None, folder)
     assert cache.names == images.names
-    assert_same(cache, images, at_least)
-    assert cache.load(0, at_least).shape == ((30, 50, 3) if at_least is None else (15, 25, 3))
+    assert_same(cache, images)
+    assert cache.load(0).shape == (30, 50, 3)
+    assert cache.digest() == images.digest()
+
+
+@pytest.mark.parametrize("at_least", [10, 12, 30, 33, 99])
+def test_the_cache_keeps_the_pixels_that_are_needed_and_no_more(images, folder, at_least):
+    cache = cache_images(images, at_least, folder)
+    for index in range(len(images)):
+        pixels = cache.load(index, at_least)
+        assert_array_equal(pixels, shrink(images.load(index, at_least), at_least))
+        assert min(pixels.shape[:2]) == min(at_least, *images.load(index).shape[:2])
 
 
 def test_what_is_loaded_belongs_to_the_caller(images, folder):
@@ -103,7 +114,7 @@ def test_other_data_have_another_cache(images, folder, decoded):
     Image.new("RGB", (4, 4)).save(images.root / "2.jpg")
     assert_same(cache_images(images, None, folder), images)
     cache_images(images, 10, folder)
-    assert len(list(folder.iterdir())) == 6
+    assert len(list(folder.glob("*.pixels"))) == 6
 
 
 def test_another_pillow_or_format_decodes_again(images, folder, decoded, monkeypatch):
@@ -128,11 +139,12 @@ def test_other_processes_get_the_path_and_map_the_file_themselves(images, folder
     sent = pickle.dumps(cache)
     assert len(sent) < 2000 < (folder / cache.file).stat().st_size
     assert_same(pickle.loads(sent), images)
+    assert pickle.loads(sent).index is None
 
 
 def test_a_size_that_was_not_kept_is_refused(images, folder):
     cache = cache_images(images, 10, folder)
-    assert_array_equal(cache.load(0, 3), images.load(0, 10))
+    assert_array_equal(cache.load(0, 3), shrink(images.load(0, 10), 10))
     for at_least in (11, None):
         with pytest.raises(ValueError, match=f"at_least must not be above 10, got {at_least}"):
             cache.load(0, at_least)
@@ -164,7 +176,7 @@ def flipped(place):
 @pytest.mark.parametrize(
     "damage",
     [
-        *(cut, shifted, flipped(0), flipped(5000), flipped(-1), flipped(-40), flipped(-33)),
+        *(cut, shifted, flipped(-1), flipped(-40), flipped(-33)),
         *(lambda content: b"", lambda content: content[:-1], lambda content: content + b"\0"),
         *(lambda content: bytes(len(content)), lambda content: content[:10]),
     ],
@@ -179,10 +191,21 @@ def test_a_damaged_cache_is_made_again(images, folder, decoded, damage):
     assert file.read_bytes() == content
 
 
+@pytest.mark.parametrize("place", [0, 5000])
+def test_a_changed_pixel_is_found_when_the_cache_is_verified(images, folder, decoded, place):
+    file = cache_images(images, None, folder).file
+    content = file.read_bytes()
+    file.write_bytes(flipped(place)(content))
+    decoded.clear()
+    assert_same(cache_images(images, None, folder, verify=True), images)
+    assert len(decoded) == 7
+    assert file.read_bytes() == content
+
+
 def test_a_cache_under_another_name_is_not_taken(images, folder, decoded):
     first, second = (cache_images(images, at_least, folder).file for at_least in (None, 10))
     shutil.copy(first, second)
-    assert_same(cache_images(images, 10, folder), images, at_least=10)
+    assert min(cache_images(images, 10, folder).load(0, 10).shape[:2]) == 10
 
 
 def test_progress_counts_what_is_decoded(images, folder):
@@ -209,7 +232,7 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_a_cache(images, folde
         from pathlib import Path
         from layline.data.images.cache import cache_images
         from layline.data.images.files import ImageFiles
-        images = ImageFiles(Path({str(images.root)!r}), {images.names!r})
+        images = ImageFiles(Path({str(images.root)!r}), {list(images.names)!r})
         def wait(done):
             print(done, flush=True)
             time.sleep(60 * (done == 4))
@@ -238,7 +261,7 @@ def test_two_at_once_do_no_harm(images, folder):
 
     outer = cache_images(images, None, folder, progress=another)
     assert outer.file == inner[0].file
-    assert [file.suffix for file in folder.iterdir()] == [".pixels"]
+    assert sorted(file.suffix for file in folder.iterdir()) == [".json", ".pixels"]
     for cache in (outer, inner[0]):
         assert_same(cache, images)
 

@@ -165,7 +165,8 @@ def test_garbage_is_bad_or_an_image_but_never_an_error(name, data):
 
 @given(st.binary(max_size=200))
 def test_random_bytes_are_not_an_image(content):
-    assert faults(content)[0] in ("empty file", "not an image")
+    why = faults(content)[0]
+    assert why in ("empty file", "not an image") or why.startswith("a damaged TIFF")
 
 
 def test_progress_counts_every_image():

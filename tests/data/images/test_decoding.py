@@ -1,4 +1,5 @@
 import io
+import sys
 import threading
 import warnings
 
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image, ImageOps
+from pillow_heif.constants import HeifCompressionFormat
+from pillow_heif.misc import CtxEncode
 
-from layline.data.images.decoding import BadImageError, decode, decoded_bytes, why_bad
+from layline.data.images.decoding import READS_AVIF, BadImageError, decode, examine, why_bad
 
 SIDES = st.integers(1, 90)
 
@@ -56,8 +59,10 @@ def test_a_jpeg_never_gets_smaller_than_wanted(height, width, at_least, progress
     scale = max(s for s in (1, 2, 4, 8) if s == 1 or min(height, width) // s >= at_least)
     assert pixels.shape == (-(-height // scale), -(-width // scale), 3)
     assert min(pixels.shape[:2]) >= min(at_least, height, width)
-    assert pixels.nbytes == decoded_bytes(file, at_least)
     assert_array_equal(pixels, decode(file, at_least))
+    examined, shape = examine(file, at_least)
+    assert_array_equal(examined, pixels)
+    assert shape == (height, width)
 
 
 def test_a_smaller_jpeg_shows_the_same():
@@ -216,3 +221,66 @@ def test_threads_leave_the_filters_of_warnings_as_they_were():
 def test_a_size_that_is_only_found_while_loading_is_too_large_as_well():
     error = Image.DecompressionBombError("Image size exceeds limit")
     assert why_bad(error) == "too large: its pixels are more than 89.5 million"
+
+
+def heic(pixels, orientation=1):
+    """What a phone writes: the image as the camera was held, and how it has to be turned."""
+    file = io.BytesIO()
+    encoder = CtxEncode(HeifCompressionFormat.HEVC, quality=100)
+    encoder.add_image(
+        *((pixels.shape[1], pixels.shape[0]), "RGB", pixels.tobytes()),
+        primary=True,
+        image_orientation=orientation,
+        exif=turned(orientation).tobytes(),
+    )
+    encoder.save(file)
+    return file
+
+
+@pytest.mark.parametrize("at_least", [None, 10])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_what_phones_write_is_upright(orientation, at_least):
+    file = heic(smooth(40, 60), orientation)
+    expected = decode(saved(smooth(40, 60), "PNG", exif=turned(orientation)))
+    found = decode(file, at_least)
+    assert found.shape == expected.shape
+    assert np.abs(found.astype(int) - expected).mean() < 3
+    assert examine(file, 10)[1] == expected.shape[:2]
+    assert "HEIF" not in Image.OPEN  # nothing is changed for other users of Pillow
+
+
+def test_without_its_library_heic_says_what_to_install(monkeypatch):
+    file = heic(smooth(40, 60))
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(BadImageError, match=r"^HEIC: pip install layline\[heic\] reads it$"):
+        decode(file)
+
+
+def test_heic_that_is_damaged_or_too_large_is_refused(monkeypatch):
+    content = heic(smooth(40, 60)).getvalue()
+    for cut in (16, 200, len(content) - 5):
+        with pytest.raises(BadImageError, match="truncated or damaged"):
+            decode(io.BytesIO(content[:cut]))
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2399)
+    with pytest.raises(BadImageError, match="too large: 60×40 pixels, more than"):
+        decode(io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (bytes(128) + b"DICM" + bytes(50), "DICOM: save it as PNG or TIFF"),
+        (b"II*\0" + bytes(50), "a damaged TIFF, or one of a kind that is not read: save it with 8"),
+        (b"\0\0\0\x18ftypmp42" + bytes(50), "not an image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0", "not an image"),
+    ],
+)
+def test_what_is_not_read_is_called_by_its_name(content, why):
+    with pytest.raises(BadImageError, match=why):
+        decode(io.BytesIO(content))
+
+
+@pytest.mark.skipif(not READS_AVIF, reason="this Pillow has no AVIF")
+def test_avif_is_read():
+    found = decode(saved(smooth(40, 60), "AVIF", quality=95))
+    assert np.abs(found.astype(int) - smooth(40, 60)).mean() < 3

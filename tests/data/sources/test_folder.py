@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -136,4 +138,64 @@ def test_a_ready_made_split_has_each_part_once(ready):
 def test_a_ready_made_split_needs_training(tmp_path):
     put(tmp_path, "test/low")
     with pytest.raises(ValueError, match=r"one train folder .* got test"):
+        read_folder(tmp_path)
+
+
+def patients(root, count=12):
+    for name in ("1-low", "2-high"):
+        put(root, name, count)
+        for file in sorted((root / name).iterdir()):
+            file.rename(file.with_name(f"p{int(file.stem) // 3}_{file.stem}.png"))
+    return root
+
+
+def test_a_pattern_keeps_the_images_of_a_patient_in_one_part(tmp_path):
+    data = read("folder", patients(tmp_path, 30), group_by=r"p(\d+)_")
+    homes = [{data.groups[i] for i in part} for part in data.partition.parts().values()]
+    assert sum(map(len, homes)) == len({*data.groups}) == 10
+    assert "10 groups in 60 images, the largest has 6" in data.notes
+    assert not any("look like groups" in note for note in data.notes)
+    with pytest.raises(ValueError, match=r"such as 1-low/p0_0\.png, .*: change it, or move them"):
+        read_folder(tmp_path, group_by="patient")
+
+
+def test_names_of_patients_are_told_where_they_are_not_used(tmp_path):
+    notes = " ".join(read_folder(patients(tmp_path)).notes)
+    assert r"--group-by '\bp\d+' keeps the images of each in one part" in notes
+
+
+def test_files_that_are_not_read_are_counted_by_their_endings(flat, monkeypatch):
+    for name in ("a.HEIC", "b.heic", "c.pdf", "d", ".hidden", "Thumbs.db", "e.nii.gz"):
+        (flat / "grade 9" / name).write_bytes(b"")
+    (flat / "README.txt").write_text("outside of the classes")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    data = read_folder(flat)
+    assert data.notes[-1] == (
+        "5 files skipped: 2 .heic, 1 .nii.gz, 1 .pdf, 1 without an ending; "
+        "pip install layline[heic] reads .heic; save .nii.gz as PNG or TIFF"
+    )
+    assert len(data.inputs) == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.heic", r"it has 2 \.heic files; pip install layline\[heic\] reads \.heic$"),
+        ("a.dcm", r"it has 2 \.dcm files; save \.dcm as PNG or TIFF$"),
+        ("a.pdf", r"it has 2 \.pdf files; add some, or remove the folder$"),
+    ],
+)
+def test_a_class_without_images_says_what_it_has_instead(flat, monkeypatch, name, message):
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    (flat / "grade 11").mkdir()
+    for copy in (name, "b" + name):
+        (flat / "grade 11" / copy).write_bytes(b"")
+    with pytest.raises(ValueError, match=r"got none in .*grade 11: " + message):
+        read_folder(flat)
+
+
+def test_the_name_of_a_class_is_unicode(tmp_path):
+    put(tmp_path, "1-low", 5)
+    put(tmp_path, "2-h\udcff", 5)
+    with pytest.raises(ValueError, match=r"folder names must be Unicode, got '2-h.udcff': rename"):
         read_folder(tmp_path)

@@ -1,3 +1,4 @@
+import openpyxl
 import pytest
 
 from layline.data import read
@@ -53,15 +54,15 @@ def test_the_columns_and_the_folder_may_be_named(tmp_path):
     path = write(tmp_path, "file;stage", rows)
     data = read_manifest(
         path,
-        path_column="file",
-        label_column="stage",
+        path="file",
+        label="stage",
         images=tmp_path / "photos",
         classes="low,high",
     )
     assert data.inputs.root == tmp_path / "photos"
     assert data.classes == ("low", "high")
     with pytest.raises(FileNotFoundError, match="images must be a folder"):
-        read_manifest(path, path_column="file", label_column="stage", images=tmp_path / "none")
+        read_manifest(path, path="file", label="stage", images=tmp_path / "none")
 
 
 def test_the_split_may_be_given(tmp_path):
@@ -76,7 +77,7 @@ def test_a_group_stays_together(tmp_path):
     homes = [{i // 4 for i in part} for part in data.partition.parts().values()]
     assert sum(map(len, homes)) == 15
     assert data.groups == tuple(row.split(",")[2] for row in rows)
-    ungrouped = read_manifest(tmp_path, group_column=None)
+    ungrouped = read_manifest(tmp_path, group=None)
     assert ungrouped.groups is None
     assert data.drop([0, 5]).groups == (*data.groups[1:5], *data.groups[6:])
     assert len(ungrouped.partition.test) == 12
@@ -139,9 +140,9 @@ def test_a_missing_column_is_answered_with_those_there_are(tmp_path):
     with pytest.raises(
         ValueError, match=r"got 'labls': did you mean 'labels'\? it has file, labels"
     ):
-        read_manifest(path, label_column="labls")
+        read_manifest(path, label="labls")
     other = write(tmp_path, "age,labels", ["3,1", "4,2"])
-    with pytest.raises(ValueError, match=r"path_column must be a column of list.csv, got 'path'"):
+    with pytest.raises(ValueError, match=r"path must be a column of list.csv, got 'path'"):
         read_manifest(other)
 
 
@@ -149,3 +150,92 @@ def test_one_class_is_not_enough(tmp_path):
     path = write(tmp_path, "path,label", ten_each(("2",)))
     with pytest.raises(ValueError, match=r"classes must be at least two, got \['2'\]"):
         read_manifest(path)
+
+
+def test_the_former_names_of_the_columns_are_understood(tmp_path):
+    path = write(tmp_path, "file,stage,who", [f"{i}.jpg,{i % 2},{i // 3}" for i in range(30)])
+    new = read("csv", path, path="file", label="stage", group="who")
+    old = read("csv", path, path_column="file", label_column="stage", group_column="who")
+    assert old.inputs.names == new.inputs.names
+    assert old.groups == new.groups
+    assert old.partition.test.tolist() == new.partition.test.tolist()
+    with pytest.raises(ValueError, match="label must be given once, got label_column beside it"):
+        read("csv", path, label="stage", label_column="stage")
+    with pytest.raises(ValueError, match="option of csv must be a known name, got 'id_column'"):
+        read("csv", path, id_column="who")
+
+
+def test_a_group_may_be_found_in_the_path(tmp_path):
+    rows = [f"p{i // 4}_{i}.jpg,{i % 2}" for i in range(60)]
+    data = read_manifest(write(tmp_path, "path,label", rows), group_by=r"p\d+")
+    assert data.groups == tuple(row.partition("_")[0] for row in rows)
+    assert "15 groups in 60 images, the largest has 4" in data.notes
+    path = write(tmp_path, "path,label,group", [f"{row},1" for row in rows])
+    with pytest.raises(ValueError, match=r"group_by must be left out where a column .* 'group'"):
+        read_manifest(path, group_by=r"p\d+")
+
+
+def test_a_column_of_patients_is_told_where_it_is_no_group(tmp_path):
+    rows = [f"{i}.jpg,{i % 2},{i // 4}" for i in range(60)]
+    path = write(tmp_path, "path,label,patient_id", rows)
+    note = "--group patient_id keeps its samples in one part"
+    assert note in read_manifest(path).notes[-1]
+    assert not any(note in each for each in read_manifest(path, group="patient_id").notes)
+
+
+def put(folder, *names):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).write_bytes(b"")
+
+
+def test_ids_find_their_files_and_that_is_told(tmp_path):
+    put(tmp_path / "photos", *(f"{i:04}.{'jpg' if i % 2 else 'PNG'}" for i in range(20)))
+    path = write(tmp_path, "id_code,diagnosis", [f"{i:04},{i % 2}" for i in range(20)])
+    data = read_manifest(path)
+    assert data.inputs.names[:2] == ("0000.PNG", "0001.jpg")
+    assert data.inputs.root == tmp_path / "photos"
+    told = "20 of 20 images are named without their ending, such as 0000 for 0000.PNG"
+    assert told in data.notes
+    assert "The images are taken from the column 'id_code'" in data.notes
+
+
+def test_an_id_of_two_files_is_refused_unless_one_can_be_read(tmp_path):
+    put(tmp_path, *(f"{i}.jpg" for i in range(20)), "3.dcm")
+    path = write(tmp_path, "path,label", [f"{i},{i % 2}" for i in range(20)])
+    assert read_manifest(path).inputs.names[3] == "3.jpg"
+    put(tmp_path, "3.png")
+    with pytest.raises(
+        ValueError, match=r"one file, got 3\.jpg, 3\.png for '3' in row 5: write its ending"
+    ):
+        read_manifest(path)
+
+
+def test_a_file_without_an_ending_is_itself(tmp_path):
+    put(tmp_path, *(str(i) for i in range(20)), "3.png")
+    path = write(tmp_path, "path,label", [f"{i},{i % 2}" for i in range(20)])
+    assert read_manifest(path).inputs.names == tuple(map(str, range(20)))
+
+
+def test_names_that_are_no_unicode_are_found(tmp_path):
+    names = [f"caf\udce9 {i}.jpg" for i in range(20)]
+    put(tmp_path, *names)
+    path = tmp_path / "list.csv"
+    rows = [f"{name},{i % 2}" for i, name in enumerate(names)]
+    path.write_bytes("\n".join(["path,label", *rows]).encode(errors="surrogateescape"))
+    assert read_manifest(path).inputs.names == tuple(names)
+
+
+def test_a_workbook_is_a_list_like_any_other(tmp_path):
+    put(tmp_path, *(f"{i:03}.jpg" for i in range(20)))
+    book = openpyxl.Workbook()
+    book.active.append(["notes"])
+    sheet = book.create_sheet("images")
+    sheet.append(["image", "grade"])
+    for i in range(20):
+        sheet.append([i, f"grade {i % 2}"])
+        sheet.cell(sheet.max_row, 1).number_format = "000"  # as it is shown
+    book.save(tmp_path / "list.xlsx")
+    data = read("csv", tmp_path / "list.xlsx", sheet="images")
+    assert data.inputs.names[7] == "007.jpg"
+    assert data.classes == ("grade 0", "grade 1")

@@ -1,4 +1,5 @@
 import numpy as np
+import pandas as pd
 import pytest
 
 from layline.data import SOURCES, read
@@ -65,8 +66,8 @@ def test_splits_groups_and_ids_are_not_inputs(tmp_path):
     homes = [{groups[i] for i in part} for part in data.partition.parts().values()]
     assert sum(map(len, homes)) == 15
     assert "The column 'id' names the rows and is not an input" in data.notes
-    with pytest.raises(ValueError, match=r"id_column must be a column of table.csv, got 'who'"):
-        read_table(path, id_column="who")
+    with pytest.raises(ValueError, match=r"id must be a column of table.csv, got 'who'"):
+        read_table(path, id="who")
 
 
 def test_columns_may_be_dropped(tmp_path):
@@ -129,3 +130,44 @@ def test_the_same_seed_gives_the_same_partition(tmp_path):
     first, again, other = (read_table(path, partition=p).partition for p in (1, 1, 2))
     assert np.array_equal(first.test, again.test)
     assert not np.array_equal(first.test, other.test)
+
+
+def test_a_workbook_gives_what_the_csv_gives(tmp_path):
+    path = write(tmp_path, day=[f"2024-05-{1 + i % 3:02}" for i in range(30)], id=range(30))
+    frame = pd.read_csv(path, parse_dates=["day"])
+    frame.to_excel(tmp_path / "table.xlsx", index=False)
+    one, other = read("table", path), read("table", tmp_path / "table.xlsx")
+    assert other.inputs.encoding == one.inputs.encoding
+    assert np.array_equal(other.inputs.values, one.inputs.values)
+    assert list(other.inputs.names) == list(one.inputs.names) == [str(i) for i in range(30)]
+    assert other.notes == one.notes
+
+
+def test_a_column_of_patients_is_told_where_it_is_no_group(tmp_path):
+    path = write(tmp_path, patient=[f"p{i // 3}" for i in range(30)])
+    assert any("--group patient keeps" in note for note in read_table(path).notes)
+    data = read_table(path, group="patient")
+    assert data.inputs.encoding.names == ("age", "sex")
+    assert "10 groups in 30 rows, the largest has 3" in data.notes
+    old = read("table", path, group_column="patient", id_column="age")
+    assert old.groups == data.groups
+    assert old.inputs.names[0] == "20"
+
+
+def test_a_number_that_a_network_cannot_hold_is_named_with_its_row(tmp_path):
+    path = write(tmp_path, size=[*range(29), 1e300])
+    with pytest.raises(
+        ValueError, match=r"column 'size' must hold numbers up to 3\.4e38, got 1e\+300 in row 31"
+    ):
+        read_table(path)
+
+
+def test_a_file_as_german_offices_write_it_is_read(tmp_path):
+    rows = [f"{i};{i / 4:.2f}".replace(".", ",") + f";Stufe {i % 3}" for i in range(30)]
+    path = tmp_path / "table.csv"
+    path.write_bytes("\r\n".join(["größe;wert;label", *rows]).encode("cp1252"))
+    data = read_table(path)
+    assert data.inputs.encoding.names == ("größe", "wert")
+    assert data.inputs.values[:, 1].tolist() == [float(f"{i / 4:.2f}") for i in range(30)]
+    assert "read as Windows-1252, with 'größe' in it" in data.notes[0]
+    assert data.notes[1] == "Decimal commas were read as points: 'wert'"

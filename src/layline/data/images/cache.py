@@ -1,12 +1,13 @@
-"""Images decoded once and kept in a file that is named after their contents.
+"""Images decoded once, at the size that is needed, in a file that is named after their contents.
 
 The name is a digest of the bytes of all image files in their order, of the size they are decoded
-at, and of what decodes them. Their own names are no part of it: the data may be moved.
+at, and of what decodes them. Their own names are no part of it: the data may be moved. An image
+whose shorter side has more pixels than are needed is resized (:func:`shrink`).
 
 The file has all pixels, then the index, then its seal. The index has a row for each image: height,
 width and the checksum of its pixels. The seal is a digest of the index and of the key that the file
-is named after. A file that was cut off has no valid seal, and pixels that changed do not fit their
-checksum.
+is named after. A file that was cut off has no valid seal: that is seen whenever it is opened.
+Pixels that changed do not fit their checksum: that is seen when all of it is verified.
 """
 
 import hashlib
@@ -19,26 +20,27 @@ from dataclasses import dataclass, replace
 from errno import EDQUOT, EFBIG, ENOSPC
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 
-from layline.data.base import Indices, Pixels
+from layline.data.base import Indices, Names, Pixels
 from layline.data.images.decoding import (
     PILLOW,
     BadImageError,
     check_size,
     decode,
-    decoded_bytes,
-    open_regular,
-    why_bad,
 )
 from layline.data.images.files import ImageFiles
+from layline.data.images.preprocessing import shrink, shrunk_shape
 from layline.data.images.threads import thread_map
-from layline.files import atomic_write
+from layline.files import atomic_write, write_json
 
-CACHE_FORMAT = 1  # of the file, and of what decoding gives: another number makes other caches
+if TYPE_CHECKING:
+    from layline.data.images.index import FileIndex
+
+CACHE_FORMAT = 2  # of the file, and of what decoding gives: another number makes other caches
 _ROW = 3 * 8  # three numbers of eight bytes
 _SEAL = 32
 _ABANDONED = 24 * 3600.0  # seconds without a write
@@ -53,6 +55,7 @@ class CachedImages:
         starts: Where the pixels of each image start.
         shapes: The height and width of each image.
         at_least: The size that the images were decoded at.
+        index: What is known of the files that they come from.
     """
 
     file: Path
@@ -60,16 +63,26 @@ class CachedImages:
     starts: Indices
     shapes: Indices
     at_least: int | None
+    index: "FileIndex"
 
     decoded = True
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.shapes)
 
     def subset(self, keep: Indices) -> "CachedImages":
         """Keep some images only, in the order given; the file is shared."""
-        names = tuple(self.names[index] for index in keep)
-        return replace(self, names=names, starts=self.starts[keep], shapes=self.shapes[keep])
+        return replace(
+            self,
+            names=Names(self.names).take(keep),
+            starts=self.starts[keep],
+            shapes=self.shapes[keep],
+            index=self.index.subset(keep),
+        )
+
+    def digest(self) -> str:
+        """Name the content of the files that the images come from, in their order."""
+        return self.index.digest()
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Copy an image out of the file; it may be larger than what is needed."""
@@ -88,7 +101,9 @@ class CachedImages:
         return _map(self.file)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_pixels"}
+        return {name: value for name, value in self.__dict__.items() if name != "_pixels"} | {
+            "index": None  # workers load pixels only
+        }
 
 
 def cache_images(
@@ -96,48 +111,41 @@ def cache_images(
     at_least: int | None,
     folder: Path,
     progress: Callable[[int], None] | None = None,
+    verify: bool = False,
 ) -> CachedImages:
     """Decode all images into a file of the folder, or take the file where that was done before.
 
     Args:
         images: The files.
-        at_least: The size to decode at, see :func:`decode`.
+        at_least: Pixels at the shorter side that are kept; None keeps them all.
         folder: Where the caches are, such as :func:`cache_folder`.
         progress: Called with the number of images decoded so far; never if they all were.
+        verify: Check every pixel of a file that is there, not only that it is whole.
     """
+    from layline.data.images.index import index_images
+
     check_size(at_least)
+    index = index_images(images) if images.index is None else images.index
+    for place, why in index.faults.items():
+        raise BadImageError(why, str(images.path(place)))
+    images = replace(images, index=index)
     key = _key(images, at_least)
     file = Path(folder) / f"{key}.pixels"
-    shapes = _read_shapes(file, key, len(images))
+    shapes = _read_shapes(file, key, len(images), verify)
     if shapes is None:
         shapes = _build(file, key, images, at_least, progress)
+        with suppress(OSError):  # only the list of caches wants it
+            about = {"root": str(images.root.resolve()), "samples": len(images)}
+            write_json(file.with_suffix(".json"), about)
+    with suppress(OSError):
+        os.utime(file)  # the list of caches tells when each was used
     sizes = 3 * shapes.prod(axis=1)
-    return CachedImages(file, images.names, np.cumsum(sizes) - sizes, shapes, at_least)
-
-
-def cache_folder() -> Path:
-    """Give the folder for caches: ``$LAYLINE_CACHE``, or the place the system has for them."""
-    if own := os.environ.get("LAYLINE_CACHE"):
-        return Path(own).expanduser()
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "layline"
+    return CachedImages(file, images.names, np.cumsum(sizes) - sizes, shapes, at_least, index)
 
 
 def _key(images: ImageFiles, at_least: int | None) -> str:
-    def digest(index: int) -> bytes:
-        path = images.path(index)
-        try:
-            with open_regular(path) as file:
-                return hashlib.file_digest(file, "blake2b").digest()
-        except Exception as error:
-            raise BadImageError(why_bad(error), str(path)) from error
-
-    about = f"format {CACHE_FORMAT}, Pillow {PILLOW}, {len(images)} images of at least {at_least}"
-    key = hashlib.blake2b(about.encode(), digest_size=20)
-    with closing(thread_map(digest, len(images))) as digests:
-        for one in digests:
-            key.update(one)
-    return key.hexdigest()
+    about = f"format {CACHE_FORMAT}, Pillow {PILLOW}, {images.digest()} at least {at_least}"
+    return hashlib.blake2b(about.encode(), digest_size=20).hexdigest()
 
 
 def _build(
@@ -147,14 +155,15 @@ def _build(
     at_least: int | None,
     progress: Callable[[int], None] | None,
 ) -> Indices:
-    def size(index: int) -> int:
-        return decoded_bytes(images.path(index), at_least)
-
     def pixels(index: int) -> Pixels:
-        return decode(images.path(index), at_least)
+        image = decode(images.path(index), at_least)
+        return image if at_least is None else shrink(image, at_least)
 
-    with closing(thread_map(size, len(images))) as sizes:
-        needed = sum(sizes)
+    assert images.index is not None  # the file is named after it
+    shapes = images.index.shapes.astype(np.int64)
+    if at_least is not None:
+        shapes = np.array([shrunk_shape(h, w, at_least) for h, w in shapes.tolist()])
+    needed = int(3 * shapes.reshape(-1, 2).prod(axis=1).sum())
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(file.parent).free < needed:
@@ -194,8 +203,8 @@ def _write(
     return index[:, :2].astype(np.int64)
 
 
-def _read_shapes(file: Path, key: str, count: int) -> Indices | None:
-    """Read the heights and widths, (count, 2), and all pixels, for a check of every byte.
+def _read_shapes(file: Path, key: str, count: int, verify: bool) -> Indices | None:
+    """Read the heights and widths, (count, 2), and to verify them all pixels.
 
     Gives None if there is no such file, or one that is not as it was written.
     """
@@ -213,6 +222,8 @@ def _read_shapes(file: Path, key: str, count: int) -> Indices | None:
     ends = np.cumsum(3 * rows[:, 0] * rows[:, 1])
     if (ends[-1] if count else 0) != start:
         return None
+    if not verify:
+        return rows[:, :2]
 
     def intact(i: int) -> bool:
         start = ends[i] - 3 * rows[i, 0] * rows[i, 1]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from layline.data.base import Images
 from layline.data.images.decoding import check_size, why_bad
+from layline.data.images.files import ImageFiles
 from layline.data.images.threads import thread_map
 
 
@@ -23,7 +24,9 @@ def find_bad(
     at_least: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[BadImage]:
-    """Read every image, and list those that cannot be, in their order.
+    """List the images that cannot be read, in their order.
+
+    Every image is read, unless its files are known already, see :mod:`layline.data.images.index`.
 
     Args:
         images: What to read.
@@ -32,6 +35,9 @@ def find_bad(
         progress: Called with the number of images read so far.
     """
     check_size(at_least)
+    known = images.index if isinstance(images, ImageFiles) else None
+    if known is not None:
+        return [BadImage(i, images.names[i], why) for i, why in known.faults.items()]
 
     def fault(index: int) -> str | None:
         try:

@@ -13,6 +13,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -27,16 +28,22 @@ if TYPE_CHECKING:
     import PIL
     from PIL import Image as Image
     from PIL import ImageFile
+    from PIL import features as _pillow_features
 else:
     PIL = require("PIL", extra="images", needed_by="reading images")
     Image = require("PIL.Image", extra="images", needed_by="reading images")
+    _pillow_features = require("PIL.features", extra="images", needed_by="reading images")
 
 PILLOW: str = PIL.__version__
+READS_AVIF = "avif" in _pillow_features.modules and bool(_pillow_features.check("avif"))
 # No others: among the rest of what Pillow opens is PostScript, which is a program to be run.
-_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if READS_AVIF else []))
+# what a HEIC file says of itself in its bytes 8 to 12
+_HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _ORIENTATION = 0x0112  # the EXIF tag
 _TURNS = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE"}
 _TURNS |= {6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
+_LYING = (5, 6, 7, 8)  # height and width change places
 
 
 class BadImageError(ValueError):
@@ -69,18 +76,26 @@ def decode(file: Path | BinaryIO, at_least: int | None = None) -> Pixels:
         return to_pixels(image)
 
 
+def examine(file: Path | BinaryIO, at_least: int) -> tuple[Pixels, tuple[int, int]]:
+    """Decode an image as :func:`decode` does, and tell the height and width of the whole of it."""
+    check_size(at_least)
+    with _open_image(file, None) as image:
+        width, height = image.size
+        _draft(image, at_least)
+        is_whole = image.size == (width, height)
+        pixels = to_pixels(image)
+        if is_whole:
+            return pixels, (pixels.shape[0], pixels.shape[1])
+        turned = _orientation(image) in _LYING
+        return pixels, (width, height) if turned else (height, width)
+
+
 def to_pixels(image: "Image.Image") -> Pixels:
     """Turn an image of Pillow into RGB, upright: (height, width, 3)."""
     image.load()
     pixels = _rgb(image)
     turn = _TURNS.get(_orientation(image))
     return np.array(pixels if turn is None else pixels.transpose(Image.Transpose[turn]))
-
-
-def decoded_bytes(file: Path | BinaryIO, at_least: int | None = None) -> int:
-    """Count the bytes that :func:`decode` will give, from the head of the file alone."""
-    with _open_image(file, at_least) as image:
-        return 3 * image.width * image.height
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -150,13 +165,19 @@ def _open_image(file: Path | BinaryIO, at_least: int | None) -> Iterator["ImageF
             with open_regular(file) if isinstance(file, Path) else nullcontext(file) as stream:
                 image = _identified(stream)
                 if at_least is not None:
-                    # a square, so that it does not matter whether the image will be turned
-                    image.draft(None, (at_least, at_least))
+                    _draft(image, at_least)
                 yield image
         except Exception as error:
             path = file.name if isinstance(file, BufferedReader) else file
             name = str(path) if isinstance(path, str | Path) else ""
             raise BadImageError(why_bad(error), name) from error
+
+
+def _draft(image: "ImageFile.ImageFile", at_least: int) -> None:
+    """Have a JPEG decoded at a fraction of its size."""
+    if image.format != "HEIF":  # of which it would take a thumbnail that is stored beside it
+        # a square, so that it does not matter whether the image will be turned
+        image.draft(None, (at_least, at_least))
 
 
 def _identified(stream: BinaryIO) -> "ImageFile.ImageFile":
@@ -165,8 +186,40 @@ def _identified(stream: BinaryIO) -> "ImageFile.ImageFile":
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise BadImageError(_too_large(_sides(stream))) from error
     except PIL.UnidentifiedImageError as error:
-        empty = stream.seekable() and stream.seek(0, 2) == 0
-        raise BadImageError("empty file" if empty else "not an image") from error
+        if not stream.seekable():
+            raise BadImageError("not an image") from error
+        stream.seek(0)
+        start = stream.read(132)
+        stream.seek(0)
+        if start[4:8] == b"ftyp" and start[8:12] in _HEIC_BRANDS:
+            return _heic(stream)
+        raise BadImageError(_why_unknown(start)) from error
+
+
+def _heic(stream: BinaryIO) -> "ImageFile.ImageFile":
+    """Open what phones write. It is turned when it is decoded, and says that it is upright."""
+    if find_spec("pillow_heif") is None:
+        raise BadImageError("HEIC: pip install layline[heic] reads it")
+    from pillow_heif import HeifImageFile  # without registering it with Pillow for everyone
+
+    try:
+        image: ImageFile.ImageFile = HeifImageFile(stream)  # type: ignore[no-untyped-call]
+    except SyntaxError as error:  # as Pillow's own readers say that they cannot
+        raise BadImageError(f"truncated or damaged: {error}") from error
+    if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
+        raise BadImageError(_too_large(f"{image.width}×{image.height} pixels, "))
+    return image
+
+
+def _why_unknown(start: bytes) -> str:
+    """Say of a file that is none of the formats what it is, by its first bytes."""
+    if not start:
+        return "empty file"
+    if start[128:132] == b"DICM":
+        return "DICOM: save it as PNG or TIFF"
+    if start[:4] in (b"II*\0", b"MM\0*"):
+        return "a damaged TIFF, or one of a kind that is not read: save it with 8 bits per channel"
+    return "not an image"
 
 
 def _too_large(sides: str) -> str:

@@ -10,12 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
 from layline.arguments import check_above, check_boolean, check_integer, check_known
-from layline.data.base import Pixels
+from layline.data.base import Images, Pixels
 from layline.torchvision_import import import_torchvision
 
 AUGMENTATIONS = {
@@ -45,6 +46,8 @@ class ImagePreprocessing:
         interpolation: One of ``INTERPOLATIONS``.
         smallest_part: Share of the area that training images are cut down to at most, see
             :func:`smallest_part`. Images are decoded accordingly, in testing too.
+        shrink: Resize a decoded image first, so that its shorter side has ``at_least`` pixels, as
+            a cache keeps it; a smaller one stays as it is.
     """
 
     size: int
@@ -54,11 +57,13 @@ class ImagePreprocessing:
     # not in the repr, which names features that were extracted before: the decoded images that
     # they come from are known by this already
     smallest_part: float = field(default=_SMALLEST_PARTS["crop"], repr=False)
+    shrink: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1, "an image has pixels")
         check_integer("resize", self.resize, self.size, "the middle is cut out of it")
         check_boolean("keep_ratio", self.keep_ratio)
+        check_boolean("shrink", self.shrink)
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
         check_above("smallest_part", self.smallest_part, 0, "nothing would be left")
         if self.smallest_part > 1:
@@ -73,6 +78,11 @@ class ImagePreprocessing:
         So many that the smallest part of a square, 3/4 as high as wide, still has ``size`` pixels.
         """
         return max(self.resize, math.ceil(self.size / math.sqrt(self.smallest_part * _RATIOS[0])))
+
+    def load(self, images: Images, index: int) -> Pixels:
+        """Decode one of some images at the size that is needed."""
+        pixels = images.load(index, self.at_least)
+        return shrink(pixels, self.at_least) if self.shrink else pixels
 
     def for_testing(self, pixels: Pixels) -> UInt8[Tensor, "3 size size"]:
         """Resize an image and take the middle of it."""
@@ -125,9 +135,38 @@ class ImagePreprocessing:
         return {"interpolation": mode, "antialias": True}
 
 
-def smallest_part(augmentation: str) -> float:
-    """Tell what share of an image's area the training images are cut down to at most."""
-    return _SMALLEST_PARTS.get(augmentation, _SMALLEST_PARTS["crop"])
+def smallest_part(augmentation: str, for_cache: bool = False) -> float:
+    """Tell what share of an image's area the training images are cut down to at most.
+
+    Args:
+        augmentation: One of ``AUGMENTATIONS``.
+        for_cache: Whether every pixel costs room: then an augmentation that shows all of the image
+            says so, see ``_SMALLEST_PARTS``.
+    """
+    return _SMALLEST_PARTS.get(augmentation, 1.0 if for_cache else _SMALLEST_PARTS["crop"])
+
+
+def shrink(pixels: Pixels, at_least: int) -> Pixels:
+    """Resize an image so that its shorter side has so many pixels, unless it has fewer.
+
+    By Lanczos: of Pillow's filters it changes least what crops of the result look like against
+    crops of the whole image.
+    """
+    from layline.data.images.decoding import Image  # which needs Pillow
+
+    height, width = shrunk_shape(pixels.shape[0], pixels.shape[1], at_least)
+    if (height, width) == pixels.shape[:2]:
+        return pixels
+    image = Image.fromarray(pixels)
+    return np.array(image.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3.0))
+
+
+def shrunk_shape(height: int, width: int, at_least: int) -> tuple[int, int]:
+    """Give the height and width that :func:`shrink` makes."""
+    shorter = min(height, width)
+    if shorter <= at_least:
+        return height, width
+    return round(height * at_least / shorter), round(width * at_least / shorter)
 
 
 def _transforms() -> Any:

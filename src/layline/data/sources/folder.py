@@ -1,13 +1,16 @@
 """Photographs in a folder per class, with or without train, validation and test above them."""
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layline.data.base import Dataset, existing
-from layline.data.labels import order_names, parse_names, ranks_of
+from layline.data.base import Dataset, Drawing, KnownClasses, existing
+from layline.data.groups import describe_groups, groups_by, suggest_pattern
+from layline.data.labels import order_names, parse_names
 from layline.data.recognition import user_folders
 from layline.data.splits import PART_WORDS, RandomSplit, part_named
 
@@ -22,6 +25,7 @@ def read_folder(
     validation: float = 0.1,
     test: float = 0.2,
     calibration: float = 0.0,
+    group_by: str | None = None,
 ) -> Dataset:
     """Read images whose folder is their class.
 
@@ -32,8 +36,10 @@ def read_folder(
         validation: Share of the samples to choose the epoch by.
         test: Share of the samples to measure with.
         calibration: Share of the training samples to calibrate with.
+        group_by: A regular expression that finds in the path of an image what must stay in one
+            part, such as a patient: its first group, or else the whole match.
     """
-    from layline.data.images.files import ImageFiles, list_images
+    from layline.data.images.files import ImageFiles, describe_skipped, list_names
 
     root = existing(root)
     if not root.is_dir():
@@ -41,24 +47,57 @@ def read_folder(
     splits = _split_folders(root, classes)
     class_names = {split: user_folders(root / split) for split in splits}
     ordered, note = _class_order(root, class_names, classes)
-    files = [file.relative_to(root) for file in list_images(root)]
+    passed_over: list[str] = []
+    files = list_names(root, passed_over)
     depth = 1 if splits == [""] else 2
-    class_folders = {(split, name)[-depth:] for split in splits for name in class_names[split]}
-    images = [f for f in files if len(f.parts) > depth and f.parts[:depth] in class_folders]
-    for empty in sorted(class_folders - {f.parts[:depth] for f in images}):
-        raise ValueError(
-            f"every class must have images, got none in {root.joinpath(*empty)}: "
-            "add some, or remove the folder"
-        )
-    ranks = ranks_of([f.parts[depth - 1] for f in images], np.array(ordered))
-    words = [f.parts[0] for f in images] if depth == 2 else None
-    parts, notes = RandomSplit(validation, test, partition, calibration).partition(
-        ranks, ordered, words
+    class_folders = {
+        f"{split}/{name}" if split else name for split in splits for name in class_names[split]
+    }
+    folders = ["/".join(name.split("/", depth)[:depth]) for name in files]
+    keep = [i for i, folder in enumerate(folders) if folder in class_folders]
+    names = [files[i] for i in keep]
+    skipped = [
+        root / name
+        for name in passed_over
+        if "/".join(name.split("/", depth)[:depth]) in class_folders
+    ]
+    for empty in sorted(class_folders - {folders[i] for i in keep}):
+        raise ValueError(_why_empty(root / empty, skipped))
+    rank_of = {name: rank for rank, name in enumerate(ordered)}
+    ranks = np.fromiter(
+        (rank_of[folders[i].rpartition("/")[2]] for i in keep), dtype=np.int64, count=len(keep)
     )
-    if len(files) > len(images):
-        notes += (f"Outside the class folders {len(files) - len(images)} images were left out",)
-    inputs = ImageFiles(root, [f.as_posix() for f in images])
-    return Dataset(inputs, ranks, ordered, parts, (note, *notes))
+    words = [folders[i].partition("/")[0] for i in keep] if depth == 2 else None
+    groups = None if group_by is None else groups_by(group_by, names)
+    draw = partial(
+        RandomSplit(validation, test, partition, calibration).partition,
+        ranks,
+        ordered,
+        words,
+        groups,
+    )
+    parts, notes = draw()
+    drawing = Drawing(draw, notes)
+    notes += describe_groups(groups, "images") if groups else suggest_pattern(names)
+    if len(files) > len(names):
+        notes += (f"Outside the class folders {len(files) - len(names)} images were left out",)
+    if skipped:
+        notes += (describe_skipped(skipped),)
+    inputs = ImageFiles(root, names)
+    notes = (note, *notes)
+    return Dataset(inputs, ranks, ordered, parts, notes, groups=groups, drawing=drawing)
+
+
+def _why_empty(folder: Path, skipped: Sequence[Path]) -> str:
+    """Say that a class folder has no images, and what it has instead."""
+    from layline.data.images.files import count_suffixes, how_to_read
+
+    there = [file for file in skipped if file.is_relative_to(folder)]
+    cure = "add some, or remove the folder"
+    if there:
+        noun = "file" if len(there) == 1 else "files"
+        cure = f"it has {count_suffixes(there)} {noun}; {how_to_read(there) or cure}"
+    return f"every class must have images, got none in {folder}: {cure}"
 
 
 def _split_folders(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
@@ -86,6 +125,8 @@ def _class_order(
     root: Path, class_names: dict[str, list[str]], classes: str | Sequence[Any] | None
 ) -> tuple[tuple[str, ...], str]:
     """Give the classes in order and the note on it, after a check that every split has them all."""
+    if isinstance(classes, KnownClasses):  # a part may lack a class
+        return order_names({*chain(*class_names.values())}, classes, "folder names")
     (first, names), *others = class_names.items()
     if len(names) < 2:
         got = f"one, {names[0]}" if names else "none"

@@ -5,14 +5,15 @@ import re
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Dataset, listed, only_file
-from layline.data.labels import Array, parse_names
+from layline.data.base import Dataset, Drawing, KnownClasses, listed, only_file
+from layline.data.labels import Array, parse_names, rank_labels
 from layline.data.splits import PART_WORDS, RandomSplit
 from layline.memory import check_fits, in_words
 
@@ -53,14 +54,19 @@ def read_npz(
     labels = np.concatenate(
         [_labels(word, pair["labels"], len(images[word])) for word, pair in pairs.items()]
     )
-    ordered = _class_names(labels, classes)
+    note = "The classes are in the order of their integers"
+    if isinstance(classes, KnownClasses):
+        labels, ordered, note = _known_ranks(labels, classes)
+    else:
+        ordered = _class_names(labels, classes)
     words = [word for word, array in images.items() for _ in range(len(array))]
     names = [f"{word}/{i}".lstrip("/") for word, array in images.items() for i in range(len(array))]
     split = RandomSplit(validation, test, partition, calibration)
-    parts, notes = split.partition(labels, ordered, None if "" in pairs else words)
-    note = "The classes are in the order of their integers"
+    draw = partial(split.partition, labels, ordered, None if "" in pairs else words, None)
+    parts, notes = draw()
     inputs = ImageArrays(np.concatenate(list(images.values())), names)
-    return Dataset(inputs, labels, ordered, parts, (note, *notes))
+    drawing = Drawing(draw, notes)
+    return Dataset(inputs, labels, ordered, parts, (note, *notes), drawing=drawing)
 
 
 def _load(path: Path) -> dict[str, Array]:
@@ -144,6 +150,16 @@ def _labels(word: str, array: Array, count: int) -> NDArray[np.int64]:
             f"{array.dtype} {array.shape}: one rank for each image".lstrip()
         )
     return array.reshape(-1).astype(np.int64)
+
+
+def _known_ranks(
+    labels: NDArray[np.int64], classes: KnownClasses
+) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
+    """Take integers for classes of a model: by name, or as ranks where it has other names."""
+    texts = [str(label) for label in labels.tolist()]
+    if {*texts}.isdisjoint(classes) and labels.min() >= 0 and labels.max() < len(classes):
+        return labels, classes, f"The integers 0, 1, … are taken for {', '.join(classes)}"
+    return rank_labels(texts, range(len(texts)), classes)
 
 
 def _class_names(labels: NDArray[np.int64], classes: str | Sequence[Any] | None) -> tuple[str, ...]:

@@ -1,16 +1,18 @@
 """A table of numbers and categories with a column of labels."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layline.arguments import check_known
 from layline.data.base import Dataset
+from layline.data.groups import describe_groups, looks_like_group, suggest_columns
 from layline.data.labels import parse_names, rank_labels
 from layline.data.recognition import LABEL_COLUMNS, label_column
 from layline.data.splits import RandomSplit
-from layline.data.table import Rows, TableEncoding
-from layline.data.table_file import TableFile, read_delimited
+from layline.data.table import Rows, TableEncoding, check_float32, texts_of
+from layline.data.table_file import TableFile, read_table_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +27,13 @@ def read_table(
     test: float = 0.2,
     calibration: float = 0.0,
     label: str = "label",
-    split_column: str | None = "split",
-    group_column: str | None = "group",
-    id_column: str | None = "id",
+    split: str | None = "split",
+    group: str | None = "group",
+    id: str | None = "id",  # noqa: A002 – as the column is called
     drop: str | Sequence[str] = (),
+    sheet: str | None = None,
+    encoding: str | None = None,
+    known_encoding: TableEncoding | None = None,
 ) -> Dataset:
     """Read rows of a table; every column without another use is an input.
 
@@ -40,35 +45,56 @@ def read_table(
         test: Share of the samples to measure with.
         calibration: Share of the training samples to calibrate with.
         label: The column of the labels.
-        split_column: Train, val or test; the column may be absent.
-        group_column: What must stay in one part, such as a patient; it may be absent.
-        id_column: What each row is called; it may be absent.
+        split: Train, val or test; the column may be absent.
+        group: What must stay in one part, such as a patient; the column may be absent.
+        id: What each row is called; the column may be absent.
         drop: Columns to leave out, as a list or ``"a,b,c"``.
+        sheet: Of a workbook, if not the first.
+        encoding: Of a text file, if it is not found out.
+        known_encoding: How a trained model reads the cells; learned from the training rows if not
+            given.
     """
-    named = {label, split_column, group_column, id_column}
+    named = {label, split, group, id}
     usual = {name for names in LABEL_COLUMNS for name in names}
-    file = read_delimited(root, lambda name: name in named or name.lower() in usual)
+
+    def is_text(name: str) -> bool:
+        is_word = known_encoding is not None and known_encoding.is_text(name)
+        return is_word or name in named or name.lower() in usual
+
+    file = read_table_file(root, is_text, sheet, encoding)
     label, label_note = label_column(file, "label", label)
-    ranks, ordered, note = rank_labels(file.filled("label", label), file.rows.tolist(), classes)
-    splits = file.optional("split_column", split_column, "split")
-    groups = file.optional("group_column", group_column, "group")
-    split = RandomSplit(validation, test, partition, calibration)
-    parts, notes = split.partition(ranks, ordered, splits, groups)
-    if id_column is not None and (id_column != "id" or "id" in file.frame):
-        file.texts("id_column", id_column)  # which has to be there
-        notes += (f"The column {id_column!r} names the rows and is not an input",)
+    labels = file.filled("label", label)
+    ranks, ordered, note = rank_labels(labels, file.rows.tolist(), classes)
+    splits = file.optional("split", split, "split")
+    groups = file.optional("group", group, "group")
+    drawn = RandomSplit(validation, test, partition, calibration)
+    parts, notes = drawn.partition(ranks, ordered, splits, groups)
+    notes += describe_groups(groups, "rows")
+    if id is not None and (id != "id" or "id" in file.frame):
+        file.texts("id", id)  # which has to be there
+        notes += (f"The column {id!r} names the rows and is not an input",)
     else:
-        id_column = None
-    used = {label, split_column, group_column, *_dropped(file, drop)} - {id_column}
+        id = None  # noqa: A001
+    if groups is None:
+        others = [name for name in file.frame if name not in (label, split)]
+        columns = {name: texts_of(file.frame[name]) for name in others if looks_like_group(name)}
+        notes += suggest_columns(columns, labels, splits)
+    used = {label, split, group, *_dropped(file, drop)} - {id}
     frame = file.frame[[name for name in file.frame if name not in used]]
-    if set(frame) <= {id_column}:
+    if set(frame) <= {id}:
         raise ValueError(
             f"root must have columns beside {label!r}, got none: nothing to learn from"
         )
-    encoding = TableEncoding.fit(frame, parts.train, id_column)
     numbers = file.row_names
-    rows = Rows(encoding.apply(frame, numbers), encoding.row_names(frame, numbers), encoding)
-    notes = (*label_note, note, *notes, *_left_out(file, frame, encoding), *encoding.unseen(frame))
+    if known_encoding is None:
+        encoded = TableEncoding.fit(frame, parts.train, id)
+    else:
+        encoded = replace(known_encoding, id_column=id or known_encoding.id_column)
+    values = encoded.apply(frame, numbers)
+    check_float32(values, encoded.columns, numbers)
+    rows = Rows(values, encoded.row_names(frame, numbers), encoded)
+    more = (*_left_out(file, frame, encoded, known_encoding), *encoded.unseen(frame))
+    notes = (*file.notes, *label_note, note, *notes, *more)
     kept = None if groups is None else tuple(groups)
     return Dataset(rows, ranks, ordered, parts, notes, groups=kept)
 
@@ -80,10 +106,13 @@ def _dropped(file: TableFile, drop: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _left_out(file: TableFile, frame: "pd.DataFrame", encoding: TableEncoding) -> list[str]:
+def _left_out(
+    file: TableFile, frame: "pd.DataFrame", encoding: TableEncoding, known: TableEncoding | None
+) -> list[str]:
     """Say which columns no one asked to leave out are not used."""
+    why = "empty in the training rows" if known is None else "none that the model was trained with"
     notes = [
-        f"Column {name!r} is empty in the training rows and was left out"
+        f"Column {name!r} is {why} and was left out"
         for name in frame
         if name not in (*encoding.names, encoding.id_column)
     ]

@@ -121,7 +121,7 @@
     const share = (value) => (value === null || value === undefined ? "–"
       : `${(100 * value).toFixed(1)} %`);
     const error = frame.mae === null || frame.mae === undefined ? "–" : frame.mae.toFixed(3);
-    const what = part === "test" ? `Test, epoch ${frame.epoch}`
+    const what = part === "test" ? (frame.epoch ? `Test, epoch ${frame.epoch}` : "The samples measured")
       : `Validation, epoch ${frame.epoch} of ${last}${current === start ? " (kept)" : ""}`;
     byId("moment").textContent = `${what} · MAE ${error} · accuracy ${share(frame.accuracy)}`;
     slider.setAttribute("aria-valuetext", `epoch ${frame.epoch} of ${last}`);

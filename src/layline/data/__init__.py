@@ -170,6 +170,7 @@ def read(
     options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
+    options = _with_texts(spec, options)
     if known is not None:
         own: dict[str, Any] = {"classes": KnownClasses(known.classes), _ENCODING: known.encoding}
         takes = inspect.signature(spec.read).parameters
@@ -275,6 +276,19 @@ def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{known} must be given once, got {option} beside it: leave that out")
         renamed[known] = value
     return renamed
+
+
+def _with_texts(spec: SourceSpec, options: dict[str, Any]) -> dict[str, Any]:
+    """Take an integer for the name of a column that is called so, and refuse what is no name."""
+    takes = inspect.signature(spec.read).parameters
+    found = dict(options)
+    for option, value in options.items():
+        if takes[option].annotation not in (str, str | None) or isinstance(value, str | None):
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{option} must be a text, got {value!r}: write it in quotes")
+        found[option] = str(value)
+    return found
 
 
 def _read(

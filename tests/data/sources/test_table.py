@@ -171,3 +171,18 @@ def test_a_file_as_german_offices_write_it_is_read(tmp_path):
     assert data.inputs.values[:, 1].tolist() == [float(f"{i / 4:.2f}") for i in range(30)]
     assert "read as Windows-1252, with 'größe' in it" in data.notes[0]
     assert data.notes[1] == "Decimal commas were read as points: 'wert'"
+
+
+@pytest.mark.parametrize("option", ["label", "group", "split", "id", "sheet", "encoding"])
+@pytest.mark.parametrize("value", [[], {}, True, 1.5])
+def test_a_column_that_is_no_name_is_refused(tmp_path, option, value):
+    file = tmp_path / "table.csv"
+    file.write_text("a,label\n1,0\n2,1\n")
+    with pytest.raises(ValueError, match=f"{option} must be a text, got"):
+        read("table", file, **{option: value})
+
+
+def test_a_column_may_be_called_by_a_number(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text("a,3\n" + "".join(f"{i},{i % 2}\n" for i in range(40)))
+    assert read("table", file, label=3).classes == ("0", "1")

@@ -20,7 +20,14 @@ from layline.geometry.decoding import Decode
 from layline.memory import memory_errors
 from layline.model import OrdinalModel
 from layline.model_file import load
-from layline.training.config import Config, check_sections, combine, configuration, resolved
+from layline.training.config import (
+    Config,
+    check_sections,
+    combine,
+    configuration,
+    resolved,
+    setting_at,
+)
 from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
@@ -280,8 +287,8 @@ def train(
         found, place = _find_source(str(source), tree, say)
         name = None if found == source else Path(source).expanduser().resolve().stem
         tree = combine(tree, {"data": {"source": found}}, place)
-    if _at(tree, "start") is not None and resume is None:
-        if _at(tree, "start.model") is None:
+    if setting_at(tree, "start") is not None and resume is None:
+        if setting_at(tree, "start.model") is None:
             raise ValueError(
                 "skip_unknown must come with --from: only a trained model knows its classes"
             )
@@ -293,7 +300,7 @@ def train(
         before = folder.read_config().model_dump(mode="json", exclude_none=True)
         config = resolved(configuration(_with_changes(before, tree)))
     else:
-        if _at(tree, "data.source") is None and isinstance(tree.get("data", {}), Mapping):
+        if setting_at(tree, "data.source") is None and isinstance(tree.get("data", {}), Mapping):
             raise ValueError(
                 "SOURCE must be given, a path or a name: photo-quality needs no data, "
                 "layline data list has all"
@@ -450,21 +457,13 @@ def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[s
     """Give the name of the source, and the root where a path was given instead."""
     root, images = (
         None if value is None else Path(str(value))
-        for value in (_at(tree, "data.root"), _at(tree, "data.options.images"))
+        for value in (setting_at(tree, "data.root"), setting_at(tree, "data.options.images"))
     )
-    sheet = _at(tree, "data.options.sheet")
+    sheet = setting_at(tree, "data.options.sheet")
     name, place, sentence = data.find_source(source, root, data.names(), images, sheet)
     if sentence:
         say(sentence)
     return name, {} if place == root else _tree({"root": place})
-
-
-def _at(tree: Mapping[str, Any], path: str) -> Any:
-    """Look a setting up, None where there is none."""
-    value: Any = tree
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _tree(values: Mapping[str, Any], paths: Mapping[str, str] = SETTINGS) -> dict[str, Any]:

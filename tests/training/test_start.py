@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file
 
 import layline
+from layline.data.file_digests import digest_file
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.experiments.store import Cell
 from layline.training.config import StartConfig
 from layline.training.run import _RunHooks
 from layline.training.run_folder import RunFolder
-from layline.training.start import digest_of
 
 SMALL = ("--epochs", 2, "--no-report")
 
@@ -85,11 +85,11 @@ def test_where_nothing_is_learned_it_is_the_first_model(command, first, other, t
 
 
 def test_it_says_what_it_came_from(first, second):
-    digest = digest_of(first / "best.safetensors")
+    digest = digest_file(first / "best.safetensors")
     environment = json.loads((second / "environment.json").read_text())
     assert environment["start"]["digest"] == digest
     assert environment["start"]["model"] == str(first / "best.safetensors")
-    assert digest_of(second / "start.safetensors") == digest
+    assert digest_file(second / "start.safetensors") == digest
     assert RunFolder(second).read_config().start.digest == digest
 
 

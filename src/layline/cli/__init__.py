@@ -56,9 +56,10 @@ def _errors_as_sentences() -> Iterator[None]:
         sys.stderr.write(f"layline: {_sentence(error)}\n")
         raise typer.Exit(1) from None
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        from layline.data.loading import explain_killed
         from layline.memory import memory_sentence
 
-        sentence = memory_sentence(error) or _killed_worker(error)
+        sentence = memory_sentence(error) or explain_killed(error)
         if sentence is None or os.environ.get("LAYLINE_DEBUG"):
             raise
         sys.stderr.write(f"layline: {sentence}\n")
@@ -75,19 +76,6 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("layline"):
         return f"this command needs {error.name}: pip install layline[images]"
     return str(error)
-
-
-def _killed_worker(error: Exception) -> str | None:
-    """Say that a process was killed which fetched batches; None if that is not what happened."""
-    from layline.data.loading import WorkerError, workers_explained
-
-    try:
-        with workers_explained():
-            raise error
-    except WorkerError as explained:
-        return str(explained)
-    except Exception:
-        return None
 
 
 def _add(

@@ -54,6 +54,12 @@ def is_settled(stamp: Stamp, now: int) -> bool:
     return stamp[0] < 0 or changed < now - _SETTLED
 
 
+def digest_file(path: Path) -> str:
+    """Name the content of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, blake2b).hexdigest()
+
+
 def digest_files(place: Path, deep: bool, verify: bool = False) -> Iterator[tuple[str, str]]:
     """Give the name and the digest of a file, or of those in a folder that a source may read.
 
@@ -77,9 +83,7 @@ def digest_files(place: Path, deep: bool, verify: bool = False) -> Iterator[tupl
         row = known.get(key)
         if row is None or row[:4] != list(stamps[file]):
             now = time.time_ns()
-            with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, blake2b).hexdigest()
-            row = [*stamps[file], digest]
+            row = [*stamps[file], digest_file(file)]
             if is_settled(stamps[file], now):
                 new[key] = row
         yield name, str(row[4])

@@ -212,21 +212,29 @@ def workers_explained() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        found = _KILLED_WORKER.match(str(error))
-        if found is None:
+        explained = explain_killed(error)
+        if explained is None:
             raise
-        if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD"):
-            # else torch raises the same again while the other workers end
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for batches in _FETCHING:
-            for worker in getattr(batches, "_workers", ()):
-                worker.kill()  # it may wait for what the dead one held, and ignores SIGTERM
-        signal_name = (found["signal"] or "").strip()
-        raise WorkerError(
-            f"workers must live as long as the run, got one that "
-            f"{f'was ended by the signal {signal_name}' if signal_name else 'ended'}: most often "
-            "the memory was full, or /dev/shm; set data.workers or training.batch_size lower"
-        ) from error
+        raise explained from error
+
+
+def explain_killed(error: BaseException) -> WorkerError | None:
+    """Say of an error that a worker was killed, and end the others; None if it was not that."""
+    found = _KILLED_WORKER.match(str(error)) if isinstance(error, RuntimeError) else None
+    if found is None:
+        return None
+    if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD"):
+        # else torch raises the same again while the other workers end
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for batches in _FETCHING:
+        for worker in getattr(batches, "_workers", ()):
+            worker.kill()  # it may wait for what the dead one held, and ignores SIGTERM
+    signal_name = (found["signal"] or "").strip()
+    return WorkerError(
+        f"workers must live as long as the run, got one that "
+        f"{f'was ended by the signal {signal_name}' if signal_name else 'ended'}: most often "
+        "the memory was full, or /dev/shm; set data.workers or training.batch_size lower"
+    )
 
 
 def loader(

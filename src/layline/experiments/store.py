@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 from layline.data import SOURCES, content_digest
+from layline.data.file_digests import digest_file
 from layline.evaluation import DECODED, DISTRIBUTION
 from layline.experiments.code_version import code_version
 from layline.files import write_json
@@ -197,8 +198,7 @@ def _identity(place: Path | str | None) -> str | None:
 
 @cache
 def _content_hash(path: Path, changed: int, size: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return digest_file(path)
 
 
 def _short_hash(text: str) -> str:

@@ -5,7 +5,6 @@ what ``layline evaluate`` wrote.
 """
 
 import base64
-import hashlib
 import io
 import json
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from layline.data.base import listed
+from layline.data.file_digests import digest_file
 from layline.data.recognition import image_folder
 from layline.diagnostics import COMPARED, paired_differences
 from layline.files import write_text
@@ -253,17 +253,12 @@ def _contents(run: ComparedRun) -> dict[str, str] | None:
     """Tell the contents of some samples apart; None where they cannot be seen."""
     root = run.config.data.root
     if root is not None and root.is_file() and run.config.data.source in ("table", "npz"):
-        return {str(run.config.data.source): _digest(root)}
+        return {str(run.config.data.source): digest_file(root)}
     step = max(1, len(run.names) // _LOOKED_AT)
     paths = {name: _image_path(run, name) for name in run.names[::step]}
     if any(path is None for path in paths.values()):
         return None
-    return {name: _digest(path) for name, path in paths.items() if path is not None}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    return {name: digest_file(path) for name, path in paths.items() if path is not None}
 
 
 def _image_path(run: ComparedRun, name: str) -> Path | None:

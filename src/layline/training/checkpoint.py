@@ -6,7 +6,6 @@ one is filled under another name and renamed when it is complete, with the diges
 function of its configuration, it ends the same from either. Nothing is read by running code.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -20,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from layline.data.file_digests import digest_file
 from layline.files import publish_folder, write_error
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import TrainingState
@@ -162,10 +162,7 @@ def _digests(folder: Path) -> dict[str, str]:
     digests = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != _MANIFEST:
-            with path.open("rb") as file:
-                digests[str(path.relative_to(folder))] = hashlib.file_digest(
-                    file, lambda: hashlib.blake2b(digest_size=20)
-                ).hexdigest()
+            digests[str(path.relative_to(folder))] = digest_file(path)
     return digests
 
 

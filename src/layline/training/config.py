@@ -264,7 +264,7 @@ class StartConfig(Section):
 
     Attributes:
         model: Its file.
-        digest: Of the content of that file, as :func:`layline.training.start.digest_of` gives it.
+        digest: Of its content, as :func:`layline.data.file_digests.digest_file` gives it.
         rate: What the learning rates of the recipe are multiplied by; rates that are named are
             taken as they are.
         skip_unknown: Leave out samples of classes that the model does not know.
@@ -325,6 +325,14 @@ def combine(*trees: Mapping[str, Any]) -> Tree:
             both = isinstance(below, Mapping) and isinstance(value, Mapping)
             result[key] = combine(below, value) if both else value  # type: ignore[arg-type]
     return result
+
+
+def setting_at(tree: Mapping[str, Any], path: str) -> Any:
+    """Look a setting up by its path, such as ``data.root``; None where there is none."""
+    value: Any = tree
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
 def check_sections(tree: Mapping[str, Any]) -> None:

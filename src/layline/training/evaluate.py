@@ -14,6 +14,7 @@ from rich.console import Console
 import layline
 from layline.arguments import check_known
 from layline.data.base import Dataset, Images, Indices, groups_of
+from layline.data.file_digests import digest_file
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import Rows
 from layline.diagnostics import alarms
@@ -36,7 +37,7 @@ from layline.training.record import (
 )
 from layline.training.run import changed_config, own_data, predict_samples
 from layline.training.run_folder import RunFolder
-from layline.training.start import digest_of, known_inputs
+from layline.training.start import known_inputs
 
 PARTS = ("train", "validation", "test", "calibration")
 ALL = "all"
@@ -203,7 +204,7 @@ def write_evaluation(measured: Measured, place: RunFolder, pictures: bool = True
     trained = environment.get("counts", {}).get("train")
     about = {
         "run": str(run.path.resolve()),
-        "model": digest_of(run.best),
+        "model": digest_file(run.best),
         "part": numbers["part"],
         "own_data": measured.is_own,
         "counts": {**({"train": trained} if trained else {}), numbers["part"]: counts},

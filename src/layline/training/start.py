@@ -5,7 +5,6 @@ the file of the model, and its tensors to begin with. The split, the calibration
 its own.
 """
 
-import hashlib
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -14,12 +13,13 @@ from typing import Any
 
 from layline.calibration import Calibration
 from layline.data import KnownInputs
+from layline.data.file_digests import digest_file
 from layline.data.labels import parse_names
 from layline.data.table import TableEncoding
 from layline.files import atomic_write
 from layline.model import ModelSpec, OrdinalModel
 from layline.model_file import load
-from layline.training.config import Config, Tree, combine, configuration, read_toml
+from layline.training.config import Config, Tree, combine, configuration, read_toml, setting_at
 
 # settings of their own, or what the data have
 _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
@@ -48,12 +48,6 @@ def model_path(run: str | Path) -> Path:
     return found
 
 
-def digest_of(path: Path) -> str:
-    """Tell files apart by their content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-
-
 def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     """Lay the settings over what follows from the model that they name as the start.
 
@@ -64,7 +58,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     start = dict(tree["start"])
     path = model_path(start["model"])
     start["model"] = str(path)
-    now = digest_of(path)
+    now = digest_file(path)
     if start.setdefault("digest", now) != now:
         raise ValueError(
             f"start.model must be as it was, got {path} with other content: it was trained or "
@@ -73,7 +67,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     spec = load(path).spec
     follows = _settings_of(spec)
     for place, option in _FOLLOWS.items():
-        wanted, own = _at(tree, place), _at(follows, place)
+        wanted, own = setting_at(tree, place), setting_at(follows, place)
         if isinstance(wanted, Mapping):  # some of the options
             is_other = any(key not in own or own[key] != wanted[key] for key in wanted)
         else:
@@ -136,19 +130,12 @@ def _usual_of(path: Path) -> Tree:
 
 def _check_classes(tree: Mapping[str, Any], spec: ModelSpec) -> None:
     """Refuse another order: the model has its own, and data are matched by name."""
-    wanted = _at(tree, "data.options.classes")
+    wanted = setting_at(tree, "data.options.classes")
     if wanted is not None and parse_names("classes", wanted) != spec.classes:
         raise ValueError(
             f"classes must be left out with --from, got {', '.join(wanted)}: the model has its "
             f"own, {', '.join(spec.classes)}"
         )
-
-
-def _at(tree: Mapping[str, Any], path: str) -> Any:
-    value: Any = tree
-    for key in path.split("."):
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
@@ -160,7 +147,7 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
     """
     assert config.start is not None  # the caller has looked
     path = model_path(config.start.model) if copy is None else copy
-    if config.start.digest is not None and digest_of(path) != config.start.digest:
+    if config.start.digest is not None and digest_file(path) != config.start.digest:
         raise ValueError(
             f"start.model must be as it was, got {path} with other content: the run would be "
             "another one"

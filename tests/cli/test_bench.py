@@ -176,6 +176,41 @@ def test_a_path_is_recognised_and_its_labels_may_be_said(bench, ratings, tmp_pat
     assert other.stdout.split()[0] != key
 
 
+@pytest.mark.parametrize("grouped", [("--group", "owner"), ("--group-by", r"\d")])
+def test_groups_are_part_of_what_is_run(bench, tmp_path, grouped):
+    """Which samples stay together decides the split, for every source alike."""
+    by_column = grouped[0] == "--group"
+    if by_column:
+        frame = pd.read_csv(write_ratings(tmp_path / "data.csv"))
+        frame.assign(owner=np.arange(60) // 3).to_csv(tmp_path / "data.csv", index=False)
+        given = (tmp_path / "data.csv", "--label", "grade")
+    else:
+        for name in ("low", "high"):
+            (tmp_path / "data" / name).mkdir(parents=True)
+            for index in range(10):
+                image = Image.new("RGB", (8, 8), (index, 0, 0))
+                image.save(tmp_path / "data" / name / f"{index}.png")
+        given = (tmp_path / "data", "--classes", "low,high", "--features", "convnet")
+    command = (*given, "--methods", "coral", "--dry-run")
+    plain, own = bench(*command), bench(*command, *grouped)
+    assert (plain.exit_code, own.exit_code) == (0, 0), plain.output + own.output
+    assert plain.stdout.split()[0] != own.stdout.split()[0]
+
+
+def test_verifying_notices_what_the_times_of_files_hide(bench, ratings, monkeypatch):
+    def key(*more):
+        found = bench(ratings, "--label", "grade", "--methods", "coral", "--dry-run", *more)
+        assert found.exit_code == 0, found.output
+        return found.stdout.split()[0]
+
+    monkeypatch.setattr("layline.data.file_digests.stamp_of", lambda path: (1, 1, 1, 1))
+    before = key()
+    ratings.write_text(ratings.read_text().replace("0", "1"))
+    assert key() == before
+    assert key("--verify") != before
+    assert key() != before  # what was found is known from then on
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

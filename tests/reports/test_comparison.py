@@ -94,13 +94,24 @@ def test_other_labels_and_other_classes_are_refused(runs, write_run, tmp_path):
         compare_runs([runs / "soft", named], DRAWS)
 
 
-def rooted(runs, name, place, root):
-    """Copy a run as if it had been tested on the files of a folder."""
+def rooted(runs, name, place, root, source="folder"):
+    """Copy a run as if it had been tested on the files of a folder, or on a table."""
     shutil.copytree(runs / name, place)
     text = (place / "config.toml").read_text()
-    text = text.replace('source = "folder"', f'source = "folder"\nroot = "{root}"')
+    text = text.replace('source = "folder"', f'source = "{source}"\nroot = "{root}"')
     (place / "config.toml").write_text(text)
     return place
+
+
+def test_tables_are_compared_by_their_content(runs, tmp_path):
+    places = []
+    for name in ("soft", "coral"):
+        (tmp_path / f"{name}.csv").write_text("a,label\n1,low\n")
+        places.append(rooted(runs, name, tmp_path / name, tmp_path / f"{name}.csv", "table"))
+    compare_runs(places, DRAWS)
+    (tmp_path / "soft.csv").write_text("a,label\n2,low\n")
+    with pytest.raises(ValueError, match="got other content in"):
+        compare_runs(places, DRAWS)
 
 
 def test_the_same_names_with_other_content_are_refused(runs, tmp_path):

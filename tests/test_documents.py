@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import typer
 from PIL import Image
 
+import layline
 from layline import data, geometry, heads, names
 from layline.cli import app
 
@@ -46,6 +48,7 @@ def test_the_call_of_the_readme_trains(monkeypatch, tmp_path):
             image = Image.fromarray(pixels.integers(0, 255, (32, 32, 3), dtype=np.uint8))
             image.save(tmp_path / "photos" / name / f"{number}.png")
     image.save("new.jpg")
+    monkeypatch.setattr(layline, "train", partial(layline.train, epochs=2, size=64))  # to be quick
     (block,) = (block for block in PYTHON if "layline.train(" in block)
     place = {}
     exec(compile(block, "README.md", "exec"), place)

@@ -194,7 +194,7 @@ def test_a_cell_that_another_process_finishes_is_waited_for(grid, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "whole"), [(1, True), (2, True), (2, False)])
+@pytest.mark.parametrize(("jobs", "whole"), [(1, True), (2, False)])
 def test_a_killed_grid_goes_on_to_the_same_table(
     tree, tmp_path, undisturbed, jobs, whole, go, results
 ):

@@ -1,8 +1,8 @@
 """Photographs in folders, one for each grade.
 
-From a folder of images to a model that grades new ones, says how sure it is, and knows which of them
-a person should see. Everything here can be done by the command as well: `layline train photos` and
-`layline predict`.
+From a folder of images to a model that grades new ones, says how sure it is, and knows which of
+them a person should see. Everything here can be done by the command as well: `layline train
+photos` and `layline predict`.
 """
 
 from pathlib import Path
@@ -14,8 +14,9 @@ from PIL import Image, ImageDraw, ImageFilter
 import layline
 
 # ## The photographs
-# So that this page runs anywhere, it draws its own: metal plates with more and more rust, in folders
-# that are called after their grade. With photographs of your own, this part is not needed.
+# So that this page runs anywhere, it draws its own: metal plates with more and more rust, in
+# folders that are called after their grade. With photographs of your own, this part is not
+# needed.
 
 rng = np.random.default_rng(0)
 place = Path(mkdtemp())
@@ -41,10 +42,11 @@ for rank, grade in enumerate(GRADES):
         plate((rank + rng.uniform()) / 4).save(folder / f"{number:03}.png")
 
 # ## Training
-# One call: it recognises the folders, splits the images, checks them, trains, keeps the best epoch of a
-# validation part and tests it once. The names of these grades have an order that is known; where it is not,
-# `classes=` says it. A small network and few epochs keep this page quick: without the second line it
-# would take a pretrained network and as many epochs as fit into ten minutes.
+# One call: it recognises the folders, splits the images, checks them, trains, keeps the best
+# epoch of a validation part and tests it once. The names of these grades have an order that is
+# known; where it is not, `classes=` says it. A small network and few epochs keep this page quick:
+# without the second line it would take a pretrained network and as many epochs as fit into ten
+# minutes.
 
 run = layline.train(
     place / "photos",
@@ -54,8 +56,9 @@ run = layline.train(
 print(run.folder.name, sorted(path.name for path in run.folder.iterdir()))
 
 # ## What it is worth
-# The numbers are those of the test part, which had no say in anything. Their intervals tell how far another
-# test part of the same size might be off, and alarms say in words what is wrong, if anything is.
+# The numbers are those of the test part, which had no say in anything. Their intervals tell how
+# far another test part of the same size might be off, and alarms say in words what is wrong, if
+# anything is.
 
 for name in ("accuracy", "mae", "qwk"):
     interval = run.metrics["intervals"][name]
@@ -65,15 +68,15 @@ print(run.metrics["alarms"])
 # `run.report` is a page with all of it, pictures included: open it in a browser.
 
 # ## New photographs
-# The model reads files, folders, arrays and Pillow images. A probability is calibrated: of the samples
-# that get 0.8, about 80 % are right.
+# The model reads files, folders, arrays and Pillow images. A probability is calibrated: of the
+# samples that get 0.8, about 80 % are right.
 
 new = [plate(rust) for rust in (0.05, 0.3, 0.5, 0.7, 0.95)]
 model = run.model
 grades, probabilities = model.predict(new), model.predict_proba(new)
 
-# A range holds the true grade of at least 90 % of new photographs of the same kind, whatever the model is
-# worth. Where it is wide, a person should look.
+# A range holds the true grade of at least 90 % of new photographs of the same kind, whatever the
+# model is worth. Where it is wide, a person should look.
 
 low, high = model.predict_range(new, coverage=0.9)
 for row in zip(grades, probabilities.max(axis=1), low, high, strict=True):

@@ -7,12 +7,13 @@ linear layer and of the cross entropy; the rest of the loop stays as it is.
 import torch
 from torch import nn
 
-from layline import heads, metrics
+from layline import ConstrainedProxies, heads, metrics
+from layline.geometry import Cosine, Free, Poisson
 
 torch.manual_seed(0)
 
-# The data of this page are made up: twenty measurements that bend around a hidden score, which is cut
-# into eight grades. The label of a sample is its *rank*, an integer from 0 to 7.
+# The data of this page are made up: twenty measurements that bend around a hidden score, which is
+# cut into eight grades. The label of a sample is its *rank*, an integer from 0 to 7.
 
 
 def measurements(samples):
@@ -26,9 +27,9 @@ def measurements(samples):
 (x, ranks), (x_test, ranks_test) = measurements(2000), measurements(1000)
 
 # ## Network and head
-# The network may be anything that ends in d numbers. The head has one *proxy* for each class in the
-# same space, in the order of the classes; where it lies is learned with the rest, so its parameters
-# go to the optimiser. They like a higher rate than those of a network.
+# The network may be anything that ends in d numbers. The head has one *proxy* for each class in
+# the same space, in the order of the classes; where it lies is learned with the rest, so its
+# parameters go to the optimiser. They like a higher rate than those of a network.
 
 network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 32))
 head = heads.create("arc", num_classes=8, dim=32)
@@ -53,8 +54,9 @@ for epoch in range(12):
         print(f"epoch {epoch + 1:2}  loss {loss.item():.3f}")
 
 # ## Predictions
-# Without ranks it gives log probabilities, so that it can end any `nn.Sequential`. How a rank is made
-# of them is your choice: the mode has the fewest errors, the median the smallest absolute ones.
+# Without ranks it gives log probabilities, so that it can end any `nn.Sequential`. How a rank is
+# made of them is your choice: the mode has the fewest errors, the median the smallest absolute
+# ones.
 
 with torch.no_grad():
     features = network(x_test)
@@ -68,17 +70,14 @@ with torch.no_grad():
     print("ranked probability score", metrics.ranked_probability_score(ranks_test, probabilities))
 
 # ## Where the classes lie
-# The proxies of `arc` stand on half a circle, and their angles were learned: neighbours that the data
-# tell apart easily stand further from each other.
+# The proxies of `arc` stand on half a circle, and their angles were learned: neighbours that the
+# data tell apart easily stand further from each other.
 
 print((head.layout.angles().detach() * 180 / torch.pi).round(decimals=1).tolist())
 
 # ## Another method
 # Every method has the same contract, so that a comparison is a loop over names; `layline methods`
 # lists them. Or put a head together from its parts:
-
-from layline.geometry import Cosine, Free, Poisson  # noqa: E402
-from layline.heads import ConstrainedProxies  # noqa: E402
 
 other = ConstrainedProxies(Free(8, 32), Cosine(10.0), Poisson(0.11), alpha=5.0)
 print(other(network(x), ranks).item())

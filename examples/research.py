@@ -1,8 +1,8 @@
 """Compare methods as a paper would.
 
-A single run on a single split says little: methods of ordinal classification differ by less than seeds
-do. This page compares four methods on two tables over three seeds, with ranks and tests, and
-finds every number again in a file.
+A single run on a single split says little: methods of ordinal classification differ by less than
+seeds do. This page compares four methods on two tables over three seeds, with ranks and tests,
+and finds every number again in a file.
 """
 
 import os
@@ -29,9 +29,9 @@ def command(line):
 
 
 # ## The data
-# Two tables that ship with scikit-learn, their number cut into grades: the progression of diabetes, and the
-# alcohol of wines. A benchmark of yours would have more of them:
-# [ours has nine](../docs/benchmark.md).
+# Two tables that ship with scikit-learn, their number cut into grades: the progression of
+# diabetes, and the alcohol of wines. A benchmark of yours would have more of them: [ours has
+# nine](../docs/benchmark.md).
 
 diabetes = load_diabetes(as_frame=True).frame
 diabetes["grade"] = pd.qcut(diabetes.pop("target"), 5, labels=range(5))
@@ -51,12 +51,12 @@ GRID = (
 )
 command(GRID)
 
-# The same command again runs nothing: a run is known by its configuration, its data and the code, and is
-# made once. After a stop of any kind it goes on where it was.
+# The same command again runs nothing: a run is known by its configuration, its data and the code,
+# and is made once. After a stop of any kind it goes on where it was.
 
 # ## Every number
-# `results.csv` has one line for each run, so that any other test can be made. `tables/` has what the
-# command printed, and more, as Markdown, LaTeX and CSV; `report.html` all of it on a page.
+# `results.csv` has one line for each run, so that any other test can be made. `tables/` has what
+# the command printed, and more, as Markdown, LaTeX and CSV; `report.html` all of it on a page.
 
 runs = pd.read_csv(place / "results" / "results.csv")
 print(runs.pivot_table("mae", "method", "data").round(3))
@@ -64,7 +64,7 @@ print(sorted(path.name for path in (place / "results").iterdir()))
 
 # ## The paper
 # Every table and figure of the paper is a grid of this kind, with its own numbers beside ours.
-# `layline reproduce all` makes all of them on small stand-ins for the data;
-# [more about it](../docs/reproduce.md).
+# `layline reproduce all` makes all of them on small stand-ins for the data; [more about
+# it](../docs/reproduce.md).
 
 command("reproduce --list")

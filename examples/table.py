@@ -1,8 +1,9 @@
 """A table, and scikit-learn.
 
 `OrdinalClassifier` is an estimator like any other: it goes into pipelines, searches and
-cross-validation. The table of this page ships with scikit-learn: 442 patients, ten measurements each,
-and how far their diabetes had progressed a year later, cut here into five grades of equal size.
+cross-validation. The table of this page ships with scikit-learn: 442 patients, ten measurements
+each, and how far their diabetes had progressed a year later, cut here into five grades of equal
+size.
 """
 
 import numpy as np
@@ -22,24 +23,25 @@ cuts = np.quantile(progression, [0.2, 0.4, 0.6, 0.8])
 y = np.array(GRADES)[np.digitize(progression, cuts)]
 
 # ## Fit and predict
-# The order of the classes is what the method lives by, and names do not tell it: `classes=` does. With
-# whole numbers as labels it is not needed. Columns are standardised; a frame may have missing values,
-# texts and categories.
+# The order of the classes is what the method lives by, and names do not tell it: `classes=` does.
+# With whole numbers as labels it is not needed. Columns are standardised; a frame may have
+# missing values, texts and categories.
 
 X_train, X_test, y_train, y_test = train_test_split(X, y, stratify=y, random_state=0)
 model = OrdinalClassifier(classes=GRADES, random_state=0).fit(X_train, y_train)
 print(model.predict(X_test[:4]))
 print(model.predict_proba(X_test[:4]).round(2))
 
-# A range holds the true grade of at least 80 % of new patients of the same kind, whatever the model is
-# worth. This table says little about the progression, and the ranges are wide: that is honest.
+# A range holds the true grade of at least 80 % of new patients of the same kind, whatever the
+# model is worth. This table says little about the progression, and the ranges are wide: that is
+# honest.
 
 low, high = model.predict_range(X_test[:4], coverage=0.8)
 print([f"{a} to {b}" for a, b in zip(low, high, strict=True)])
 
 # ## Which method?
-# Every method has the same interface. Here seven of them predict the same five held-out folds. The labels
-# are ranks from 0 to 4, as the metrics want them.
+# Every method has the same interface. Here seven of them predict the same five held-out folds.
+# The labels are ranks from 0 to 4, as the metrics want them.
 
 ranks = np.array([GRADES.index(grade) for grade in y])
 METHODS = [
@@ -65,8 +67,8 @@ for method in METHODS:
     row = "".join(f"{score(ranks, predicted):12.3f}" for score in SCORES.values())
     print(f"{method:20}{row}")
 
-# Differences of this size on 442 patients may be chance: [comparing methods](../docs/bench.md) tells how to
-# find out.
+# Differences of this size on 442 patients may be chance: [comparing methods](../docs/bench.md)
+# tells how to find out.
 
 # ## Searching
 # `negative_mae` scores by the distance in ranks, in the order of the classes.

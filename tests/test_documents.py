@@ -92,7 +92,7 @@ def test_every_command_in_the_documents_exists_with_its_options(words):
     assert {word for word in words if word.startswith("--")} <= options
 
 
-@pytest.mark.parametrize("target", ["demo", "test"])
+@pytest.mark.parametrize("target", ["demo", "test", "docs"])
 def test_the_commands_of_the_readme_are_targets_of_the_makefile(target):
     assert f"make {target}" in README
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)

@@ -328,6 +328,7 @@ def docstring_markup(text):
         return textwrap.indent(f"\n$$\n{formula}\n$$\n", match[1])
 
     text = re.sub(r"^( *)\.\. math::(.*)\n((?:\1 +\S.*\n?)*)", block, text + "\n", flags=re.M)
+    text = re.sub(r"^( *)Example:$", r"\1Examples:", text, flags=re.M)  # that section is code
     text = re.sub(r":math:`([^`]*)`", lambda m: f"${' '.join(m[1].split())}$", text)
     return re.sub(r":(?:class|func|meth|mod|data|attr):`([^`]*)`", _reference, text).rstrip("\n")
 

@@ -21,7 +21,7 @@ def measurements(samples):
     score = torch.rand(samples)
     waves, phases = torch.linspace(0.5, 3, 20), torch.linspace(0, 9, 20)
     x = torch.sin(torch.pi * score[:, None] * waves + phases)
-    return x + 0.4 * torch.randn(samples, 20), (score * 8).long()
+    return x + 1.2 * torch.randn(samples, 20), (score * 8).long()
 
 
 (x, ranks), (x_test, ranks_test) = measurements(2000), measurements(1000)
@@ -67,17 +67,18 @@ with torch.no_grad():
             f"{decode:7} accuracy {metrics.accuracy(ranks_test, predicted):.3f}  "
             f"MAE {metrics.mean_absolute_error(ranks_test, predicted):.3f}"
         )
-    print("ranked probability score", metrics.ranked_probability_score(ranks_test, probabilities))
+    score = metrics.ranked_probability_score(ranks_test, probabilities)
+    print(f"ranked probability score {score:.3f}")
 
 # ## Where the classes lie
 # The proxies of `arc` stand on half a circle, and their angles were learned: neighbours that the
 # data tell apart easily stand further from each other.
 
-print((head.layout.angles().detach() * 180 / torch.pi).round(decimals=1).tolist())
+print(head.layout.angles().rad2deg().round().int().tolist())
 
 # ## Another method
 # Every method has the same contract, so that a comparison is a loop over names; `layline methods`
 # lists them. Or put a head together from its parts:
 
 other = ConstrainedProxies(Free(8, 32), Cosine(10.0), Poisson(0.11), alpha=5.0)
-print(other(network(x), ranks).item())
+print(f"loss at the start {other(network(x), ranks).item():.3f}")

@@ -200,6 +200,9 @@ def command(line, code=0):
     assert result.exit_code == code, (line, result.output)
     return result.stderr if code else result.output
 
+def refused(extra, line):
+    assert f"pip install layline[{extra}]" in command(line, 1), line
+
 def photographs(ending):
     for rank, name in enumerate(("mild", "moderate", "severe")):
         Path(f"photos{ending}", name).mkdir(parents=True)
@@ -222,9 +225,6 @@ run = train()
 assert 0 <= run.metrics["accuracy"] <= 1 and run.report is None
 assert layline.load("run").predict("photos.png/mild/0.png")[0] in ("mild", "moderate", "severe")
 
-def refused(extra, line):
-    assert f"pip install layline[{extra}]" in command(line, 1), line
-
 refused("report", "report run")
 refused("report", "compare run run")
 refused("report", "bench photos.png")
@@ -242,6 +242,8 @@ refused("heic", "data check photos.heic")
 photographs(".png")
 assert "plotly" in train().report.read_text()
 command("report run --out again.html")
+for engine in ("dask", "ray"):
+    refused("cluster", f"bench photos.png --methods arc --seeds 1 --engine {engine}")
 """,
     "report": """
 import matplotlib, numpy as np
@@ -299,10 +301,10 @@ def test_an_extra_brings_what_its_use_needs(run, extras):
 
 def test_a_library_that_is_not_declared_is_found(run):
     """The check of the check: without one of the libraries that ``images`` names, its use fails."""
-    result = run(USES["images"], "images", without=("pydantic",))
+    result = run(USES["images"], "images", without=("tomli-w",))
     assert result.returncode == 1
     assert last_line(result) == (
-        "ImportError: layline.train needs pydantic: pip install layline[images]"
+        "ImportError: layline.train needs tomli_w: pip install layline[images]"
     )
 
 

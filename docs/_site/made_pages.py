@@ -55,12 +55,14 @@ def make_tutorial(path):
         return
     place, outputs = {"__name__": "__main__", "__file__": str(path)}, {"made_by": named}
     parts = [text for kind, text in split_tutorial(path) if kind == "code"]
+    given, sys.argv[1:] = sys.argv[1:], []  # a script may read its own
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         for number, text in enumerate(parts):
             said = io.StringIO()
             with contextlib.redirect_stdout(said):
                 exec(compile(text, str(path), "exec"), place)
             outputs[str(number)] = said.getvalue().replace(folder, "…")
+    sys.argv[1:] = given
     made.parent.mkdir(parents=True, exist_ok=True)
     made.write_text(json.dumps(outputs, indent=1), encoding="utf-8")
 

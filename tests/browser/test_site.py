@@ -127,7 +127,8 @@ def test_dark_is_dark(open_page):
 
 def test_search_finds_pages_without_a_server(open_page):
     page = open_page("index")
-    page.fill(".md-search__input", "conformal")
+    page.click(".md-search__input")
+    page.keyboard.type("conformal")
     page.wait_for_selector(".md-search-result__item a")
     found = page.eval_on_selector_all(
         ".md-search-result__item a", "links => links.map(a => a.href)"

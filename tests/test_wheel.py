@@ -172,7 +172,8 @@ for words in ("train photo-quality", "predict runs/x y", "bench photo-quality"):
     result = CliRunner().invoke(app, words.split())
     assert result.exit_code == 1
     sentence = result.stderr.strip()
-    assert re.fullmatch(r"layline: .* needs \\w+: pip install layline\\[images\\]", sentence)
+    cure = r"layline: .* needs \\w+: pip install layline\\[(images|report)\\]"
+    assert re.fullmatch(cure, sentence), sentence
 print(layline.__version__, layline.__file__)
 """
 
@@ -227,11 +228,12 @@ run = train()
 assert 0 <= run.metrics["accuracy"] <= 1 and run.report is None
 assert layline.load("run").predict("photos.png/mild/0.png")[0] in ("mild", "moderate", "severe")
 
+BUNDLED = "--features tf_efficientnet_lite0 --weights bundled --freeze --size 32"
 refused("report", "report run")
 refused("report", "bench photos.png")
 Path("list.xlsx").write_bytes(b"PK")
 refused("excel", "data check list.xlsx --label grade")
-refused("pretrained", "train photos.png --features tf_efficientnet_lite0 --weights bundled")
+refused("pretrained", f"train photos.png {BUNDLED} --recipe paper --epochs 1 --out x")
 Path("photos.heic/mild").mkdir(parents=True)
 Path("photos.heic/severe").mkdir(parents=True)
 for place in Path("photos.heic").iterdir():
@@ -274,7 +276,8 @@ assert "30" in command("data check list.xlsx --label grade")
     "pretrained": SMALL
     + """
 photographs(".png")
-run = train(features="tf_efficientnet_lite0", weights="bundled", freeze=True, size=32)
+network = {"features": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "size": 32}
+run = train(**network, recipe="paper")
 assert run.model.predict("photos.png/mild/0.png").shape == (1,)
 """,
     "gp": """

@@ -17,6 +17,7 @@ import zipfile
 from collections import Counter
 from email.parser import HeaderParser
 from importlib.metadata import distribution, distributions
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,6 @@ import layline
 
 ROOT = Path(__file__).parents[1]
 LIBRARIES = Path(sysconfig.get_path("purelib"))
-
-LATER = {"export", "serve"}  # extras whose commands are not there yet
 
 pytestmark = pytest.mark.slow
 
@@ -295,6 +294,42 @@ for name in ("proxy-anchor", "soft-triple"):
 import distributed, ray
 """,
 }
+# Those of commands that may not be there yet.
+USES_OF_COMMANDS = {
+    "export": SMALL
+    + """
+photographs(".png")
+train(recipe="paper")
+command("export run --out model.onnx")
+assert "photos.png/mild/0.png" in command("predict model.onnx photos.png/mild/0.png")
+""",
+    "serve": SMALL
+    + """
+import threading, time, urllib.request
+import uvicorn
+from layline.serve import create_app
+photographs(".png")
+train(recipe="paper")
+server = uvicorn.Server(uvicorn.Config(create_app("run"), port=0, log_level="error"))
+thread = threading.Thread(target=server.run)
+thread.start()
+while not server.started:
+    time.sleep(0.05)
+try:
+    url = "http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1]
+    assert b"<html" in urllib.request.urlopen(url).read()
+    image = Path("photos.png/mild/0.png").read_bytes()
+    part = 'Content-Disposition: form-data; name="files"; filename="0.png"'
+    body = b"--x\\r\\n" + part.encode() + b"\\r\\n\\r\\n" + image + b"\\r\\n--x--\\r\\n"
+    asked = {"Content-Type": "multipart/form-data; boundary=x"}
+    request = urllib.request.Request(url + "/predict", body, asked)
+    assert b"moderate" in urllib.request.urlopen(request).read()
+finally:
+    server.should_exit = True
+    thread.join()
+""",
+}
+USES |= {extra: use for extra, use in USES_OF_COMMANDS.items() if find_spec(f"layline.cli.{extra}")}
 
 
 @pytest.mark.parametrize("extras", USES)
@@ -315,7 +350,7 @@ def test_a_library_that_is_not_declared_is_found(run):
 def test_every_extra_is_used_here_and_every_name_in_the_documents_is_one(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
     used = {extra for extras in USES for extra in extras.split(",")}
-    assert extras - used == {"dev", *LATER}
+    assert extras - used == {"dev"} | (set(USES_OF_COMMANDS) - set(USES))
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/layline/**/*.py")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     named = re.findall(r"(?:layline|\"\.)\[([a-z,]+)\]", text)

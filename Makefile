@@ -1,9 +1,9 @@
-# make demo | test | lint | bench: each makes .venv first if it is missing or out of date.
+# make demo | test | lint | bench | docs: each makes .venv first if it is missing or out of date.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/layline demo
@@ -21,8 +21,14 @@ bench: $(READY)
 	$(BIN)/python benchmarks/heads.py
 	$(if $(ROOT),$(BIN)/python benchmarks/images.py --root "$(ROOT)")
 
+# site/index.html; the tutorials and the reports of the gallery are run first, if they changed
+docs: $(READY)
+	$(BIN)/python docs/_site/made_pages.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html"
+
 clean:
-	rm -rf .venv
+	rm -rf .venv site build
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -4,6 +4,8 @@ Eight ordered classes of a hidden score that only shows, bent and noisy, in twen
 Each method learns features of two dimensions; the picture shows samples it has not seen.
 
     python examples/layouts.py layouts.png
+
+![four methods, in two dimensions](../docs/images/layouts.png)
 """
 
 import sys
@@ -35,11 +37,11 @@ def hidden_score(samples: int, rng: np.random.Generator) -> tuple[np.ndarray, np
     return X, (score * NUM_CLASSES).astype(int)
 
 
-def main(path: str) -> None:
+def main(path: str = "layouts.png", samples: int = 3000) -> None:
     """Train each method and draw its plane."""
     torch.set_num_threads(1)
     rng = np.random.default_rng(0)
-    (train_x, train_y), (test_x, test_y) = hidden_score(3000, rng), hidden_score(800, rng)
+    (train_x, train_y), (test_x, test_y) = hidden_score(samples, rng), hidden_score(800, rng)
     figure, axes = plt.subplots(1, 4, figsize=(14, 3.9), layout="constrained")
     for axis, (method, what) in zip(axes, METHODS.items(), strict=True):
         model = OrdinalClassifier(method, dim=2, epochs=30, random_state=0).fit(train_x, train_y)
@@ -50,4 +52,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "layouts.png")
+    main(*sys.argv[1:2], *map(int, sys.argv[2:]))

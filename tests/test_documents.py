@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from functools import partial
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def test_every_command_in_the_documents_exists_with_its_options(words):
     assert {word for word in words if word.startswith("--")} <= options
 
 
-@pytest.mark.parametrize("target", ["demo", "test"])
+@pytest.mark.parametrize("target", ["demo", "test", "docs"])
 def test_the_commands_of_the_readme_are_targets_of_the_makefile(target):
     assert f"make {target}" in README
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
@@ -137,14 +138,97 @@ def test_an_equation_is_where_the_table_says_and_nowhere_else(number, file, func
     assert found == [(file, function)]
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "docs/method.md", "docs/methods.md"]
-)
-def test_links_between_documents_lead_somewhere(document):
-    path = ROOT / document
-    for link in re.findall(r"\]\(([^)#]+)\)", path.read_text(encoding="utf-8")):
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += sorted(ROOT.glob("docs/**/*.md"))
+
+
+def names_of(pages):
+    return [page.relative_to(ROOT).as_posix() for page in pages]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=names_of(PAGES))
+def test_links_between_documents_lead_somewhere(path):
+    """Anchors, and what the site makes of links, are checked by its build: browser/test_site.py."""
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if not link.startswith("http"):
             assert (path.parent / link).exists(), link
+
+
+def blocks(path, language):
+    """The code of a page, each block with as many empty lines before it as the page has lines."""
+    text = path.read_text(encoding="utf-8")
+    for match in re.finditer(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        yield "\n" * (text.count("\n", 0, match.start()) + 1) + match[1]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=names_of(PAGES))
+def test_code_in_the_documents_can_be_read(path):
+    for block in blocks(path, "python"):
+        compile(block, str(path), "exec")
+    for block in blocks(path, "toml"):
+        tomllib.loads(block)
+    fences = re.findall(r"^```(.*)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(fences) % 2 == 0
+    assert set(fences[::2]) <= {"", "python", "toml", "text", "json", "bash", "yaml", "html"}
+    assert set(fences[1::2]) <= {""}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Make the files that the pages speak of: photographs, tables, and small runs on them."""
+    folder = tmp_path_factory.mktemp("documents")
+    rng = np.random.default_rng(0)
+    for split in ("photos", "new-photos"):
+        for rank, name in enumerate(("mild", "moderate", "severe")):
+            (folder / split / name).mkdir(parents=True)
+            for number in range(24 if split == "photos" else 2):
+                pixels = rng.integers(0, 85 * (rank + 1), (32, 32, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / split / name / f"{number}.png")
+    for name in ("a.jpg", "b.jpg"):
+        Image.fromarray(pixels).save(folder / name)
+    for name in ("first", "second"):
+        images = rng.integers(0, 255, (60, 16, 16, 3), dtype=np.uint8)
+        np.savez(folder / f"{name}.npz", images=images, labels=np.arange(60) % 3)
+    small = {"features": "convnet", "epochs": 1, "dim": 4, "workers": 0, "verbose": False}
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.chdir(folder)
+    for name in ("photos-arc", "cars-arc"):
+        layline.train("photos", out=f"runs/{name}", calibration=0.25, **small)
+    layline.train("first.npz", out="runs/first-arc", **small)
+    layline.evaluate("runs/first-arc", root="second.npz", part="test", out="runs/first-on-second")
+    yield folder
+    monkeypatch.undo()
+
+
+@pytest.mark.slow
+def test_the_python_of_the_guide_runs(place, monkeypatch):
+    train = layline.train
+
+    def quick(*given, **options):  # whatever a page says, but one epoch of a small network
+        small = {} if "from_run" in options else {"features": "convnet", "dim": 4}
+        return train(*given, **small | options | {"epochs": 1, "workers": 0})
+
+    monkeypatch.setattr(layline, "train", quick, raising=False)
+    given = {
+        "layline": layline,
+        "OrdinalClassifier": layline.OrdinalClassifier,
+        "X": np.random.default_rng(0).normal(size=(120, 4)),
+        "y": np.arange(120) % 3,
+        "X_new": np.zeros((5, 4)),
+    }
+    ran = 0
+    for name in ("training", "certainty", "transfer"):
+        path = ROOT / "docs" / f"{name}.md"
+        for block in blocks(path, "python"):
+            exec(compile(block, str(path), "exec"), dict(given))
+            ran += 1
+    for block in blocks(ROOT / "CONTRIBUTING.md", "python"):
+        found = dict(given)
+        exec(compile(block, "CONTRIBUTING.md", "exec"), found)
+        head = layline.ConstrainedProxies(found["QuarterCircle"](8, 16), geometry.Cosine())
+        assert head(torch.randn(4, 16)).shape == (4, 8)
+        ran += 1
+    assert ran == 5
 
 
 def test_contributing_names_the_registries_that_exist():

@@ -1,10 +1,15 @@
+import re
+import runpy
 import subprocess
 import sys
-from importlib.metadata import version
+import tomllib
+from pathlib import Path
 
 import pytest
 
 import layline
+
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", layline.__all__)
@@ -13,8 +18,27 @@ def test_every_public_name_is_there(name):
     assert name in dir(layline)
 
 
-def test_the_version_is_that_of_the_package():
-    assert layline.__version__ == version("layline")
+def test_the_version_stands_in_one_place_and_the_others_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "version" in project["project"]["dynamic"]  # tests/test_wheel.py has what is built
+    assert project["tool"]["hatch"]["version"]["path"] == "src/layline/__init__.py"
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {layline.__version__}\n" in cited
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(.*?)\]( - \d{4}-\d\d-\d\d)?$", changes, flags=re.MULTILINE)
+    assert headings[0] == ("Unreleased", "")
+    assert headings[1][0] == layline.__version__
+    assert headings[1][1]
+
+
+def test_the_readme_of_an_index_has_no_link_into_the_repository():
+    shown = runpy.run_path(str(ROOT / "hatch_build.py"))["index_readme"]
+    readme = shown((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert re.findall(r"\]\((?!https?:|#)", readme) == []
+    assert readme.startswith("# Layline\n")
+    assert "[`x`](y.md) " not in shown("a [`x`](y.md) b")
+    assert shown("a [`x`](y.md), [z](https://z) b") == "a `x`, [z](https://z) b"
+    assert shown("a\n\n![p](q.png)\n\n*its caption,\nlong*\n\nb") == "a\n\nb"
 
 
 def test_an_unknown_name_is_an_attribute_error():

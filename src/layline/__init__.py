@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from layline.estimator import OrdinalClassifier, negative_mae
     from layline.model_file import load
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the only place: the package's metadata are read from here
 
 # Loaded when first asked for: they bring libraries that a PyTorch loop need not wait for.
 _LAZY = {

@@ -1,0 +1,380 @@
+"""The wheel in environments that have what its metadata ask for, and nothing else.
+
+Installing torch ten times would cost gigabytes, so an environment here is an empty venv with the
+wheel, and a folder of links to the distributions that an installer would add: those that the
+metadata of the wheel name for the wanted extras, and those that these need in turn, versions and
+markers evaluated. A library that is used without being declared is not there, and its import fails.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from collections import Counter
+from email.parser import HeaderParser
+from importlib.metadata import distribution, distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import layline
+
+ROOT = Path(__file__).parents[1]
+LIBRARIES = Path(sysconfig.get_path("purelib"))
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the wheel as ``python -m build`` does, by way of the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("dist-info/METADATA"))
+        return HeaderParser().parsestr(archive.read(name).decode())
+
+
+@pytest.fixture(scope="module")
+def empty(wheel, tmp_path_factory):
+    """Give an environment with the wheel and nothing else."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder)]
+    install = [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    return folder
+
+
+def needed(metadata, extras):
+    """Name the distributions that an installer would add for some extras of the wheel."""
+    found: dict[str, set[str]] = {}
+    todo = [(text, frozenset(extras)) for text in metadata.get_all("Requires-Dist")]
+    while todo:
+        text, wanted = todo.pop()
+        requirement = Requirement(text)
+        marker = requirement.marker
+        if marker and not any(marker.evaluate({"extra": extra}) for extra in (*wanted, "")):
+            continue
+        name = canonicalize_name(requirement.name)
+        there = distribution(name)
+        assert requirement.specifier.contains(there.version, prereleases=True), text
+        if name not in found or requirement.extras - found[name]:
+            found[name] = found.get(name, set()) | requirement.extras
+            todo += [(each, frozenset(found[name])) for each in there.requires or ()]
+    return set(found)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Name the folders that several distributions fill, such as those of namespaces."""
+    owners = Counter(
+        top for each in distributions() for top in {path.parts[0] for path in each.files or ()}
+    )
+    return {top for top, count in owners.items() if count > 1}
+
+
+@pytest.fixture
+def run(metadata, empty, shared, tmp_path):
+    """Run Python in the environment of some extras, without ``without``, and give what it did."""
+
+    def start(program, *extras, without=(), command=()):
+        links = tmp_path / "-".join(("links", *extras, *without))
+        for name in needed(metadata, extras) - set(without) if not links.exists() else ():
+            for path in distribution(name).files:
+                top = path.parts[0]
+                whole = path if top in shared else Path(top)
+                link = links / whole
+                if top in ("..", "__pycache__") or link.is_symlink():
+                    continue
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(LIBRARIES / whole)
+        place = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "LAYLINE_CACHE": str(tmp_path / "cache"),
+            "PYTHONPATH": str(links),
+            "OMP_NUM_THREADS": "1",
+        }
+        python = str(empty / "bin" / "python")
+        return subprocess.run(
+            [python, *(["-m", "layline", *command] if command else ["-c", program])],
+            cwd=tmp_path,
+            env=place,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return start
+
+
+def last_line(result):
+    return (result.stderr.strip().splitlines() or [""])[-1]
+
+
+CORE = """
+import re
+import numpy as np, torch, layline
+from sklearn.model_selection import cross_val_score
+from layline import OrdinalClassifier, heads, metrics, negative_mae
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(80, 4)); y = np.digitize(X[:, 0], [-0.5, 0.5])
+model = OrdinalClassifier(epochs=20, calibration_fraction=0.2, random_state=0).fit(X, y)
+assert metrics.mean_absolute_error(y, model.predict(X)) < 0.5
+low, high = model.predict_range(X, coverage=0.8)
+assert (low <= high).all()
+assert cross_val_score(OrdinalClassifier(epochs=2), X, y, cv=2, scoring=negative_mae).shape == (2,)
+
+missing = {}
+features, ranks = torch.randn(8, 6), torch.arange(8) % 4
+for name in layline.names():
+    try:
+        head = heads.create(name, 4, 6)
+    except ImportError as error:
+        missing[name] = str(error)
+        continue
+    head(features, ranks).backward()
+    assert torch.allclose(head(features).exp().sum(1), torch.ones(8))
+assert missing == {
+    "gp-dnnor": "gp-dnnor needs gpytorch: pip install layline[gp]",
+    "proxy-anchor": "proxy-anchor needs pytorch_metric_learning: pip install layline[metric]",
+    "soft-triple": "soft-triple needs pytorch_metric_learning: pip install layline[metric]",
+}, missing
+for name in ("train", "evaluate", "compare", "load"):
+    try:
+        getattr(layline, name)
+    except ImportError as error:
+        assert str(error).endswith("pip install layline[images]"), error
+    else:
+        raise AssertionError(name)
+
+from typer.testing import CliRunner
+from layline.cli import app
+for words in ("train photo-quality", "predict runs/x y", "bench photo-quality"):
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == 1
+    sentence = result.stderr.strip()
+    cure = r"layline: .* needs \\w+: pip install layline\\[(images|report)\\]"
+    assert re.fullmatch(cure, sentence), sentence
+print(layline.__version__, layline.__file__)
+"""
+
+
+def test_without_extras_estimator_and_heads_work_and_the_command_says_what_it_needs(
+    run, metadata, empty
+):
+    result = run(CORE)
+    assert result.returncode == 0, result.stderr
+    version, _, place = result.stdout.strip().partition(" ")
+    assert version == metadata["Version"] == layline.__version__
+    assert Path(place).is_relative_to(empty)
+
+
+# What the programs below share: the command in this process, and a small run.
+SMALL = """
+import sys, warnings
+import layline
+import numpy as np
+from PIL import Image
+from pathlib import Path
+from typer.testing import CliRunner
+from layline.cli import app
+
+def command(line, code=0):
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == code, (line, result.output)
+    return result.stderr if code else result.output
+
+def refused(extra, line):
+    assert f"pip install layline[{extra}]" in command(line, 1), line
+
+def photographs(ending):
+    for rank, name in enumerate(("mild", "moderate", "severe")):
+        Path(f"photos{ending}", name).mkdir(parents=True)
+        for number in range(12):
+            pixels = np.random.default_rng(number).integers(0, 80 * (rank + 1), (32, 32, 3))
+            image = Image.fromarray(pixels.astype(np.uint8))
+            image.save(Path(f"photos{ending}", name, f"{number}{ending}"))
+
+def train(**given):
+    given = {"features": "convnet", "epochs": 1, "dim": 4, "workers": 0, "out": "run"} | given
+    return layline.train("photos.png", **given)
+"""
+
+# One real use of each extra; what it says of those that are missing is in the first.
+USES = {
+    "images": SMALL
+    + """
+photographs(".png")
+run = train()
+assert 0 <= run.metrics["accuracy"] <= 1 and run.report is None
+assert layline.load("run").predict("photos.png/mild/0.png")[0] in ("mild", "moderate", "severe")
+
+BUNDLED = "--features tf_efficientnet_lite0 --weights bundled --freeze --size 32"
+refused("report", "report run")
+refused("report", "bench photos.png")
+Path("list.xlsx").write_bytes(b"PK")
+refused("excel", "data check list.xlsx --label grade")
+refused("pretrained", f"train photos.png {BUNDLED} --recipe paper --epochs 1 --out x")
+Path("photos.heic/mild").mkdir(parents=True)
+Path("photos.heic/severe").mkdir(parents=True)
+for place in Path("photos.heic").iterdir():
+    place.joinpath("a.heic").write_bytes(b"x")
+refused("heic", "data check photos.heic")
+""",
+    "images,report": SMALL
+    + """
+photographs(".png")
+assert "plotly" in train().report.read_text()
+command("report run --out again.html")
+for engine in ("dask", "ray"):
+    refused("cluster", f"bench photos.png --methods arc --seeds 1 --engine {engine}")
+""",
+    "report": """
+import matplotlib, numpy as np
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from layline import OrdinalClassifier
+from layline.reports.printed_figures import draw_plane
+X = np.random.default_rng(0).normal(size=(60, 3)); y = np.digitize(X[:, 0], [-0.5, 0.5])
+model = OrdinalClassifier(dim=2, epochs=2).fit(X, y)
+figure, axis = plt.subplots()
+draw_plane(axis, model.transform(X), y, model.proxies_, 3)
+figure.savefig("plane.png")
+""",
+    "heic": SMALL
+    + """
+import pillow_heif
+pillow_heif.register_heif_opener()
+photographs(".heic")
+assert "36" in command("data check photos.heic")
+""",
+    "excel": SMALL
+    + """
+import pandas
+pandas.DataFrame({"a": range(30), "grade": [1, 2, 3] * 10}).to_excel("list.xlsx", index=False)
+assert "30" in command("data check list.xlsx --label grade")
+""",
+    "pretrained": SMALL
+    + """
+photographs(".png")
+network = {"features": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "size": 32}
+run = train(**network, recipe="paper")
+assert run.model.predict("photos.png/mild/0.png").shape == (1,)
+""",
+    "gp": """
+import torch
+from layline import heads
+heads.create("gp-dnnor", 4, 6)(torch.randn(8, 6), torch.arange(8) % 4).backward()
+""",
+    "metric": """
+import torch
+from layline import heads
+for name in ("proxy-anchor", "soft-triple"):
+    heads.create(name, 4, 6)(torch.randn(8, 6), torch.arange(8) % 4).backward()
+""",
+    "cluster": """
+import distributed, ray
+""",
+}
+# Those of commands that may not be there yet.
+USES_OF_COMMANDS = {
+    "export": SMALL
+    + """
+photographs(".png")
+train(recipe="paper")
+command("export run --out model.onnx")
+assert "photos.png/mild/0.png" in command("predict model.onnx photos.png/mild/0.png")
+""",
+    "serve": SMALL
+    + """
+import threading, time, urllib.request
+import uvicorn
+from layline.serve import create_app
+photographs(".png")
+train(recipe="paper")
+server = uvicorn.Server(uvicorn.Config(create_app("run"), port=0, log_level="error"))
+thread = threading.Thread(target=server.run)
+thread.start()
+while not server.started:
+    time.sleep(0.05)
+try:
+    url = "http://127.0.0.1:%d" % server.servers[0].sockets[0].getsockname()[1]
+    assert b"<html" in urllib.request.urlopen(url).read()
+    image = Path("photos.png/mild/0.png").read_bytes()
+    part = 'Content-Disposition: form-data; name="files"; filename="0.png"'
+    body = b"--x\\r\\n" + part.encode() + b"\\r\\n\\r\\n" + image + b"\\r\\n--x--\\r\\n"
+    asked = {"Content-Type": "multipart/form-data; boundary=x"}
+    request = urllib.request.Request(url + "/predict", body, asked)
+    assert b"moderate" in urllib.request.urlopen(request).read()
+finally:
+    server.should_exit = True
+    thread.join()
+""",
+}
+USES |= {extra: use for extra, use in USES_OF_COMMANDS.items() if find_spec(f"layline.cli.{extra}")}
+
+
+@pytest.mark.parametrize("extras", USES)
+def test_an_extra_brings_what_its_use_needs(run, extras):
+    result = run(USES[extras], *extras.split(","))
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_library_that_is_not_declared_is_found(run):
+    """The check of the check: without one of the libraries that ``images`` names, its use fails."""
+    result = run(USES["images"], "images", without=("tomli-w",))
+    assert result.returncode == 1
+    assert last_line(result) == (
+        "ImportError: layline.train needs tomli_w: pip install layline[images]"
+    )
+
+
+def test_every_extra_is_used_here_and_every_name_in_the_documents_is_one(metadata):
+    extras = set(metadata.get_all("Provides-Extra"))
+    used = {extra for extras in USES for extra in extras.split(",")}
+    assert extras - used == {"dev"} | (set(USES_OF_COMMANDS) - set(USES))
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/layline/**/*.py")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    named = re.findall(r"(?:layline|\"\.)\[([a-z,]+)\]", text)
+    assert len(named) > 5
+    assert {extra for names in named for extra in names.split(",")} <= extras
+
+
+def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
+    package = ROOT / "src"
+    tracked = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == tracked
+    assert {"layline/py.typed", "layline/reports/templates/page.html"} <= held
+
+
+def test_the_wheel_comes_from_an_sdist_that_has_what_tests_and_site_need(wheel):
+    (sdist,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    for needed_file in ("tests/test_wheel.py", "mkdocs.yml", "docs/index.md", "examples/table.py"):
+        assert needed_file in held
+    assert {"results/benchmark/results.csv", "requirements.lock", "CITATION.cff"} <= held

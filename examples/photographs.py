@@ -5,6 +5,7 @@ them a person should see. Everything here can be done by the command as well: `l
 photos` and `layline predict`.
 """
 
+import textwrap
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -68,7 +69,8 @@ print(*sorted(path.name for path in run.folder.glob("*.*")))
 for name in ("accuracy", "mae", "qwk"):
     low, high = run.metrics["intervals"][name]
     print(f"{name:9} {run.metrics[name]:.3f}  ({low:.3f} to {high:.3f})")
-print(run.metrics["alarms"])
+for alarm in run.metrics["alarms"]:
+    print(textwrap.fill(alarm, 88))
 
 # `run.report` is a page with all of it, pictures included: open it in a browser.
 

@@ -231,6 +231,19 @@ def test_the_python_of_the_guide_runs(place, monkeypatch):
     assert ran == 5
 
 
+def test_the_gallery_shows_the_commands_that_make_it():
+    tree = ast.parse((ROOT / "docs" / "_site" / "made_pages.py").read_text(encoding="utf-8"))
+    (gallery,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "GALLERY"
+    )
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    for name, (commands, _) in gallery.items():
+        assert f"```\n{commands}\n```\n" in page
+        assert f"(images/gallery/{name}.png)" in page
+
+
 def test_contributing_names_the_registries_that_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for registry in ("LAYOUTS", "SIMILARITIES", "SMOOTHINGS"):

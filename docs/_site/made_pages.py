@@ -23,27 +23,27 @@ from PIL import Image
 from layline.experiments.code_version import code_version
 
 PICTURES = ROOT / "docs" / "images" / "gallery"
-# A page of the gallery, and the commands that make it; the last one leaves PAGE.
+# Pages of the gallery: the commands, which docs/gallery.md shows, and the file that they leave.
 GALLERY = {
-    "run": [
-        "train photo-quality --features convnet --method arc --epochs 12 --seed 0 --out arc",
-        ("arc/report.html",),
-    ],
-    "table": [
-        "train table --root diabetes.csv --label grade --seed 0 --out table",
-        ("table/report.html",),
-    ],
-    "comparison": [
-        "train photo-quality --features convnet --method classification --epochs 12 --seed 0 "
-        "--out classification",
-        "compare arc classification --out comparison.html",
-        ("comparison.html",),
-    ],
-    "grid": [
-        "bench diabetes.csv wine.csv --label grade --seeds 3 --jobs 1 --set training.epochs=15 "
-        "--methods arc,hard-linear,soft-poisson,coral,classification --out grid",
-        ("grid/report.html",),
-    ],
+    "run": (
+        "layline train photo-quality --features convnet --epochs 12 --out arc",
+        "arc/report.html",
+    ),
+    "table": (
+        "layline train table --root diabetes.csv --label grade --out table",
+        "table/report.html",
+    ),
+    "comparison": (
+        "layline train photo-quality --features convnet --epochs 12 \\\n"
+        "    --method classification --out classification\n"
+        "layline compare arc classification --out comparison.html",
+        "comparison.html",
+    ),
+    "grid": (
+        "layline bench diabetes.csv wine.csv --label grade --seeds 3 --set training.epochs=15 \\\n"
+        "    --methods arc,hard-linear,soft-poisson,coral,classification --out grid",
+        "grid/report.html",
+    ),
 }
 
 
@@ -75,10 +75,10 @@ def make_gallery():
         return
     with tempfile.TemporaryDirectory() as folder:
         _write_tables(Path(folder))
-        for name, (*commands, (page,)) in GALLERY.items():
-            for line in commands:
+        for name, (commands, page) in GALLERY.items():
+            for line in commands.replace("\\\n", "").splitlines():
                 subprocess.run(
-                    [sys.executable, "-m", "layline", *line.split()],
+                    [sys.executable, "-m", *line.split()],
                     **{"cwd": folder, "check": True, "stdout": subprocess.DEVNULL},
                     env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
                 )

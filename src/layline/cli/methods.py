@@ -5,7 +5,6 @@ import json
 import typer
 
 from layline.cli.options import Json
-from layline.heads import HEADS
 
 EXAMPLES = """
 Examples:
@@ -22,6 +21,8 @@ def methods(as_json: Json = False) -> None:
 
     A name goes wherever a method is asked for: heads.create(NAME, …), OrdinalClassifier(NAME).
     """
+    from layline.heads import HEADS
+
     if as_json:
         entries = [
             {"name": name, **{field: getattr(spec, field) for field in _SHOWN}}

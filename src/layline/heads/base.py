@@ -64,6 +64,14 @@ class OrdinalHead(nn.Module, ABC):
     ) -> Float[Tensor, ""] | None:
         """Compute the term that compares samples of a batch, for a head that has one."""
 
+    def for_export(self) -> "OrdinalHead":
+        """Give a head with the same probabilities whose parameters are known to be final.
+
+        What depends on them alone can be computed beforehand. A method needs this if a step of it,
+        such as a factorisation, is unknown to other runtimes.
+        """
+        return self
+
     def no_weight_decay(self) -> set[str]:
         """Name the parameters that weight decay must leave alone, as timm's networks do.
 

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-import layline
 from layline.arguments import check_known
 from layline.calibration import samples_needed, tempered
 from layline.data.loading import Batch, Key, RowBatches
@@ -30,6 +29,7 @@ from layline.exact_operations import DECOMPOSITIONS
 from layline.features.mlp import MLP
 from layline.files import atomic_write
 from layline.geometry.decoding import decode_name
+from layline.heads import HEADS
 from layline.heads.base import probabilities
 from layline.model import OrdinalModel, normalised
 from layline.model_file import load
@@ -104,7 +104,8 @@ def export(
     elif opset is not None:
         raise ValueError(f"opset must be left out with the format torch, got {opset}: it is ONNX's")
     folder, model = _model(run)
-    if "export" in layline.heads.HEADS[model.spec.method].unsupported:
+    known = HEADS.get(model.spec.method)
+    if known is not None and "export" in known.unsupported:
         raise ValueError(
             f"method must be one that can be exported, got {model.spec.method}: layline methods "
             "says why it cannot"
@@ -251,8 +252,8 @@ def _random_samples(model: OrdinalModel) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     inputs = model.spec.inputs
     if isinstance(inputs, TableEncoding):
-        shape = (CHECKED, len(inputs.columns))
-        rows = torch.randn(shape, generator=generator, dtype=torch.float64)
+        columns = len(inputs.columns)
+        rows = torch.randn((CHECKED, columns), generator=generator, dtype=torch.float64)
         features = model.features
         if isinstance(features, MLP):  # as the columns are in training
             rows = rows * features.scale.cpu() + features.mean.cpu()
@@ -285,6 +286,21 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
+@contextmanager
+def _explained(target: str, cure: str) -> Iterator[None]:
+    """Say in a sentence that a model cannot be translated; exporters end in pages."""
+    try:
+        yield
+    except Exception as error:  # of any class, also those of libraries behind them
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        why = next((line for line in str(root).splitlines() if line.strip()), type(root).__name__)
+        raise ValueError(
+            f"the model must be one that {target} can express, got: {why.strip()[:200]}; {cure}"
+        ) from error
+
+
 def traced(graph: nn.Module, given: Tensor) -> torch.export.ExportedProgram:
     """Trace a graph for batches of any size.
 
@@ -296,7 +312,8 @@ def traced(graph: nn.Module, given: Tensor) -> torch.export.ExportedProgram:
     batch = {0: torch.export.Dim("n", min=1)}
     with _quiet(), torch.no_grad():
         graph(example)  # constants are made outside of the trace, where they can be kept
-        return torch.export.export(graph, (example,), dynamic_shapes=(batch,), strict=False)
+        with _explained("torch.export", "its forward has a step that depends on values"):
+            return torch.export.export(graph, (example,), dynamic_shapes=(batch,), strict=False)
 
 
 def to_onnx(
@@ -313,7 +330,7 @@ def to_onnx(
         outputs: What the outputs are called.
         opset: Version of ONNX's operators.
     """
-    with _quiet():
+    with _quiet(), _explained("ONNX", "--format torch may know the operation"):
         written: Any = torch.onnx.export(
             program.run_decompositions(dict(DECOMPOSITIONS)),
             dynamo=True,
@@ -351,8 +368,7 @@ def _run_torch(content: bytes, given: Tensor) -> list[NDArray[Any]]:
 
 
 def _run_onnx(content: bytes, given: Tensor) -> list[NDArray[Any]]:
-    import onnxruntime
-
+    onnxruntime = require("onnxruntime", extra="export", needed_by="export")
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return _joined([session.run(None, {name: x.numpy()}) for x in _batches(given)])

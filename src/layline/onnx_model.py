@@ -387,7 +387,7 @@ class OnnxModel:
 def decide(log_probs: Float[np.ndarray, "n K"], decode: Decode) -> Int[np.ndarray, " n"]:
     """Choose a rank for each distribution, as :mod:`layline.geometry.decoding` does."""
     if isinstance(decode, str) and decode == "mode":
-        return log_probs.argmax(axis=1)
+        return np.asarray(log_probs.argmax(axis=1))
     proba = _softmax(log_probs)
     if not isinstance(decode, str):
         return np.asarray((proba @ np.asarray(decode, dtype=np.float64)).argmin(axis=1))

@@ -25,7 +25,11 @@ def methods(as_json: Json = False) -> None:
 
     if as_json:
         entries = [
-            {"name": name, **{field: getattr(spec, field) for field in _SHOWN}}
+            {
+                "name": name,
+                **{field: getattr(spec, field) for field in _SHOWN},
+                "export": "export" not in spec.unsupported,
+            }
             for name, spec in HEADS.items()
         ]
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
@@ -36,4 +40,5 @@ def methods(as_json: Json = False) -> None:
         for name, spec in HEADS.items():
             if spec.family == family:
                 typer.echo(f"  {name:{width}}{spec.summary}")
-                typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}")
+                limit = "; cannot be exported" if "export" in spec.unsupported else ""
+                typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}{limit}")

@@ -18,6 +18,7 @@ mean m and variance v of f, P(y ≤ k) is Φ((b_k − m)/√(s² + v)) exactly.
 
 import copy
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ class GPDNNOR(LinearHead):
         outputs = min(latent_dim, max(dim, 1))  # a wrong dim is for the base class to name
         super().__init__(num_classes, dim, outputs=outputs)
         self.num_data = num_data
-        self.process = SparseProcess(inducing_points, outputs)
+        self.process: nn.Module = SparseProcess(inducing_points, outputs)
         self.first_cut = nn.Parameter(torch.empty(1))
         self.raw_gaps = nn.Parameter(torch.empty(num_classes - 2))
         self.raw_noise = nn.Parameter(torch.empty(()))
@@ -73,6 +74,7 @@ class GPDNNOR(LinearHead):
     def reset_parameters(self) -> None:
         """Start anew, as a head that was just made."""
         super().reset_parameters()
+        assert isinstance(self.process, SparseProcess)
         self.process.reset_parameters()
 
     @torch.no_grad()
@@ -211,9 +213,9 @@ class FixedProcess(nn.Module):
     mean: Tensor
     excess: Tensor
 
-    def __init__(self, process: "SparseProcess") -> None:
+    def __init__(self, process: nn.Module) -> None:
         super().__init__()
-        exact = copy.deepcopy(process).double()
+        exact: Any = copy.deepcopy(process).double()
         strategy, kernel = exact.strategy, exact.prior.kernel
         exact._clear_cache(strategy)
         unit = torch.eye(len(strategy.inducing_points), dtype=torch.float64)

@@ -142,7 +142,7 @@ def levels(model, opened: OnnxModel, images) -> None:
 
 
 class Several(torch.nn.Module):
-    """Many graphs of one input."""
+    """Many heads on the same features."""
 
     def __init__(self, graphs: list[Graph]) -> None:
         super().__init__()
@@ -150,7 +150,8 @@ class Several(torch.nn.Module):
 
     def forward(self, x):
         """Give all outputs."""
-        return tuple(output for graph in self.graphs for output in graph(x))
+        vectors = self.graphs[0].features(x)
+        return tuple(output for graph in self.graphs for output in graph.answers(vectors))
 
 
 def compare_heads() -> None:
@@ -171,6 +172,8 @@ def compare_heads() -> None:
         for name in names
     ]
     models = [spec.build().eval() for spec in specs]
+    for model in models:
+        model.features = models[0].features
     rows = torch.randn(1000, COLUMNS, dtype=torch.float64) * torch.logspace(-1, 2, 1000)[:, None]
     kinds = ("log_probs", "probs", "rank")
     program = traced(Several([Graph(model, None).eval() for model in models]), rows)

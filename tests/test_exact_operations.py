@@ -38,3 +38,22 @@ def test_adding_in_log_space_does_not_overflow():
     x = torch.tensor([[1000.0, 999.0], [-1000.0, -1001.0]])
     for keep in (True, False):
         torch.testing.assert_close(exact.logsumexp(x, [1], keep), torch.logsumexp(x, 1, keep))
+
+
+@pytest.mark.parametrize("right", [False, True])
+def test_a_search_counts_what_is_below(right):
+    ordered = torch.tensor([0.0, 1.0, 1.0, 2.5])
+    values = torch.tensor([[-1.0, 0.0, 0.5], [1.0, 2.5, 9.0]])
+    expected = torch.searchsorted(ordered, values, right=right)
+    assert torch.equal(exact.searchsorted(ordered, values, right=right), expected)
+    each = torch.stack([ordered, ordered + 1])
+    expected = torch.searchsorted(each, values, right=right)
+    assert torch.equal(exact.searchsorted(each, values, right=right), expected)
+
+
+def test_within_the_mode_they_stand_for_the_functions():
+    x = torch.tensor([0.3, 1.7])
+    with exact.ExactOperations():
+        found = [torch.lgamma(x), x.expm1(), F.softplus(x), torch.special.erfcx(x), x.exp()]
+    expected = [exact.lgamma(x), exact.expm1(x), exact.softplus(x), exact.erfcx(x), x.exp()]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

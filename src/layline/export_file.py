@@ -9,14 +9,14 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -25,10 +25,9 @@ from layline.arguments import check_known
 from layline.calibration import samples_needed, tempered
 from layline.data.loading import Batch, Key, RowBatches
 from layline.data.table import TableEncoding
-from layline.exact_operations import DECOMPOSITIONS
+from layline.exact_operations import ExactOperations
 from layline.features.mlp import MLP
 from layline.files import atomic_write
-from layline.geometry.decoding import decode_name
 from layline.heads import HEADS
 from layline.heads.base import probabilities
 from layline.model import OrdinalModel, normalised
@@ -114,7 +113,7 @@ def export(
     graph = Graph(model, covered).eval()
     given, checked_on = _samples(model, folder, samples)
     metadata = Metadata.of(model.spec, covered)
-    program = traced(graph, given)
+    program = traced(graph, given, exact=format == "onnx")
     if format == "torch":
         content = _torch_file(program, metadata)
         outputs = _run_torch(content, given)
@@ -155,11 +154,14 @@ class Graph(nn.Module):
             x: Encoded rows, (n, columns), or squares of bytes as images are stored,
                 (n, size, size, 3).
         """
-        vectors = self.features(x if self.is_table else x.permute(0, 3, 1, 2))
+        return self.answers(self.features(x if self.is_table else x.permute(0, 3, 1, 2)))
+
+    def answers(self, vectors: Float[Tensor, "n d"]) -> tuple[Tensor, ...]:
+        """Give the same from the features on."""
         log_probs = tempered(self.head.log_probs(vectors), self.temperature)
         # nothing is known of a feature that overflowed; zero times it is no number
         log_probs = log_probs + (0 * vectors).sum(dim=-1, keepdim=True)
-        rank = self.head.decisions(vectors, log_probs, self.decode)[decode_name(self.decode)]
+        rank = self.head.decision(vectors, log_probs, self.decode)
         exact = probabilities(log_probs)
         ends = () if self.bound is None else _ranges(exact, rank, self.bound)
         return log_probs, exact.to(log_probs.dtype), rank, *ends
@@ -301,18 +303,21 @@ def _explained(target: str, cure: str) -> Iterator[None]:
         ) from error
 
 
-def traced(graph: nn.Module, given: Tensor) -> torch.export.ExportedProgram:
+def traced(graph: nn.Module, given: Tensor, exact: bool = True) -> torch.export.ExportedProgram:
     """Trace a graph for batches of any size.
 
     Args:
         graph: In evaluation mode, on the CPU.
         given: Samples as it takes them.
+        exact: Use operations that other runtimes have, see :mod:`layline.exact_operations`.
     """
     example = given[:2] if len(given) > 1 else torch.cat([given, given])
     batch = {0: torch.export.Dim("n", min=1)}
     with _quiet(), torch.no_grad():
         graph(example)  # constants are made outside of the trace, where they can be kept
-        with _explained("torch.export", "its forward has a step that depends on values"):
+        cause = "its forward has a step that depends on values"
+        operations = ExactOperations() if exact else nullcontext()
+        with _explained("torch.export", cause), operations:
             return torch.export.export(graph, (example,), dynamic_shapes=(batch,), strict=False)
 
 
@@ -332,7 +337,7 @@ def to_onnx(
     """
     with _quiet(), _explained("ONNX", "--format torch may know the operation"):
         written: Any = torch.onnx.export(
-            program.run_decompositions(dict(DECOMPOSITIONS)),
+            program,
             dynamo=True,
             input_names=[input_name],
             output_names=list(outputs),

@@ -173,6 +173,24 @@ class OrdinalHead(nn.Module, ABC):
                 found[COST] = decide(probs, checked_decode(decode, self.num_classes))
             return {"mode": self._mode(features, log_probs), **found}
 
+    @final
+    def decision(
+        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"], decode: Decode
+    ) -> Int[Tensor, " n"]:
+        """Choose one rank for each sample by one decoding, as :meth:`decisions` does.
+
+        Args:
+            features: One row per sample.
+            log_probs: Their log probabilities, perhaps calibrated.
+            decode: See :meth:`predict`.
+        """
+        features = self._checked_features(features)
+        decode = checked_decode(decode, self.num_classes)
+        with in_full_precision(features.device):
+            if decode == "mode":
+                return self._mode(features, log_probs)
+            return decide(probabilities(log_probs), decode)
+
     def forward(
         self,
         features: Float[Tensor, "n d"],

@@ -38,6 +38,7 @@ def exported(layline, run, tmp_path_factory):
 def graded(layline, graded_run, tmp_path_factory):
     """A calibrated model for a table, and what was said."""
     out = tmp_path_factory.mktemp("table") / "model.onnx"
+    out.with_name("README.md").write_text("mine")
     found = layline("export", graded_run, "--out", out, "--coverage", 0.8)
     assert found.code == 0, found.err
     return out, found.out
@@ -51,13 +52,12 @@ def test_it_says_what_was_checked(exported, graded):
     assert "low and high hold the truth for 80%" in graded[1]
 
 
-def test_a_card_stands_beside_it_and_is_not_overwritten(layline, run, exported):
+def test_a_card_stands_beside_it_unless_there_is_one(exported, graded):
     card = exported[0].with_name("README.md")
     assert card.read_text().startswith("---\nlibrary_name: layline\n")
-    card.write_text("mine")
-    again = layline("export", run, "--out", exported[0])
-    assert "No model card" in again.out
-    assert card.read_text() == "mine"
+    assert f"Model card: {card}" in exported[1]
+    assert "No model card" in graded[1]
+    assert graded[0].with_name("README.md").read_text() == "mine"
 
 
 def test_photographs_are_predicted_as_by_the_run(layline, run, photos, exported):

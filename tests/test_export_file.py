@@ -137,6 +137,10 @@ def test_a_model_in_memory_is_checked_on_random_rows_and_says_so(by_costs):
     assert made.difference < 1e-5
     assert (made.path, made.coverage) == (path, 0.8)
     assert made.outputs == ("log_probs", "probs", "rank", "low", "high")
+    session = onnxruntime.InferenceSession(path)
+    shapes = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
+    ends = dict.fromkeys(("rank", "low", "high"), ["n"])
+    assert shapes == {"row": ["n", 3], "log_probs": ["n", 5], "probs": ["n", 5], **ends}
 
 
 @pytest.mark.slow

@@ -344,7 +344,14 @@ def to_onnx(
             opset_version=opset,
             verbose=False,
         )
-    return written.model_proto
+    proto = written.model_proto
+    graph = proto.graph
+    symbol = graph.input[0].type.tensor_type.shape.dim[0].dim_param  # torch's own, such as s77
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for side in value.type.tensor_type.shape.dim:
+            if side.dim_param == symbol:
+                side.dim_param = "n"
+    return proto
 
 
 def _torch_file(program: torch.export.ExportedProgram, metadata: Metadata) -> bytes:

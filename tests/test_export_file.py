@@ -1,5 +1,7 @@
 """A model as one graph: what it gives is what the model gives."""
 
+from pathlib import Path
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -18,6 +20,7 @@ from layline.heads.linear import SoftmaxHead
 from layline.model import ModelSpec
 from layline.onnx_model import OnnxModel, decide
 
+FOLDER = str(Path(export_file.__file__).parent).encode()  # nobody's business
 CLASSES = tuple("abcde")
 COLUMNS = TableEncoding(tuple(NumericColumn(f"x{i}", 0.0, False) for i in range(3)), ())
 COSTS = ((0, 1, 5, 5, 9), (1, 0, 1, 2, 9), (2, 1, 0, 1, 2), (9, 2, 1, 0, 1), (9, 9, 9, 1, 0))
@@ -139,8 +142,9 @@ def test_a_model_in_memory_is_checked_on_random_rows_and_says_so(by_costs):
     assert made.outputs == ("log_probs", "probs", "rank", "low", "high")
     session = onnxruntime.InferenceSession(path)
     shapes = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
-    ends = dict.fromkeys(("rank", "low", "high"), ["n"])
+    ends = {name: ["n"] for name in ("rank", "low", "high")}
     assert shapes == {"row": ["n", 3], "log_probs": ["n", 5], "probs": ["n", 5], **ends}
+    assert FOLDER not in path.read_bytes()
 
 
 @pytest.mark.slow
@@ -196,6 +200,7 @@ def test_what_differs_is_not_written(monkeypatch, tmp_path, wrong, sentence):
 def test_a_program_of_torch_has_the_metadata_beside_it(tmp_path):
     model = small_model("gp-dnnor", calibration=calibrated())
     made = export(model, tmp_path / "model.pt2", "torch")
+    assert FOLDER not in made.path.read_bytes()
     extra = {"layline": ""}
     program = torch.export.load(made.path, extra_files=extra)
     assert '"method":"gp-dnnor"' in extra["layline"]

@@ -318,7 +318,10 @@ def traced(graph: nn.Module, given: Tensor, exact: bool = True) -> torch.export.
         cause = "its forward has a step that depends on values"
         operations = ExactOperations() if exact else nullcontext()
         with _explained("torch.export", cause), operations:
-            return torch.export.export(graph, (example,), dynamic_shapes=(batch,), strict=False)
+            program = torch.export.export(graph, (example,), dynamic_shapes=(batch,), strict=False)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # names folders of whoever exports, at every node
+    return program
 
 
 def to_onnx(
@@ -351,6 +354,8 @@ def to_onnx(
         for side in value.type.tensor_type.shape.dim:
             if side.dim_param == symbol:
                 side.dim_param = "n"
+    for each in (*graph.node, *graph.value_info, *graph.input, *graph.output, graph):
+        del each.metadata_props[:]  # how torch came to it
     return proto
 
 

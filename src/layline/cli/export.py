@@ -42,10 +42,11 @@ def export(
     model card, unless there is a README.md already.
     """
     from layline.export_file import export as write
+    from layline.memory import in_words
 
     made = write(run, out, format_, coverage, opset)
-    size = made.path.stat().st_size / 1e6
-    typer.echo(f"{made.path}: {size:.1f} MB, gives {', '.join(made.outputs)}")
+    size = in_words(made.path.stat().st_size)
+    typer.echo(f"{made.path}: {size}, gives {', '.join(made.outputs)}")
     near = ""
     if made.other_ranks:
         near = f"; {made.other_ranks} so near to a bound that they are decided otherwise"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layline.arguments import check_above, check_boolean, check_integer, check_known
 from layline.data.base import Images, Pixels
@@ -211,10 +212,11 @@ def _crop_far_ends(pixels: Pixels) -> Pixels:
     return pixels[top : top + most, left : left + most]
 
 
-def _nearest(side: int, wanted: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+def _nearest(side: int, wanted: int) -> NDArray[np.int64]:
     """Tell which pixels are taken: by their edges, as torch does, where Pillow goes by middles."""
     places = np.floor(np.arange(wanted, dtype=np.float32) * np.float32(side / wanted))
-    return places.astype(np.int64).clip(max=side - 1)
+    taken: NDArray[np.int64] = places.astype(np.int64).clip(max=side - 1)
+    return taken
 
 
 def _channels_first(pixels: Pixels) -> "Tensor":

@@ -8,25 +8,32 @@ estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from layline import geometry, heads
-from layline.heads import ConstrainedProxies, OrdinalHead, create, names
-
 if TYPE_CHECKING:
-    from layline import metrics
+    from layline import geometry, heads, metrics
     from layline.api import Evaluated, Run, compare, evaluate, train
     from layline.estimator import OrdinalClassifier, negative_mae
+    from layline.export_file import export
+    from layline.heads import ConstrainedProxies, OrdinalHead, create, names
     from layline.model_file import load
 
 __version__ = "0.2.0"  # the only place: the package's metadata are read from here
 
-# Loaded when first asked for: they bring libraries that a PyTorch loop need not wait for.
+# Loaded when first asked for: they bring libraries that not everyone needs. An exported model
+# predicts without PyTorch, and a PyTorch loop need not wait for scikit-learn.
 _LAZY = {
+    "geometry": "layline.geometry",
+    "heads": "layline.heads",
+    "ConstrainedProxies": "layline.heads",
+    "OrdinalHead": "layline.heads",
+    "create": "layline.heads",
+    "names": "layline.heads",
     "train": "layline.api",
     "evaluate": "layline.api",
     "compare": "layline.api",
     "Run": "layline.api",
     "Evaluated": "layline.api",
     "load": "layline.model_file",
+    "export": "layline.export_file",
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
     "metrics": "layline.metrics",
@@ -42,6 +49,7 @@ __all__ = [
     "compare",
     "create",
     "evaluate",
+    "export",
     "geometry",
     "heads",
     "load",

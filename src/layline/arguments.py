@@ -4,12 +4,20 @@ Registries are asked here too: an unknown name is answered with the nearest know
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 _T = TypeVar("_T")
+Costs = Sequence[Sequence[float | int]] | NDArray[Any]
+Decode = str | Costs  # a name, or what each decision costs
+COST = "cost"  # what decisions by a matrix are called
+_DECODINGS = ("mode", "median", "mean")  # geometry.decoding has what they do
+_OTHER_NAMES = {"quadratic": "mean"}
 
 
 def check_integer(name: str, value: Any, least: int, why: str = "") -> None:
@@ -53,6 +61,39 @@ def find_known(argument: str, name: str, known: Mapping[str, _T]) -> _T:
     """Look a name up in a registry, with the same error."""
     check_known(argument, name, known)
     return known[name]
+
+
+def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
+    """Give a decoding by its usual name, or its costs as tuples; refuse what is neither.
+
+    Args:
+        decode: What a user asks for.
+        num_classes: K, if it is known.
+    """
+    if isinstance(decode, str):
+        check_known("decode", decode, (*_DECODINGS, *_OTHER_NAMES))
+        return _OTHER_NAMES.get(decode, decode)
+    try:
+        costs = np.array([[float(cost) for cost in row] for row in decode])
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"decode must be a name or a matrix of costs, got {decode!r}: a row for each true "
+            "class, a column for each decision"
+        ) from None
+    sides = num_classes or len(costs)
+    if costs.shape != (sides, sides) or sides < 2:
+        raise ValueError(
+            f"decode must have a row for each true class and a column for each decision, "
+            f"{max(sides, 2)} of both, got the shape {costs.shape}"
+        )
+    if not (np.abs(costs) <= np.finfo(np.float32).max).all():
+        raise ValueError("decode must have finite costs, got others: write a large number instead")
+    return tuple(tuple(float(cost) for cost in row) for row in decode)
+
+
+def decode_name(decode: Decode) -> str:
+    """Name a checked decoding, as decisions by it are called."""
+    return decode if isinstance(decode, str) else COST
 
 
 def _is_finite(value: Any) -> bool:

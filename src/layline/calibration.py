@@ -21,17 +21,16 @@ samples of rank y count for y; this holds for each class alone, and the range is
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from torch import Tensor
 
 from layline.arguments import check_integer
-from layline.heads.base import probabilities
+
+if TYPE_CHECKING:  # an exported model makes ranges without torch
+    from torch import Tensor
 
 Range = tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]
 COVERAGES = (0.8, 0.9, 0.95)  # what a report shows
@@ -57,8 +56,8 @@ class Calibration:
     @classmethod
     def fit(
         cls,
-        held_out: tuple[Tensor, Tensor] | None,
-        unseen: tuple[Tensor, Tensor] | None,
+        held_out: "tuple[Tensor, Tensor] | None",
+        unseen: "tuple[Tensor, Tensor] | None",
     ) -> "Calibration":
         """Calibrate on log probabilities and ranks that training did not learn from.
 
@@ -69,6 +68,8 @@ class Calibration:
         temperature = 1.0 if held_out is None else fit_temperature(*held_out)
         if unseen is None:
             return cls(temperature)
+        from layline.heads.base import probabilities
+
         log_probs, ranks = unseen
         proba = probabilities(tempered(log_probs, temperature)).numpy()
         truth = ranks.numpy()
@@ -155,13 +156,21 @@ def shown_coverage(samples: int) -> float:
     return 0.9 if samples >= samples_needed(0.9) else samples / (samples + 1)
 
 
-def tempered(log_probs: Float[Tensor, "n K"], temperature: float) -> Float[Tensor, "n K"]:
-    """Bring log probabilities to a temperature."""
+def tempered(log_probs: "Tensor", temperature: float) -> "Tensor":
+    """Bring log probabilities, (n, K), to a temperature."""
     return log_probs if temperature == 1 else (log_probs / temperature).log_softmax(dim=-1)
 
 
-def fit_temperature(log_probs: Float[Tensor, "n K"], ranks: Int[Tensor, " n"]) -> float:
-    """Find the temperature of the highest likelihood; 1 for fewer than 20 samples."""
+def fit_temperature(log_probs: "Tensor", ranks: "Tensor") -> float:
+    """Find the temperature of the highest likelihood; 1 for fewer than 20 samples.
+
+    Args:
+        log_probs: Of the classes, (n, K).
+        ranks: The true ones, (n,).
+    """
+    import torch
+    from scipy.optimize import minimize_scalar
+
     if len(ranks) < FEWEST:
         return 1.0
     # a probability of zero cannot be warmed up

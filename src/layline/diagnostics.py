@@ -21,6 +21,7 @@ from layline.metrics import calibration_gaps, ranked_probability_scores
 
 MOST_POINTS = 100  # of a curve
 MOST_CURVES = 50  # thresholds; beyond it their numbers are given, and no curves
+REVIEWED = 0.2  # of the samples are marked for review if nobody says how many
 FEW = 20  # samples of a class: the interval of a share is then wider than forty points
 MUCH_WORSE = 1.2  # times the validation error
 _NAMED = 5  # classes in a sentence
@@ -452,6 +453,33 @@ def certainty(proba: ArrayLike, predicted: ArrayLike) -> Float[np.ndarray, " n"]
     """
     shares, chosen = np.asarray(proba, dtype=np.float64), np.asarray(predicted)
     return np.asarray(shares[np.arange(len(chosen)), chosen])
+
+
+def certainty_columns(
+    proba: Float[np.ndarray, "n K"],
+    chosen: Int[np.ndarray, " n"],
+    classes: Sequence[str],
+    ranges: tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]] | None,
+    review: float,
+) -> dict[str, list[Any]]:
+    """Say of each sample what is possible, how sure the decision is, and who should look at it.
+
+    Args:
+        proba: Calibrated probabilities.
+        chosen: The ranks that were decided for.
+        classes: Their names.
+        ranges: The lowest and the highest rank that is possible, if that is known.
+        review: Share of the samples to mark, the least certain.
+    """
+    sure = certainty(proba, chosen)
+    marked = np.zeros(len(sure), dtype=bool)
+    marked[np.argsort(sure, kind="stable")[: round(review * len(sure))]] = True
+    ends = {} if ranges is None else dict(zip(("low", "high"), ranges, strict=True))
+    return {
+        **{name: [classes[rank] for rank in ranks.tolist()] for name, ranks in ends.items()},
+        "confidence": sure.tolist(),
+        "review": marked.tolist(),
+    }
 
 
 def referral(

@@ -22,12 +22,11 @@ from layline.calibration import Range, measure_ranges, shown_coverage, tempered
 from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
 from layline.data.table import TableEncoding
 from layline.devices import Processes
-from layline.diagnostics import certainty, diagnose
+from layline.diagnostics import REVIEWED, certainty_columns, diagnose
 from layline.geometry.decoding import COST, DECODINGS, Decode, decode_name
 from layline.model import ModelSpec, Network, normalised
 from layline.prediction_file import prediction_lines
 
-REVIEWED = 0.2  # of the samples are marked for review if nobody says how many
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
 # What depends on how a distribution becomes a rank.
 DECODED = {
@@ -267,33 +266,6 @@ class Evaluation:
             for i, name in enumerate(self.names):
                 more = {column: values[i] for column, values in columns.items()}
                 write(name, self.classes[chosen[i]], proba[i].tolist(), truth[i], more)
-
-
-def certainty_columns(
-    proba: Float[np.ndarray, "n K"],
-    chosen: Int[np.ndarray, " n"],
-    classes: Sequence[str],
-    ranges: Range | None,
-    review: float,
-) -> dict[str, list[Any]]:
-    """Say of each sample what is possible, how sure the decision is, and who should look at it.
-
-    Args:
-        proba: Calibrated probabilities.
-        chosen: The ranks that were decided for.
-        classes: Their names.
-        ranges: The lowest and the highest rank that is possible, if that is known.
-        review: Share of the samples to mark, the least certain.
-    """
-    sure = certainty(proba, chosen)
-    marked = np.zeros(len(sure), dtype=bool)
-    marked[np.argsort(sure, kind="stable")[: round(review * len(sure))]] = True
-    ends = {} if ranges is None else dict(zip(("low", "high"), ranges, strict=True))
-    return {
-        **{name: [classes[rank] for rank in ranks.tolist()] for name, ranks in ends.items()},
-        "confidence": sure.tolist(),
-        "review": marked.tolist(),
-    }
 
 
 def evaluated(

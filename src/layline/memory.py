@@ -2,11 +2,14 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB", "EB")
 # what PyTorch and NumPy say of a size that no computer has, in many kinds of errors
@@ -24,13 +27,15 @@ _TRIED = re.compile(
 _CURE = "a smaller model, size of images or batch_size needs less"
 
 
-def free_memory(device: torch.device | None = None) -> int | None:
+def free_memory(device: "torch.device | None" = None) -> int | None:
     """Give the bytes that can still be had, None where nobody knows.
 
     Args:
         device: Whose memory is meant; the computer's own if not given.
     """
     if device is not None and device.type == "cuda":
+        import torch
+
         return int(torch.cuda.mem_get_info(device)[0])
     if device is not None and device.type not in ("cpu", "mps"):
         return None
@@ -70,7 +75,7 @@ def _free_of_group(root: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def check_fits(
-    what: str, needed: dict[str, int], cure: str = _CURE, device: torch.device | None = None
+    what: str, needed: dict[str, int], cure: str = _CURE, device: "torch.device | None" = None
 ) -> None:
     """Refuse what cannot fit into the memory that is free.
 
@@ -111,7 +116,9 @@ def memory_sentence(error: BaseException) -> str | None:
         return text  # our own
     free = free_memory()
     there = "" if free is None else f"{in_words(free)} are free; "
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or _NO_MEMORY.search(text):
+    torch = sys.modules.get("torch")  # where it is not loaded, the error is not its own
+    is_torch = torch is not None and isinstance(error, torch.OutOfMemoryError)
+    if isinstance(error, MemoryError) or is_torch or _NO_MEMORY.search(text):
         tried, got = _TRIED.search(text), "too little"
         if tried:
             wanted = in_words(float(tried[1])) if tried[2] == "bytes" else f"{tried[1]} {tried[2]}"

@@ -30,8 +30,7 @@ from layline.data.table import TableEncoding
 from layline.features.base import Features
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import probabilities
-
-WHY_NO_PROBABILITIES = "a value is too large for float32, or far from all that training saw"
+from layline.prediction_file import WHY_NO_PROBABILITIES
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,11 @@ class Answer:
     features: Float[Tensor, "n d"]
     log_probs: Float[Tensor, "n K"]
     chosen: Int[Tensor, " n"]
+
+    @property
+    def proba(self) -> NDArray[np.float64]:
+        """Probabilities that sum to one in float64."""
+        return normalised(self.log_probs)
 
     @property
     def has_probabilities(self) -> Bool[Tensor, " n"]:

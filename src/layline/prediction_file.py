@@ -23,6 +23,7 @@ from layline.arguments import find_known
 from layline.files import atomic_write, json_text
 
 Cell = str | float | bool
+WHY_NO_PROBABILITIES = "a value is too large for float32, or far from all that training saw"
 _DIGITS = 8
 _NOTHING: Mapping[str, Cell] = MappingProxyType({})
 # what formulas begin with; or what would then be taken for a formula that was written as a text

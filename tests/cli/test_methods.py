@@ -31,7 +31,7 @@ def test_families_stand_together():
 def test_programs_get_json():
     entries = json.loads(run("methods", "--json").output)
     assert [entry["name"] for entry in entries] == list(heads.names())
-    assert set(entries[0]) == {"name", "family", "summary", "reference", "decode"}
+    assert set(entries[0]) == {"name", "family", "summary", "reference", "decode", "export"}
 
 
 def test_the_installed_command_answers():

@@ -441,3 +441,15 @@ def test_no_samples_are_no_predictions(name):
     head = create(name, 5, 8)
     assert head.predict(torch.zeros(0, 8)).shape == (0,)
     assert head.predict_proba(torch.zeros(0, 8)).shape == (0, 5)
+
+
+@EVERY
+def test_one_decision_is_that_of_all_and_of_the_exported_head(name):
+    head = create(name, 5, 6).eval()
+    features, _ = batch(5, 6)
+    with torch.no_grad():
+        log_probs = head.log_probs(features)
+        every = head.decisions(features, log_probs)
+        for decode, expected in every.items():
+            assert torch.equal(head.decision(features, log_probs, decode), expected)
+        torch.testing.assert_close(head.for_export().log_probs(features), log_probs)

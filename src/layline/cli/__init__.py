@@ -15,10 +15,12 @@ from layline.cli import (
     bench,
     cache,
     calibrate,
+    card,
     compare,
     data,
     demo,
     evaluate,
+    export,
     methods,
     predict,
     report,
@@ -92,6 +94,8 @@ _add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
 _add(calibrate.calibrate, calibrate.EXAMPLES)
+_add(export.export, export.EXAMPLES)
+_add(card.card, card.EXAMPLES)
 _add(compare.compare, compare.EXAMPLES)
 _add(report.report, report.EXAMPLES)
 _add(bench.bench, bench.EXAMPLES)

@@ -5,7 +5,6 @@ import json
 import typer
 
 from layline.cli.options import Json
-from layline.heads import HEADS
 
 EXAMPLES = """
 Examples:
@@ -22,9 +21,15 @@ def methods(as_json: Json = False) -> None:
 
     A name goes wherever a method is asked for: heads.create(NAME, …), OrdinalClassifier(NAME).
     """
+    from layline.heads import HEADS
+
     if as_json:
         entries = [
-            {"name": name, **{field: getattr(spec, field) for field in _SHOWN}}
+            {
+                "name": name,
+                **{field: getattr(spec, field) for field in _SHOWN},
+                "export": "export" not in spec.unsupported,
+            }
             for name, spec in HEADS.items()
         ]
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
@@ -35,4 +40,5 @@ def methods(as_json: Json = False) -> None:
         for name, spec in HEADS.items():
             if spec.family == family:
                 typer.echo(f"  {name:{width}}{spec.summary}")
-                typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}")
+                limit = "; cannot be exported" if "export" in spec.unsupported else ""
+                typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}{limit}")

@@ -1,17 +1,18 @@
 """``layline predict``: a trained model on new samples, as a stream."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from layline.cli.options import Decode, read_decode, read_share
-from layline.prediction_file import FORMATS, prediction_lines
+from layline.prediction_file import FORMATS, WHY_NO_PROBABILITIES, prediction_lines
 
 if TYPE_CHECKING:
-    from layline.model import Answer
+    from layline.calibration import Calibration
+    from layline.data.base import Images
 
 EXAMPLES = """
 Examples:
@@ -21,12 +22,34 @@ Examples:
   layline predict runs/photos-arc new-photos --coverage 0.9 --review 20%
 
   layline predict model.safetensors a.jpg b.jpg --decode median
+
+  layline predict model.onnx new-photos
 """
+
+
+class _Opened(NamedTuple):
+    """A model, however it runs.
+
+    Attributes:
+        classes: Names of the classes, lowest first.
+        is_table: Whether its samples are rows of a table.
+        decode: How it decides on a rank.
+        calibration: What is known about its certainty.
+        start: Gives names, images (if they are such) and answers from samples, batch size,
+            workers and decode.
+    """
+
+    classes: Sequence[str]
+    is_table: bool
+    decode: Any
+    calibration: "Calibration"
+    start: "Callable[[Any, int, int | None, Any], tuple[Sequence[str], Images | None, Any]]"
 
 
 def predict(
     path: Annotated[
-        Path, typer.Argument(metavar="model", help="A .safetensors model, or the folder of a run.")
+        Path,
+        typer.Argument(metavar="model", help="A run, a .safetensors or an .onnx file."),
     ],
     paths: Annotated[
         list[str],
@@ -70,67 +93,102 @@ def predict(
     """
     import numpy as np
 
+    from layline.arguments import checked_decode
     from layline.data.images.check import describe_bad, find_bad
     from layline.data.images.files import describe_skipped
-    from layline.data.loading import ImageBatches
     from layline.data.samples import UserImages
-    from layline.data.table import TableEncoding
-    from layline.devices import choose_device
-    from layline.evaluation import REVIEWED, certainty_columns
-    from layline.geometry.decoding import checked_decode
-    from layline.model import WHY_NO_PROBABILITIES
-    from layline.model_file import load
-    from layline.training.display import amount
+    from layline.diagnostics import REVIEWED, certainty_columns
 
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
     share = None if review is None else read_share(review)
-    model = load(path)
-    wanted = model.spec.decode if decode is None else read_decode(decode, model.classes)
-    wanted = checked_decode(wanted, len(model.classes))
-    calibration = model.spec.calibration
+    open_model = _open_onnx if path.suffix.lower() == ".onnx" else _open_torch
+    model = open_model(path, device)
+    classes = model.classes
+    wanted = model.decode if decode is None else read_decode(decode, classes)
+    wanted = checked_decode(wanted, len(classes))
     if coverage is not None:
-        calibration.check(coverage, len(model.classes), by_class)
-    model.to(choose_device(device, isinstance(model.spec.inputs, TableEncoding)))
+        model.calibration.check(coverage, len(classes), by_class)
     given = [sys.stdin.buffer if each == "-" else each for each in paths]
     # one path by itself: a table is one file
-    names, samples = model.read(given[0] if len(given) == 1 else given, keep_going=True)
-    images = samples.images if isinstance(samples, ImageBatches) else None
+    samples = given[0] if len(given) == 1 else given
+    names, images, found = model.start(samples, batch_size, workers, wanted)
     if isinstance(images, UserImages) and images.skipped:
         sys.stderr.write(f"layline: {describe_skipped(images.skipped)}\n")
     bad: list[int] = []
     without: list[int] = []
-    answers = _good_ones(model.stream(samples, batch_size, workers, wanted), bad, without)
-    are_paths = not isinstance(model.spec.inputs, TableEncoding)
+    answers = _good_ones(found, bad, without)
+    are_paths = not model.is_table
     if coverage is None and share is None:
-        with prediction_lines(out, model.classes, paths=are_paths) as write:
+        with prediction_lines(out, classes, paths=are_paths) as write:
             for index, proba, ranks in answers:
                 for i, rank, shares in zip(index, ranks, proba, strict=True):
-                    write(names[i], model.classes[rank], shares.tolist())
+                    write(names[i], classes[rank], shares.tolist())
     else:  # the least certain of all are known at the end
-        found = list(answers)
-        index, proba, ranks = (np.concatenate([each[i] for each in found]) for i in range(3))
+        parts = list(answers)
+        index, proba, ranks = (np.concatenate([each[i] for each in parts]) for i in range(3))
         ranges = None
         if coverage is not None:
-            ranges = calibration.ranges(proba, ranks, coverage, by_class)
+            ranges = model.calibration.ranges(proba, ranks, coverage, by_class)
         share = REVIEWED if share is None else share
-        columns = certainty_columns(proba, ranks, model.classes, ranges, share)
-        with prediction_lines(out, model.classes, more=list(columns), paths=are_paths) as write:
+        columns = certainty_columns(proba, ranks, classes, ranges, share)
+        with prediction_lines(out, classes, more=list(columns), paths=are_paths) as write:
             for row, i in enumerate(index):
                 more = {name: values[row] for name, values in columns.items()}
-                write(names[i], model.classes[ranks[row]], proba[row].tolist(), more=more)
-    if bad and isinstance(samples, ImageBatches):
-        unreadable = find_bad(samples.images.subset(np.array(bad)))
+                write(names[i], classes[ranks[row]], proba[row].tolist(), more=more)
+    if bad and images is not None:
+        unreadable = find_bad(images.subset(np.array(bad)))
         sys.stderr.write(f"layline: {describe_bad(unreadable, cure=not skip_bad)}\n")
     if without:
-        lines = [f"{amount(len(without), 'sample')} left out: {WHY_NO_PROBABILITIES}"]
-        sys.stderr.write("\n  ".join([f"layline: {lines[0]}", *(names[i] for i in without)]) + "\n")
+        count = f"{len(without)} sample{'s' if len(without) > 1 else ''}"
+        lines = [f"layline: {count} left out: {WHY_NO_PROBABILITIES}"]
+        sys.stderr.write("\n  ".join([*lines, *(names[i] for i in without)]) + "\n")
     if (bad or without) and not skip_bad:
         raise typer.Exit(1)
 
 
+def _open_torch(path: Path, device: str) -> _Opened:
+    """Load the model of a run."""
+    from layline.data.loading import ImageBatches
+    from layline.data.table import TableEncoding
+    from layline.devices import choose_device
+    from layline.model_file import load
+
+    model = load(path)
+    is_table = isinstance(model.spec.inputs, TableEncoding)
+    model.to(choose_device(device, is_table))
+
+    def start(given: Any, batch_size: int, workers: int | None, decode: Any) -> Any:
+        names, samples = model.read(given, keep_going=True)
+        images = samples.images if isinstance(samples, ImageBatches) else None
+        return names, images, model.stream(samples, batch_size, workers, decode)
+
+    return _Opened(model.classes, is_table, model.spec.decode, model.spec.calibration, start)
+
+
+def _open_onnx(path: Path, device: str) -> _Opened:
+    """Open an exported model; neither this nor what follows imports torch."""
+    from layline.data.samples import UserImages
+    from layline.onnx_model import OnnxModel
+
+    if device not in ("auto", "cpu"):
+        raise ValueError(
+            f"device must be cpu for an .onnx model, got {device}: predict with the folder of the "
+            "run to use another"
+        )
+    model = OnnxModel(path)
+
+    def start(given: Any, batch_size: int, workers: int | None, decode: Any) -> Any:
+        samples = model.read(given)
+        images = samples if isinstance(samples, UserImages) else None
+        found = model.stream(samples, batch_size, workers, decode, keep_going=True)
+        return samples.names, images, found
+
+    return _Opened(model.classes, model.is_table, model.decode, model.calibration, start)
+
+
 def _good_ones(
-    answers: Iterator["Answer"], bad: list[int], without: list[int]
+    answers: Iterator[Any], bad: list[int], without: list[int]
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Give index, probabilities and rank of the samples, but for those that have none.
 
@@ -139,11 +197,11 @@ def _good_ones(
         bad: Gets those that could not be read.
         without: Gets those that have no probabilities.
     """
-    from layline.model import normalised
+    import numpy as np
 
     for answer in answers:
-        index, finite = answer.index.numpy(), answer.has_probabilities.numpy()
+        index, finite = np.asarray(answer.index), np.asarray(answer.has_probabilities)
         good = (index >= 0) & finite
         bad.extend((~index[index < 0]).tolist())
         without.extend(index[(index >= 0) & ~finite].tolist())
-        yield index[good], normalised(answer.log_probs)[good], answer.chosen.numpy()[good]
+        yield index[good], answer.proba[good], np.asarray(answer.chosen)[good]

@@ -19,7 +19,7 @@ _START = "layline.training.run"
 # Modules that a run imports and that change none of its numbers.
 NO_NUMBERS = {
     "layline": "the public names, and the version, which is named beside the hash",
-    "layline.arguments": "refusals",
+    "layline.arguments": "refusals, and what a decoding is called",
     "layline.diagnostics": "sentences about numbers that are there",
     "layline.files": "writes files as a whole",
     "layline.optional": "refusals",

@@ -11,19 +11,27 @@ a matrix   :math:`\arg\min_k \sum_j P_j\,C_{jk}`       least expected cost
 :math:`C_{jk}` is what it costs to decide for k where j is true.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
-from layline.arguments import check_known
+from layline.arguments import COST, Costs, Decode, checked_decode, decode_name
 
-Costs = Sequence[Sequence[float | int]] | NDArray[Any]
-Decode = str | Costs  # a name, or what each decision costs
-COST = "cost"  # what decisions by a matrix are called
+__all__ = [
+    "COST",
+    "DECODINGS",
+    "Costs",
+    "Decode",
+    "checked_decode",
+    "decide",
+    "decode_name",
+    "least_cost",
+    "mean",
+    "median",
+    "mode",
+]
 
 
 def mode(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
@@ -50,40 +58,6 @@ def least_cost(probs: Float[Tensor, "n K"], costs: Costs) -> Int[Tensor, " n"]:
 
 
 DECODINGS: dict[str, Callable[[Tensor], Tensor]] = {"mode": mode, "median": median, "mean": mean}
-_OTHER_NAMES = {"quadratic": "mean"}
-
-
-def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
-    """Give a decoding by its usual name, or its costs as tuples; refuse what is neither.
-
-    Args:
-        decode: What a user asks for.
-        num_classes: K, if it is known.
-    """
-    if isinstance(decode, str):
-        check_known("decode", decode, (*DECODINGS, *_OTHER_NAMES))
-        return _OTHER_NAMES.get(decode, decode)
-    try:
-        costs = torch.tensor([[float(cost) for cost in row] for row in decode])
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"decode must be a name or a matrix of costs, got {decode!r}: a row for each true "
-            "class, a column for each decision"
-        ) from None
-    sides = num_classes or len(costs)
-    if costs.shape != (sides, sides) or sides < 2:
-        raise ValueError(
-            f"decode must have a row for each true class and a column for each decision, "
-            f"{max(sides, 2)} of both, got the shape {tuple(costs.shape)}"
-        )
-    if not costs.isfinite().all():
-        raise ValueError("decode must have finite costs, got others: write a large number instead")
-    return tuple(tuple(float(cost) for cost in row) for row in decode)
-
-
-def decode_name(decode: Decode) -> str:
-    """Name a checked decoding, as decisions by it are called."""
-    return decode if isinstance(decode, str) else COST
 
 
 def decide(probs: Float[Tensor, "n K"], decode: Decode) -> Int[Tensor, " n"]:

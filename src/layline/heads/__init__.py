@@ -32,7 +32,8 @@ class HeadSpec:
         summary: What it is, in one line.
         reference: Where it comes from, with the year.
         decode: The decoding that is the method's own decision rule.
-        unsupported: What its library lacks: ``"compile"`` without breaks, the ``"meta"`` device.
+        unsupported: What its library lacks: ``"compile"`` without breaks, the ``"meta"`` device,
+            ``"export"`` to other runtimes.
         released: Options with which the authors' code differs from their paper.
     """
 

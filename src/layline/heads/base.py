@@ -64,6 +64,14 @@ class OrdinalHead(nn.Module, ABC):
     ) -> Float[Tensor, ""] | None:
         """Compute the term that compares samples of a batch, for a head that has one."""
 
+    def for_export(self) -> "OrdinalHead":
+        """Give a head with the same probabilities whose parameters are known to be final.
+
+        What depends on them alone can be computed beforehand. A method needs this if a step of it,
+        such as a factorisation, is unknown to other runtimes.
+        """
+        return self
+
     def no_weight_decay(self) -> set[str]:
         """Name the parameters that weight decay must leave alone, as timm's networks do.
 
@@ -164,6 +172,24 @@ class OrdinalHead(nn.Module, ABC):
             if not isinstance(decode, str):
                 found[COST] = decide(probs, checked_decode(decode, self.num_classes))
             return {"mode": self._mode(features, log_probs), **found}
+
+    @final
+    def decision(
+        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"], decode: Decode
+    ) -> Int[Tensor, " n"]:
+        """Choose one rank for each sample by one decoding, as :meth:`decisions` does.
+
+        Args:
+            features: One row per sample.
+            log_probs: Their log probabilities, perhaps calibrated.
+            decode: See :meth:`predict`.
+        """
+        features = self._checked_features(features)
+        decode = checked_decode(decode, self.num_classes)
+        with in_full_precision(features.device):
+            if decode == "mode":
+                return self._mode(features, log_probs)
+            return decide(probabilities(log_probs), decode)
 
     def forward(
         self,

@@ -16,7 +16,9 @@ The expectation under the normal q(f) is by Gauss-Hermite quadrature. Prediction
 mean m and variance v of f, P(y ≤ k) is Φ((b_k − m)/√(s² + v)) exactly.
 """
 
+import copy
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,7 +65,7 @@ class GPDNNOR(LinearHead):
         outputs = min(latent_dim, max(dim, 1))  # a wrong dim is for the base class to name
         super().__init__(num_classes, dim, outputs=outputs)
         self.num_data = num_data
-        self.process = SparseProcess(inducing_points, outputs)
+        self.process: nn.Module = SparseProcess(inducing_points, outputs)
         self.first_cut = nn.Parameter(torch.empty(1))
         self.raw_gaps = nn.Parameter(torch.empty(num_classes - 2))
         self.raw_noise = nn.Parameter(torch.empty(()))
@@ -72,7 +74,15 @@ class GPDNNOR(LinearHead):
     def reset_parameters(self) -> None:
         """Start anew, as a head that was just made."""
         super().reset_parameters()
+        assert isinstance(self.process, SparseProcess)
         self.process.reset_parameters()
+
+    @torch.no_grad()
+    def for_export(self) -> "GPDNNOR":
+        """Give the same head with all that depends on the inducing points computed beforehand."""
+        head = copy.deepcopy(self)
+        head.process = FixedProcess(self.process)
+        return head
 
     @torch.no_grad()
     def _set_start_values(self) -> None:
@@ -179,6 +189,61 @@ class SparseProcess(nn.Module):
         divergence = self.strategy.kl_divergence()
         self._clear_cache(self.strategy)
         return posterior.mean, posterior.variance, divergence
+
+
+class FixedProcess(nn.Module):
+    r"""A process that no longer changes, as its closed form in float64.
+
+    With the Cholesky factor L of the kernel between the inducing points Z, whitened mean m and
+    covariance S:
+
+    .. math::
+        A = L^{-1} k(Z, x), \qquad \mathrm{E} f = A^\mathsf{T} m, \qquad
+        \operatorname{Var} f = k(x, x) + A^\mathsf{T} (S - I) A
+
+    Args:
+        process: The process that was trained.
+    """
+
+    points: Tensor
+    lengths: Tensor
+    scale: Tensor
+    jitter: Tensor
+    whiten: Tensor
+    mean: Tensor
+    excess: Tensor
+
+    def __init__(self, process: nn.Module) -> None:
+        super().__init__()
+        exact: Any = copy.deepcopy(process).double()
+        strategy, kernel = exact.strategy, exact.prior.kernel
+        exact._clear_cache(strategy)
+        unit = torch.eye(len(strategy.inducing_points), dtype=torch.float64)
+        between = kernel(strategy.inducing_points).to_dense() + strategy.jitter_val * unit
+        factor = strategy._cholesky_factor(between).to_dense()
+        q = strategy._variational_distribution
+        chol = q.chol_variational_covar.tril()
+        fixed = {
+            "points": strategy.inducing_points / kernel.base_kernel.lengthscale,
+            "lengths": kernel.base_kernel.lengthscale,
+            "scale": kernel.outputscale,
+            "jitter": torch.tensor(strategy.jitter_val, dtype=torch.float64),
+            "whiten": torch.linalg.solve_triangular(factor, unit, upper=False),
+            "mean": q.variational_mean,
+            "excess": chol @ chol.T - unit,
+        }
+        for name, value in fixed.items():
+            self.register_buffer(name, value.detach().clone())
+
+    def forward(
+        self, inputs: Float[Tensor, "n d"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, ""]]:
+        """Give mean and variance of q(f) at the inputs; the divergence is for training only."""
+        differences = (inputs / self.lengths)[:, None] - self.points  # (n, m, d)
+        kernel = self.scale * torch.exp(-0.5 * differences.square().sum(dim=-1))
+        whitened = kernel @ self.whiten.T  # (n, m)
+        variance = self.scale + self.jitter + ((whitened @ self.excess) * whitened).sum(dim=-1)
+        return whitened @ self.mean, variance, self.scale.new_zeros(())
 
 
 class _Prior(nn.Module):

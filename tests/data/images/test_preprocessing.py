@@ -244,3 +244,24 @@ def test_a_wrong_argument_is_named_with_its_value(arguments, message):
 def test_an_unknown_augmentation_is_answered_with_the_nearest():
     with pytest.raises(ValueError, match=r"augmentation must be a known name, got 'crops'.*crop"):
         PAPER.for_training(photograph(), "crops", 0)
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@given(
+    height=st.integers(9, 300),
+    width=st.integers(9, 300),
+    keep=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_pillow_alone_makes_the_same_square(interpolation, height, width, keep, seed):
+    """On noise, which is the worst for rounding; torch itself rounds differently by processor."""
+    pixels = photograph(height, width, seed)
+    preparation = ImagePreprocessing(40, 46, keep_ratio=keep, interpolation=interpolation)
+    square = preparation.square(pixels)
+    expected = preparation.for_testing(pixels).permute(1, 2, 0).numpy()
+    assert square.shape == (40, 40, 3)
+    assert square.dtype == np.uint8
+    off = np.abs(square.astype(int) - expected)
+    assert off.max() <= (0 if interpolation == "nearest" else 2)
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+        assert (off > 0).mean() < 0.05

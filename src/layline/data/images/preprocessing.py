@@ -8,16 +8,16 @@ bytes.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from jaxtyping import UInt8
-from torch import Tensor
+from numpy.typing import NDArray
 
 from layline.arguments import check_above, check_boolean, check_integer, check_known
 from layline.data.base import Images, Pixels
-from layline.torchvision_import import import_torchvision
+
+if TYPE_CHECKING:  # an exported model prepares images without torch
+    from torch import Tensor
 
 AUGMENTATIONS = {
     "crop": "a random part of 8 to 100 % of the area, ratio 3/4 to 4/3; flip (the paper)",
@@ -84,8 +84,8 @@ class ImagePreprocessing:
         pixels = images.load(index, self.at_least)
         return shrink(pixels, self.at_least) if self.shrink else pixels
 
-    def for_testing(self, pixels: Pixels) -> UInt8[Tensor, "3 size size"]:
-        """Resize an image and take the middle of it."""
+    def for_testing(self, pixels: Pixels) -> "Tensor":
+        """Resize an image and take the middle of it: bytes, (3, size, size)."""
         functional = _transforms().functional
         if self.keep_ratio:
             pixels = _crop_far_ends(pixels)
@@ -97,10 +97,34 @@ class ImagePreprocessing:
         cropped: Tensor = functional.center_crop(image, [self.size, self.size])
         return cropped
 
-    def for_training(
-        self, pixels: Pixels, augmentation: str, seed: int
-    ) -> UInt8[Tensor, "3 size size"]:
-        """Augment an image.
+    def square(self, pixels: Pixels) -> Pixels:
+        """Do as :meth:`for_testing` by Pillow alone, without torch: (size, size, 3).
+
+        Both average in whole numbers, with weights that are rounded differently: about one value in
+        a hundred is a level off.
+        """
+        from layline.data.images.decoding import Image  # which needs Pillow
+
+        if self.keep_ratio:
+            pixels = _crop_far_ends(pixels)
+        height, width = pixels.shape[:2]
+        shorter, rows, columns = min(height, width), self.resize, self.resize
+        if self.keep_ratio:
+            rows, columns = (int(self.resize * side / shorter) for side in (height, width))
+        if (rows, columns) == (height, width):
+            resized = pixels
+        elif self.interpolation == "nearest":
+            resized = pixels[_nearest(height, rows)[:, None], _nearest(width, columns)]
+        else:
+            filter_ = Image.Resampling[self.interpolation.upper()]
+            # rows first, as torch does; by itself Pillow begins with the longer side
+            image = Image.fromarray(pixels).resize((columns, height), filter_)
+            resized = np.asarray(image.resize((columns, rows), filter_))
+        top, left = (round((side - self.size) / 2) for side in (rows, columns))
+        return np.ascontiguousarray(resized[top : top + self.size, left : left + self.size])
+
+    def for_training(self, pixels: Pixels, augmentation: str, seed: int) -> "Tensor":
+        """Augment an image: bytes, (3, size, size).
 
         Args:
             pixels: The decoded image.
@@ -110,6 +134,8 @@ class ImagePreprocessing:
         check_known("augmentation", augmentation, AUGMENTATIONS)
         if augmentation == "none":
             return self.for_testing(pixels)
+        import torch
+
         v2 = _transforms()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -170,6 +196,8 @@ def shrunk_shape(height: int, width: int, at_least: int) -> tuple[int, int]:
 
 
 def _transforms() -> Any:
+    from layline.torchvision_import import import_torchvision
+
     import_torchvision("preparing images")
     from torchvision.transforms import v2
 
@@ -184,5 +212,14 @@ def _crop_far_ends(pixels: Pixels) -> Pixels:
     return pixels[top : top + most, left : left + most]
 
 
-def _channels_first(pixels: Pixels) -> Tensor:
+def _nearest(side: int, wanted: int) -> NDArray[np.int64]:
+    """Tell which pixels are taken: by their edges, as torch does, where Pillow goes by middles."""
+    places = np.floor(np.arange(wanted, dtype=np.float32) * np.float32(side / wanted))
+    taken: NDArray[np.int64] = places.astype(np.int64).clip(max=side - 1)
+    return taken
+
+
+def _channels_first(pixels: Pixels) -> "Tensor":
+    import torch
+
     return torch.from_numpy(pixels).permute(2, 0, 1)

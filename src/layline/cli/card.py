@@ -1,0 +1,32 @@
+"""``layline card``: the model card of a run, as model hubs show it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """
+Examples:
+
+  layline card runs/photos-arc
+
+  layline card runs/photos-arc --out model/README.md
+"""
+
+
+def card(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The Markdown file; README.md in the folder if not given.")
+    ] = None,
+) -> None:
+    """Write a model card in Hugging Face's format: what it was trained on, and how good it is.
+
+    It has the test metrics with their intervals, the counts of the data, and the alarms of the
+    report. The licence is yours to add.
+    """
+    from layline.reports.card import write_card
+
+    place = out or run / "README.md"
+    write_card(run, place)
+    typer.echo(place)

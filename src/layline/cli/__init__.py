@@ -23,6 +23,7 @@ from layline.cli import (
     predict,
     report,
     reproduce,
+    serve,
     train,
 )
 from layline.cli.options import INTERRUPTED
@@ -91,6 +92,7 @@ def _add(
 _add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
+_add(serve.serve, serve.EXAMPLES)
 _add(calibrate.calibrate, calibrate.EXAMPLES)
 _add(compare.compare, compare.EXAMPLES)
 _add(report.report, report.EXAMPLES)

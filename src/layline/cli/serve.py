@@ -57,9 +57,6 @@ def serve(
     or SIGTERM stops it, after what was asked has been answered.
     """
     from layline.model_file import load
-    from layline.optional import require
-
-    require("uvicorn", extra="serve", needed_by="layline serve")
     from layline.serve import Limits, create_app
     from layline.serve import serve as serve_app
     from layline.serve.server import bind, is_local, url_of

@@ -6,11 +6,11 @@
 
 from layline.optional import require
 
-for _library in ("starlette", "python_multipart"):
+for _library in ("starlette", "python_multipart", "uvicorn"):  # before they are imported below
     require(_library, extra="serve", needed_by="serving a model")
 
-from layline.serve.app import create_app
-from layline.serve.reading import Limits
-from layline.serve.server import serve
+from layline.serve.app import create_app  # noqa: E402
+from layline.serve.reading import Limits  # noqa: E402
+from layline.serve.server import serve  # noqa: E402
 
 __all__ = ["Limits", "create_app", "serve"]

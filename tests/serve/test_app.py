@@ -58,8 +58,11 @@ def test_json_and_form_give_the_same(client, image, send):
     asked = {"images": [text, {"name": "a/b.png", "data": f"data:image/png;base64,{text}"}]}
     found = client.post("/predict", json=asked).json()["predictions"]
     (formed,) = send(client, ("b.png", content)).predictions
-    assert found[1] == formed
-    assert found[0] == formed | {"name": "1"}
+    assert [each["name"] for each in found] == ["1", "b.png"]
+    for each in found:  # up to what the size of a batch does to the last digits
+        assert each["probabilities"] == pytest.approx(formed["probabilities"], abs=1e-6)
+        assert each["place"] == pytest.approx(formed["place"], abs=1e-5)
+        assert {**each, **formed} == formed
 
 
 def test_rows_as_a_file_and_as_json_give_the_same(table_client, table_run, send):
@@ -107,18 +110,17 @@ def test_names_are_only_names(client, image, send):
     names = [
         "../../etc/passwd",
         "C:\\photos\\a.png",
-        "\x07bell.png",
         "=1+1.png",
         "x" * 999,
         "ü.png",
     ]
     found = send(client, *((name, image()) for name in names))
     shown = [each["name"] for each in found.predictions]
-    assert shown == ["passwd", "a.png", "bell.png", "=1+1.png", "x" * 200, "ü.png"]
+    assert shown == ["passwd", "a.png", "=1+1.png", "x" * 200, "ü.png"]
     data = base64.b64encode(image()).decode()
-    body = json.dumps({"images": [{"name": "\ud800.png", "data": data}]})
+    body = json.dumps({"images": [{"name": "\x07be\nll\ud800.png", "data": data}]})
     answer = client.post("/predict", content=body, headers=JSON)
-    assert answer.json()["predictions"][0]["name"] == "\ud800.png"
+    assert answer.json()["predictions"][0]["name"] == "bell\ud800.png"
 
 
 @pytest.mark.parametrize(("sides"), [(60_000, 60_000), (9_000, 9_000), (1, 60_000_000)])

@@ -148,11 +148,11 @@ class Batcher:
                 for answer in answers:
                     answer.set_exception(error)
                 continue
+            self.answered += len(predicted.chosen)
             start = 0
             for x, answer in batch:
                 part = slice(start, start := start + len(x))
                 answer.set_result(Predicted(**{k: v[part] for k, v in vars(predicted).items()}))
-            self.answered += start
 
     def _next_batch(self) -> list[_Waiting]:
         """Wait for samples; none come any more once it is closed and all are answered."""

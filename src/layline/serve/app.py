@@ -118,6 +118,7 @@ def create_app(
             Exception: _fail,
         },
     )
+    app.router.redirect_slashes = False  # a path that is not there is said to be so
     app.state.service = service
     return app
 

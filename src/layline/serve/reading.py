@@ -181,7 +181,7 @@ async def form_files(
     try:
         if not parser.is_complete:
             raise HTTPException(400, "the form must end with its boundary, got it cut off")
-        files = []
+        files: list[tuple[str, BinaryIO]] = []
         for field, value in form.multi_items():
             if not isinstance(value, UploadFile):
                 raise HTTPException(

@@ -68,8 +68,9 @@ class Client:
         return time.perf_counter() - start
 
 
-def shared_out(clients: Sequence[Client], bodies: Sequence[bytes]) -> list[float]:
-    """Have clients send all bodies, each the next that is left, and give the seconds of each."""
+def shared_out(port: int, count: int, bodies: Sequence[bytes]) -> list[float]:
+    """Have new clients send all bodies, each the next that is left; give the seconds of each."""
+    clients = [Client(port) for _ in range(count)]
     left, lock = iter(bodies), threading.Lock()
 
     def work(client: Client) -> list[float]:
@@ -110,13 +111,12 @@ def main() -> None:
         said = [server.stdout.readline() for _ in range(2)]
         port = int(re.search(r":(\d+)", said[1])[1])
         forms = [form(paths[i : i + IN_A_FORM]) for i in range(0, len(paths), IN_A_FORM)]
-        several = [Client(port) for _ in range(AT_ONCE)]
         predict()
-        shared_out(several, forms)  # both are warm
+        shared_out(port, AT_ONCE, forms)  # both are warm
         seconds: dict[str, list[float]] = {"predict": [], "serve": []}
         for _ in range(given.rounds):
             seconds["predict"].append(timed(predict))
-            seconds["serve"].append(timed(shared_out, several, forms))
+            seconds["serve"].append(timed(shared_out, port, AT_ONCE, forms))
         rates = {name: len(paths) / statistics.median(found) for name, found in seconds.items()}
         print(f"{len(paths)} images, {given.run.name}, {given.rounds} rounds in turns")
         for name, rate in rates.items():
@@ -128,10 +128,8 @@ def main() -> None:
         print(f"\none image in Python, no server   {1000 * alone:7.1f} ms")
         print("clients   median ms   95 % ms   against Python   images/s")
         for count in CLIENTS:
-            clients = [Client(port) for _ in range(count)]
-            shared_out(clients, ones[:count])  # connections are open
             start = time.perf_counter()
-            found = sorted(shared_out(clients, ones))
+            found = sorted(shared_out(port, count, ones))
             rate = len(found) / (time.perf_counter() - start)
             middle, late = statistics.median(found), found[int(0.95 * len(found))]
             print(

@@ -236,6 +236,7 @@
     tell();
     const answered = samples.some((each) => each.predicted !== undefined || each.error);
     byId("results").hidden = !answered;
+    byId("drop").classList.toggle("used", answered);
     if (!answered) return;
     const all = ordered().filter((each) => each.predicted !== undefined || each.error);
     byId("cards").replaceChildren(...all.slice(0, shown).map(card));
@@ -352,7 +353,7 @@
 
   function at([x, y]) {
     const { scale, height, low, middle } = view();
-    const clamp = (value, most) => Math.min(Math.max(value, 7), most - 7);
+    const clamp = (value, most) => Math.min(Math.max(value, 10), most - 10);
     return [clamp((x - low[0]) * scale, WIDTH), clamp(height / 2 - (y - middle) * scale, height)];
   }
 

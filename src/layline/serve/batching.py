@@ -78,6 +78,7 @@ class Batcher:
         self._change = threading.Condition()
         self._threads: ThreadPoolExecutor | None = None
         self._worker: threading.Thread | None = None
+        self._cores = torch.get_num_threads()  # for the model
         self.answered = 0  # samples
 
     @property
@@ -121,7 +122,10 @@ class Batcher:
     def _started(self) -> ThreadPoolExecutor:
         """Start the threads when they are needed: none would survive a fork."""
         if self._threads is None or self._worker is None:
-            self._threads = ThreadPoolExecutor(joblib.cpu_count(), "layline-prepare")
+            # one core for each of them, as torch has it in the workers of a DataLoader
+            self._threads = ThreadPoolExecutor(
+                joblib.cpu_count(), "layline-prepare", torch.set_num_threads, (1,)
+            )
             self._worker = threading.Thread(target=self._work, name="layline-model", daemon=True)
             self._worker.start()
         return self._threads
@@ -169,6 +173,7 @@ class Batcher:
         return batch
 
     def _predict(self, x: Tensor) -> Predicted:
+        torch.set_num_threads(self._cores)  # some of it is the process's, and others have set it
         (answer,) = self._model.stream(_Prepared(x), batch_size=len(x), decode=self._decode)
         return Predicted(
             normalised(answer.log_probs),

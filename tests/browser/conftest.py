@@ -12,6 +12,7 @@ from filelock import FileLock
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--no-first-run"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),  # a camera
 ]
 INSTALL = ["apt-get update -qq", "apt-get install -y -qq chromium"]
 

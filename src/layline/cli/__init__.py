@@ -25,6 +25,7 @@ from layline.cli import (
     predict,
     report,
     reproduce,
+    serve,
     train,
 )
 from layline.cli.options import INTERRUPTED
@@ -93,6 +94,7 @@ def _add(
 _add(train.train, train.EXAMPLES, kind=train.TrainCommand)
 _add(evaluate.evaluate, evaluate.EXAMPLES)
 _add(predict.predict, predict.EXAMPLES)
+_add(serve.serve, serve.EXAMPLES)
 _add(calibrate.calibrate, calibrate.EXAMPLES)
 _add(export.export, export.EXAMPLES)
 _add(card.card, card.EXAMPLES)

@@ -218,6 +218,14 @@ def test_threads_leave_the_filters_of_warnings_as_they_were():
     assert warnings.filters == before
 
 
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])
+def test_a_caller_may_ask_for_fewer_pixels_than_pillow_does(image_format):
+    data = saved(noise(6, 10), image_format).getvalue()
+    assert decode(io.BytesIO(data), most_pixels=60).shape == (6, 10, 3)
+    with pytest.raises(BadImageError, match=r"^too large: 10×6 pixels, more than 5.9e-05 million$"):
+        decode(io.BytesIO(data), most_pixels=59)
+
+
 def test_a_size_that_is_only_found_while_loading_is_too_large_as_well():
     error = Image.DecompressionBombError("Image size exceeds limit")
     assert why_bad(error) == "too large: its pixels are more than 89.5 million"

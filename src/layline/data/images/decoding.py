@@ -60,19 +60,23 @@ def check_size(at_least: int | None) -> None:
         check_integer("at_least", at_least, least=1, why="None decodes all of the image")
 
 
-def decode(file: Path | BinaryIO, at_least: int | None = None) -> Pixels:
+def decode(
+    file: Path | BinaryIO, at_least: int | None = None, most_pixels: int | None = None
+) -> Pixels:
     """Decode an image: (height, width, 3), the caller's own to write to.
 
     Args:
         file: Its path, or the open file.
         at_least: A JPEG is decoded at a half, a quarter or an eighth of its size if its shorter
             side keeps this many pixels; None decodes all of it.
+        most_pixels: An image that says it has more is refused before it is decoded; Pillow has a
+            limit of its own.
 
     Raises:
         BadImageError: It cannot be read.
     """
     check_size(at_least)
-    with _open_image(file, at_least) as image:
+    with _open_image(file, at_least, most_pixels) as image:
         return to_pixels(image)
 
 
@@ -158,12 +162,17 @@ _WARNINGS = _PillowWarnings()
 
 
 @contextmanager
-def _open_image(file: Path | BinaryIO, at_least: int | None) -> Iterator["ImageFile.ImageFile"]:
+def _open_image(
+    file: Path | BinaryIO, at_least: int | None, most_pixels: int | None = None
+) -> Iterator["ImageFile.ImageFile"]:
     """Open an image, to be decoded at that size. An exception of the body is the file's fault."""
     with _WARNINGS:
         try:
             with open_regular(file) if isinstance(file, Path) else nullcontext(file) as stream:
                 image = _identified(stream)
+                if most_pixels is not None and image.width * image.height > most_pixels:
+                    sides = f"{image.width}×{image.height} pixels, "
+                    raise BadImageError(_too_large(sides, most_pixels))
                 if at_least is not None:
                     _draft(image, at_least)
                 yield image
@@ -222,8 +231,9 @@ def _why_unknown(start: bytes) -> str:
     return "not an image"
 
 
-def _too_large(sides: str) -> str:
-    return f"too large: {sides}more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.3g} million"
+def _too_large(sides: str, most: int | None = None) -> str:
+    limit = (Image.MAX_IMAGE_PIXELS or 0) if most is None else most
+    return f"too large: {sides}more than {limit / 1e6:.3g} million"
 
 
 def _sides(stream: BinaryIO) -> str:

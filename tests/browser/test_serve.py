@@ -1,0 +1,266 @@
+"""The page of the server in a browser: drop, look, download; on a phone and in the dark too."""
+
+import csv
+import io
+import runpy
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvicorn
+from PIL import Image
+
+from layline.prediction_file import csv_lines
+from layline.serve import create_app
+
+pytestmark = pytest.mark.slow
+CLASSES = ("very poor", "=fair", "</script><b>good")
+NAMES = ("=cmd.png", "ordinary.png", "with, comma.png", "@home.png", '"quoted".png')
+write_served = runpy.run_path(str(Path(__file__).parents[1] / "served_models.py"))["write_served"]
+
+
+@pytest.fixture(scope="module")
+def serve():
+    """Serve folders from threads, and give their addresses."""
+    running = []
+
+    def start(folder):
+        config = uvicorn.Config(create_app(folder), port=0, log_level="warning", ws="none")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.02)
+        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def url(serve, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "photos"
+    return serve(write_served(folder, classes=CLASSES))
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a page; what goes wrong on it, and what it asks of anyone else, fails the test."""
+    contexts, faults = [], []
+
+    def open_page(url, width=1280, height=900, scheme="light", **options):
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme, **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and faults.append(said.text))
+        own = (url, f"blob:{url}", "data:")
+        page.on("request", lambda asked: asked.url.startswith(own) or faults.append(asked.url))
+        page.goto(url)
+        page.locator("#scale li").first.wait_for()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    # a refusal of the server is no fault of the page
+    assert [each for each in faults if "status of 422" not in each] == []
+
+
+def photo(seed=0):
+    rng = np.random.default_rng(seed)
+    file = io.BytesIO()
+    pixels = rng.integers(0, 256, (60, 80, 3), dtype=np.uint8)
+    Image.fromarray(pixels).resize((160, 120)).save(file, "PNG")
+    return file.getvalue()
+
+
+def files(*names):
+    return [
+        {"name": name, "mimeType": "image/png", "buffer": photo(seed)}
+        for seed, name in enumerate(names)
+    ]
+
+
+def choose(page, chosen):
+    page.locator("#files").set_input_files(chosen)
+    page.locator("#results:not([hidden])").wait_for()
+    page.locator("#status:not(.busy)").wait_for()
+
+
+def overflow(page):
+    return page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_images_are_graded_on_any_screen(opened, url, width, scheme):
+    page = opened(url, width=width, scheme=scheme)
+    assert page.locator("h1").text_content() == "photos"
+    assert [text.strip() for text in page.locator("#scale li").all_text_contents()] == [
+        f"{name}{count} images" for name, count in zip(CLASSES, (10, 20, 30), strict=True)
+    ]
+    assert overflow(page) <= 0
+    bad = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}
+    choose(page, [*files(*NAMES), bad])
+    assert overflow(page) <= 0
+    cards = page.locator(".sample")
+    assert cards.count() == 6
+    assert "image must be readable, got notes.txt: not an image" in cards.nth(5).text_content()
+    first = cards.nth(0)
+    assert first.locator(".grade").text_content().startswith(CLASSES)
+    assert first.locator(".shares .track").count() == 3
+    assert "Range at 90" in first.text_content()
+    assert first.locator(".mark").count() == 1
+    assert first.locator(".map .class").count() == 3
+    assert first.locator(".map .here").count() == 1
+    assert first.locator(".map .other").count() == 4
+    assert page.locator("#rows tr").count() == 6
+    assert page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
+    assert "5 images graded" in page.locator("#status").text_content()
+    shades = Image.open(io.BytesIO(page.screenshot())).convert("L")
+    assert (np.median(np.asarray(shades)) < 80) == (scheme == "dark")
+
+
+def test_what_is_downloaded_is_what_predict_would_write(opened, url):
+    page = opened(url)
+    choose(page, files(*NAMES))
+    with page.expect_download() as download:
+        page.locator("#download").click()
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["path"] for row in rows] == ["./=cmd.png", *NAMES[1:3], "./@home.png", NAMES[4]]
+    written, more = io.StringIO(), ("low", "high", "confidence", "review")
+    write = csv_lines(written, CLASSES, more=more)
+    for name, row in zip(NAMES, rows, strict=True):
+        plain = {key: row[key].removeprefix("'") for key in ("predicted", "low", "high")}
+        values = {
+            **plain,
+            "confidence": float(row["confidence"]),
+            "review": row["review"] == "true",
+        }
+        shares = [float(row[f"p_{each}"]) for each in CLASSES]
+        write(name, plain["predicted"], shares, more=values)
+    assert [*csv.reader(io.StringIO(text))] == [*csv.reader(io.StringIO(written.getvalue()))]
+
+
+def test_files_can_be_dropped_anywhere(opened, url):
+    page = opened(url)
+    transfer = page.evaluate_handle(
+        """(contents) => {
+          const transfer = new DataTransfer();
+          for (const [name, bytes] of contents) {
+            transfer.items.add(new File([new Uint8Array(bytes)], name, { type: "image/png" }));
+          }
+          return transfer;
+        }""",
+        [[f"{seed}.png", list(photo(seed))] for seed in range(3)],
+    )
+    page.dispatch_event("body", "dragenter", {"dataTransfer": transfer})
+    assert "over-it" in page.locator("#drop").get_attribute("class")
+    page.dispatch_event("body", "drop", {"dataTransfer": transfer})
+    page.locator(".sample").nth(2).wait_for()
+    assert page.locator(".sample").count() == 3
+    assert "over-it" not in page.locator("#drop").get_attribute("class")
+
+
+def test_a_photo_can_be_taken(opened, url):
+    page = opened(url, permissions=["camera"])
+    page.locator("#camera").click()
+    page.locator("#viewfinder[open]").wait_for()
+    page.locator("#video").evaluate(
+        "(v) => v.videoWidth || new Promise((done) => v.addEventListener('playing', done))"
+    )
+    page.locator("#take").click()
+    page.locator(".sample").wait_for()
+    assert page.locator(".sample .name").text_content() == "photo 1.jpg"
+    assert page.locator("#viewfinder[open]").count() == 0
+
+
+def test_a_phone_uses_its_own_camera(opened, url):
+    page = opened(url, width=390, height=844, has_touch=True, is_mobile=True)
+    with page.expect_file_chooser() as chooser:
+        page.locator("#camera").tap()
+    assert chooser.value.element.get_attribute("capture") == "environment"
+
+
+def test_many_images_come_in_several_requests_and_can_be_put_in_order(opened, url):
+    page = opened(url)
+    asked = []
+    page.on("request", lambda request: request.url.endswith("/predict") and asked.append(request))
+    choose(page, files(*(f"{i}.png" for i in range(40))))
+    assert len(asked) == 3
+    assert page.locator(".sample").count() == 24
+    page.locator("#more").click()
+    assert page.locator(".sample").count() == 40
+    names = page.locator("#rows th").all_text_contents()
+    assert names == [f"{i}.png" for i in range(40)]
+    page.locator("#order").select_option("sure")
+    sure = [
+        float(text.rstrip("\u00a0%"))
+        for text in page.locator("#rows td:nth-child(3)").all_text_contents()
+    ]
+    assert sure == sorted(sure)
+    page.locator("#clear").click()
+    assert page.locator("#results").is_hidden()
+
+
+def test_it_works_without_a_mouse_and_for_a_screen_reader(opened, url):
+    page = opened(url)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Tab")
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Enter")
+    chooser.value.set_files(files("a.png"))
+    page.locator(".sample").wait_for()
+    assert page.locator("#status").get_attribute("aria-live") == "polite"
+    labels = page.evaluate(
+        "[...document.querySelectorAll('svg[role=img]')].map((s) => s.getAttribute('aria-label'))"
+    )
+    assert labels
+    assert all(labels)
+    assert page.evaluate("[...document.images].every((image) => image.alt)")
+    assert page.get_by_label("Order").count() == 1
+
+
+@pytest.mark.parametrize("method", ["hard-linear", "classification"])
+def test_many_classes_and_other_layouts_are_drawn(serve, opened, tmp_path, method):
+    classes = tuple(f"{age} years" for age in range(31))
+    address = serve(write_served(tmp_path / "ages", method=method, classes=classes))
+    page = opened(address, width=390)
+    choose(page, files("a.png", "b.png"))
+    assert overflow(page) <= 0
+    card = page.locator(".sample").first
+    assert card.locator(".bars rect:not(.range)").count() == 31
+    assert card.locator(".map .class").count() == 31
+    said = page.locator("#reading").text_content()
+    assert ("no places for classes" in said) == (method == "classification")
+
+
+def test_a_table_is_graded_row_by_row(serve, opened, tmp_path):
+    page = opened(serve(write_served(tmp_path / "grades", kind="table")))
+    assert "size, colour" in page.locator("#limits").text_content()
+    assert page.locator("#camera").is_hidden()
+    table = b"size,colour\n1,red\n2.5,blue\n,green\n"
+    choose(page, [{"name": "rows.csv", "mimeType": "text/csv", "buffer": table}])
+    names = page.locator("#rows th").all_text_contents()
+    assert names == ["row 2", "row 3", "row 4"]
+    bad = {"name": "bad.csv", "mimeType": "text/csv", "buffer": b"size\n1\n"}
+    page.locator("#files").set_input_files(bad)
+    page.locator(".sample.failed").wait_for()
+    assert "must have the column 'colour'" in page.locator(".sample.failed").text_content()
+
+
+def test_a_server_that_is_gone_is_said(opened, serve, tmp_path):
+    page = opened(serve(write_served(tmp_path / "photos")))
+    page.route("**/predict", lambda route: route.fulfill(status=200, body="no JSON"))
+    choose(page, files("a.png"))
+    assert "The server does not answer" in page.locator(".sample").text_content()

@@ -1,0 +1,57 @@
+"""Folders of runs that were never trained, with models that can be served."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import torch
+
+from layline.calibration import Calibration
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.table import TableEncoding
+from layline.model import ModelSpec
+from layline.prediction_file import prediction_lines
+from layline.training.run_folder import RunFolder
+
+CLASSES = ("low", "mid", "high")
+FRAME = pd.DataFrame({"size": [1.5, 2.0, None, 3.0], "colour": ["red", "blue", "red", "blue"]})
+
+
+def make_model(kind="images", method="arc", classes=CLASSES, calibrated=True, dim=4):
+    """A model with random weights and made-up calibration samples."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    if kind == "images":
+        inputs, name, options = ImagePreprocessing(16, 18), "convnet", {"channels": 4, "depth": 1}
+    else:
+        inputs, name = TableEncoding.fit(FRAME, np.arange(len(FRAME))), "mlp"
+        options = {"in_features": len(inputs.columns), "hidden": [8]}
+    known = (rng.random(40) * 0.5, rng.integers(0, len(classes), 40)) if calibrated else ()
+    spec = ModelSpec(
+        name, method, dim, classes, inputs, options, calibration=Calibration(1.3, *known)
+    )
+    model = spec.build()
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor += 0.3 * torch.rand(tensor.shape)
+    return model.eval()
+
+
+def write_served(path, samples=50, **options):
+    """Write the folder of a run: the model, its predictions for the test part, some numbers."""
+    model = make_model(**options)
+    path.mkdir(parents=True)
+    folder, rng, classes = RunFolder(path), np.random.default_rng(1), model.classes
+    model.save(folder.best)
+    proba = rng.dirichlet(np.full(len(classes), 0.6), samples)
+    with prediction_lines(folder.predictions, classes, with_truth=True) as write:
+        for i, shares in enumerate(proba):
+            said = classes[int(shares.argmax())]
+            write(f"{i}.png", said, shares.tolist(), true=classes[i % len(classes)])
+    numbers = {"samples": samples, "decode": "mode", "mae": 0.5, "accuracy": 0.625}
+    numbers["calibration"] = {"temperature": 1.3}
+    folder.test.write_text(json.dumps(numbers))
+    counts = {"train": [10 * (rank + 1) for rank in range(len(classes))]}
+    folder.environment.write_text(json.dumps({"data": "", "counts": counts}))
+    return path

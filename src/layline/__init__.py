@@ -2,7 +2,8 @@
 
 ``layline.train`` goes from data to a tested model in one call.
 ``layline.heads`` has the methods as PyTorch modules, ``OrdinalClassifier`` is the scikit-learn
-estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics.
+estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics,
+``layline.scorers`` the same as scikit-learn's scorers.
 """
 
 from importlib import import_module
@@ -12,7 +13,7 @@ from layline import geometry, heads
 from layline.heads import ConstrainedProxies, OrdinalHead, create, names
 
 if TYPE_CHECKING:
-    from layline import metrics
+    from layline import metrics, scorers
     from layline.api import Evaluated, Run, compare, evaluate, train
     from layline.estimator import OrdinalClassifier, negative_mae
     from layline.model_file import load
@@ -30,6 +31,7 @@ _LAZY = {
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
     "metrics": "layline.metrics",
+    "scorers": "layline.scorers",
 }
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "metrics",
     "names",
     "negative_mae",
+    "scorers",
     "train",
 ]
 

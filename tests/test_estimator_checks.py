@@ -16,13 +16,15 @@ RECIPES = {
 }
 
 
+WHY = (
+    "a sample of weight two is in one batch, or held out, as a whole; the same sample twice may be "
+    "in two batches, or in training and held out at once"
+)
+
+
 def expected_failures(_: OrdinalClassifier) -> dict[str, str]:
-    return {
-        "check_sample_weight_equivalence_on_dense_data": (
-            "a sample of weight two is in one batch, or held out, as a whole; the same sample "
-            "twice may be in two batches, or in training and held out at once"
-        )
-    }
+    kinds = ("dense", "sparse")
+    return {f"check_sample_weight_equivalence_on_{kind}_data": WHY for kind in kinds}
 
 
 @parametrize_with_checks(

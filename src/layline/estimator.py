@@ -61,7 +61,7 @@ from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
-from layline.training.loop import Display, Hooks, Loop, TrainingState
+from layline.training.loop import Display, EpochRecord, Hooks, Loop, TrainingState
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
 if TYPE_CHECKING:
@@ -277,7 +277,8 @@ class OrdinalClassifier(
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         fraction = self.validation_fraction if given is None else 0.0
         own = [] if group_of is None else [group_of.tolist()]
-        rows, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(self._seed), *own)
+        rng = np.random.default_rng(self._seed)
+        rows, held_out = stratified_holdout(ranks, fraction, rng, *own)
         if fraction > 0 and len(held_out) == 0:
             warnings.warn(
                 "validation_fraction needs a class with two samples, got one sample of each: "
@@ -297,7 +298,7 @@ class OrdinalClassifier(
         if len(ranks_val):
             validation = self._part(x_val, ranks_val, weight_val * factors[ranks_val], device)
 
-        past = self.history_ if goes_on else []
+        past: list[EpochRecord] = self.history_ if goes_on else []
         seed = mixed_seed(self._seed, len(past)) if goes_on else self._seed
         with _seeded(seed):
             if goes_on:  # copies: if this fails, the model stays as it was
@@ -321,9 +322,7 @@ class OrdinalClassifier(
                 hooks.display = _display(self.epochs)
             state = Loop(network, train, validation, options, Processes(device), hooks).run()
             hooks.restore_best()
-        self.classes_ = classes
-        self.features_, self.head_ = features, head
-        self._built_from = {name: getattr(self, name) for name in _STRUCTURE}
+        self._set_fitted(classes, features, head)
         self.calibration_ = Calibration.fit(
             self._outcome(x_val, ranks_val) if self.recipe == "modern" else None,
             self._outcome(x[kept_apart], ranks[kept_apart]),
@@ -334,11 +333,17 @@ class OrdinalClassifier(
             *past,
             *({**record, "epoch": len(past) + record["epoch"]} for record in state.history),
         ]
+        return self
+
+    def _set_fitted(self, classes: Array, features: nn.Module, head: heads.OrdinalHead) -> None:
+        """Keep what was trained."""
+        self.classes_ = classes
+        self.features_, self.head_ = features, head
+        self._built_from = {name: getattr(self, name) for name in _STRUCTURE}
         self._n_features_out = self.dim
         self.__dict__.pop("proxies_", None)  # of an earlier fit with another method
         if isinstance(head, HasProxies):
             self.proxies_ = head.proxies().detach().cpu().numpy()
-        return self
 
     def predict(self, X: ArrayLike) -> Array:
         """Choose a label for each sample, by ``decode``."""
@@ -393,9 +398,11 @@ class OrdinalClassifier(
         Args:
             path: A new file, or one to replace.
         """
-        from layline.estimator_file import save_estimator  # which needs safetensors
-
         check_is_fitted(self)
+        for library in ("pydantic", "safetensors"):
+            require(library, extra="images", needed_by="OrdinalClassifier.save")
+        from layline.estimator_file import save_estimator
+
         save_estimator(self, Path(path))
 
     @classmethod
@@ -409,6 +416,8 @@ class OrdinalClassifier(
             path: The ``.safetensors`` file, or the folder of a run.
             device: Where to put it.
         """
+        for library in ("pydantic", "safetensors"):
+            require(library, extra="images", needed_by="OrdinalClassifier.load")
         from layline.estimator_file import load_estimator
 
         return load_estimator(cls, path, device)
@@ -667,9 +676,11 @@ class OrdinalClassifier(
                 self.features, dim=self.dim, in_features=x.shape[1], **options
             )
             assert isinstance(named, feature_registry.TableFeatures)  # its name was checked
-            is_sparse = sparse.issparse(x)
-            columns = column_blocks(x, self._dtype(x, device)) if is_sparse else self._tensor(x, device)
-            return named.float().fit_scale(columns, weight).to(device)
+            if sparse.issparse(x):
+                named.float().fit_scale(column_blocks(x, self._dtype(x, device)), weight)
+            else:
+                named.float().fit_scale(self._tensor(x, device), weight)
+            return named.to(device)
         module = copy.deepcopy(self.features).float().to(device)
         try:
             with torch.no_grad():

@@ -17,9 +17,9 @@ from layline.data.loading import Batch, Key
 if TYPE_CHECKING:
     import pandas as pd
 
-Rows = Array | Any  # an array, or a CSR matrix, for which scipy has no type to check by
+Rows = Any  # an array, or a CSR matrix, for which scipy has no type
 _LARGEST = float(np.finfo(np.float32).max)
-_BLOCK = 1 << 25  # cells that are made dense at a time to learn the scale of columns: 256 MB
+_BLOCK = 1 << 22  # cells that are dense at a time to learn the scale of columns: 32 MB
 
 
 class Validation(NamedTuple):

@@ -96,7 +96,8 @@ class OrdinalScorer(_BaseScorer):
             response = ranks_of(response, classes)
         elif classes is not known:
             response = _rearranged(response, known, classes)
-        return self._sign * float(self._score_func(truth, response, **self._kwargs, **kwargs))
+        score: float = self._sign * self._score_func(truth, response, **self._kwargs, **kwargs)
+        return score
 
     def _respond(self, method_caller: Any, estimator: Any, X: ArrayLike) -> NDArray[Any]:
         """Predict, or take what another scorer of the same call has predicted."""
@@ -248,7 +249,7 @@ def _reader_of_sorted_columns() -> tuple[str, str] | None:
     """Name who takes columns to be sorted among the callers, and what to do about it."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        module = frame.f_globals.get("__name__")
+        module = str(frame.f_globals.get("__name__"))
         reader = _READERS.get((module, frame.f_code.co_name))
         if reader is not None:
             return reader, "give ranks as y, and no classes"

@@ -36,6 +36,22 @@ def test_the_python_of_the_readme_runs():
         exec(compile(block, "README.md", "exec"), place)
 
 
+def without_numbers(text):
+    """What stays the same on another processor: words, and where numbers are."""
+    return re.sub(r"[-+]?\d+(\.\d+)?|\s+", " ", text).split()
+
+
+@pytest.mark.slow
+def test_the_page_on_scikit_learn_prints_what_it_shows(capsys):
+    text = (ROOT / "docs" / "scikit-learn.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", text, flags=re.DOTALL)
+    assert len(blocks) == text.count("```python") > 5
+    place = {}
+    for code, shown in blocks:
+        exec(compile(code, "scikit-learn.md", "exec"), place)
+        assert without_numbers(capsys.readouterr().out) == without_numbers(shown)
+
+
 @pytest.mark.slow
 def test_the_call_of_the_readme_trains(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
@@ -135,7 +151,8 @@ def test_an_equation_is_where_the_table_says_and_nowhere_else(number, file, func
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "docs/method.md", "docs/methods.md"]
+    "document",
+    ["README.md", "CONTRIBUTING.md", "docs/method.md", "docs/methods.md", "docs/scikit-learn.md"],
 )
 def test_links_between_documents_lead_somewhere(document):
     path = ROOT / document

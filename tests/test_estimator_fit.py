@@ -64,11 +64,9 @@ NUMBERED = np.column_stack([X, np.arange(120.0)])
 
 
 def test_a_given_set_does_what_the_same_rows_held_out_do():
-    parameters = {"calibration_fraction": 0, "class_weight": "effective", "epochs": 5}
-    plain = quick(**parameters, validation_fraction=0.25).fit(X, Y)
+    parameters = {"calibration_fraction": 0, "epochs": 5}
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)
     rows, held_out = stratified_holdout(Y, 0.25, np.random.default_rng(seed))
-    parameters["class_weight"] = None  # its weights are by the counts of all samples
     plain = quick(**parameters, validation_fraction=0.25).fit(X, Y)
     given = quick(**parameters).fit(X[rows], Y[rows], eval_set=(X[held_out], Y[held_out]))
     assert same(plain, given)
@@ -161,6 +159,14 @@ def test_no_group_is_trained_on_and_held_out(watching, weighted):
     assert others
     assert not trained & others
     assert len(model.calibration_.scores) >= 9
+
+
+def test_too_few_groups_for_ranges_are_told():
+    halves = np.arange(120) // 60
+    with pytest.warns(UserWarning, match=r"no ranges: 30% .*groups must be enough") as said:
+        model = quick(calibration_fraction=0.3, validation_fraction=0.4).fit(X, Y, groups=halves)
+    assert said[0].filename == __file__
+    assert len(model.calibration_.scores) == 0
 
 
 def test_groups_and_validation_samples_are_routed():

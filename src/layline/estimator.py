@@ -40,7 +40,7 @@ from layline.data.labels import (
     weigh_classes,
 )
 from layline.data.loading import Batches, RowBatches, mixed_seed
-from layline.data.splits import stratified_holdout, with_calibration
+from layline.data.splits import FEWEST_FOR_CALIBRATION, stratified_holdout, with_calibration
 from layline.data.table import TableEncoding
 from layline.devices import Processes, check_device, choose_device, has_double
 from layline.estimator_inputs import (
@@ -302,16 +302,9 @@ class OrdinalClassifier(
         seed = mixed_seed(self._seed, len(past)) if goes_on else self._seed
         with _seeded(seed):
             if goes_on:  # copies: if this fails, the model stays as it was
-                features = copy.deepcopy(self.features_).to(device)
-                head = copy.deepcopy(self.head_).to(device)
+                network = copy.deepcopy(Network(self.features_, self.head_)).to(device)
             else:
-                features = self._built_features(seen, torch.from_numpy(weight[rows]), device)
-                own_options = self.head_options or {}
-                head = heads.create(
-                    self.method, num_classes=len(classes), dim=self.dim, **own_options
-                )
-                head = head.float().to(device)
-            network = Network(features, head)
+                network = self._new_network(seen, weight[rows], len(classes), device)
             options = replace(
                 options,
                 generator=torch.Generator().manual_seed(seed),
@@ -322,18 +315,26 @@ class OrdinalClassifier(
                 hooks.display = _display(self.epochs)
             state = Loop(network, train, validation, options, Processes(device), hooks).run()
             hooks.restore_best()
-        self._set_fitted(classes, features, head)
+        self._set_fitted(classes, network.features, network.head)
         self.calibration_ = Calibration.fit(
             self._outcome(x_val, ranks_val) if self.recipe == "modern" else None,
             self._outcome(x[kept_apart], ranks[kept_apart]),
         )
         self.n_iter_ = len(state.history)
         self.best_epoch_ = len(past) + (state.best_epoch or self.n_iter_)
-        self.history_ = [
+        self.history_: list[EpochRecord] = [
             *past,
             *({**record, "epoch": len(past) + record["epoch"]} for record in state.history),
         ]
         return self
+
+    def _new_network(
+        self, seen: Rows, weight: Array, num_classes: int, device: torch.device
+    ) -> Network:
+        features = self._built_features(seen, torch.from_numpy(weight), device)
+        options = self.head_options or {}
+        head = heads.create(self.method, num_classes=num_classes, dim=self.dim, **options)
+        return Network(features, head.float().to(device))
 
     def _set_fitted(self, classes: Array, features: nn.Module, head: heads.OrdinalHead) -> None:
         """Keep what was trained."""
@@ -469,9 +470,11 @@ class OrdinalClassifier(
         if fraction is None:
             fraction = self.validation_fraction if self.recipe == "modern" else 0.0
         nothing = np.zeros(0, dtype=np.int64)
-        parts, _ = with_calibration(
+        parts, notes = with_calibration(
             Partition(rows, nothing, nothing), ranks, fraction, self._seed, groups
         )
+        if len(parts.calibration) == 0 and fraction * len(rows) >= FEWEST_FOR_CALIBRATION:
+            warnings.warn(notes[0], stacklevel=4)  # where fit was called
         return parts.train, parts.calibration
 
     def _part(self, x: Rows, ranks: Array, weight: Array, device: torch.device) -> Part:

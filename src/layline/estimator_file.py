@@ -231,7 +231,7 @@ def _plain(name: str, value: Any) -> Any:
     """Give a parameter as JSON has it."""
 
     def converted(item: Any) -> Any:
-        if isinstance(item, np.ndarray | np.generic):
+        if hasattr(item, "tolist"):  # arrays, their numbers, an index of pandas
             return item.tolist()
         raise TypeError(type(item).__name__)
 

@@ -50,8 +50,7 @@ _Metric = Callable[..., float]
 class OrdinalScorer(_BaseScorer):
     """A scorer that computes a metric on ranks; :func:`make_scorer` and :func:`get` make one.
 
-    It is called as ``scorer(estimator, X, y, sample_weight=None)``. The estimator is fitted and has
-    ``classes_``: this library's or any other classifier, a pipeline, or a search.
+    The estimator may be this library's or any other classifier, a pipeline, or a search.
 
     Args:
         metric: Computes the score from true ranks, and predicted ranks or probabilities.
@@ -82,10 +81,30 @@ class OrdinalScorer(_BaseScorer):
         super(OrdinalScorer, asking).set_score_request(**requests)
         return asking
 
+    def __call__(
+        self,
+        estimator: Any,
+        X: ArrayLike,
+        y_true: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        **metadata: Any,
+    ) -> float:
+        """Score an estimator; higher is better.
+
+        Args:
+            estimator: Fitted, with ``classes_``.
+            X: Samples to predict.
+            y_true: Their labels.
+            sample_weight: How much each sample counts.
+            **metadata: What else the metric takes.
+        """
+        if sample_weight is not None:
+            metadata["sample_weight"] = sample_weight
+        return self._score(_call, estimator, X, y_true, **metadata)
+
     def _score(
         self, method_caller: Any, estimator: Any, X: ArrayLike, y_true: ArrayLike, **kwargs: Any
     ) -> float:
-        self._warn_overlap("options are given twice.", kwargs)
         known: NDArray[Any] = np.asarray(estimator.classes_)
         if self._classes is None:
             _warn_of_the_alphabet(known.tolist())
@@ -96,17 +115,19 @@ class OrdinalScorer(_BaseScorer):
             response = ranks_of(response, classes)
         elif classes is not known:
             response = _rearranged(response, known, classes)
-        score: float = self._sign * self._score_func(truth, response, **self._kwargs, **kwargs)
-        return score
+        score: float = self._score_func(truth, response, **{**self._kwargs, **kwargs})
+        return self._sign * score
 
     def _respond(self, method_caller: Any, estimator: Any, X: ArrayLike) -> NDArray[Any]:
         """Predict, or take what another scorer of the same call has predicted."""
         method = self._response_method
-        two_columns = method == "predict_proba" and len(estimator.classes_) == 2
-        if two_columns or not hasattr(estimator, "__sklearn_tags__"):
-            # of two classes scikit-learn hands on one column, and it does not say which
-            return np.asarray(getattr(estimator, method)(X))
+        if method == "predict_proba" and len(estimator.classes_) == 2:
+            method_caller = _call  # scikit-learn hands on one of two columns, and not which
         return np.asarray(method_caller(estimator, method, X))
+
+
+def _call(estimator: Any, method: str, X: ArrayLike) -> Any:
+    return getattr(estimator, method)(X)
 
 
 def _warn_of_the_alphabet(labels: list[Any]) -> None:

@@ -263,7 +263,7 @@ def test_a_wrong_argument_is_named_with_its_value(call, message):
 
 
 def quick(**changes):
-    small = {"dim": 4, "hidden": (4,), "epochs": 2, "learning_rate": 1e-2, "random_state": 0}
+    small = {"dim": 8, "hidden": (8,), "epochs": 2, "learning_rate": 5e-2, "random_state": 0}
     return OrdinalClassifier("hard-linear", **{**small, **changes})
 
 
@@ -275,12 +275,12 @@ Y = np.array(ORDER)[RANKS]
 
 @pytest.fixture(scope="module")
 def model():
-    return quick(classes=ORDER).fit(X, Y)
+    return quick(classes=ORDER, epochs=12).fit(X, Y)
 
 
 @pytest.fixture(scope="module")
 def on_ranks():
-    return quick().fit(X, RANKS)
+    return quick(epochs=12).fit(X, RANKS)
 
 
 @pytest.mark.parametrize("name", ["neg_log_loss", "roc_auc_ovr", "roc_auc_ovo_weighted"])
@@ -316,7 +316,7 @@ def test_nobody_is_warned_who_reads_columns_by_their_classes(model):
         get_scorer("accuracy")(model, X, Y)
         scoring = {name: scorers.get(name) for name in scorers.names()}
         judge.check_scoring(model, scoring)(model, X, Y)
-        calibrated = CalibratedClassifierCV(quick(classes=ORDER, epochs=6), cv=2).fit(X, Y)
+        calibrated = CalibratedClassifierCV(quick(classes=ORDER, epochs=12), cv=2).fit(X, Y)
     assert calibrated.classes_.tolist() == sorted(ORDER)
     named = scorers.get("accuracy_within_one", classes=ORDER)
     assert named(calibrated, X, Y) > 0.9
@@ -333,7 +333,7 @@ def test_who_adds_columns_up_by_place_is_warned_of(meta, name):
     backwards = meta(quick(classes=[2, 1, 0])).fit(X, 2 - RANKS)
     with pytest.warns(UserWarning, match=f"{name} of scikit-learn.*give ranks as y"):
         backwards.predict(X)
-    forwards = meta(quick(epochs=6)).fit(X, RANKS)
+    forwards = meta(quick(epochs=12)).fit(X, RANKS)
     assert scorers.accuracy_within_one(forwards, X, RANKS) > 0.9
 
 
@@ -344,7 +344,7 @@ def test_labels_that_were_encoded_are_refused_with_the_cure():
             cross_val_predict(meta, X, Y, cv=2, method=method)
     with pytest.warns(UserWarning, match="cross_val_predict of scikit-learn"):
         cross_val_predict(quick(classes=[2, 1, 0]), X, RANKS, cv=2, method="predict_proba")
-    proba = cross_val_predict(quick(epochs=6), X, RANKS, cv=2, method="predict_proba")
+    proba = cross_val_predict(quick(epochs=12), X, RANKS, cv=2, method="predict_proba")
     assert metrics.mean_absolute_error(RANKS, proba.argmax(axis=1)) < 0.5
 
 

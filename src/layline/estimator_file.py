@@ -113,7 +113,8 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     estimator = cls(**{**parameters, "device": str(torch.device(device))})
     if about.dtype == "float32":
         for name, values in list(model.features.named_buffers(recurse=False)):
-            setattr(model.features, name, values.to(torch.float32))
+            if values.is_floating_point():
+                setattr(model.features, name, values.to(torch.float32))
     estimator._set_fitted(labels, model.features, model.head)
     estimator._named, estimator._seed = True, about.seed
     estimator.encoding_ = spec.inputs if about.encoded else None

@@ -115,8 +115,9 @@ class OrdinalScorer(_BaseScorer):
             response = ranks_of(response, classes)
         elif classes is not known:
             response = _rearranged(response, known, classes)
-        score: float = self._score_func(truth, response, **{**self._kwargs, **kwargs})
-        return self._sign * score
+        options = {**self._kwargs, **kwargs}
+        score: float = self._sign * self._score_func(truth, response, **options)
+        return score
 
     def _respond(self, method_caller: Any, estimator: Any, X: ArrayLike) -> NDArray[Any]:
         """Predict, or take what another scorer of the same call has predicted."""

@@ -1,7 +1,9 @@
 """scikit-learn's own judgement of the estimator."""
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from layline import heads
 from layline.estimator import OrdinalClassifier
 
 EPOCHS = {"modern": 20, "paper": 10}
@@ -37,4 +39,6 @@ def expected_failures(_: OrdinalClassifier) -> dict[str, str]:
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_finds_nothing_wrong(estimator, check):
+    if "sparse" in check.func.__name__ and estimator.method != heads.DEFAULT_METHOD:
+        pytest.skip("how rows are read does not depend on the method, and one takes long enough")
     check(estimator)

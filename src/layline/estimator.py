@@ -672,18 +672,24 @@ class OrdinalClassifier(
     def _dtype(self, rows: Rows, device: torch.device) -> Any:
         return rows.dtype if self._named and has_double(device) else np.float32
 
+    def _scaled(
+        self, module: nn.Module, x: Rows, weight: Tensor, device: torch.device
+    ) -> nn.Module:
+        """Let features of a table learn the scale of the columns."""
+        assert isinstance(module, feature_registry.TableFeatures)  # its name was checked
+        if sparse.issparse(x):
+            module.float().fit_scale(column_blocks(x, self._dtype(x, device)), weight)
+        else:
+            module.float().fit_scale(self._tensor(x, device), weight)
+        return module.to(device)
+
     def _built_features(self, x: Rows, weight: Tensor, device: torch.device) -> nn.Module:
         if isinstance(self.features, str):
             options = {} if self.hidden is None else {"hidden": self.hidden}
             named = feature_registry.create(
                 self.features, dim=self.dim, in_features=x.shape[1], **options
             )
-            assert isinstance(named, feature_registry.TableFeatures)  # its name was checked
-            if sparse.issparse(x):
-                named.float().fit_scale(column_blocks(x, self._dtype(x, device)), weight)
-            else:
-                named.float().fit_scale(self._tensor(x, device), weight)
-            return named.to(device)
+            return self._scaled(named, x, weight, device)
         module = copy.deepcopy(self.features).float().to(device)
         try:
             with torch.no_grad():

@@ -210,8 +210,9 @@ def describe_model(spec: ModelSpec) -> str:
         calibration=_Calibration(**spec.calibration.to_json()),
         estimator=spec.estimator,
     )
-    # versions that do not know it read the other models
-    return description.model_dump_json(exclude=None if spec.estimator else {"estimator"})
+    # where there is none, versions that do not know it read the model
+    empty = {name for name in ("estimator",) if not getattr(description, name)}
+    return description.model_dump_json(exclude=empty)
 
 
 def read_description(text: str) -> ModelSpec:

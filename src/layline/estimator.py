@@ -131,7 +131,7 @@ class OrdinalClassifier(
         head_: The trained head.
         proxies_: The proxies, (K, d), for heads that have them.
         history_: One dict per epoch: ``epoch``, ``train_loss`` and, if samples were held out,
-            ``validation_loss``, ``validation_mae`` and ``validation_accuracy``.
+            ``validation_loss``, ``validation_mae``, ``validation_accuracy`` and ``validation_qwk``.
         best_epoch_: The epoch that was kept, counted from 1.
         n_iter_: Epochs that the last ``fit`` made.
         calibration_: The temperature that ``predict_proba`` is brought to, fitted to the samples

@@ -39,6 +39,22 @@ def test_the_python_of_the_readme_runs():
         exec(compile(block, "README.md", "exec"), place)
 
 
+def without_numbers(text):
+    """What stays the same on another processor: words, and where numbers are."""
+    return re.sub(r"[-+]?\d+(\.\d+)?|\s+", " ", text).split()
+
+
+@pytest.mark.slow
+def test_the_page_on_scikit_learn_prints_what_it_shows(capsys):
+    text = (ROOT / "docs" / "scikit-learn.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```\n```text\n(.*?)```", text, flags=re.DOTALL)
+    assert len(blocks) == text.count("```python") > 5
+    place = {}
+    for code, shown in blocks:
+        exec(compile(code, "scikit-learn.md", "exec"), place)
+        assert without_numbers(capsys.readouterr().out) == without_numbers(shown)
+
+
 @pytest.mark.slow
 def test_the_call_of_the_readme_trains(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

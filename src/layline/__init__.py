@@ -2,14 +2,15 @@
 
 ``layline.train`` goes from data to a tested model in one call.
 ``layline.heads`` has the methods as PyTorch modules, ``OrdinalClassifier`` is the scikit-learn
-estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics.
+estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics,
+``layline.scorers`` the same as scikit-learn's scorers.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from layline import geometry, heads, metrics
+    from layline import geometry, heads, metrics, scorers
     from layline.api import Evaluated, Run, compare, evaluate, train
     from layline.estimator import OrdinalClassifier, negative_mae
     from layline.export_file import export
@@ -37,6 +38,7 @@ _LAZY = {
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
     "metrics": "layline.metrics",
+    "scorers": "layline.scorers",
 }
 
 __all__ = [
@@ -56,6 +58,7 @@ __all__ = [
     "metrics",
     "names",
     "negative_mae",
+    "scorers",
     "train",
 ]
 

@@ -47,6 +47,7 @@ class ModelSpec:
         head_options: The method's own options.
         decode: How a distribution becomes a class if the caller does not say.
         calibration: What is known about the certainty of its answers.
+        estimator: What is needed beside it to get an estimator back, if one wrote it.
     """
 
     features: str
@@ -58,6 +59,7 @@ class ModelSpec:
     head_options: dict[str, Any] = field(default_factory=dict)
     decode: Decode = "mode"
     calibration: Calibration = field(default_factory=Calibration, compare=False)
+    estimator: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def build(self) -> "OrdinalModel":
         """Make the model, with weights as they are before training."""

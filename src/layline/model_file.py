@@ -182,6 +182,7 @@ class _Description(BaseModel):
     inputs: dict[str, Any]
     decode: str | list[list[float]]
     calibration: _Calibration = Field(default_factory=lambda: _Calibration())
+    estimator: dict[str, Any] = {}  # checked where an estimator is made of it
     blake2b: str = Field(default="", exclude=True)  # checked before
 
 
@@ -207,8 +208,11 @@ def describe_model(spec: ModelSpec) -> str:
         inputs=inputs,
         decode=spec.decode if isinstance(spec.decode, str) else [list(row) for row in spec.decode],
         calibration=_Calibration(**spec.calibration.to_json()),
+        estimator=spec.estimator,
     )
-    return description.model_dump_json()
+    # where there is none, versions that do not know it read the model
+    empty = {name for name in ("estimator",) if not getattr(description, name)}
+    return description.model_dump_json(exclude=empty)
 
 
 def read_description(text: str) -> ModelSpec:
@@ -230,6 +234,7 @@ def read_description(text: str) -> ModelSpec:
         head_options=description.head_options,
         decode=decode,
         calibration=_calibration(description),
+        estimator=description.estimator,
     )
 
 

@@ -222,23 +222,29 @@ def _unique(y: Array) -> tuple[Array, Array]:
         ) from error
 
 
+def check_order(order: Sequence[Any]) -> Array:
+    """Give the classes that a user lists, lowest first."""
+    classes = np.asarray(order)
+    if classes.ndim != 1 or len(set(classes.tolist())) < len(classes):
+        raise ValueError(
+            f"classes must be a list of different labels, got {order!r}: each has one rank"
+        )
+    if classes.tolist() != list(order):
+        raise ValueError(
+            f"classes must be labels of one kind, got {order!r}: numbers or strings, not both"
+        )
+    return classes
+
+
 def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
     """Give the classes in order and the rank of each label.
 
     Without an order they are sorted, as scikit-learn expects. That is said where they are strings
     whose order is another one, or is not known; two classes have no order that could be wrong.
     """
-    classes = _unique(y)[0] if order is None else np.asarray(order)
+    classes = _unique(y)[0] if order is None else check_order(order)
     if order is None and len(classes) > 2:
         _warn_of_the_alphabet(classes.tolist())
-    if classes.ndim != 1 or len(set(classes.tolist())) < len(classes):
-        raise ValueError(
-            f"classes must be a list of different labels, got {order!r}: each has one rank"
-        )
-    if order is not None and classes.tolist() != list(order):
-        raise ValueError(
-            f"classes must be labels of one kind, got {order!r}: numbers or strings, not both"
-        )
     ranks = ranks_of(y, classes)
     counts = np.bincount(ranks, minlength=len(classes))
     if (counts > 0).sum() < 2:

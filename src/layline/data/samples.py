@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from layline.data.base import Indices, Pixels
+from layline.data.base import Indices, Pixels, listed
 from layline.data.table import Rows, TableEncoding
 from layline.data.table_file import read_table_file
 from layline.optional import require
@@ -99,7 +99,10 @@ def as_images(samples: Any) -> UserImages:
 
 
 def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
-    """Make rows of a data frame, a dict of columns, or a CSV file: its path, or what it holds."""
+    """Make rows of a data frame, a dict of columns, or a CSV file: its path, or what it holds.
+
+    An array will do where the model knows numbers only, in the order of its columns.
+    """
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
     if isinstance(samples, str | Path) or _is_content(samples):
         given = _content(samples, 0) if _is_content(samples) else Path(samples).expanduser()
@@ -110,6 +113,14 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
             _check_columns(samples)
             samples = {name: list(column) for name, column in samples.items()}
         frame = pandas.DataFrame(samples)
+        numbers = [f"row {row}" for row in range(len(frame))]
+    elif isinstance(samples, np.ndarray) and not encoding.categorical and samples.ndim == 2:
+        if samples.shape[1] != len(encoding.names):
+            raise ValueError(
+                f"samples must have {len(encoding.names)} columns, got {samples.shape[1]}: the "
+                f"model was trained on {listed(encoding.names)}"
+            )
+        frame = pandas.DataFrame(samples, columns=list(encoding.names))
         numbers = [f"row {row}" for row in range(len(frame))]
     else:
         raise ValueError(

@@ -207,7 +207,10 @@ def with_calibration(
 
 
 def stratified_holdout(
-    ranks: Int[np.ndarray, " n"], fraction: float, rng: np.random.Generator
+    ranks: Int[np.ndarray, " n"],
+    fraction: float,
+    rng: np.random.Generator,
+    groups: Groups = None,
 ) -> tuple[Indices, Indices]:
     """Hold a fraction of the samples out, the same fraction of each class as far as it divides.
 
@@ -218,14 +221,19 @@ def stratified_holdout(
         ranks: The class of each sample.
         fraction: Share of the samples to hold out, in [0, 1).
         rng: Breaks ties between classes and draws the samples.
+        groups: What must stay together, such as the patient of each sample. The fraction is then
+            met as nearly as they allow.
 
     Returns:
         The indices of the samples to train on and of those held out, each in ascending order.
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"fraction must be in [0, 1), got {fraction}: something must be left")
-    total = max(round(fraction * len(ranks)), 1) if fraction > 0 else 0
-    part_of = _draw_stratified(ranks, [total], rng)
+    if groups is not None and fraction > 0:
+        part_of = _draw_grouped(ranks, groups, [fraction], rng)
+    else:
+        total = max(round(fraction * len(ranks)), 1) if fraction > 0 else 0
+        part_of = _draw_stratified(ranks, [total], rng)
     return np.flatnonzero(part_of == 0), np.flatnonzero(part_of == 1)
 
 

@@ -149,12 +149,14 @@ class TableFeatures(Features):
 
     @abstractmethod
     def fit_scale(
-        self, x: Float[Tensor, "n columns"], sample_weight: Float[Tensor, " n"] | None = None
+        self,
+        x: Float[Tensor, "n columns"] | Iterable[Float[Tensor, "n some"]],
+        sample_weight: Float[Tensor, " n"] | None = None,
     ) -> Self:
         """Learn the scale of each column from the training rows.
 
         Args:
-            x: The training rows.
+            x: The training rows; or their columns block by block, if all would not fit.
             sample_weight: How much each row counts; its scale does not matter.
         """
 

@@ -1,6 +1,6 @@
 """A multilayer perceptron for tables: standardise, Linear and ReLU, a last Linear to ``dim``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Self
 
@@ -63,23 +63,17 @@ class MLP(TableFeatures):
 
     @torch.no_grad()
     def fit_scale(
-        self, x: Float[Tensor, "n columns"], sample_weight: Float[Tensor, " n"] | None = None
+        self,
+        x: Float[Tensor, "n columns"] | Iterable[Float[Tensor, "n some"]],
+        sample_weight: Float[Tensor, " n"] | None = None,
     ) -> Self:
         """Learn the mean and the standard deviation of each column from the training rows.
 
         A column that never varies is shifted to zero and not scaled.
         """
-        rows = x.double()
-        weight = torch.ones(len(x)) if sample_weight is None else sample_weight
-        share = (weight.double() / weight.double().sum()).to(rows.device)
-        mean = share @ rows
-        scale = (share @ (rows - mean).square()).sqrt()
-        # where one heavy row is nearly all of the weight, the others must not become enormous
-        scale = scale.maximum(1e-6 * (rows.amax(dim=0) - rows.amin(dim=0)))
-        # asked of the values themselves: rounding gives a constant 0.1 a deviation above zero
-        constant = (rows.amax(dim=0) == rows.amin(dim=0)) | (scale == 0)
-        self.mean = torch.where(constant, rows[0], mean).to(x.dtype)
-        self.scale = torch.where(constant, 1.0, scale).to(x.dtype)
+        blocks = [x] if isinstance(x, Tensor) else x
+        found = [_mean_and_scale(block, sample_weight) for block in blocks]
+        self.mean, self.scale = (torch.cat(parts) for parts in zip(*found, strict=True))
         return self
 
     def body(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n width"]:
@@ -95,3 +89,21 @@ class MLP(TableFeatures):
         if self.mean.dtype != mean.dtype:
             self.mean, self.scale = mean.to(self.mean.device), scale.to(self.scale.device)
         return self
+
+
+def _mean_and_scale(
+    x: Float[Tensor, "n columns"], sample_weight: Float[Tensor, " n"] | None
+) -> tuple[Float[Tensor, " columns"], Float[Tensor, " columns"]]:
+    rows = x.double()
+    weight = torch.ones(len(x)) if sample_weight is None else sample_weight
+    share = (weight.double() / weight.double().sum()).to(rows.device)
+    mean = share @ rows
+    scale = (share @ (rows - mean).square()).sqrt()
+    # where one heavy row is nearly all of the weight, the others must not become enormous
+    scale = scale.maximum(1e-6 * (rows.amax(dim=0) - rows.amin(dim=0)))
+    # asked of the values themselves: rounding gives a constant 0.1 a deviation above zero
+    constant = (rows.amax(dim=0) == rows.amin(dim=0)) | (scale == 0)
+    return (
+        torch.where(constant, rows[0], mean).to(x.dtype),
+        torch.where(constant, 1.0, scale).to(x.dtype),
+    )

@@ -65,7 +65,7 @@ class Plugin:
 
     @property
     def hint(self) -> str:
-        """What a model file says of it: no path of this machine."""
+        """What somebody else would have to name or to install; no path of this machine."""
         return self.distribution or Path(self.reference).name
 
     @property
@@ -90,7 +90,7 @@ def full_reference(plugin: str | Path) -> str:
     """
     text = str(plugin)
     path = Path(text).expanduser()
-    if _is_path(text):
+    if is_path(text):
         path = path.resolve()
         if path.is_dir() and not (path / "__init__.py").is_file():
             raise PluginError(
@@ -113,12 +113,14 @@ def full_reference(plugin: str | Path) -> str:
     return text
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
+    """Tell a file or folder from the name of a module."""
     return text.endswith(".py") or "/" in text or os.sep in text
 
 
-def _module_name(reference: str) -> str:
-    return Path(reference).stem if _is_path(reference) else reference
+def module_name(reference: str) -> str:
+    """Give the name that a plug-in is imported by."""
+    return Path(reference).stem if is_path(reference) else reference
 
 
 def source_files(reference: str) -> dict[str, Path]:
@@ -130,8 +132,8 @@ def source_files(reference: str) -> dict[str, Path]:
     Returns:
         Files by the name of their module; none where there is no source.
     """
-    name = _module_name(reference)
-    if _is_path(reference):
+    name = module_name(reference)
+    if is_path(reference):
         path = Path(reference)
         package = None if path.is_file() else name
 
@@ -187,7 +189,7 @@ def version_of(reference: str, distribution: str = "") -> str:
     """Name what a plug-in does: a hash of the meaning of its modules, and its package's version."""
     files = source_files(reference)
     meant = hash_modules({name: parsed(path) for name, path in files.items()})
-    return f"{_module_name(reference)}+{meant}" + (distribution and f" of {distribution}")
+    return f"{module_name(reference)}+{meant}" + (distribution and f" of {distribution}")
 
 
 # --- importing it
@@ -208,7 +210,8 @@ def use(plugins: Iterable[str | Path], replace: bool = False) -> list[Plugin]:
         replace: A file may take the place of another of the same name, such as the copy that a run
             keeps of it.
     """
-    found = [_imported(full_reference(plugin), replace) for plugin in plugins]
+    named = [plugins] if isinstance(plugins, str) else plugins
+    found = [import_plugin(full_reference(plugin), replace) for plugin in named]
     for plugin in found:
         _NAMED.add(plugin.reference)
         try:
@@ -230,16 +233,23 @@ def refresh(plugin: Plugin) -> None:
     if plugin.reference in _NAMED:
         use([plugin.reference])
     else:
-        _imported(plugin.reference, distribution=plugin.distribution)
+        import_plugin(plugin.reference, distribution=plugin.distribution)
 
 
-def _imported(reference: str, replace: bool = False, distribution: str = "") -> Plugin:
-    name = _module_name(reference)
+def import_plugin(reference: str, replace: bool = False, distribution: str = "") -> Plugin:
+    """Import a plug-in without asking what it has.
+
+    Args:
+        reference: As :func:`full_reference` gives it.
+        replace: A file may take the place of another of the same name.
+        distribution: The installed package that it is of, if that is known.
+    """
+    name = module_name(reference)
     digest = digest_of(reference)
     known = _USED.get(name)
     if known is not None and known.digest == digest:
         return known
-    is_file = _is_path(reference) and reference.endswith(".py")
+    is_file = is_path(reference) and reference.endswith(".py")
     if known is not None:
         if not is_file:
             raise PluginError(
@@ -289,8 +299,8 @@ def _import_file(name: str, path: Path) -> ModuleType:
 
 
 def _import_module(reference: str) -> ModuleType:
-    name = _module_name(reference)
-    if not _is_path(reference):
+    name = module_name(reference)
+    if not is_path(reference):
         folder = _folder_of(name.partition(".")[0])
         if folder is None or str(folder) in sys.path:
             return importlib.import_module(name)
@@ -332,11 +342,11 @@ def _in_path(folder: Path) -> Iterator[None]:
 
 def _forget(plugin: Plugin) -> None:
     """Take a plug-in out of this process, as far as that is possible."""
-    _USED.pop(_module_name(plugin.reference), None)
+    _USED.pop(module_name(plugin.reference), None)
     _NAMED.discard(plugin.reference)
     for registry in _REGISTRIES.values():
         registry.forget(plugin)
-    if _is_path(plugin.reference):
+    if is_path(plugin.reference):
         for name in plugin.modules:
             sys.modules.pop(name, None)
         folder = str(Path(plugin.reference).parent)
@@ -346,7 +356,7 @@ def _forget(plugin: Plugin) -> None:
 
 def _distribution(reference: str) -> str:
     """Name the installed package of a module, with its version; empty for a file."""
-    if _is_path(reference):
+    if is_path(reference):
         return ""
     names = _distributions().get(reference.partition(".")[0], [])
     return f"{names[0]} {version(names[0])}" if names else ""
@@ -365,6 +375,16 @@ def _entry_points(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
         package = point.dist.name if point.dist is not None else ""
         found.setdefault(point.name, {})[package, point.value] = point
     return {name: tuple(points.values()) for name, points in found.items()}
+
+
+def is_installed(reference: str) -> bool:
+    """Tell whether an installed package offers a module as a plug-in."""
+    return any(
+        point.module == reference
+        for kind in _ATTRIBUTES
+        for points in _entry_points(f"layline.{kind}").values()
+        for point in points
+    )
 
 
 # --- what there is by name
@@ -444,7 +464,7 @@ class Registry(Mapping[str, _T]):
             )
         if is_reference(name) and name not in self:
             module, _, place = name.partition(":")
-            plugin = _imported(full_reference(module))
+            plugin = import_plugin(full_reference(module))
             found: Any = plugin.module
             for part in place.split("."):
                 if not hasattr(found, part):
@@ -454,7 +474,7 @@ class Registry(Mapping[str, _T]):
         check_known(argument, name, self)
         return self[name]
 
-    def check_no_import(self, argument: str, name: str, needs: str = "") -> None:
+    def check_vouched(self, argument: str, name: str, needs: str = "") -> None:
         """Refuse a name that only its writer vouches for, such as that of a model file.
 
         What is built in, installed with an entry point, or named by the user in this process may be
@@ -463,7 +483,7 @@ class Registry(Mapping[str, _T]):
         Args:
             argument: What the caller calls the name.
             name: The name that is wanted.
-            needs: What the file says of the plug-in, if it does.
+            needs: The package, file or module that it is said to be of, if that is said.
         """
         if is_reference(name):
             module = name.partition(":")[0]
@@ -477,9 +497,8 @@ class Registry(Mapping[str, _T]):
         if name in self or not needs:
             return  # what is unknown is said where it is looked up
         cure = f"name it with --plugin {needs} or plugins=[{needs!r}]"
-        if not needs.endswith(".py"):
-            package = needs.partition(" ")[0]
-            cure = f"pip install {package}, or {cure.replace(needs, package)}"
+        if " " in needs:  # a package and its version
+            cure = f"pip install {needs.replace(' ', '==', 1)}"
         raise PluginError(
             f"{argument} must be a plug-in that is installed or named, got {name!r} of {needs}: "
             f"nothing was imported; {cure}"
@@ -542,7 +561,7 @@ class Registry(Mapping[str, _T]):
                 f"plug-ins must have different names, got {name} in {_package(point)} and in "
                 f"{_package(others[0])}: uninstall one of them"
             )
-        plugin = _imported(full_reference(point.module), distribution=_package(point))
+        plugin = import_plugin(full_reference(point.module), distribution=_package(point))
         try:
             found = point.load()
         except (Exception, SystemExit) as error:

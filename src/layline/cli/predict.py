@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.options import Decode, read_decode, read_share
+from layline.cli.options import Decode, Plugins, read_decode, read_share
 from layline.prediction_file import FORMATS, prediction_lines
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def predict(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Samples that are left out are no reason to fail.")
     ] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Predict the class of new samples, with the probability of each class.
 
@@ -85,7 +86,7 @@ def predict(
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
     share = None if review is None else read_share(review)
-    model = load(path)
+    model = load(path, plugins=plugins or ())
     wanted = model.spec.decode if decode is None else read_decode(decode, model.classes)
     wanted = checked_decode(wanted, len(model.classes))
     calibration = model.spec.calibration

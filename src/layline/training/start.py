@@ -6,11 +6,12 @@ its own.
 """
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from layline import data, features
 from layline.calibration import Calibration
 from layline.data import KnownInputs
 from layline.data.file_digests import digest_file
@@ -19,7 +20,17 @@ from layline.data.table import TableEncoding
 from layline.files import atomic_write
 from layline.model import ModelSpec, OrdinalModel
 from layline.model_file import load
-from layline.training.config import Config, Tree, combine, configuration, read_toml, setting_at
+from layline.plugins import use
+from layline.training.config import (
+    Config,
+    Tree,
+    combine,
+    configuration,
+    read_toml,
+    recorded,
+    setting_at,
+)
+from layline.training.run_folder import RunFolder
 
 # settings of their own, or what the data have
 _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
@@ -64,6 +75,8 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             f"start.model must be as it was, got {path} with other content: it was trained or "
             "calibrated since; leave start.digest out to go on from what it is now"
         )
+    use(tree.get("plugins") or [])
+    plugins = [*(tree.get("plugins") or []), *_plugins_of(path, tree.get("plugins") or [])]
     spec = load(path).spec
     follows = _settings_of(spec)
     for place, option in _FOLLOWS.items():
@@ -80,6 +93,8 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             )
     _check_classes(tree, spec)
     found = combine(_usual_of(path), follows, tree, {"start": start})
+    if plugins:
+        found["plugins"] = list(dict.fromkeys(plugins))
     rate = configuration(found).start
     assert rate is not None  # it was laid in the line above
     lowered = f"{rate.rate:g} of the recipe's rates where none is named (--lr, start.rate)"
@@ -109,12 +124,20 @@ def _settings_of(spec: ModelSpec) -> Tree:
     return tree
 
 
+def _plugins_of(path: Path, named: Sequence[str]) -> list[str]:
+    """Import the plug-ins of the run that a model is of, if it is beside the model."""
+    run = RunFolder(path.parent)
+    if path != run.best or not run.config.is_file():
+        return []
+    return run.import_plugins(read_toml(run.config), named)
+
+
 def _usual_of(path: Path) -> Tree:
     """Give what the run of a model chose, where it is beside the model, for what is not said."""
     place = path.parent / "config.toml"
     if path.name != "best.safetensors" or not place.is_file():
         return {}
-    before = configuration(read_toml(place))
+    before = recorded(read_toml(place))
     usual: Tree = {
         "recipe": before.recipe,
         "data": {"augmentation": before.data.augmentation},
@@ -176,7 +199,8 @@ def keep_start(config: Config, place: Path) -> None:
 def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
     """Say what a model knows of its data, for reading those of the configuration."""
     encoding = spec.inputs if isinstance(spec.inputs, TableEncoding) else None
-    is_table = config.data.source == "table"
+    own = data.SOURCES.find("data.source", config.data.source).features
+    is_table = own is not None and features.find(own).kind == "table"
     if is_table != (encoding is not None):
         takes, got = ("images", "a table") if is_table else ("a table", "images")
         raise ValueError(

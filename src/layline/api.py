@@ -37,7 +37,7 @@ from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
-from layline.training.start import with_start
+from layline.training.start import import_start_plugins, with_start
 
 if TYPE_CHECKING:
     from layline.reports.comparison import Comparison
@@ -289,6 +289,8 @@ def train(
     check_sections(settings or {})
     tree = combine(settings or {}, _tree(given))
     use(tree.get("plugins") or [])
+    if resume is None and setting_at(tree, "start.model") is not None:
+        import_start_plugins(tree)  # the source may be of one of them
     name = None
     if source is not None:
         found, place = _find_source(str(source), tree, say)
@@ -304,7 +306,7 @@ def train(
         folder = RunFolder(Path(resume))
         if out is not None:
             raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
-        before = folder.read_config(tree.pop("plugins", ())).model_dump(
+        before = folder.read_config(tree.pop("plugins", ()), say).model_dump(
             mode="json", exclude_none=True
         )
         config = resolved(configuration(_with_changes(before, tree)))

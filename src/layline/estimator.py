@@ -1,6 +1,7 @@
 """Ordinal classification as scikit-learn knows it: ``fit``, ``predict``, ``transform``."""
 
 import copy
+import inspect
 import sys
 import threading
 import warnings
@@ -46,6 +47,7 @@ from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
+from layline.plugins import is_reference
 from layline.training.loop import Display, Hooks, Loop, TrainingState
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
@@ -65,10 +67,14 @@ class OrdinalClassifier(
     lowest mean absolute error on them is kept.
 
     Args:
-        method: Name of the head, one of ``layline.heads.names()``.
+        method: Name of the head, one of ``layline.heads.names()``, or a place such as
+            ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
+            a head from ``num_classes``, ``dim`` and ``head_options``.
         features: Name of the features, ``layline.features.names("table")``, or a module that maps
             (n, ...) in float32 to (n, dim). A module is copied with its weights and trained
-            further; the given one never changes. X may then have any number of dimensions.
+            further; the given one never changes. X may then have any number of dimensions. A class
+            or a function makes the module anew in every fit, from ``dim`` and ``in_features``, the
+            number of columns, as far as it takes them.
         dim: Dimension d of the features.
         classes: The labels from lowest to highest. Without it an ordered pandas Categorical
             keeps its order, and other labels are sorted: numbers as numbers, but strings by the
@@ -134,8 +140,10 @@ class OrdinalClassifier(
 
     def __init__(
         self,
-        method: str = heads.DEFAULT_METHOD,
-        features: str | nn.Module = "mlp",
+        method: str | type[heads.OrdinalHead] | Callable[..., heads.OrdinalHead] = (
+            heads.DEFAULT_METHOD
+        ),
+        features: str | nn.Module | Callable[..., nn.Module] = "mlp",
         dim: int = 512,
         *,
         classes: Sequence[Any] | None = None,
@@ -198,7 +206,7 @@ class OrdinalClassifier(
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         options, device = self._checked_options(), check_device(self.device)
-        self._named = isinstance(self.features, str)
+        self._named = isinstance(self.features, str) or _makes_table_features(self.features)
         x, labels = self._training_data(X, y)
         check_classification_targets(labels)
         weight = checked_weight(sample_weight, len(labels))
@@ -342,13 +350,14 @@ class OrdinalClassifier(
 
     def _checked_options(self) -> Options:
         """Check every parameter that can be judged without data."""
-        if not isinstance(self.features, str | nn.Module):
+        if not isinstance(self.features, str | nn.Module) and not callable(self.features):
             raise ValueError(
-                f"features must be a name or an nn.Module, got {self.features!r}: "
-                f"names are {', '.join(feature_registry.names('table'))}"
+                f"features must be a name, an nn.Module, or what makes one, got "
+                f"{self.features!r}: names are {', '.join(feature_registry.names('table'))}"
             )
-        if isinstance(self.features, str):
+        if isinstance(self.features, str) and not is_reference(self.features):
             check_known("features", self.features, feature_registry.names("table"))
+        heads.find(self.method)
         check_integer("dim", self.dim, 1, "it is the length of a feature")
         fraction, apart = self.validation_fraction, self.calibration_fraction
         if not (isinstance(fraction, Real) and 0 <= fraction < 1):
@@ -368,7 +377,7 @@ class OrdinalClassifier(
             )
         if self.hidden is not None and not isinstance(self.features, str):
             raise ValueError(
-                f"hidden must be None if features is a module, got {self.hidden!r}: "
+                f"hidden must be None if features is no name, got {self.hidden!r}: "
                 "the module has its own layers"
             )
         if not isinstance(self.head_options, Mapping | None):
@@ -461,15 +470,30 @@ class OrdinalClassifier(
         dtype = rows.dtype if self._named and has_double(device) else np.float32
         return torch.from_numpy(np.require(rows, dtype, ["C", "W"]))
 
+    @staticmethod
+    def _scaled(module: nn.Module, x: Tensor, weight: Tensor, device: torch.device) -> nn.Module:
+        """Let features of a table learn the scale of the columns."""
+        if not isinstance(module, feature_registry.TableFeatures):
+            raise ValueError(
+                f"features must be for tables, got {type(module).__name__}: names are "
+                f"{', '.join(feature_registry.names('table'))}"
+            )
+        return module.float().fit_scale(x, weight).to(device)
+
     def _built_features(self, x: Tensor, weight: Tensor, device: torch.device) -> nn.Module:
         if isinstance(self.features, str):
             options = {} if self.hidden is None else {"hidden": self.hidden}
             named = feature_registry.create(
                 self.features, dim=self.dim, in_features=x.shape[1], **options
             )
-            assert isinstance(named, feature_registry.TableFeatures)  # its name was checked
-            return named.float().fit_scale(x, weight).to(device)
-        module = copy.deepcopy(self.features).float().to(device)
+            return self._scaled(named, x, weight, device)
+        if not isinstance(self.features, nn.Module):
+            made = _made(self.features, {"dim": self.dim, "in_features": x.shape[1]})
+            if self._named:
+                return self._scaled(made, x, weight, device)
+            module = made.float().to(device)
+        else:
+            module = copy.deepcopy(self.features).float().to(device)
         try:
             with torch.no_grad():
                 output = module.eval()(x[:2].to(device))
@@ -486,6 +510,25 @@ class OrdinalClassifier(
                 f"features must give (n, dim), here (2, {self.dim}), got {got}: {cure}"
             )
         return module
+
+
+def _makes_table_features(features: Any) -> bool:
+    """Tell a class of features that take a table as the named ones do."""
+    return isinstance(features, type) and issubclass(features, feature_registry.TableFeatures)
+
+
+def _made(make: Callable[..., nn.Module], known: Mapping[str, Any]) -> nn.Module:
+    """Call what makes a module with as much of what is known as it takes."""
+    takes = inspect.signature(make).parameters.values()
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes)
+    names = {each.name for each in takes}
+    given = {name: value for name, value in known.items() if takes_any or name in names}
+    module = make(**given)
+    if not isinstance(module, nn.Module):
+        raise ValueError(
+            f"features must make an nn.Module, got {type(module).__name__} from {make!r}"
+        )
+    return module
 
 
 def _is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":

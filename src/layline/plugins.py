@@ -17,6 +17,7 @@ import importlib
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -144,7 +145,7 @@ def source_files(reference: str) -> dict[str, Path]:
             return file_below(path.parent, module) if own else None
     else:
         top = name.partition(".")[0]
-        root = _folder_of(top)
+        root = folder_of(top)
 
         def file_of(module: str) -> Path | None:
             own = root is not None and module.partition(".")[0] == top
@@ -156,7 +157,7 @@ def source_files(reference: str) -> dict[str, Path]:
         raise PluginError(f"plugin must be Python, got {reference}: {error}") from None
 
 
-def _folder_of(package: str) -> Path | None:
+def folder_of(package: str) -> Path | None:
     """Give the folder in which a package or module lies; nothing of it is run."""
     spec = _spec_of(package)
     if spec is None and file_below(Path.cwd(), package) is not None:
@@ -166,6 +167,17 @@ def _folder_of(package: str) -> Path | None:
     if spec.submodule_search_locations:
         return Path(next(iter(spec.submodule_search_locations))).parent
     return Path(str(spec.origin)).parent
+
+
+def is_library(reference: str) -> bool:
+    """Tell what a package manager wrote, which its version stands for, from code of one's own."""
+    if is_path(reference):
+        return False
+    top = reference.partition(".")[0]
+    folder = folder_of(top)
+    places = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
+    installed = {Path(place).resolve() for place in places}
+    return top in sys.stdlib_module_names or (folder is not None and folder.resolve() in installed)
 
 
 def _spec_of(package: str) -> ModuleSpec | None:
@@ -269,7 +281,7 @@ def import_plugin(reference: str, replace: bool = False, distribution: str = "")
     except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise PluginError(f"plugin must be importable, got {reference}: {why}") from error
-    owner = distribution or _distribution(reference)
+    owner = distribution or distribution_of(reference)
     plugin = Plugin(reference, module, digest, tuple(source_files(reference)), owner)
     _USED[name] = plugin
     return plugin
@@ -277,9 +289,10 @@ def import_plugin(reference: str, replace: bool = False, distribution: str = "")
 
 def _import_file(name: str, path: Path) -> ModuleType:
     """Import a file by its own name: other processes, and what it imports, find it by that."""
-    other = sys.modules.get(name) or _spec_of(name)
-    place = getattr(other, "__file__", None) or getattr(other, "origin", None)
-    if other is not None and (place is None or Path(place).resolve() != path):
+    loaded = sys.modules.get(name)
+    is_other = loaded is not None and Path(loaded.__file__ or "").resolve() != path
+    # one in another folder, such as that which a run has copied, is only out of sight
+    if is_other or (loaded is None and _spec_of(name) is not None and is_library(name)):
         raise PluginError(
             f"plugin must have a name of its own, got {path}: Python has another module {name}, "
             "rename the file"
@@ -301,7 +314,7 @@ def _import_file(name: str, path: Path) -> ModuleType:
 def _import_module(reference: str) -> ModuleType:
     name = module_name(reference)
     if not is_path(reference):
-        folder = _folder_of(name.partition(".")[0])
+        folder = folder_of(name.partition(".")[0])
         if folder is None or str(folder) in sys.path:
             return importlib.import_module(name)
         with _in_path(folder):
@@ -354,7 +367,7 @@ def _forget(plugin: Plugin) -> None:
             sys.path.remove(folder)
 
 
-def _distribution(reference: str) -> str:
+def distribution_of(reference: str) -> str:
     """Name the installed package of a module, with its version; empty for a file."""
     if is_path(reference):
         return ""

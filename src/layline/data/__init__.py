@@ -118,7 +118,6 @@ _BUILT_IN: dict[str, SourceSpec] = {
 }
 
 
-
 def _adopt(name: str, found: Any) -> SourceSpec:
     """Make an entry from what a plug-in has: an entry, or a function that reads."""
     if isinstance(found, SourceSpec):

@@ -8,8 +8,8 @@ predictions are rounded to ranks, and there are no probabilities to be measured.
 
 import ast
 import inspect
-import sysconfig
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,14 @@ from layline.features import find as find_features
 from layline.files import write_json
 from layline.geometry.decoding import COST, DECODINGS, Decode, decide, decode_name
 from layline.model import ModelSpec
-from layline.plugins import PluginError, full_reference, import_plugin, source_files, version_of
+from layline.plugins import (
+    PluginError,
+    distribution_of,
+    full_reference,
+    import_plugin,
+    is_library,
+    version_of,
+)
 from layline.source_code import hash_modules, parsed
 from layline.training.assembly import Assembly, assemble, class_weights
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
@@ -80,7 +87,13 @@ class Competitor(Section):
     def make(self, seed: int) -> Any:
         """Make it, with the seed of the run where it takes one."""
         reference, name = self._place
-        found: Any = import_plugin(reference).module
+        try:
+            found: Any = import_module(reference) if is_library(reference) else None
+        except ImportError as error:
+            raise PluginError(
+                f"competitor must be importable, got {self.estimator}: {error}"
+            ) from error
+        found = found or import_plugin(reference).module
         for part in name.split("."):
             if not hasattr(found, part):
                 raise PluginError(
@@ -119,18 +132,11 @@ class Competitor(Section):
     def version(self) -> str:
         """Name the code that runs it: the library's version, or a hash of code of your own."""
         reference, _ = self._place
-        plugin = import_plugin(reference)
         ours = hash_modules({"competitors": parsed(Path(__file__))})
-        files = source_files(reference).values()
-        if plugin.distribution and all(_is_installed(file) for file in files):
-            return f"{plugin.distribution} by {ours}"
-        return f"{version_of(reference, plugin.distribution)} by {ours}"
-
-
-def _is_installed(file: Path) -> bool:
-    """Tell what a package manager wrote from code of one's own."""
-    places = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib")}
-    return any(file.resolve().is_relative_to(Path(place).resolve()) for place in places)
+        library = distribution_of(reference)
+        if not library or not is_library(reference):
+            library = version_of(reference, library)
+        return f"{library} by {ours}"
 
 
 def parse_competitor(text: str) -> Competitor:
@@ -238,7 +244,10 @@ def fit_competitor(
         found = evaluated("test", ranks, names, tested, spec, decode, groups)
         found.write_predictions(folder.predictions)
         numbers = found.numbers
-    numbers |= {"epoch": 0, "validation": _validated(config, dataset.ranks[parts.validation], checked)}
+    numbers |= {
+        "epoch": 0,
+        "validation": _validated(config, dataset.ranks[parts.validation], checked),
+    }
     write_json(folder.test, numbers)
     return numbers
 

@@ -142,9 +142,7 @@ class Grid(Section):
             self._cell(entry, method, recipe, features, combination, seed)
             for entry in self.data
             for combination in _combinations(self.tune if entry.tune is None else entry.tune)
-            for seed, method, recipe in product(
-                self.seeds, [*variants, *competitors], self.recipes
-            )
+            for seed, method, recipe in product(self.seeds, [*variants, *competitors], self.recipes)
             for features in chosen or [None]
         )
         return with_content(list(cells), say)

@@ -6,7 +6,7 @@ taken for a network of timm.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal
 
@@ -97,8 +97,18 @@ def find(name: str) -> FeatureSpec:
 
 
 def options_of(spec: FeatureSpec) -> tuple[str, ...]:
-    """List the options that features take beside ``dim``."""
-    return tuple(key for key in inspect.signature(spec.build).parameters if key != "dim")
+    """List the options that features take beside ``dim``.
+
+    Those that take any take how images are prepared.
+    """
+    parameters = inspect.signature(spec.build).parameters.values()
+    named = [each.name for each in parameters if each.name != "dim" and each.kind not in _ANY]
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        named += [each.name for each in fields(InputSpec)] if spec.kind == "image" else []
+    return tuple(dict.fromkeys(named))
+
+
+_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def create(name: str, dim: int, **options: Any) -> Features:

@@ -474,6 +474,10 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     below = combine(recipe.settings, situation, own)
     if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network
         below.get("training", {}).pop("body_learning_rate", None)
+    if (own_options := _plugin_options(draft, recipe)) is not None:
+        options = below.get("features", {}).get("options", {})
+        kept = {key: value for key, value in options.items() if key in own_options}
+        below = {**below, "features": {**below.get("features", {}), "options": kept}}
     if draft.start is not None:  # the options of the features are those of the model
         below = combine({**below, "features": {}}, _lowered(below, draft.start.rate))
     return validated(Config, combine(below, wanted))
@@ -514,6 +518,14 @@ def _lowered(below: Tree, rate: float) -> Tree:
     usual = TrainingConfig().model_dump() | below.get("training", {})
     names = ("learning_rate", "body_learning_rate", "head_learning_rate")
     return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
+
+
+def _plugin_options(config: Config, recipe: Recipe) -> tuple[str, ...] | None:
+    """List the options of features of a plug-in, which need not have those of a recipe."""
+    name = config.features.name or features_of(config.data.source, recipe)
+    if features.FEATURES.plugin_of(name) is None:
+        return None
+    return features.options_of(features.find(name))
 
 
 def _situation(config: Config, recipe: Recipe) -> str:

@@ -93,10 +93,11 @@ def evaluate_run(
         skip_unknown: Leave out samples of classes that the model does not know.
         plugins: Files, packages or modules that the caller names.
     """
-    config = changed_config(folder.read_config(plugins), changes or {}, root)
+    say = Reporter(console)
+    config = changed_config(folder.read_config(plugins, say), changes or {}, root)
     if part is not None:
         check_known("part", part, (*PARTS, ALL))
-    model, say = load(folder.path), Reporter(console)
+    model = load(folder.path)
     decode = config.training.decoding if decode is None else decode
     decode = checked_decode(decode, len(model.classes))
     is_own = root is None or (not options and _is_own(folder, config, model))

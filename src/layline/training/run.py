@@ -418,8 +418,8 @@ def calibrate_run(
         console: Where to say what happens.
         plugins: Files, packages or modules that the caller names.
     """
-    config = changed_config(folder.read_config(plugins), {}, root)
     say = Reporter(console)
+    config = changed_config(folder.read_config(plugins, say), {}, root)
     model = load(folder.path)
     model.spec = replace(model.spec, calibration=Calibration())
     if root is None:

@@ -1,7 +1,7 @@
 """The folder of a run: what it was asked for, how it went, what came out."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -161,7 +161,9 @@ class RunFolder:
     def _keep_plugins(self, plugins: Sequence[Plugin]) -> None:
         """Copy the files of plug-ins, and note on this machine that its user has run them."""
         for plugin in plugins:
-            for file in source_files(plugin.reference).values() if is_path(plugin.reference) else ():
+            for file in (
+                source_files(plugin.reference).values() if is_path(plugin.reference) else ()
+            ):
                 place = self.plugins / file.relative_to(Path(plugin.reference).parent)
                 if not place.exists():
                     with atomic_write(place) as part:
@@ -175,7 +177,9 @@ class RunFolder:
                 half.unlink()
         write_text(self.config, to_toml(config))
 
-    def read_config(self, plugins: Sequence[str | Path] = ()) -> Config:
+    def read_config(
+        self, plugins: Sequence[str | Path] = (), say: Callable[[str], None] | None = None
+    ) -> Config:
         """Read what the run was asked for, and import the plug-ins that it needs.
 
         Those are imported that the caller names, that are installed, or that this user has trained
@@ -183,10 +187,11 @@ class RunFolder:
 
         Args:
             plugins: Files, packages or modules that the caller names.
+            say: Told where a copy is taken instead of what has changed.
         """
         use(plugins)
         written = self._read_tree()
-        own = {"plugins": self.import_plugins(written, plugins)}
+        own = {"plugins": self.import_plugins(written, plugins, say)}
         with as_written(self.config, _CURE_OF_CONFIG):
             return configuration(_NOT_YET, written, own if own["plugins"] else {})
 
@@ -197,13 +202,17 @@ class RunFolder:
             return recorded(combine(_NOT_YET, written))
 
     def import_plugins(
-        self, written: Mapping[str, Any], named: Sequence[str | Path] = ()
+        self,
+        written: Mapping[str, Any],
+        named: Sequence[str | Path] = (),
+        say: Callable[[str], None] | None = None,
     ) -> list[str]:
         """Import the plug-ins that a run was trained with, as it was trained with them.
 
         Args:
             written: The settings of the run.
             named: Those that the caller names, and has imported, take the place of the run's own.
+            say: Told where a copy is taken instead of what has changed.
 
         Returns:
             Where they are now.
@@ -217,6 +226,11 @@ class RunFolder:
         for reference in dict.fromkeys(wanted):
             name = module_name(reference)
             own = given.get(name) or self._find_plugin(reference)
+            if say is not None and own not in (reference, given.get(name)):
+                say(
+                    f"{reference} has changed since {self.path} was trained, or is gone: the copy "
+                    f"in {self.plugins} is used"
+                )
             use([own], replace=True)
             if own not in found and reference in (written.get("plugins") or []):
                 found.append(own)

@@ -6,7 +6,7 @@ its own.
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from layline.data.table import TableEncoding
 from layline.files import atomic_write
 from layline.model import ModelSpec, OrdinalModel
 from layline.model_file import load
-from layline.plugins import use
+from layline.plugins import full_reference, use
 from layline.training.config import (
     Config,
     Tree,
@@ -75,8 +75,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             f"start.model must be as it was, got {path} with other content: it was trained or "
             "calibrated since; leave start.digest out to go on from what it is now"
         )
-    use(tree.get("plugins") or [])
-    plugins = [*(tree.get("plugins") or []), *_plugins_of(path, tree.get("plugins") or [])]
+    plugins = import_start_plugins(tree)
     spec = load(path).spec
     follows = _settings_of(spec)
     for place, option in _FOLLOWS.items():
@@ -94,7 +93,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     _check_classes(tree, spec)
     found = combine(_usual_of(path), follows, tree, {"start": start})
     if plugins:
-        found["plugins"] = list(dict.fromkeys(plugins))
+        found["plugins"] = plugins
     rate = configuration(found).start
     assert rate is not None  # it was laid in the line above
     lowered = f"{rate.rate:g} of the recipe's rates where none is named (--lr, start.rate)"
@@ -124,12 +123,22 @@ def _settings_of(spec: ModelSpec) -> Tree:
     return tree
 
 
-def _plugins_of(path: Path, named: Sequence[str]) -> list[str]:
-    """Import the plug-ins of the run that a model is of, if it is beside the model."""
+def import_start_plugins(tree: Mapping[str, Any]) -> list[str]:
+    """Import the plug-ins that are named, and those of the run that the model is of.
+
+    Args:
+        tree: Settings by section; ``start.model`` is a model file or the folder of a run.
+
+    Returns:
+        Where they are.
+    """
+    named = list(tree.get("plugins") or [])
+    use(named)
+    path = model_path(tree["start"]["model"])
     run = RunFolder(path.parent)
-    if path != run.best or not run.config.is_file():
-        return []
-    return run.import_plugins(read_toml(run.config), named)
+    if path == run.best and run.config.is_file():
+        named += run.import_plugins(read_toml(run.config), named)
+    return list(dict.fromkeys(map(full_reference, named)))
 
 
 def _usual_of(path: Path) -> Tree:

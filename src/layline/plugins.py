@@ -18,6 +18,7 @@ import os
 import re
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ from layline.arguments import check_known
 from layline.source_code import file_below, hash_modules, modules_below, parsed
 
 _T = TypeVar("_T")
+_STARTED = time.time()
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -262,12 +264,12 @@ def import_plugin(reference: str, replace: bool = False, distribution: str = "")
     if known is not None and known.digest == digest:
         return known
     is_file = is_path(reference) and reference.endswith(".py")
+    if not is_file and (known is not None or _may_be_stale(reference)):
+        raise PluginError(
+            f"plugin must be as it was imported, got other source of {reference}: start Python "
+            "again"
+        )
     if known is not None:
-        if not is_file:
-            raise PluginError(
-                f"plugin must be as it was imported, got other source of {reference}: start Python "
-                "again"
-            )
         if known.reference != reference and not replace:
             raise PluginError(
                 f"plugins must have different names, got {known.reference} and {reference}: "
@@ -285,6 +287,13 @@ def import_plugin(reference: str, replace: bool = False, distribution: str = "")
     plugin = Plugin(reference, module, digest, tuple(source_files(reference)), owner)
     _USED[name] = plugin
     return plugin
+
+
+def _may_be_stale(reference: str) -> bool:
+    """Tell whether somebody imported a module before its files were changed, as far as we know."""
+    files = source_files(reference)
+    changed = [name for name, path in files.items() if path.stat().st_mtime > _STARTED]
+    return any(name in sys.modules for name in changed)
 
 
 def _import_file(name: str, path: Path) -> ModuleType:

@@ -10,24 +10,29 @@ import numpy as np
 import torch
 from torch import nn
 
-from layline import ConstrainedProxies, OrdinalHead
+from layline import ConstrainedProxies
 from layline.data import Dataset, Partition, SourceSpec, stratified_holdout
 from layline.data.images.files import ImageArrays
 from layline.features import ImageFeatures, InputSpec
 from layline.geometry.layouts import Layout, orthonormal_pair
 from layline.geometry.similarities import Cosine
+from layline.heads import LinearHead
 
 
-class Bump(OrdinalHead):
+class Bump(LinearHead):
     """One number per sample, and a bump of learned width around it."""
 
     def __init__(self, num_classes, dim, width=1.0):
-        super().__init__(num_classes, dim)
-        self.score = nn.Linear(dim, 1)
-        self.log_width = nn.Parameter(torch.tensor(math.log(width)))
+        super().__init__(num_classes, dim, outputs=1)
+        self.width = width
+        self.log_width = nn.Parameter(torch.empty(()))
+        self._set_start_values()
+
+    def _set_start_values(self):
+        nn.init.constant_(self.log_width, math.log(self.width))
 
     def _log_probs(self, features):
-        centre = self.score(features) + (self.num_classes - 1) / 2  # (n, 1)
+        centre = self._scores(features) + (self.num_classes - 1) / 2  # (n, 1)
         ranks = torch.arange(self.num_classes, device=features.device)
         return (-(((ranks - centre) / self.log_width.exp()) ** 2)).log_softmax(dim=1)
 

@@ -25,7 +25,7 @@ Examples:
 
   layline train new-hospital --from runs/photos-arc         go on with its model
 
-  layline train photos --plugin my_head.py --method MyHead  a method of your own
+  layline train photos --plugin my_head.py --method MyHead  your own method
 
   layline train --resume runs/photos-arc                    after a stop of any kind
 """

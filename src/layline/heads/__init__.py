@@ -22,6 +22,7 @@ from layline.heads.constrained_proxies import ConstrainedProxies
 from layline.heads.cumulative import Coral, Corn, ProportionalOdds, Ranking, StickBreaking
 from layline.heads.gp_dnnor import GPDNNOR
 from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sord
+from layline.heads.linear import LinearHead
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.poe import POE
 from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
@@ -386,6 +387,7 @@ __all__ = [
     "Classification",
     "ConstrainedProxies",
     "HeadSpec",
+    "LinearHead",
     "OrdinalHead",
     "create",
     "find",

@@ -89,10 +89,13 @@ def full_reference(plugin: str | Path) -> str:
     """Give the reference of a plug-in as it can be written down: a full path, or a module.
 
     Args:
-        plugin: A ``.py`` file, the folder of a package, or the name of a module.
+        plugin: A ``.py`` file, the folder of a package, the name of a module, or of something in
+            one, such as ``my_package.heads:MyHead``.
     """
     text = str(plugin)
     path = Path(text).expanduser()
+    if is_reference(text) and not is_path(text.partition(":")[0]):
+        return text
     if is_path(text):
         path = path.resolve()
         if path.is_dir() and not (path / "__init__.py").is_file():
@@ -123,7 +126,7 @@ def is_path(text: str) -> bool:
 
 def module_name(reference: str) -> str:
     """Give the name that a plug-in is imported by."""
-    return Path(reference).stem if is_path(reference) else reference
+    return Path(reference).stem if is_path(reference) else reference.partition(":")[0]
 
 
 def source_files(reference: str) -> dict[str, Path]:
@@ -210,6 +213,8 @@ def version_of(reference: str, distribution: str = "") -> str:
 
 # The plug-ins of this process, by the names of their modules.
 _USED: dict[str, Plugin] = {}
+# What a user named in full, such as ``module:Name``.
+_VOUCHED: set[str] = set()
 # References that a user named; what a name such as ``module:Name`` imports offers that name only.
 _NAMED: set[str] = set()
 
@@ -224,9 +229,15 @@ def use(plugins: Iterable[str | Path], replace: bool = False) -> list[Plugin]:
         replace: A file may take the place of another of the same name, such as the copy that a run
             keeps of it.
     """
-    named = [plugins] if isinstance(plugins, str) else plugins
-    found = [import_plugin(full_reference(plugin), replace) for plugin in named]
-    for plugin in found:
+    references = map(full_reference, [plugins] if isinstance(plugins, str) else plugins)
+    found = []
+    for reference in references:
+        is_place = is_reference(reference)
+        plugin = import_plugin(module_name(reference) if is_place else reference, replace)
+        found.append(plugin)
+        if is_place:
+            _VOUCHED.add(reference)
+            continue
         _NAMED.add(plugin.reference)
         try:
             offers = [registry.offered(plugin) for registry in _REGISTRIES.values()]
@@ -508,13 +519,12 @@ class Registry(Mapping[str, _T]):
             needs: The package, file or module that it is said to be of, if that is said.
         """
         if is_reference(name):
-            module = name.partition(":")[0]
-            if module in _USED or name in self:
+            if name in self or name in _VOUCHED or self._is_offered(name):
                 self.find(argument, name)
                 return
             raise PluginError(
                 f"{argument} must be a plug-in that you named, got {name!r}: nothing was imported; "
-                f"if you trust it, name it with --plugin {module} or plugins=[{module!r}]"
+                f"if you trust it, name it with --plugin {name} or plugins=[{name!r}]"
             )
         if name in self or not needs:
             return  # what is unknown is said where it is looked up
@@ -525,6 +535,18 @@ class Registry(Mapping[str, _T]):
             f"{argument} must be a plug-in that is installed or named, got {name!r} of {needs}: "
             f"nothing was imported; {cure}"
         )
+
+    def _is_offered(self, name: str) -> bool:
+        """Tell whether a place is a class or an entry in a module that the user named.
+
+        Nothing else of the module will do: it has imported much that can be called.
+        """
+        module, _, place = name.partition(":")
+        plugin = _USED.get(module)
+        if plugin is None or plugin.reference not in _NAMED:
+            return False
+        found = vars(plugin.module).get(place)
+        return self._is_one(found) and _is_of(found, plugin)
 
     def plugin_of(self, name: str) -> Plugin | None:
         """Give the plug-in that an entry is of; None for what is built in, or not there."""
@@ -607,7 +629,7 @@ class Registry(Mapping[str, _T]):
             own = {
                 name: value
                 for name, value in vars(module).items()
-                if not name.startswith("_") and self._is_one(value) and _is_of(value, module)
+                if not name.startswith("_") and self._is_one(value) and _is_of(value, plugin)
             }
         found = {}
         for name, value in own.items():
@@ -647,11 +669,9 @@ def _package(point: EntryPoint) -> str:
     return point.value if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
-def _is_of(value: Any, module: ModuleType) -> bool:
-    """Tell whether a module, or one below it, made an object; an entry is of whoever has it."""
-    if not isinstance(value, type):
-        return True
-    return f"{value.__module__}.".startswith(f"{module.__name__}.")
+def _is_of(value: Any, plugin: Plugin) -> bool:
+    """Tell whether a class was defined in a plug-in; an entry is of whoever has it."""
+    return not isinstance(value, type) or value.__module__ in plugin.modules
 
 
 def _kind(value: Any) -> str:

@@ -221,9 +221,8 @@ class RunFolder:
         places = ("head.method", "features.name", "data.source")
         asked = [name for place in places if is_reference(name := setting_at(written, place))]
         wanted = [str(each) for each in written.get("plugins") or []]
-        wanted += [name.partition(":")[0] for name in asked]
         found = []
-        for reference in dict.fromkeys(wanted):
+        for reference in dict.fromkeys((*wanted, *asked)):
             name = module_name(reference)
             own = given.get(name) or self._find_plugin(reference)
             if say is not None and own not in (reference, given.get(name)):
@@ -232,13 +231,13 @@ class RunFolder:
                     f"in {self.plugins} is used"
                 )
             use([own], replace=True)
-            if own not in found and reference in (written.get("plugins") or []):
+            if own not in found and reference in wanted:
                 found.append(own)
         return found
 
     def _find_plugin(self, reference: str) -> str:
         """Find the source that a run was trained with: where it was, or the copy in the folder."""
-        if is_installed(reference):
+        if is_installed(module_name(reference)):
             return reference
         environment = self.read_environment() if self.environment.is_file() else {}
         before = environment.get("plugins", {}).get(module_name(reference))

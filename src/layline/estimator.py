@@ -519,7 +519,10 @@ def _makes_table_features(features: Any) -> bool:
 
 def _made(make: Callable[..., nn.Module], known: Mapping[str, Any]) -> nn.Module:
     """Call what makes a module with as much of what is known as it takes."""
-    takes = inspect.signature(make).parameters.values()
+    try:
+        takes = [*inspect.signature(make).parameters.values()]
+    except ValueError:  # a class of Python itself, which is none
+        takes = []
     takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes)
     names = {each.name for each in takes}
     given = {name: value for name, value in known.items() if takes_any or name in names}

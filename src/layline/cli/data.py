@@ -70,8 +70,8 @@ def list_sources(as_json: Json = False, plugins: Plugins = None) -> None:
         typer.echo(f"{name:{width}}{spec.summary}")
         typer.echo(f"{'':{width}}{spec.origin or 'your own data'}")
     for name, found, owner in outside:
-        about = str(found) if isinstance(found, PluginError) else found.summary
-        typer.echo(f"{name:{width}}{about}")
+        text = str(found) if isinstance(found, PluginError) else found.summary
+        typer.echo(f"{name:{width}}{text}")
         typer.echo(f"{'':{width}}of {owner}")
 
 

@@ -45,8 +45,8 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
     if outside:
         typer.echo(typer.style("plug-ins", bold=True))
     for name, found, owner in outside:
-        about = str(found) if isinstance(found, PluginError) else found.summary
-        typer.echo(f"  {name:{width}}{about}")
+        text = str(found) if isinstance(found, PluginError) else found.summary
+        typer.echo(f"  {name:{width}}{text}")
         typer.echo(f"  {'':{width}}of {owner}")
 
 

@@ -132,7 +132,8 @@ class Grid(Section):
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
         _check_different("data", [each.name for each in self.data])
-        _check_different("methods", [each.name for each in (*variants, *competitors)])
+        methods: list[Variant | Competitor] = [*variants, *competitors]
+        _check_different("methods", [each.name for each in methods])
         _check_different("seeds", [str(seed) for seed in self.seeds])
         _check_different("recipes", self.recipes)
         _check_different("features", self.features)
@@ -142,7 +143,7 @@ class Grid(Section):
             self._cell(entry, method, recipe, features, combination, seed)
             for entry in self.data
             for combination in _combinations(self.tune if entry.tune is None else entry.tune)
-            for seed, method, recipe in product(self.seeds, [*variants, *competitors], self.recipes)
+            for seed, method, recipe in product(self.seeds, methods, self.recipes)
             for features in chosen or [None]
         )
         return with_content(list(cells), say)

@@ -58,7 +58,7 @@ def _adopt(name: str, found: Any) -> FeatureSpec:
     for base, kind in _KINDS.items():
         if isinstance(found, type) and issubclass(found, base):
             if inspect.isabstract(found):
-                missing = ", ".join(sorted(found.__abstractmethods__))
+                missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
                 raise TypeError(f"a subclass of {base.__name__} that has {missing}")
             return FeatureSpec(found, summary_of(found), kind)
     raise TypeError("a subclass of TableFeatures or ImageFeatures, or a FeatureSpec")
@@ -69,7 +69,7 @@ def _is_features(found: Any) -> bool:
     return isinstance(found, FeatureSpec) or (is_class and not inspect.isabstract(found))
 
 
-_KINDS: dict[type[Features], Kind] = {TableFeatures: "table", ImageFeatures: "image"}
+_KINDS: dict[Any, Kind] = {TableFeatures: "table", ImageFeatures: "image"}
 FEATURES: Registry[FeatureSpec] = Registry("features", _BUILT_IN, _adopt, _is_features)
 
 

@@ -570,9 +570,15 @@ def test_the_estimator_takes_classes_and_functions():
         ({"method": 3}, "method must be a name, or a subclass of OrdinalHead.*got 3"),
         ({"method": torch.nn.Linear}, "method must be a name, or a subclass of OrdinalHead"),
         ({"method": make_net}, "make_net must give an OrdinalHead, got Sequential"),
-        ({"features": 3}, "features must be a name, an nn.Module, or what makes one, got 3"),
+        (
+            {"features": 3},
+            "features must be a name or an nn.Module, got 3: .* what makes a module will do",
+        ),
         ({"features": dict}, "features must make an nn.Module, got dict"),
-        ({"features": features.MLP, "hidden": [3]}, "hidden must be None if features is no name"),
+        (
+            {"features": features.MLP, "hidden": [3]},
+            "hidden must be None if features is a module or makes one",
+        ),
     ],
 )
 def test_what_makes_no_head_or_features_is_refused(given, message):

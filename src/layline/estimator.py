@@ -352,8 +352,8 @@ class OrdinalClassifier(
         """Check every parameter that can be judged without data."""
         if not isinstance(self.features, str | nn.Module) and not callable(self.features):
             raise ValueError(
-                f"features must be a name, an nn.Module, or what makes one, got "
-                f"{self.features!r}: names are {', '.join(feature_registry.names('table'))}"
+                f"features must be a name or an nn.Module, got {self.features!r}: names are "
+                f"{', '.join(feature_registry.names('table'))}; what makes a module will do too"
             )
         if isinstance(self.features, str) and not is_reference(self.features):
             check_known("features", self.features, feature_registry.names("table"))
@@ -377,7 +377,7 @@ class OrdinalClassifier(
             )
         if self.hidden is not None and not isinstance(self.features, str):
             raise ValueError(
-                f"hidden must be None if features is no name, got {self.hidden!r}: "
+                f"hidden must be None if features is a module or makes one, got {self.hidden!r}: "
                 "the module has its own layers"
             )
         if not isinstance(self.head_options, Mapping | None):

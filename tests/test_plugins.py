@@ -419,7 +419,10 @@ def test_a_run_of_somebody_else_runs_nothing(ratings, mine, tmp_path, monkeypatc
 
 
 def test_a_run_goes_on_from_a_model_with_a_plug_in(ratings, mine, tmp_path):
-    run = trained(ratings, tmp_path / "run", "Mine", plugins=[mine])
+    settings = {**TRAINING, "plugins": ["mine.py"], "head": {"method": "Mine", "dim": 4}}
+    run = layline.train(
+        ratings, label="grade", out=tmp_path / "run", settings=settings, verbose=False
+    )
     new = layline.train(
         ratings, label="grade", from_run=run.folder, out=tmp_path / "new", settings=TRAINING,
         verbose=False,

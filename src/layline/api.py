@@ -20,6 +20,7 @@ from layline.geometry.decoding import Decode
 from layline.memory import memory_errors
 from layline.model import OrdinalModel
 from layline.model_file import load
+from layline.plugins import use
 from layline.training.config import (
     Config,
     check_sections,
@@ -36,7 +37,7 @@ from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
-from layline.training.start import with_start
+from layline.training.start import import_start_plugins, with_start
 
 if TYPE_CHECKING:
     from layline.reports.comparison import Comparison
@@ -80,6 +81,7 @@ SETTINGS = {
     "precision": "training.precision",
     "report": "report.enabled",
     "track": "track",
+    "plugins": "plugins",
 }
 # What may change when a run goes on: nothing that would make it another run.
 _CHANGEABLE = {
@@ -213,6 +215,7 @@ def train(
     workers: int | None = None,
     report: bool | None = None,
     track: str | None = None,
+    plugins: Sequence[str | Path] | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -240,8 +243,9 @@ def train(
         from_run: Go on from a trained model, the folder of a run or a ``.safetensors`` file, with
             its features, head, classes and preparation of samples, at lower rates.
         skip_unknown: Leave out samples of classes that the model of ``from_run`` does not know.
-        method: The ordinal method, one of ``layline.names()``.
-        features: ``mlp``, ``convnet``, or any model of timm.
+        method: The ordinal method, one of ``layline.names()``, or a place such as
+            ``my_package.heads:MyHead``.
+        features: ``mlp``, ``convnet``, any model of timm, or a place as for ``method``.
         weights: ``none``, ``imagenet``, ``bundled``, or a file.
         freeze: Train on frozen features, extracted once.
         dim: Dimension of the features.
@@ -266,6 +270,8 @@ def train(
         workers: Processes that decode images.
         report: Whether to write ``report.html``.
         track: ``tensorboard``, ``mlflow`` or ``wandb``.
+        plugins: Files, packages or modules with methods, features or sources of your own; those
+            that are installed with entry points need not be named.
         settings: Any other settings by section, such as ``{"training": {"weight_decay": 0.1}}``.
         out: Folder of the run, a new one; below ``runs`` if not given.
         resume: Folder of a run to go on with, instead of a source.
@@ -282,6 +288,9 @@ def train(
     say = Reporter(console, os.environ.get("RANK", "0") == "0")  # one of several processes speaks
     check_sections(settings or {})
     tree = combine(settings or {}, _tree(given))
+    use(tree.get("plugins") or [])
+    if resume is None and setting_at(tree, "start.model") is not None:
+        import_start_plugins(tree)  # the source may be of one of them
     name = None
     if source is not None:
         found, place = _find_source(str(source), tree, say)
@@ -297,7 +306,9 @@ def train(
         folder = RunFolder(Path(resume))
         if out is not None:
             raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
-        before = folder.read_config().model_dump(mode="json", exclude_none=True)
+        before = folder.read_config(tree.pop("plugins", ()), say).model_dump(
+            mode="json", exclude_none=True
+        )
         config = resolved(configuration(_with_changes(before, tree)))
     else:
         if setting_at(tree, "data.source") is None and isinstance(tree.get("data", {}), Mapping):
@@ -328,6 +339,7 @@ def evaluate(
     skip_unknown: bool = False,
     predictions: str | Path | None = None,
     report: bool = True,
+    plugins: Sequence[str | Path] = (),
     settings: Mapping[str, Any] | None = None,
     verbose: bool = True,
 ) -> Evaluated:
@@ -349,6 +361,8 @@ def evaluate(
         skip_unknown: Leave out samples of classes that the model does not know.
         predictions: Write a line per sample to this file, too.
         report: Whether to write pictures and ``report.html`` into the folder.
+        plugins: Files, packages or modules that the run needs, if it was not trained by you on this
+            machine; installed ones need not be named.
         settings: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
         verbose: Whether to say on stderr what happens.
     """
@@ -370,6 +384,7 @@ def evaluate(
         settings,
         options,
         skip_unknown,
+        plugins,
     )
     if place is None and root is not None:
         name = Path(str(found.config.data.root)).stem
@@ -506,6 +521,7 @@ _READ: dict[str, Any] = {
     "classes": _classes,
     "budget": minutes,
     "class_weight": _class_weight,
+    "plugins": lambda values: [str(each) for each in values],
 }
 
 

@@ -1,6 +1,7 @@
 """Ordinal classification as scikit-learn knows it: ``fit``, ``predict``, ``transform``."""
 
 import copy
+import inspect
 import sys
 import threading
 import warnings
@@ -61,6 +62,7 @@ from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
+from layline.plugins import is_reference
 from layline.training.loop import Display, EpochRecord, Hooks, Loop, TrainingState
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
@@ -81,10 +83,14 @@ class OrdinalClassifier(
     lowest mean absolute error on them is kept.
 
     Args:
-        method: Name of the head, one of ``layline.heads.names()``.
+        method: Name of the head, one of ``layline.heads.names()``, or a place such as
+            ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
+            a head from ``num_classes``, ``dim`` and ``head_options``.
         features: Name of the features, ``layline.features.names("table")``, or a module that maps
             (n, ...) in float32 to (n, dim). A module is copied with its weights and trained
-            further; the given one never changes. X may then have any number of dimensions.
+            further; the given one never changes. X may then have any number of dimensions. A class
+            or a function makes the module anew in every fit, from ``dim`` and ``in_features``, the
+            number of columns, as far as it takes them.
         dim: Dimension d of the features.
         classes: The labels from lowest to highest. Without it an ordered pandas Categorical
             keeps its order, and other labels are sorted: numbers as numbers, but strings by the
@@ -157,8 +163,10 @@ class OrdinalClassifier(
 
     def __init__(
         self,
-        method: str = heads.DEFAULT_METHOD,
-        features: str | nn.Module = "mlp",
+        method: str | type[heads.OrdinalHead] | Callable[..., heads.OrdinalHead] = (
+            heads.DEFAULT_METHOD
+        ),
+        features: str | nn.Module | Callable[..., nn.Module] = "mlp",
         dim: int = 512,
         *,
         classes: Sequence[Any] | None = None,
@@ -259,7 +267,7 @@ class OrdinalClassifier(
         goes_on = bool(self.warm_start) and hasattr(self, "head_")
         if goes_on:
             self._check_structure()
-        self._named = isinstance(self.features, str)
+        self._named = isinstance(self.features, str) or _makes_table_features(self.features)
         device = self._chosen_device()
         x, labels = self._training_data(X, y, goes_on)
         check_classification_targets(labels)
@@ -535,13 +543,14 @@ class OrdinalClassifier(
         Args:
             validated: Whether there are samples to choose the epoch by beside X.
         """
-        if not isinstance(self.features, str | nn.Module):
+        if not isinstance(self.features, str | nn.Module) and not callable(self.features):
             raise ValueError(
-                f"features must be a name or an nn.Module, got {self.features!r}: "
-                f"names are {', '.join(feature_registry.names('table'))}"
+                f"features must be a name or an nn.Module, got {self.features!r}: names are "
+                f"{', '.join(feature_registry.names('table'))}; what makes a module will do too"
             )
-        if isinstance(self.features, str):
+        if isinstance(self.features, str) and not is_reference(self.features):
             check_known("features", self.features, feature_registry.names("table"))
+        heads.find(self.method)
         check_integer("dim", self.dim, 1, "it is the length of a feature")
         fraction, apart = self.validation_fraction, self.calibration_fraction
         if not (isinstance(fraction, Real) and 0 <= fraction < 1):
@@ -561,7 +570,7 @@ class OrdinalClassifier(
             )
         if self.hidden is not None and not isinstance(self.features, str):
             raise ValueError(
-                f"hidden must be None if features is a module, got {self.hidden!r}: "
+                f"hidden must be None if features is a module or makes one, got {self.hidden!r}: "
                 "the module has its own layers"
             )
         if not isinstance(self.head_options, Mapping | None):
@@ -676,7 +685,11 @@ class OrdinalClassifier(
         self, module: nn.Module, x: Rows, weight: Tensor, device: torch.device
     ) -> nn.Module:
         """Let features of a table learn the scale of the columns."""
-        assert isinstance(module, feature_registry.TableFeatures)  # its name was checked
+        if not isinstance(module, feature_registry.TableFeatures):
+            raise ValueError(
+                f"features must be for tables, got {type(module).__name__}: names are "
+                f"{', '.join(feature_registry.names('table'))}"
+            )
         if sparse.issparse(x):
             module.float().fit_scale(column_blocks(x, self._dtype(x, device)), weight)
         else:
@@ -690,7 +703,13 @@ class OrdinalClassifier(
                 self.features, dim=self.dim, in_features=x.shape[1], **options
             )
             return self._scaled(named, x, weight, device)
-        module = copy.deepcopy(self.features).float().to(device)
+        if not isinstance(self.features, nn.Module):
+            made = _made(self.features, {"dim": self.dim, "in_features": x.shape[1]})
+            if self._named:
+                return self._scaled(made, x, weight, device)
+            module = made.float().to(device)
+        else:
+            module = copy.deepcopy(self.features).float().to(device)
         try:
             with torch.no_grad():
                 output = module.eval()(self._tensor(dense(x[:2]), device).to(device))
@@ -707,6 +726,28 @@ class OrdinalClassifier(
                 f"features must give (n, dim), here (2, {self.dim}), got {got}: {cure}"
             )
         return module
+
+
+def _makes_table_features(features: Any) -> bool:
+    """Tell a class of features that take a table as the named ones do."""
+    return isinstance(features, type) and issubclass(features, feature_registry.TableFeatures)
+
+
+def _made(make: Callable[..., nn.Module], known: Mapping[str, Any]) -> nn.Module:
+    """Call what makes a module with as much of what is known as it takes."""
+    try:
+        takes = [*inspect.signature(make).parameters.values()]
+    except ValueError:  # a class of Python itself, which is none
+        takes = []
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes)
+    names = {each.name for each in takes}
+    given = {name: value for name, value in known.items() if takes_any or name in names}
+    module = make(**given)
+    if not isinstance(module, nn.Module):
+        raise ValueError(
+            f"features must make an nn.Module, got {type(module).__name__} from {make!r}"
+        )
+    return module
 
 
 class _BestInMemory(Hooks):

@@ -2,11 +2,12 @@
 
 The header has a description in JSON, from which the registries rebuild the model; the tensors are
 then filled in. A description may be anyone's and say anything, so whatever is wrong with it is a
-``ValueError``.
+``ValueError``, and no module is imported because it names one.
 """
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -26,16 +27,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import layline
-from layline.arguments import find_known
 from layline.calibration import Calibration
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.devices import check_device
+from layline.features import FEATURES
 from layline.features.hub import is_hub_name
 from layline.files import atomic_write
 from layline.geometry.decoding import checked_decode
 from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
+from layline.plugins import PluginError, use
 
 FORMAT = 3  # 1 had no calibration, 2 no digest
 Tensors = dict[str, torch.Tensor]
@@ -62,13 +64,22 @@ def save_model(model: OrdinalModel, path: Path) -> None:
             raise OSError(None, str(error)) from error
 
 
-def load(path: str | Path, device: str | torch.device = "cpu") -> OrdinalModel:
+def load(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    plugins: Sequence[str | Path] = (),
+) -> OrdinalModel:
     """Read a model that was trained before; nothing in the file is executed.
+
+    A model may need a plug-in, which is a program. Only installed ones are imported, and those that
+    you name or have used in this process, whatever the file says.
 
     Args:
         path: A ``.safetensors`` file, or the folder of a run, whose best model is taken.
         device: Where to put the model.
+        plugins: Files, packages or modules with the method or the features of the model.
     """
+    use(plugins)
     path, device = Path(path).expanduser(), check_device(device)
     if path.is_dir():
         path = path / "best.safetensors"
@@ -77,7 +88,7 @@ def load(path: str | Path, device: str | torch.device = "cpu") -> OrdinalModel:
     text, tensors = read_tensors(path)
     try:
         model = _rebuild(read_description(text), tensors)
-    except ImportError:  # a library that the method needs
+    except (ImportError, PluginError):  # a library that the method needs
         raise
     except Exception as error:  # whoever wrote the description may have written anything
         why = str(error).partition("\n")[0] or type(error).__name__
@@ -125,7 +136,7 @@ def _is_pickle(path: Path) -> bool:
 
 def _rebuild(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
-        if "meta" not in find_known("method", spec.method, HEADS).unsupported:
+        if "meta" not in HEADS.find("method", spec.method).unsupported:
             with torch.device("meta"):  # costs no memory, however absurd the numbers are
                 _check_tensors(spec.build().state_dict(), tensors)
         model = spec.build()
@@ -168,6 +179,14 @@ class _Calibration(BaseModel):
     ranks: list[NonNegativeInt] = []
 
 
+class _Plugin(BaseModel):
+    """A plug-in that a model needs: its module, and the package with its version or the file."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    module: str = Field(max_length=200)
+    of: str = Field(max_length=200, pattern=r"^[\w.+ -]+$")
+
+
 class _Description(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     format: PositiveInt
@@ -183,6 +202,7 @@ class _Description(BaseModel):
     decode: str | list[list[float]]
     calibration: _Calibration = Field(default_factory=lambda: _Calibration())
     estimator: dict[str, Any] = {}  # checked where an estimator is made of it
+    plugins: dict[Literal["method", "features"], _Plugin] = {}
     blake2b: str = Field(default="", exclude=True)  # checked before
 
 
@@ -209,15 +229,29 @@ def describe_model(spec: ModelSpec) -> str:
         decode=spec.decode if isinstance(spec.decode, str) else [list(row) for row in spec.decode],
         calibration=_Calibration(**spec.calibration.to_json()),
         estimator=spec.estimator,
+        plugins=_needed_plugins(spec),
     )
-    # where there is none, versions that do not know it read the model
-    empty = {name for name in ("estimator",) if not getattr(description, name)}
+    # where there are none, versions that do not know them read the model
+    empty = {name for name in ("estimator", "plugins") if not getattr(description, name)}
     return description.model_dump_json(exclude=empty)
+
+
+def _needed_plugins(spec: ModelSpec) -> dict[Literal["method", "features"], _Plugin]:
+    """Name the plug-ins that a model cannot be rebuilt without."""
+    needed: dict[Literal["method", "features"], _Plugin] = {}
+    if (plugin := HEADS.plugin_of(spec.method)) is not None:
+        needed["method"] = _Plugin(module=plugin.module.__name__, of=plugin.hint)
+    if (plugin := FEATURES.plugin_of(spec.features)) is not None:
+        needed["features"] = _Plugin(module=plugin.module.__name__, of=plugin.hint)
+    return needed
 
 
 def read_description(text: str) -> ModelSpec:
     """Read what :func:`describe_model` wrote, unless a newer version did."""
     description = _parse(text)
+    needs = {kind: plugin.of for kind, plugin in description.plugins.items()}
+    HEADS.check_vouched("method", description.method, needs.get("method", ""))
+    FEATURES.check_vouched("features", description.features, needs.get("features", ""))
     if len(set(description.classes)) < len(description.classes):
         raise ValueError(f"classes must have different names, got {description.classes}")
     decode = checked_decode(description.decode, len(description.classes))

@@ -137,7 +137,7 @@ def test_rows_of_a_table_need_no_decoding(monkeypatch):
         parts = Partition(np.array([0, 1]), np.array([2]), np.array([3]))
         return Dataset(Rows(range(4)), np.array([0, 1, 0, 1]), ("low", "high"), parts)
 
-    monkeypatch.setitem(data.SOURCES, "rows", SourceSpec(read, "rows", needs_root=False))
+    monkeypatch.setitem(data.SOURCES.builtin, "rows", SourceSpec(read, "rows", needs_root=False))
     result = run("check", "rows")
     assert result.exit_code == 0
     assert "4 samples" in result.output

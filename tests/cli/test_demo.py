@@ -24,7 +24,7 @@ def fewer(monkeypatch):
     """The same photographs, a tenth as many crops."""
     spec = data.SOURCES["photo-quality"]
     read = partial(spec.read, per_class=20, validation_per_class=5, test_per_class=10)
-    monkeypatch.setitem(data.SOURCES, "photo-quality", replace(spec, read=read))
+    monkeypatch.setitem(data.SOURCES.builtin, "photo-quality", replace(spec, read=read))
 
 
 @pytest.mark.slow

@@ -1,8 +1,10 @@
-"""What is true of every head in the registry."""
+"""What is true of every head in the registry, of installed plug-ins, and of our example of one."""
 
 import copy
 import io
 import pickle
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,18 @@ import torch
 from layline.geometry.decoding import DECODINGS
 from layline.heads import HEADS, ConstrainedProxies, OrdinalHead, create, names, options_of
 
-EVERY = pytest.mark.parametrize("name", names())
+OUTSIDE = ("my_plugin:Bump", "my_plugin:quarter")
+EVERY = pytest.mark.parametrize("name", [*names(), *OUTSIDE])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def examples():
+    """Let Python find the example of a plug-in."""
+    sys.path.append(str(Path(__file__).parents[2] / "examples"))
+    for name in OUTSIDE:
+        HEADS.find("method", name)
+    yield
+    sys.path.pop()
 
 
 def batch(num_classes, dim, n=40, dtype=torch.float32):

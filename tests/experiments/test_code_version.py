@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 import layline
-from layline.experiments.code_version import (
-    NO_NUMBERS,
-    code_version,
-    hash_modules,
-    meaning,
-    run_modules,
-)
+from layline.experiments.code_version import NO_NUMBERS, code_version, run_modules
+from layline.source_code import hash_modules, meaning
 
 ROOT = Path(layline.__file__).parent
 SOURCE = '''

@@ -15,12 +15,14 @@ from layline.cli.options import (
     Group,
     GroupBy,
     Label,
+    Plugins,
     Root,
     Set,
     Verify,
     read_settings,
 )
 from layline.optional import require
+from layline.plugins import full_reference, use
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +40,8 @@ Examples:
   layline bench ratings.csv --label rank --decode mode,median
 
   layline bench photo-quality --recipe paper,modern    what a recipe changes
+
+  layline bench ratings.csv --competitor "sklearn.ensemble:HistGradientBoostingClassifier"
 
   layline bench --grid grid.toml --out results         a grid from a file, see docs/bench.md
 
@@ -88,6 +92,13 @@ def bench(
             metavar="SECTION.KEY=[…]", help="Values to try for every method; validation chooses."
         ),
     ] = None,
+    competitor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:NAME(…)",
+            help="Of another library, on the same table or frozen features; may be repeated.",
+        ),
+    ] = None,
     reference: Annotated[
         str | None, typer.Option(help="The method to compare the others with.")
     ] = None,
@@ -114,6 +125,7 @@ def bench(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs.")] = False,
     verify: Verify = None,
+    plugins: Plugins = None,
 ) -> None:
     """Compare methods: train every combination, once each, and say what the results say."""
     require_libraries("layline bench")
@@ -130,6 +142,7 @@ def bench(
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.display import Reporter, amount
 
+    use(plugins or ())
     options = {"classes": classes, "label": label, "group": group, "group_by": group_by}
     given: dict[str, Any] = {
         "data": [_data_set(source, root, options) for source in sources or []],
@@ -139,6 +152,8 @@ def bench(
         "features": _split(features),
         "decodings": _split(decode),
         "reference": reference,
+        "competitors": competitor or [],
+        "plugins": [full_reference(each) for each in plugins or ()],
         "threads": threads,
     }
     given = {key: value for key, value in given.items() if value}
@@ -148,6 +163,7 @@ def bench(
         grid, data_folder, given, read_settings(config, set_), parse_tune(tune or [])
     )
     console = Console(stderr=True)
+    use(wanted.plugins)
     if verify:  # once, so that each run may trust what is known then
         for each in wanted.data:
             data.content_digest(each.source, each.root, each.options, verify=True)

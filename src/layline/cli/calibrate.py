@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from layline.cli.options import Plugins
+
 EXAMPLES = """
 Examples:
 
@@ -23,6 +25,7 @@ def calibrate(
             "the run's own held-out parts if not given."
         ),
     ] = None,
+    plugins: Plugins = None,
 ) -> None:
     """Fit the temperature of the probabilities, and the scores that ranges are made from."""
     from rich.console import Console
@@ -31,7 +34,7 @@ def calibrate(
     from layline.training.run import calibrate_run
     from layline.training.run_folder import RunFolder
 
-    found = calibrate_run(RunFolder(run), root, Console(stderr=True))
+    found = calibrate_run(RunFolder(run), root, Console(stderr=True), plugins or ())
     typer.echo(f"Temperature {found.temperature:.3f}")
     count = len(found.scores)
     possible = [f"{coverage:.0%}" for coverage in COVERAGES if count >= samples_needed(coverage)]

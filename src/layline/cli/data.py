@@ -20,11 +20,13 @@ from layline.cli.options import (
     GroupBy,
     Json,
     Label,
+    Plugins,
     Verify,
     read_settings,
     settings,
 )
 from layline.files import json_text
+from layline.plugins import PluginError, use
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -52,20 +54,30 @@ Examples:
 _SHOWN = ("summary", "origin", "features", "partitions", "needs_root")
 
 
-def list_sources(as_json: Json = False) -> None:
+def list_sources(as_json: Json = False, plugins: Plugins = None) -> None:
     """List the sources, each with what it is and where its data come from."""
+    use(plugins or ())
+    outside = list(data.SOURCES.outside())
     if as_json:
-        entries = [
-            {"name": name, **{field: getattr(spec, field) for field in _SHOWN}}
-            | {"options": data.options_of(name)}
-            for name, spec in data.SOURCES.items()
-        ]
+        entries = [_entry(name, spec) for name, spec in data.SOURCES.builtin.items()]
+        for name, found, owner in outside:
+            about = {"error": str(found)} if isinstance(found, PluginError) else _entry(name, found)
+            entries.append({"name": name, **about, "plugin": owner})
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
-    width = max(map(len, data.SOURCES)) + 2
-    for name, spec in data.SOURCES.items():
+    width = max(map(len, [*data.SOURCES.builtin, *(name for name, *_ in outside)])) + 2
+    for name, spec in data.SOURCES.builtin.items():
         typer.echo(f"{name:{width}}{spec.summary}")
         typer.echo(f"{'':{width}}{spec.origin or 'your own data'}")
+    for name, found, owner in outside:
+        text = str(found) if isinstance(found, PluginError) else found.summary
+        typer.echo(f"{name:{width}}{text}")
+        typer.echo(f"{'':{width}}of {owner}")
+
+
+def _entry(name: str, spec: data.SourceSpec) -> dict[str, Any]:
+    shown = {field: getattr(spec, field) for field in _SHOWN}
+    return {"name": name, **shown, "options": data.options_of(name)}
 
 
 def check(
@@ -104,9 +116,11 @@ def check(
     ] = None,
     as_json: Json = False,
     verify: Verify = None,
+    plugins: Plugins = None,
 ) -> None:
     """Read the data, decode every image that is new, and say whether training can run on them."""
     try:
+        use(plugins or ())
         given = read_settings(None, single)
         flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
         given |= {option: value for option, value in flags.items() if value is not None}

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.options import ConfigFile, Decode, Json, Label, Set, read_decode, read_settings
+from layline.cli.options import (
+    ConfigFile,
+    Decode,
+    Json,
+    Label,
+    Plugins,
+    Set,
+    read_decode,
+    read_settings,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,6 +78,7 @@ def evaluate(
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Write report.html into the folder.")
     ] = True,
+    plugins: Plugins = None,
     config: ConfigFile = None,
     set_: Set = None,
     as_json: Json = False,
@@ -89,6 +99,7 @@ def evaluate(
         skip_unknown=skip_unknown,
         predictions=predictions,
         report=report,
+        plugins=plugins or (),
         settings=read_settings(config, set_),
     )
     if as_json:

@@ -51,6 +51,15 @@ Verify = Annotated[
         show_default=False,
     ),
 ]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE|MODULE",
+        help="Methods, features or sources of your own; may be repeated.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]
 
 

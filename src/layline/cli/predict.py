@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from layline.cli.options import Decode, read_decode, read_share
+from layline.cli.options import Decode, Plugins, read_decode, read_share
 from layline.prediction_file import FORMATS, WHY_NO_PROBABILITIES, prediction_lines
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def predict(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Samples that are left out are no reason to fail.")
     ] = False,
+    plugins: Plugins = None,
 ) -> None:
     """Predict the class of new samples, with the probability of each class.
 
@@ -103,7 +104,7 @@ def predict(
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
     share = None if review is None else read_share(review)
     open_model = _open_onnx if path.suffix.lower() == ".onnx" else _open_torch
-    model = open_model(path, device)
+    model = open_model(path, device, plugins or [])
     classes = model.classes
     wanted = model.decode if decode is None else read_decode(decode, classes)
     wanted = checked_decode(wanted, len(classes))
@@ -147,14 +148,14 @@ def predict(
         raise typer.Exit(1)
 
 
-def _open_torch(path: Path, device: str) -> _Opened:
+def _open_torch(path: Path, device: str, plugins: Sequence[str | Path]) -> _Opened:
     """Load the model of a run."""
     from layline.data.loading import ImageBatches
     from layline.data.table import TableEncoding
     from layline.devices import choose_device
     from layline.model_file import load
 
-    model = load(path)
+    model = load(path, plugins=plugins)
     is_table = isinstance(model.spec.inputs, TableEncoding)
     model.to(choose_device(device, is_table))
 
@@ -166,8 +167,8 @@ def _open_torch(path: Path, device: str) -> _Opened:
     return _Opened(model.classes, is_table, model.spec.decode, model.spec.calibration, start)
 
 
-def _open_onnx(path: Path, device: str) -> _Opened:
-    """Open an exported model; neither this nor what follows imports torch."""
+def _open_onnx(path: Path, device: str, plugins: Sequence[str | Path]) -> _Opened:
+    """Open an exported model, which needs no plug-in; this and what follows import no torch."""
     from layline.data.samples import UserImages
     from layline.onnx_model import OnnxModel
 

@@ -25,6 +25,8 @@ Examples:
 
   layline train new-hospital --from runs/photos-arc         go on with its model
 
+  layline train photos --plugin my_head.py --method MyHead  your own method
+
   layline train --resume runs/photos-arc                    after a stop of any kind
 """
 # What stands in the help where a recipe leaves a choice to something else.
@@ -216,6 +218,15 @@ def train(
         bool | None, _option(_OUTPUT, "Write report.html at the end.", "--report/--no-report")
     ] = None,
     track: Annotated[str | None, _option(_OUTPUT, "tensorboard, mlflow or wandb.")] = None,
+    plugins: Annotated[
+        list[str] | None,
+        _option(
+            _MODEL,
+            "Methods, features or sources of your own; may be repeated.",
+            "--plugin",
+            metavar="FILE|MODULE",
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         _option(_OUTPUT, "TOML file with settings, as in a run's config.toml.", "--config"),

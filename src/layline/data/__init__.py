@@ -1,7 +1,8 @@
 """Where samples come from. To add a source: its file, and one line in ``SOURCES``.
 
 A source is a function of the root and of its own options that gives a :class:`Dataset`. Its files
-are read when it is asked, and its own libraries imported then.
+are read when it is asked, and its own libraries imported then. Those of plug-ins are found beside
+them, see :mod:`layline.plugins`.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layline.arguments import check_known, find_known
+from layline.arguments import check_known
 from layline.data.base import (
     Dataset,
     Drawing,
@@ -36,6 +37,7 @@ from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
 from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
 from layline.data.table import Rows, TableEncoding
+from layline.plugins import Registry, summary_of
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class SourceSpec:
     has_files: bool = True
 
 
-SOURCES: dict[str, SourceSpec] = {
+_BUILT_IN: dict[str, SourceSpec] = {
     "folder": SourceSpec(
         read_folder, "images in a folder per class, or in train, val and test", has_files=False
     ),
@@ -115,6 +117,25 @@ SOURCES: dict[str, SourceSpec] = {
     ),
 }
 
+
+def _adopt(name: str, found: Any) -> SourceSpec:
+    """Make an entry from what a plug-in has: an entry, or a function that reads."""
+    if isinstance(found, SourceSpec):
+        return found
+    if isinstance(found, type) or not callable(found):
+        raise TypeError("a SourceSpec, or a function that gives a Dataset")
+    takes = inspect.signature(found).parameters
+    if "partition" not in takes:
+        raise TypeError("a function with the argument partition, or a SourceSpec")
+    return SourceSpec(found, summary_of(found), needs_root="root" in takes)
+
+
+def _is_source(found: Any) -> bool:
+    return isinstance(found, SourceSpec)  # functions of a plug-in may be anything
+
+
+SOURCES: Registry[SourceSpec] = Registry("sources", _BUILT_IN, _adopt, _is_source)
+
 _CALIBRATION = "calibration"
 # what options were called once; run folders and grids still have these
 _OLD_OPTIONS = {f"{name}_column": name for name in ("path", "label", "split", "group", "id")}
@@ -137,13 +158,13 @@ class KnownInputs:
 
 
 def names() -> tuple[str, ...]:
-    """List the registered sources."""
+    """List the sources: those that are built in, and those of plug-ins."""
     return tuple(SOURCES)
 
 
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
-    parameters = inspect.signature(find_known("source", name, SOURCES).read).parameters
+    parameters = inspect.signature(SOURCES.find("source", name).read).parameters
     own = ("root", "partition", _CALIBRATION, _ENCODING)
     return tuple(key for key in parameters if key not in own)
 
@@ -166,7 +187,7 @@ def read(
         known: The model that the data are read for: classes are matched by name with its own.
         **options: The source's own options, see :func:`options_of`.
     """
-    spec = find_known("source", name, SOURCES)
+    spec = SOURCES.find("source", name)
     options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
@@ -176,8 +197,22 @@ def read(
         takes = inspect.signature(spec.read).parameters
         options |= {key: value for key, value in own.items() if key in takes}
         dataset = _read_parts(name, spec, root, partition, calibration, options)
+        _check_encoding(name, dataset, known)
         return match_classes(dataset, known.classes, known.skip_unknown)
     return _read_parts(name, spec, root, partition, calibration, options)
+
+
+def _check_encoding(name: str, dataset: Dataset, known: KnownInputs) -> None:
+    """Refuse rows that are encoded otherwise than the model knows them."""
+    rows = dataset.inputs
+    if known.encoding is None or not isinstance(rows, Rows):
+        return
+    if replace(rows.encoding, id_column=known.encoding.id_column) == known.encoding:
+        return
+    raise ValueError(
+        f"the rows of {name} must be encoded as those of training, got other columns or "
+        f"categories: its function can take {_ENCODING}, the encoding to apply"
+    )
 
 
 def _read_parts(
@@ -232,7 +267,7 @@ def content_digest(
     Returns:
         None for a source that reads no files.
     """
-    spec, options = find_known("source", name, SOURCES), dict(options or {})
+    spec, options = SOURCES.find("source", name), dict(options or {})
     if not spec.needs_root or root is None:
         return None
     root = existing(Path(root).expanduser())
@@ -302,10 +337,17 @@ def _read(
     if not spec.needs_root:
         if root is not None:
             raise ValueError(f"root must be left out for {name}, got {root}: it needs no files")
-        return spec.read(partition=partition, **options)
+        return _checked(name, spec.read(partition=partition, **options))
     if root is None:
         raise ValueError(f"root must be given for {name}: the folder or file with the data")
-    return spec.read(existing(Path(root).expanduser()), partition=partition, **options)
+    place = existing(Path(root).expanduser())
+    return _checked(name, spec.read(place, partition=partition, **options))
+
+
+def _checked(name: str, dataset: Any) -> Dataset:
+    if not isinstance(dataset, Dataset):
+        raise ValueError(f"{name} must give a Dataset, got {type(dataset).__name__}")
+    return dataset
 
 
 __all__ = [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from layline.data.base import listed
 from layline.data.splits import PART_WORDS
 from layline.data.table_file import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
+from layline.plugins import is_reference
 
 if TYPE_CHECKING:
     from layline.data.table_file import TableFile
@@ -155,6 +156,8 @@ def find_source(
             )
         found = recognise(path, images, sheet)
         return found.source, found.root, f"{argument} is taken as {found.source}: {found.why}"
+    if is_reference(argument):
+        return argument, root, None
     near = get_close_matches(argument, sources, n=3, cutoff=0.5)
     if near and not re.search(r"[/\\.]", argument):
         raise ValueError(

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import Field, PositiveInt
 
-from layline import data, heads
-from layline.arguments import check_known, find_known
+from layline import data, heads, plugins
+from layline.arguments import check_known
+from layline.experiments.competitors import Competitor, competitor_config, parse_competitor
 from layline.experiments.store import Cell, with_content
 from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import (
@@ -21,6 +22,7 @@ from layline.training.config import (
     configuration,
     parse_settings,
     read_toml,
+    recipe_decoding,
     resolved,
     validated,
 )
@@ -36,6 +38,7 @@ _RESERVED = {
     "training.seed": "name it in seeds",
     "training.budget": "a run of a grid does not depend on the clock, set training.epochs",
     "training.decode": "it is the first of decodings (--decode)",
+    "plugins": "name them in plugins of the grid (--plugin)",
 }
 
 
@@ -91,6 +94,9 @@ class Grid(Section):
             seed the values that are best on validation are chosen for each method.
         threads: Threads of each run.
         reference: The method that the others are compared with.
+        competitors: Estimators of other libraries that are fitted to the same tables and frozen
+            features, such as ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``.
+        plugins: Files, packages and modules with methods, features or sources from outside.
     """
 
     data: Annotated[list[GridData], Field(min_length=1)]
@@ -103,6 +109,8 @@ class Grid(Section):
     tune: SearchSpace = Field(default_factory=dict)
     threads: PositiveInt = 1
     reference: str = "hard-linear"
+    competitors: list[str | Competitor] = Field(default_factory=list)
+    plugins: list[str] = Field(default_factory=list)
 
     def cells(self, say: Callable[[str], None] | None = None) -> list[Cell]:
         """List the runs; what is wrong with their settings is said now, before any of them.
@@ -110,25 +118,32 @@ class Grid(Section):
         Args:
             say: Told that data are read, if it takes long: runs are known by their content.
         """
+        plugins.use(self.plugins)
         variants = self.variants()
         for variant in variants:
-            check_known("methods", variant.method, heads.HEADS)
+            heads.HEADS.find("methods", variant.method)
+        competitors = [
+            parse_competitor(each) if isinstance(each, str) else each for each in self.competitors
+        ]
+        for competitor in competitors:
+            competitor.check()
         for recipe in self.recipes:
             check_known("recipes", recipe, RECIPES)
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
         _check_different("data", [each.name for each in self.data])
-        _check_different("methods", [each.name for each in variants])
+        methods: list[Variant | Competitor] = [*variants, *competitors]
+        _check_different("methods", [each.name for each in methods])
         _check_different("seeds", [str(seed) for seed in self.seeds])
         _check_different("recipes", self.recipes)
         _check_different("features", self.features)
         _check_different("decodings", self.decodings)
         chosen: list[str | None] = [*self.features]  # None: what the data set's settings choose
         cells = (
-            self._cell(entry, variant, recipe, features, combination, seed)
+            self._cell(entry, method, recipe, features, combination, seed)
             for entry in self.data
             for combination in _combinations(self.tune if entry.tune is None else entry.tune)
-            for seed, variant, recipe in product(self.seeds, variants, self.recipes)
+            for seed, method, recipe in product(self.seeds, methods, self.recipes)
             for features in chosen or [None]
         )
         return with_content(list(cells), say)
@@ -145,13 +160,7 @@ class Grid(Section):
     def read_by(self) -> list[str]:
         """Name the decodings that the results are read by, the first one first."""
         own = (
-            decode_name(
-                configuration(
-                    self.settings,
-                    entry.settings,
-                    {"recipe": recipe, "data": {"source": entry.source}},
-                ).training.decoding
-            )
+            decode_name(recipe_decoding(recipe, self.settings, entry.settings))
             for recipe, entry in product(self.recipes, self.data)
         )
         return self.decodings or list(dict.fromkeys(own))
@@ -159,13 +168,13 @@ class Grid(Section):
     def _cell(
         self,
         entry: GridData,
-        variant: Variant,
+        variant: Variant | Competitor,
         recipe: str,
         features: str | None,
         combination: tuple[str, Tree],
         seed: int,
     ) -> Cell:
-        partitions = find_known(f"source of {entry.name}", entry.source, data.SOURCES).partitions
+        partitions = data.SOURCES.find(f"source of {entry.name}", entry.source).partitions
         own: Tree = {
             "recipe": recipe,
             "data": {
@@ -173,10 +182,13 @@ class Grid(Section):
                 "partition": seed if partitions is None else seed % partitions,
                 "options": entry.options,
             },
-            "head": {"method": variant.method, "options": variant.options},
             "training": {"seed": seed},
             "report": {"enabled": False},
         }
+        if isinstance(variant, Variant):
+            own["head"] = {"method": variant.method, "options": variant.options}
+        if self.plugins:
+            own["plugins"] = self.plugins
         if entry.root is not None:
             own["data"]["root"] = str(entry.root)
         if features is not None:
@@ -188,6 +200,9 @@ class Grid(Section):
             given = combine(self.settings, entry.settings, tuned)
             check_not_reserved(given, _RESERVED)
             config = resolved(configuration(given, own))
+            name = str(config.features.name)  # that of the other methods on this data set
+            if isinstance(variant, Competitor):
+                config = competitor_config(config)
         except ValueError as error:
             raise ValueError(f"{entry.name}, {variant.name}: {error}") from None
         if config.features.freeze:  # so that the features are extracted once, for all cells
@@ -198,11 +213,12 @@ class Grid(Section):
             "data": entry.name,
             "method": variant.name,
             "recipe": recipe,
-            "features": str(config.features.name),
+            "features": name,
             "setting": setting,
             "seed": str(seed),
         }
-        return Cell(config, labels, self.threads)
+        competitor = variant if isinstance(variant, Competitor) else None
+        return Cell(config, labels, self.threads, competitor=competitor)
 
     def to_toml(self) -> str:
         """Write the grid out in full; what is None is left out."""

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,14 +21,17 @@ import torch
 from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from threadpoolctl import threadpool_limits
 
 from layline.devices import gpus_for
 from layline.evaluation import CRITERIA
 from layline.experiments.code_version import code_version
+from layline.experiments.competitors import fit_competitor
 from layline.experiments.engines import LOCAL, Executor, Pool, ProcessEndedError, stop_event
 from layline.experiments.store import Cell, Outcome, Store, kept_environment, read_content
 from layline.features import find as find_features
 from layline.geometry.decoding import decode_name
+from layline.plugins import refresh, use
 from layline.training.config import Config
 from layline.training.display import Reporter, amount, format_time
 from layline.training.frozen import prepare_features
@@ -236,9 +239,11 @@ def run_cell(
                     f"version must be {version} on every machine, got {code_version()} here: "
                     "install the same"
                 )
+            _find_plugins(cell)
             _check_content(cell)
             with stopped_by(stop):
-                outcome = _train(cell, store, begin, command)
+                work = _train if cell.competitor is None else _fit_competitor
+                outcome = work(cell, store, begin, command)
             _check_content(cell)
         except Interrupted as stopped:
             if stopped.signal is not None:
@@ -258,6 +263,18 @@ def run_cell(
                 run.best.unlink(missing_ok=True)
         store.finish(cell, outcome)
     return outcome
+
+
+def _find_plugins(cell: Cell) -> None:
+    """Import the plug-ins of a cell in this process, and refuse others than it is known by."""
+    use(cell.config.plugins or ())
+    for plugin in cell.config.used_plugins():
+        refresh(plugin)
+    if (here := cell.version_here()) != cell.version:
+        raise RuntimeError(
+            f"version must be {cell.version} on every machine, got {here} here: install the same, "
+            "or start the grid again"
+        )
 
 
 def _check_content(cell: Cell) -> None:
@@ -287,6 +304,29 @@ def _train(cell: Cell, store: Store, begin: float, command: Sequence[str]) -> Ou
         environment=kept_environment(run.read_environment()),
         validation_mae=chosen["validation_mae"],
         criterion=CRITERIA[metric].sign * chosen[f"validation_{metric}"],
+        seconds=time.monotonic() - begin,
+    )
+
+
+def _fit_competitor(cell: Cell, store: Store, begin: float, command: Sequence[str]) -> Outcome:
+    run = store.run_folder(cell)
+    assert cell.competitor is not None  # the caller has looked
+    with (
+        _threads(cell.threads),
+        threadpool_limits(cell.threads),
+        placed(cell.config) as config,
+        (run.path / "log.txt").open("a", encoding="utf-8") as log,
+        redirect_stdout(log),  # some libraries talk
+    ):
+        numbers = fit_competitor(
+            cell.competitor, config, run, Console(file=log, width=100), command
+        )
+    return Outcome.of_test(
+        numbers,
+        **Outcome.about(cell),
+        environment=kept_environment(run.read_environment()),
+        validation_mae=numbers["validation"]["mae"],
+        criterion=numbers["validation"]["criterion"],
         seconds=time.monotonic() - begin,
     )
 
@@ -326,8 +366,10 @@ def placed(config: Config) -> Iterator[Config]:
 
 def extract_features(cell: Cell) -> None:
     """Extract the frozen features of a cell; a failure is left to the cells to report."""
-    with _PROCESS_LOCK, suppress(Exception), _threads(cell.threads), placed(cell.config) as config:
-        prepare_features(config, Console(quiet=True))
+    with _PROCESS_LOCK, suppress(Exception), _threads(cell.threads):
+        _find_plugins(cell)
+        with placed(cell.config) as config:
+            prepare_features(config, Console(quiet=True))
 
 
 @contextmanager

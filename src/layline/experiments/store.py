@@ -25,6 +25,7 @@ from layline.data import SOURCES, content_digest
 from layline.data.file_digests import digest_file
 from layline.evaluation import DECODED, DISTRIBUTION
 from layline.experiments.code_version import code_version
+from layline.experiments.competitors import Competitor
 from layline.files import write_json
 from layline.training.config import Config, configuration
 from layline.training.run_folder import RunFolder
@@ -59,7 +60,7 @@ _LONG = 3.0  # seconds, after which it is said what takes so long
 # What is kept of the environment of a run, beside its outcome.
 _ENVIRONMENT = (
     *("command", "layline", "torch", "numpy", "torchvision", "timm", "python", "platform"),
-    *("processor", "device", "threads", "processes"),
+    *("processor", "device", "threads", "processes", "plugin_versions", "competitor"),
 )
 
 
@@ -74,12 +75,14 @@ class Cell:
         threads: Threads that it computes with; another number gives other last digits.
         data: The digest of the content of its data, if it is known already, see
             :func:`with_content`.
+        competitor: What is fitted instead of a model of ours, if it is another's.
     """
 
     config: Config
     labels: Mapping[str, str] = field(compare=False)
     threads: int = 1
     data: str | None = field(default=None, compare=False)
+    competitor: Competitor | None = None
 
     @property
     def name(self) -> str:
@@ -127,12 +130,28 @@ class Cell:
         if (start := self.config.start) is not None:  # by its content, wherever it is
             start_content = start.digest or _identity(start.model)
             tree["start"] = {"model": start_content, "rate": start.rate, "skip": start.skip_unknown}
-        return _short_hash(json.dumps([tree, self.threads], sort_keys=True))
+        tree.pop("plugins", None)  # they are known by what they do, wherever they are
+        known: list[Any] = [tree, self.threads]
+        if self.competitor is not None:
+            known.append(self.competitor.model_dump(mode="json", exclude={"name"}))
+        return _short_hash(json.dumps(known, sort_keys=True))
+
+    @cached_property
+    def version(self) -> str:
+        """The code that runs it, see :meth:`version_here`."""
+        return self.version_here()
+
+    def version_here(self) -> str:
+        """Name the code that would run it in this process: ours, and that of plug-ins."""
+        outside = [plugin.version for plugin in self.config.used_plugins()]
+        if self.competitor is not None:
+            outside.append(self.competitor.version())
+        return " + ".join([code_version(), *outside])
 
     @cached_property
     def key(self) -> str:
         """A hash of the configuration, the content of the data and the code that runs it."""
-        return _short_hash(self.config_hash + code_version())
+        return _short_hash(self.config_hash + self.version)
 
 
 def read_content(config: Config) -> str | None:
@@ -244,7 +263,7 @@ class Outcome:
     def about(cls, cell: Cell) -> dict[str, Any]:
         """Give the fields that say what it is the outcome of."""
         of_cell = {"wanted": cell.config_hash, "place": cell.place_hash, "data": cell.content or ""}
-        return {**of_cell, "version": code_version()}
+        return {**of_cell, "version": cell.version}
 
     @classmethod
     def of_test(cls, test: dict[str, Any], **others: Any) -> Self:
@@ -312,21 +331,21 @@ class Store:
         ]
         by_config = {outcome.wanted: outcome for _, outcome in self._finished}
         by_place = {outcome.place or outcome.wanted: outcome for _, outcome in self._finished}
-        versions: Counter[str] = Counter()
+        versions: Counter[tuple[str, str]] = Counter()
         changed: Counter[str] = Counter()
         unknown = 0
         for cell in todo:
             before, there = by_config.get(cell.config_hash), by_place.get(cell.place_hash)
-            if before is not None and before.version != code_version():
-                versions[before.version] += 1
+            if before is not None and before.version != cell.version:
+                versions[before.version, cell.version] += 1
             elif before is None and there is not None and there.data:
                 changed[str(cell.config.data.root)] += 1
             elif before is None and there is not None:
                 unknown += 1
         sentences += [
-            f"{_runs(count)} again: the code has changed since (from {version} to "
-            f"{code_version()}); --any-version keeps the results"
-            for version, count in versions.items()
+            f"{_runs(count)} again: the code has changed since (from {then} to {now}); "
+            "--any-version keeps the results"
+            for (then, now), count in versions.items()
         ]
         sentences += [
             f"{_runs(count)} again: the data in {root} have changed since"
@@ -454,7 +473,7 @@ class Store:
 
         By the hash of their configuration, and those that knew a folder by its path by that.
         """
-        others = [each for each in self._finished if each[1].version != code_version()]
+        others = self._finished  # asked only where this version left nothing
         newest = {outcome.wanted: path for path, outcome in others}
         return newest, {outcome.wanted: path for path, outcome in others if not outcome.place}
 

@@ -1,11 +1,12 @@
 """What maps a sample to a feature vector. To add one: its file, and one line in ``FEATURES``.
 
-A name that is not there is taken for a network of timm.
+Those of plug-ins are found beside them, see :mod:`layline.plugins`. A name that is not there is
+taken for a network of timm.
 """
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from layline.features.base import Features, ImageFeatures, InputSpec, TableFeatu
 from layline.features.convnet import ConvNet
 from layline.features.mlp import MLP
 from layline.features.timm_backbone import TimmBackbone, check_model, has_weight_package
+from layline.plugins import Registry, is_reference, summary_of
 
 Kind = Literal["table", "image"]
 
@@ -27,7 +29,8 @@ class FeatureSpec:
         summary: What it is, in one line.
         kind: What it takes: the rows of a table, or images.
         weights: The weights to begin with if the user does not say.
-        augmentation: How training images vary if the user does not say.
+        augmentation: How training images vary if the user does not say. A network of a plug-in
+            with ``"crop"`` counts as one for photographs, with another as one for small images.
     """
 
     build: Callable[..., Features]
@@ -37,7 +40,7 @@ class FeatureSpec:
     augmentation: str = "none"
 
 
-FEATURES: dict[str, FeatureSpec] = {
+_BUILT_IN: dict[str, FeatureSpec] = {
     "mlp": FeatureSpec(MLP, "a multilayer perceptron on standardised columns", "table"),
     "convnet": FeatureSpec(
         ConvNet,
@@ -48,8 +51,30 @@ FEATURES: dict[str, FeatureSpec] = {
 }
 
 
+def _adopt(name: str, found: Any) -> FeatureSpec:
+    """Make an entry from what a plug-in has: an entry, or a class of features."""
+    if isinstance(found, FeatureSpec):
+        return found
+    for base, kind in _KINDS.items():
+        if isinstance(found, type) and issubclass(found, base):
+            if inspect.isabstract(found):
+                missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
+                raise TypeError(f"a subclass of {base.__name__} that has {missing}")
+            return FeatureSpec(found, summary_of(found), kind)
+    raise TypeError("a subclass of TableFeatures or ImageFeatures, or a FeatureSpec")
+
+
+def _is_features(found: Any) -> bool:
+    is_class = isinstance(found, type) and issubclass(found, tuple(_KINDS))
+    return isinstance(found, FeatureSpec) or (is_class and not inspect.isabstract(found))
+
+
+_KINDS: dict[Any, Kind] = {TableFeatures: "table", ImageFeatures: "image"}
+FEATURES: Registry[FeatureSpec] = Registry("features", _BUILT_IN, _adopt, _is_features)
+
+
 def names(kind: Kind | None = None) -> tuple[str, ...]:
-    """List the registered features.
+    """List the features: those that are built in, and those of plug-ins.
 
     Args:
         kind: Those for one kind of input only.
@@ -61,18 +86,29 @@ def find(name: str) -> FeatureSpec:
     """Look a name up, here and in timm.
 
     Args:
-        name: One of :func:`names`, or a model of timm such as ``vgg16``.
+        name: One of :func:`names`, a place such as ``my_package.networks:MyNet``, or a model of
+            timm such as ``vgg16``.
     """
-    if name in FEATURES:
-        return FEATURES[name]
+    if name in FEATURES or is_reference(name):
+        return FEATURES.find("features", name)
     check_model(name, beside=FEATURES)
     weights = "bundled" if has_weight_package(name) else "imagenet"
     return FeatureSpec(partial(TimmBackbone, name), f"timm's {name}", "image", weights, "crop")
 
 
 def options_of(spec: FeatureSpec) -> tuple[str, ...]:
-    """List the options that features take beside ``dim``."""
-    return tuple(key for key in inspect.signature(spec.build).parameters if key != "dim")
+    """List the options that features take beside ``dim``.
+
+    Those that take any take how images are prepared.
+    """
+    parameters = inspect.signature(spec.build).parameters.values()
+    named = [each.name for each in parameters if each.name != "dim" and each.kind not in _ANY]
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        named += [each.name for each in fields(InputSpec)] if spec.kind == "image" else []
+    return tuple(dict.fromkeys(named))
+
+
+_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
 def create(name: str, dim: int, **options: Any) -> Features:
@@ -87,7 +123,16 @@ def create(name: str, dim: int, **options: Any) -> Features:
     spec = find(name)
     for option in options:
         check_known(f"option of {name}", option, options_of(spec))
-    return spec.build(dim=dim, **options)
+    module = spec.build(dim=dim, **options)
+    if FEATURES.plugin_of(name) is not None:
+        base = next(base for base, kind in _KINDS.items() if kind == spec.kind)
+        if not isinstance(module, base):
+            raise ValueError(
+                f"{name} must give {base.__name__}, got {type(module).__name__}: derive it from "
+                f"layline.features.{base.__name__}"
+            )
+        module.name = name  # what the registry calls it
+    return module
 
 
 __all__ = [

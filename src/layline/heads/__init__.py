@@ -1,4 +1,7 @@
-"""The ordinal methods by name. To add one: write its file, and one line in ``HEADS``."""
+"""The ordinal methods by name. To add one: write its file, and one line in ``HEADS``.
+
+Those of plug-ins are found beside them, see :mod:`layline.plugins`.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -7,7 +10,9 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from layline.arguments import check_integer, find_known
+import torch
+
+from layline.arguments import check_integer
 from layline.geometry.smoothings import Binomial, Exponential, Poisson
 from layline.heads import constrained_proxies as cpl
 from layline.heads.base import OrdinalHead
@@ -17,9 +22,11 @@ from layline.heads.constrained_proxies import ConstrainedProxies
 from layline.heads.cumulative import Coral, Corn, ProportionalOdds, Ranking, StickBreaking
 from layline.heads.gp_dnnor import GPDNNOR
 from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sord
+from layline.heads.linear import LinearHead
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.poe import POE
 from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
+from layline.plugins import Registry, summary_of
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ def _by_cosine(build: Callable[..., OrdinalHead]) -> Callable[..., OrdinalHead]:
     return partial(build, similarity="cosine")
 
 
-HEADS: dict[str, HeadSpec] = {
+_BUILT_IN: dict[str, HeadSpec] = {
     "hard-linear": _hard(
         cpl.hard_linear, summary="proxies on a straight line, Student-t similarity"
     ),
@@ -252,43 +259,127 @@ HEADS: dict[str, HeadSpec] = {
 }
 
 
+PLUGIN_FAMILY = "plug-in"
+
+
+def _adopt(name: str, found: Any) -> HeadSpec:
+    """Make an entry from what a plug-in has: an entry, a class of heads, or a function."""
+    if isinstance(found, HeadSpec):
+        return found
+    is_head = isinstance(found, type) and issubclass(found, OrdinalHead)
+    if is_head and inspect.isabstract(found):
+        missing = ", ".join(sorted(found.__abstractmethods__))
+        raise TypeError(f"a subclass of OrdinalHead that has {missing}")
+    if not is_head and (isinstance(found, type) or not callable(found)):
+        raise TypeError("a subclass of OrdinalHead, a HeadSpec or a function that gives a head")
+    return HeadSpec(found, PLUGIN_FAMILY, summary_of(found), "a plug-in")
+
+
+def _is_head(found: Any) -> bool:
+    is_class = isinstance(found, type) and issubclass(found, OrdinalHead)
+    return isinstance(found, HeadSpec) or (is_class and not inspect.isabstract(found))
+
+
+HEADS: Registry[HeadSpec] = Registry("heads", _BUILT_IN, _adopt, _is_head)
+
 DEFAULT_METHOD = "arc"
 """What the command, a configuration and the estimator take if the user does not say."""
 
 
 def names() -> tuple[str, ...]:
-    """List the registered methods."""
+    """List the methods: those that are built in, and those of plug-ins."""
     return tuple(HEADS)
 
 
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a method takes by name."""
-    parameters = inspect.signature(find_known("method", name, HEADS).build).parameters
-    return tuple(option for option in parameters if option not in ("num_classes", "dim"))
+    return tuple(_options(HEADS.find("method", name))[0])
 
 
-def create(name: str, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
+def _options(spec: HeadSpec) -> tuple[list[str], bool]:
+    """List the options of a method, and tell whether it takes any others."""
+    parameters = [*inspect.signature(spec.build).parameters.values()]
+    # the first two are the number of classes and the dimension, whatever they are called
+    named = [each.name for each in parameters[2:] if each.kind not in _ANY]
+    return named, any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+
+
+_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+
+
+def create(
+    name: str | type[OrdinalHead] | HeadSpec | Callable[..., OrdinalHead],
+    num_classes: int,
+    dim: int = 512,
+    **options: Any,
+) -> OrdinalHead:
     """Make a head by name.
 
     Args:
-        name: One of :func:`names`.
+        name: One of :func:`names`, a place such as ``my_package.heads:MyHead``, or a class, an
+            entry or a function that makes a head from ``num_classes`` and ``dim``.
         num_classes: K.
         dim: Dimension d of the features.
         **options: The method's own options, such as ``alpha`` or ``norm``.
     """
-    build = find_known("method", name, HEADS).build
+    called, spec = find(name)
     check_integer("num_classes", num_classes, 2, "one class needs no classifier")
     check_integer("dim", dim, 1, "it is the length of a feature")
-    known = options_of(name)
+    known, takes_any = _options(spec)
     for option, value in options.items():
-        if option not in known:
+        if option not in known and not takes_any:
             offer = f"they are {', '.join(known)}" if known else "it has none"
             near = get_close_matches(option, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(
-                f"options must be those of {name}, got {option}={value!r}: {offer}{hint}"
+                f"options must be those of {called}, got {option}={value!r}: {offer}{hint}"
             )
-    return build(num_classes, dim, **options)
+    if called in HEADS.builtin:
+        return spec.build(num_classes, dim, **options)
+    return _built_outside(called, spec, num_classes, dim, options)
+
+
+def find(
+    name: str | type[OrdinalHead] | HeadSpec | Callable[..., OrdinalHead],
+) -> tuple[str, HeadSpec]:
+    """Give what a method is called, and its entry, from its name or from the method itself."""
+    if isinstance(name, str):
+        return name, HEADS.find("method", name)
+    called = getattr(name, "__name__", type(name).__name__)
+    try:
+        return called, _adopt(called, name)
+    except TypeError as error:
+        raise ValueError(f"method must be a name, or {error}, got {name!r}") from None
+
+
+def _built_outside(
+    called: str, spec: HeadSpec, num_classes: int, dim: int, options: dict[str, Any]
+) -> OrdinalHead:
+    """Make a head of a plug-in, and see that it is one."""
+    try:
+        head: Any = spec.build(num_classes, dim, **options)
+    except TypeError as error:
+        raise ValueError(
+            f"{called} must take num_classes, dim and its options, got an error ({error})"
+        ) from error
+    except (RuntimeError, NotImplementedError) as error:
+        if torch.get_default_device().type != "meta":
+            raise
+        raise ValueError(
+            f"{called} must be made without looking at values, got an error ({error}): if it has "
+            'to, give a HeadSpec with unsupported=frozenset({"meta"})'
+        ) from error
+    if not isinstance(head, OrdinalHead):
+        raise ValueError(
+            f"{called} must give an OrdinalHead, got {type(head).__name__}: derive it from "
+            "layline.OrdinalHead"
+        )
+    if (head.num_classes, head.dim) != (num_classes, dim):
+        raise ValueError(
+            f"{called} must be made for {num_classes} classes and dim={dim}, got "
+            f"{head.num_classes} and {head.dim}: pass both on"
+        )
+    return head
 
 
 __all__ = [
@@ -297,8 +388,10 @@ __all__ = [
     "Classification",
     "ConstrainedProxies",
     "HeadSpec",
+    "LinearHead",
     "OrdinalHead",
     "create",
+    "find",
     "names",
     "options_of",
 ]

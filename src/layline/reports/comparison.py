@@ -24,7 +24,7 @@ from layline.files import write_text
 from layline.prediction_file import read_predictions
 from layline.reports.html import plot_text, render_page, valid_unicode
 from layline.reports.run_figures import confusion_figure
-from layline.training.config import Config, configuration
+from layline.training.config import Config, recorded
 from layline.training.record import LONGER_SIDE
 from layline.training.run_folder import RunFolder
 
@@ -156,9 +156,9 @@ def _read(path: Path) -> ComparedRun:
     folder = RunFolder(path)
     if folder.evaluation.is_file():
         about = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-        config, name = configuration(about["config"]), Path(about["run"]).name
+        config, name = recorded(about["config"]), Path(about["run"]).name
     elif folder.config.is_file():
-        config, name = folder.read_config(), path.resolve().name
+        config, name = folder.read_record(), path.resolve().name
     else:
         raise FileNotFoundError(
             f"runs must be folders of runs or evaluations, got {path}: it has neither config.toml "

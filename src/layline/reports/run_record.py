@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from layline.data import SOURCES
 from layline.prediction_file import read_predictions
 from layline.reports.html import valid_unicode
-from layline.training.config import Config, configuration, to_toml
+from layline.training.config import Config, recorded, to_toml
 from layline.training.loop import EpochRecord
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
@@ -89,7 +89,8 @@ class RunRecord:
     def data_name(self) -> str:
         """Name the data: those of a protocol by their source, others by their folder or file."""
         options = self.config.data
-        if options.root is None or (options.source in SOURCES and SOURCES[options.source].origin):
+        own = SOURCES.builtin.get(options.source)
+        if options.root is None or (own is not None and own.origin):
             return options.source
         is_folder = options.source == "folder"
         return valid_unicode(options.root.name if is_folder else options.root.stem)
@@ -107,9 +108,9 @@ def read_run(path: Path) -> RunRecord:
     if folder.evaluation.is_file():
         with as_written(folder.evaluation, "run layline evaluate again"):
             measured = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-            config = configuration(measured["config"])
+            config = recorded(measured["config"])
     else:
-        config = folder.read_config()
+        config = folder.read_record()
     if not folder.test.is_file() or not folder.predictions.is_file():
         raise ValueError(
             f"run must be finished, got {path}: it was not tested yet, go on with "

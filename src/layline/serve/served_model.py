@@ -24,13 +24,12 @@ import layline
 from layline.calibration import shown_coverage
 from layline.data.table import CategoricalColumn, TableEncoding
 from layline.devices import choose_device
-from layline.diagnostics import certainty
-from layline.evaluation import REVIEWED
+from layline.diagnostics import REVIEWED, certainty
 from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
 from layline.heads import ConstrainedProxies, OrdinalHead
-from layline.model import WHY_NO_PROBABILITIES, OrdinalModel
+from layline.model import OrdinalModel
 from layline.model_file import load
-from layline.prediction_file import read_predictions
+from layline.prediction_file import WHY_NO_PROBABILITIES, read_predictions
 from layline.serve.batching import Predicted
 from layline.training.record import plane_of, proxies_of
 from layline.training.run_folder import RunFolder, as_written

@@ -25,12 +25,13 @@ from pydantic import (
     ValidationError,
 )
 
-from layline import data, features, heads
+from layline import data, features, heads, plugins
 from layline.arguments import check_known, find_known
 from layline.data.images.preprocessing import AUGMENTATIONS
 from layline.evaluation import CRITERIA
 from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import Decode, checked_decode
+from layline.plugins import Plugin
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
 COPIES = ("together", "exact", "ignore")
@@ -304,6 +305,8 @@ class Config(Section):
         recipe: Whose defaults were taken, see ``RECIPES``.
         start: The trained model to go on from, if there is one.
         track: Where to log beside the run folder: ``tensorboard``, ``mlflow`` or ``wandb``.
+        plugins: Files, packages and modules with methods, features or sources from outside, see
+            :mod:`layline.plugins`; installed ones need not be named.
     """
 
     recipe: str = "modern"
@@ -314,6 +317,16 @@ class Config(Section):
     report: ReportConfig = ReportConfig()
     start: StartConfig | None = None
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
+    plugins: list[str] | None = None
+
+    def used_plugins(self) -> list[Plugin]:
+        """List the plug-ins that the run computes with, each once."""
+        found = (
+            heads.HEADS.plugin_of(self.head.method),
+            features.FEATURES.plugin_of(str(self.features.name)),
+            data.SOURCES.plugin_of(self.data.source),
+        )
+        return list({each.reference: each for each in found if each is not None}.values())
 
 
 def combine(*trees: Mapping[str, Any]) -> Tree:
@@ -452,17 +465,52 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     recipe = find_known("recipe", name, RECIPES)
     # what is laid below cannot make wrong settings right, so they are refused before it is chosen
     draft = validated(Config, combine({"head": {"method": recipe.method}}, wanted))
-    check_known("head.method", draft.head.method, heads.HEADS)
+    plugins.use(draft.plugins or [])
+    method = heads.HEADS.find("head.method", draft.head.method)
     own: Tree = {"head": {"method": recipe.method}}
     if name == "released":
-        own["head"]["options"] = dict(heads.HEADS[draft.head.method].released)
+        own["head"]["options"] = dict(method.released)
     situation = recipe.situations.get(_situation(draft, recipe), {})
     below = combine(recipe.settings, situation, own)
     if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network
         below.get("training", {}).pop("body_learning_rate", None)
+    if (own_options := _plugin_options(draft, recipe)) is not None:
+        options = below.get("features", {}).get("options", {})
+        kept = {key: value for key, value in options.items() if key in own_options}
+        below = {**below, "features": {**below.get("features", {}), "options": kept}}
     if draft.start is not None:  # the options of the features are those of the model
         below = combine({**below, "features": {}}, _lowered(below, draft.start.rate))
     return validated(Config, combine(below, wanted))
+
+
+def recorded(tree: Mapping[str, Any]) -> Config:
+    """Read the configuration of a run that is only looked at: no plug-in is imported for it.
+
+    Args:
+        tree: As the run wrote it, in full.
+    """
+    method, source = setting_at(tree, "head.method"), setting_at(tree, "data.source")
+    name = setting_at(tree, "features.name")
+    outside = [
+        wanted
+        for wanted, own in ((method, heads.HEADS.builtin), (source, data.SOURCES.builtin))
+        if isinstance(wanted, str) and wanted not in own
+    ]
+    if outside or plugins.is_reference(name) or tree.get("plugins"):
+        return validated(Config, tree)
+    try:
+        return configuration(tree)
+    except ValueError:
+        if name is None or name in features.FEATURES.builtin:
+            raise
+        return validated(Config, tree)  # a network that is not installed here
+
+
+def recipe_decoding(recipe: str, *trees: Mapping[str, Any]) -> Decode:
+    """Tell how runs of a recipe decide on a rank, with settings laid over it."""
+    below = find_known("recipe", recipe, RECIPES).settings
+    tree = combine(below, *trees).get("training", {})
+    return validated(TrainingConfig, tree).decoding
 
 
 def _lowered(below: Tree, rate: float) -> Tree:
@@ -472,13 +520,21 @@ def _lowered(below: Tree, rate: float) -> Tree:
     return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
 
 
+def _plugin_options(config: Config, recipe: Recipe) -> tuple[str, ...] | None:
+    """List the options of features of a plug-in, which need not have those of a recipe."""
+    name = config.features.name or features_of(config.data.source, recipe)
+    if features.FEATURES.plugin_of(name) is None:
+        return None
+    return features.options_of(features.find(name))
+
+
 def _situation(config: Config, recipe: Recipe) -> str:
     """Tell what is trained, as the situations of a recipe are named."""
     name = config.features.name or features_of(config.data.source, recipe)
     spec = features.find(name)
     if spec.kind == "table":
         return "table"
-    small = name in features.FEATURES
+    small = name in features.FEATURES and spec.augmentation != "crop"
     if config.features.freeze:
         return "frozen small" if small else "frozen"
     if small:
@@ -489,7 +545,7 @@ def _situation(config: Config, recipe: Recipe) -> str:
 
 def features_of(source: str, recipe: Recipe) -> str:
     """Name the features for a source: its own, or the network of the recipe for photographs."""
-    own = find_known("data.source", source, data.SOURCES).features
+    own = data.SOURCES.find("data.source", source).features
     return recipe.backbone if own is None else own
 
 
@@ -567,7 +623,7 @@ def _toml_value(text: str) -> Any:
 
 def resolved(config: Config) -> Config:
     """Fill in what follows from other choices, so that the configuration stands by itself."""
-    source = find_known("data.source", config.data.source, data.SOURCES)
+    source = data.SOURCES.find("data.source", config.data.source)
     name = config.features.name or features_of(config.data.source, RECIPES[config.recipe])
     spec = features.find(name)
     weights = config.features.weights or spec.weights
@@ -601,5 +657,6 @@ def resolved(config: Config) -> Config:
             "data": config.data.model_copy(update=filled),
             "training": training.model_copy(update=followed),
             "features": config.features.model_copy(update={"name": name, "weights": weights}),
+            "plugins": [*map(plugins.full_reference, config.plugins)] if config.plugins else None,
         }
     )

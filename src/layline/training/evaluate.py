@@ -2,7 +2,7 @@
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,7 @@ def evaluate_run(
     changes: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
     skip_unknown: bool = False,
+    plugins: Sequence[str | Path] = (),
 ) -> Measured:
     """Measure the best model of a run.
 
@@ -90,15 +91,20 @@ def evaluate_run(
         changes: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
         options: Options of the source for other data, such as the column of the labels.
         skip_unknown: Leave out samples of classes that the model does not know.
+        plugins: Files, packages or modules that the caller names.
     """
-    config = changed_config(folder.read_config(), changes or {}, root)
+    say = Reporter(console)
+    config = changed_config(folder.read_config(plugins, say), changes or {}, root)
     if part is not None:
         check_known("part", part, (*PARTS, ALL))
-    model, say = load(folder.path), Reporter(console)
+    model = load(folder.path)
     decode = config.training.decoding if decode is None else decode
     decode = checked_decode(decode, len(model.classes))
     is_own = root is None or (not options and _is_own(folder, config, model))
-    notes: list[str] = []
+    notes: list[str] = [
+        f"The plug-in {label} is not what the run was trained with."
+        for label in folder.changed_plugins(config)
+    ]
     if root is None or is_own:
         dataset = own_data(folder, config, model, root, say)
         part = part or "test"

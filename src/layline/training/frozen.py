@@ -35,6 +35,7 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.images.threads import thread_map
 from layline.data.loading import Batches, RowBatches, loader, sequential_batches
 from layline.evaluation import EVALUATION_FACTOR, Part
+from layline.features import FEATURES
 from layline.features.base import Features
 from layline.files import atomic_write, write_text
 from layline.model import Network
@@ -126,6 +127,8 @@ def shared_folder(
     decoder = f"cache {CACHE_FORMAT}, Pillow {PILLOW}, {preparation.at_least} pixels"
     about = [inputs.digest(), decoder, repr(preparation), features.name]
     about += [repr(features.body_options), body_fingerprint(features)]
+    if (plugin := FEATURES.plugin_of(features.name)) is not None:  # what it computes may change
+        about.append(plugin.version)
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
     return cache_folder() / f"features-{digest.hexdigest()}"
 

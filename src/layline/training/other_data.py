@@ -34,7 +34,8 @@ def other_config(
     if not root.exists():
         raise FileNotFoundError(f"root must exist, got {root}: check the path")
     source, place = own.source, root
-    if not data.SOURCES[source].origin:  # a protocol has a tree of its own
+    # a protocol has a tree of its own, and a source of a plug-in knows its own only
+    if source in data.SOURCES.builtin and not data.SOURCES[source].origin:
         found = _recognised(config, root)
         source, place = found.source, found.root
         say(f"{root} is taken as {source}: {found.why}")

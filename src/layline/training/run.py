@@ -122,7 +122,7 @@ def _train(
     if not goes_on:  # a folder is made only now that nothing is wrong with the data
         _lock(folder, accelerator, locks, say)
     if accelerator.is_main_process:
-        folder.open(config, _environment(run, command), goes_on)
+        folder.open(config, environment_of(run, command), goes_on)
         if config.start is not None and start is None:
             keep_start(config, folder.start)
     accelerator.wait_for_everyone()
@@ -211,14 +211,20 @@ def _predicted(
     )
 
 
-def _environment(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
+def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     """Describe what a run is started with; the fingerprints must be the same when it goes on."""
     dataset = run.dataset
     prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
     if run.config.features.freeze:
         prints["frozen"] = body_fingerprint(run.model.features)
+    used = run.config.used_plugins()
+    outside = {
+        "plugins": {each.module.__name__: each.digest for each in used},
+        "plugin_versions": [each.version for each in used],
+    }
     return {
         **prints,
+        **(outside if used else {}),
         "counts": _counts(dataset),
         **({} if run.config.start is None else {"start": run.config.start.model_dump(mode="json")}),
         **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
@@ -398,7 +404,9 @@ def _test(
     return numbers
 
 
-def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Calibration:
+def calibrate_run(
+    folder: RunFolder, root: Path | None, console: Console, plugins: Sequence[str | Path] = ()
+) -> Calibration:
     """Calibrate the best model of a run anew, and write it.
 
     On the data of the run its validation part gives the temperature, and the part that was kept
@@ -408,9 +416,10 @@ def calibrate_run(folder: RunFolder, root: Path | None, console: Console) -> Cal
         folder: The run.
         root: Labelled data of the kind that the model will be used on; None for those of the run.
         console: Where to say what happens.
+        plugins: Files, packages or modules that the caller names.
     """
-    config = changed_config(folder.read_config(), {}, root)
     say = Reporter(console)
+    config = changed_config(folder.read_config(plugins, say), {}, root)
     model = load(folder.path)
     model.spec = replace(model.spec, calibration=Calibration())
     if root is None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from layline import data, features
 from layline.calibration import Calibration
 from layline.data import KnownInputs
 from layline.data.file_digests import digest_file
@@ -19,7 +20,17 @@ from layline.data.table import TableEncoding
 from layline.files import atomic_write
 from layline.model import ModelSpec, OrdinalModel
 from layline.model_file import load
-from layline.training.config import Config, Tree, combine, configuration, read_toml, setting_at
+from layline.plugins import full_reference, use
+from layline.training.config import (
+    Config,
+    Tree,
+    combine,
+    configuration,
+    read_toml,
+    recorded,
+    setting_at,
+)
+from layline.training.run_folder import RunFolder
 
 # settings of their own, or what the data have
 _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
@@ -64,6 +75,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             f"start.model must be as it was, got {path} with other content: it was trained or "
             "calibrated since; leave start.digest out to go on from what it is now"
         )
+    plugins = import_start_plugins(tree)
     spec = load(path).spec
     follows = _settings_of(spec)
     for place, option in _FOLLOWS.items():
@@ -80,6 +92,8 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             )
     _check_classes(tree, spec)
     found = combine(_usual_of(path), follows, tree, {"start": start})
+    if plugins:
+        found["plugins"] = plugins
     rate = configuration(found).start
     assert rate is not None  # it was laid in the line above
     lowered = f"{rate.rate:g} of the recipe's rates where none is named (--lr, start.rate)"
@@ -109,12 +123,30 @@ def _settings_of(spec: ModelSpec) -> Tree:
     return tree
 
 
+def import_start_plugins(tree: Mapping[str, Any]) -> list[str]:
+    """Import the plug-ins that are named, and those of the run that the model is of.
+
+    Args:
+        tree: Settings by section; ``start.model`` is a model file or the folder of a run.
+
+    Returns:
+        Where they are.
+    """
+    named = list(tree.get("plugins") or [])
+    use(named)
+    path = model_path(tree["start"]["model"])
+    run = RunFolder(path.parent)
+    if path == run.best and run.config.is_file():
+        named += run.import_plugins(read_toml(run.config), named)
+    return list(dict.fromkeys(map(full_reference, named)))
+
+
 def _usual_of(path: Path) -> Tree:
     """Give what the run of a model chose, where it is beside the model, for what is not said."""
     place = path.parent / "config.toml"
     if path.name != "best.safetensors" or not place.is_file():
         return {}
-    before = configuration(read_toml(place))
+    before = recorded(read_toml(place))
     usual: Tree = {
         "recipe": before.recipe,
         "data": {"augmentation": before.data.augmentation},
@@ -176,7 +208,8 @@ def keep_start(config: Config, place: Path) -> None:
 def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
     """Say what a model knows of its data, for reading those of the configuration."""
     encoding = spec.inputs if isinstance(spec.inputs, TableEncoding) else None
-    is_table = config.data.source == "table"
+    own = data.SOURCES.find("data.source", config.data.source).features
+    is_table = own is not None and features.find(own).kind == "table"
     if is_table != (encoding is not None):
         takes, got = ("images", "a table") if is_table else ("a table", "images")
         raise ValueError(

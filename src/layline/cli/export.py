@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from layline.cli.options import Plugins
+
 EXAMPLES = """
 Examples:
 
@@ -35,6 +37,7 @@ def export(
     card: Annotated[
         bool, typer.Option("--card/--no-card", help="Write a model card README.md beside it.")
     ] = True,
+    plugins: Plugins = None,
 ) -> None:
     """Write a model as one graph: from prepared samples to probabilities, a rank and a range.
 
@@ -43,7 +46,9 @@ def export(
     """
     from layline.export_file import export as write
     from layline.memory import in_words
+    from layline.plugins import use
 
+    use(plugins or ())
     made = write(run, out, format_, coverage, opset)
     size = in_words(made.path.stat().st_size)
     typer.echo(f"{made.path}: {size}, gives {', '.join(made.outputs)}")

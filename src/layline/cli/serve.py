@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layline.cli.options import Decode, read_decode, read_share
+from layline.cli.options import Decode, Plugins, read_decode, read_share
 
 EXAMPLES = """
 Examples:
@@ -50,6 +50,7 @@ def serve(
     device: Annotated[
         str, typer.Option(help="auto takes a GPU if there is one; or cpu, cuda:1, mps.")
     ] = "auto",
+    plugins: Plugins = None,
 ) -> None:
     """Serve a model: a page to drop images on, and JSON for programs.
 
@@ -57,6 +58,7 @@ def serve(
     or SIGTERM stops it, after what was asked has been answered.
     """
     from layline.model_file import load
+    from layline.plugins import use
     from layline.serve import Limits, create_app
     from layline.serve import serve as serve_app
     from layline.serve.server import bind, is_local, url_of
@@ -70,6 +72,7 @@ def serve(
     }
     limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
     share = None if review is None else read_share(review)
+    use(plugins or ())
     wanted = None
     if decode is not None:  # a file of costs may name the classes
         wanted = read_decode(decode, load(run).classes if decode.endswith(".csv") else None)

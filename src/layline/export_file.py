@@ -146,6 +146,7 @@ class Graph(nn.Module):
         self.decode = model.spec.decode
         scores = np.sort(model.spec.calibration.scores)
         self.bound = None if coverage is None else _largest_misfit(scores, coverage)
+        self.requires_grad_(False)  # or a program of torch would keep track of gradients
 
     def forward(self, x: Shaped[Tensor, "n ..."]) -> tuple[Tensor, ...]:
         """Give log probabilities, probabilities and ranks.

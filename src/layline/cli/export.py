@@ -27,8 +27,8 @@ def export(
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Share of samples whose truth the range from low to high shall hold; 0.9, as far "
-            "as the model was calibrated for it, if not given."
+            help="Share of samples whose truth the range from low to high shall hold; the usual "
+            "one, where the model was calibrated for it, if not given."
         ),
     ] = None,
     opset: Annotated[

@@ -378,9 +378,11 @@ def test_a_package_that_changed_since_it_was_imported_is_refused(package):
 
 
 def test_a_run_finds_its_plug_in_again(ratings, mine, tmp_path, capsys):
-    run = trained(ratings, tmp_path / "run", "Mine", plugins=[mine])
+    (tmp_path / "helper.py").write_text(HEAD.replace("Mine", "Unused"))
+    run = trained(ratings, tmp_path / "run", "Mine", plugins=[mine, "helper.py"])
     folder = RunFolder(run.folder)
     assert (folder.plugins / "mine.py").read_text() == HEAD
+    assert not (folder.plugins / "helper.py").exists()
     assert folder.read_config().plugins == [str(mine)]
     mine.write_text(HEAD.replace("FACTOR = 1.0", "FACTOR = 0.0"))
     again = layline.evaluate(run.folder)  # with the head that it was trained with
@@ -413,6 +415,16 @@ def test_a_run_of_somebody_else_runs_nothing(ratings, mine, tmp_path, monkeypatc
         with pytest.raises(ValueError, match=r"plugins must be yours or named, got .*mine.py"):
             call()
     assert "mine" not in sys.modules
+    config = run.folder / "config.toml"
+    written = config.read_text()
+    config.write_text(written.replace(str(mine), str(tmp_path / "evil.py")))
+    (tmp_path / "evil.py").write_text("open('ran', 'w')\n")
+    for name in ("Mine", "evil:open"):
+        config.write_text(config.read_text().replace("Mine", name))
+        with pytest.raises(ValueError, match=r"must be"):
+            layline.evaluate(run.folder, verbose=False)
+        assert not Path("ran").exists()
+    config.write_text(written)
     said = CliRunner().invoke(app, ["report", str(run.folder)])  # which needs none
     assert said.exit_code == 0, said.output
     assert layline.evaluate(run.folder, plugins=[mine], verbose=False).metrics["samples"]

@@ -161,9 +161,8 @@ class RunFolder:
     def _keep_plugins(self, plugins: Sequence[Plugin]) -> None:
         """Copy the files of plug-ins, and note on this machine that its user has run them."""
         for plugin in plugins:
-            for file in (
-                source_files(plugin.reference).values() if is_path(plugin.reference) else ()
-            ):
+            files = source_files(plugin.reference) if is_path(plugin.reference) else {}
+            for file in files.values():
                 place = self.plugins / file.relative_to(Path(plugin.reference).parent)
                 if not place.exists():
                     with atomic_write(place) as part:
@@ -191,9 +190,10 @@ class RunFolder:
         """
         use(plugins)
         written = self._read_tree()
-        own = {"plugins": self.import_plugins(written, plugins, say)}
+        # in their place: what the file names is not imported because it names it
+        written["plugins"] = self.import_plugins(written, plugins, say) or None
         with as_written(self.config, _CURE_OF_CONFIG):
-            return configuration(_NOT_YET, written, own if own["plugins"] else {})
+            return configuration(_NOT_YET, written)
 
     def read_record(self) -> Config:
         """Read what the run was asked for, to look at it; no plug-in is imported for that."""
@@ -221,6 +221,9 @@ class RunFolder:
         places = ("head.method", "features.name", "data.source")
         asked = [name for place in places if is_reference(name := setting_at(written, place))]
         wanted = [str(each) for each in written.get("plugins") or []]
+        if self.environment.is_file():  # it has those that the run computed with
+            used = self.read_environment().get("plugins", {})
+            wanted = [each for each in wanted if module_name(each) in (*used, *given)]
         found = []
         for reference in dict.fromkeys((*wanted, *asked)):
             name = module_name(reference)

@@ -259,16 +259,12 @@ figure, axis = plt.subplots()
 draw_plane(axis, model.transform(X), y, model.proxies_, 3)
 figure.savefig("plane.png")
 """,
-    "heic": SMALL
+    "heic,excel": SMALL
     + """
-import pillow_heif
+import pandas, pillow_heif
 pillow_heif.register_heif_opener()
 photographs(".heic")
 assert "36" in command("data check photos.heic")
-""",
-    "excel": SMALL
-    + """
-import pandas
 pandas.DataFrame({"a": range(30), "grade": [1, 2, 3] * 10}).to_excel("list.xlsx", index=False)
 assert "30" in command("data check list.xlsx --label grade")
 """,

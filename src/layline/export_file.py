@@ -349,6 +349,11 @@ def to_onnx(
             verbose=False,
         )
     proto = written.model_proto
+    (used,) = (each.version for each in proto.opset_import if each.domain in ("", "ai.onnx"))
+    if opset not in (None, used):
+        raise ValueError(
+            f"opset must be one that torch can write this model in, got {opset}: it wrote {used}"
+        )
     graph = proto.graph
     symbol = graph.input[0].type.tensor_type.shape.dim[0].dim_param  # torch's own, such as s77
     for value in (*graph.input, *graph.output, *graph.value_info):

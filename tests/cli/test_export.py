@@ -230,6 +230,12 @@ def test_a_wrong_argument_is_named(refused, graded_run, monkeypatch, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_opset_that_is_not_written_is_refused(refused, table_run, tmp_path):
+    sentence = refused("export", table_run, "--out", tmp_path / "model.onnx", "--opset", 99)
+    assert "opset must be one that torch can write this model in, got 99: it wrote" in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_is_no_run_is_refused(refused, tmp_path):
     sentence = refused("export", tmp_path, "--out", tmp_path / "model.onnx")
     assert "run must be the folder of a trained run, got" in sentence

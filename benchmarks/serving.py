@@ -2,7 +2,8 @@
 
 The server runs in a process of its own, as ``layline serve`` starts it. Throughput: all images in
 forms of 32, four on their way at once, against the loop of ``layline predict`` on the same files;
-the two take turns, and the ratio of their medians is given. Latency: requests of one image each
+the two take turns, and the ratio of their medians is given. The processor time per image is there
+as well, since other programs on the machine change it little. Latency: requests of one image each
 from 1, 4 and 16 clients at once, against one image in Python without a server.
 
     python benchmarks/serving.py runs/cars-arc photos
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import layline
 from layline.data.images.files import list_images
@@ -93,6 +96,12 @@ def timed(task: Any, *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
+def processor_time(process: psutil.Process) -> float:
+    """Give the seconds that a process and its children that have ended took of the processors."""
+    times = process.cpu_times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def main() -> None:
     """Measure, and print what came out."""
     given = options()
@@ -113,15 +122,26 @@ def main() -> None:
         forms = [form(paths[i : i + IN_A_FORM]) for i in range(0, len(paths), IN_A_FORM)]
         predict()
         shared_out(port, AT_ONCE, forms)  # both are warm
-        seconds: dict[str, list[float]] = {"predict": [], "serve": []}
+        tasks = {
+            "predict": (psutil.Process(), predict, ()),
+            "serve": (psutil.Process(server.pid), shared_out, (port, AT_ONCE, forms)),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in tasks}
+        busy = dict.fromkeys(tasks, 0.0)
         for _ in range(given.rounds):
-            seconds["predict"].append(timed(predict))
-            seconds["serve"].append(timed(shared_out, port, AT_ONCE, forms))
+            for name, (process, task, arguments) in tasks.items():
+                before = processor_time(process)
+                seconds[name].append(timed(task, *arguments))
+                busy[name] += processor_time(process) - before
         rates = {name: len(paths) / statistics.median(found) for name, found in seconds.items()}
         print(f"{len(paths)} images, {given.run.name}, {given.rounds} rounds in turns")
         for name, rate in rates.items():
-            print(f"{name:8} {rate:7.1f} images/s")
-        print(f"ratio    {rates['serve'] / rates['predict']:7.2f}")
+            cost = 1000 * busy[name] / (given.rounds * len(paths))
+            print(f"{name:8} {rate:7.1f} images/s {cost:7.1f} ms of a processor per image")
+        print(
+            f"ratio    {rates['serve'] / rates['predict']:7.2f}          "
+            f"{busy['serve'] / busy['predict']:7.2f}"
+        )
         ones = [form([paths[i % len(paths)]]) for i in range(given.requests)]
         contents = [paths[i % len(paths)].read_bytes() for i in range(given.requests)]
         alone = statistics.median([timed(model.predict_proba, [each]) for each in contents])

@@ -2,14 +2,10 @@
 
 import ast
 import re
-<<<<<<< HEAD
-import tomllib
-from functools import partial
-||||||| 25bff77
-=======
 import subprocess
 import sys
->>>>>>> sklearn
+import tomllib
+from functools import partial
 from pathlib import Path
 
 import numpy as np

@@ -64,7 +64,7 @@ print(*sorted(path.name for path in run.folder.glob("*.*")))
 # ## What it is worth
 # The numbers are those of the test part, which had no say in anything. Their intervals tell how
 # far another test part of the same size might be off, and alarms say in words what is wrong, if
-# anything is.
+# anything is. With as few samples as here, an alarm may be chance.
 
 for name in ("accuracy", "mae", "qwk"):
     low, high = run.metrics["intervals"][name]

@@ -17,7 +17,6 @@ import zipfile
 from collections import Counter
 from email.parser import HeaderParser
 from importlib.metadata import distribution, distributions
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -289,9 +288,6 @@ for name in ("proxy-anchor", "soft-triple"):
     "cluster": """
 import distributed, ray
 """,
-}
-# Those of commands that may not be there yet.
-USES_OF_COMMANDS = {
     "export": SMALL
     + """
 photographs(".png")
@@ -325,7 +321,6 @@ finally:
     thread.join()
 """,
 }
-USES |= {extra: use for extra, use in USES_OF_COMMANDS.items() if find_spec(f"layline.cli.{extra}")}
 
 
 @pytest.mark.parametrize("extras", USES)
@@ -346,7 +341,7 @@ def test_a_library_that_is_not_declared_is_found(run):
 def test_every_extra_is_used_here_and_every_name_in_the_documents_is_one(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
     used = {extra for extras in USES for extra in extras.split(",")}
-    assert extras - used == {"dev"} | (set(USES_OF_COMMANDS) - set(USES))
+    assert extras - used == {"dev"}
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/layline/**/*.py")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     named = re.findall(r"(?:layline|\"\.)\[([a-z,]+)\]", text)

@@ -113,6 +113,32 @@ def test_an_image_that_is_lost_on_the_way_is_named(files, workers, content, why)
     assert str(caught.value) == f"image must be readable, got {path}: {why}"
 
 
+LEFT = """if True:
+    import gc, sys
+    from pathlib import Path
+    from layline.data.images.files import ImageFiles
+    from layline.data.images.preprocessing import ImagePreprocessing
+    from layline.data.loading import ImageBatches, loader
+
+    files = ImageFiles(Path(sys.argv[1]), [f"{i}.png" for i in range(7)])
+    batches = loader(ImageBatches(files, ImagePreprocessing(4, 4)), [[(i, 0)] for i in range(7)], 2)
+    left = [iter(batches)]
+    next(left[0])
+    left.append(left)
+    del batches, left
+    gc.collect()
+    print("done")
+"""
+
+
+@pytest.mark.slow
+def test_a_process_does_not_wait_for_workers_that_the_garbage_collector_found(files):
+    """They ignore SIGTERM, and Python joins its children at the end."""
+    command = [sys.executable, "-c", LEFT, str(files.root)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert result.stdout == "done\n"
+
+
 KILLED = """if True:
     import os, signal, sys
     from pathlib import Path

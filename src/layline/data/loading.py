@@ -4,6 +4,7 @@ What a sample looks like in an epoch depends on the seed, the epoch and the samp
 number of workers or processes, nor on how often a run was interrupted.
 """
 
+import atexit
 import multiprocessing
 import os
 import re
@@ -155,7 +156,7 @@ def _read_rows(rows: "np.memmap[Any, Any]", place: Indices) -> Float[np.ndarray,
     return found
 
 
-_FETCHING: "WeakSet[Any]" = WeakSet()  # passes over samples that have workers
+_WORKERS: "WeakSet[Any]" = WeakSet()  # of all passes over samples
 
 
 class WorkerError(OSError):
@@ -191,7 +192,7 @@ class _Loader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         batches = super().__iter__()  # at once: workers start while the process is small
-        _FETCHING.add(batches)
+        _WORKERS.update(getattr(batches, "_workers", ()))
         return _checked(batches)
 
 
@@ -199,6 +200,8 @@ def _checked(batches: Iterator[Any]) -> Iterator[Any]:
     with workers_explained():
         for batch in batches:
             if isinstance(batch, _Failure):
+                # here, and not by the garbage collector, whose order would leave them waiting
+                getattr(batches, "_shutdown_workers", lambda: None)()
                 raise batch.error
             yield batch
 
@@ -223,18 +226,27 @@ def explain_killed(error: BaseException) -> WorkerError | None:
     found = _KILLED_WORKER.match(str(error)) if isinstance(error, RuntimeError) else None
     if found is None:
         return None
-    if threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD"):
-        # else torch raises the same again while the other workers end
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for batches in _FETCHING:
-        for worker in getattr(batches, "_workers", ()):
-            worker.kill()  # it may wait for what the dead one held, and ignores SIGTERM
+    _end_workers()
     signal_name = (found["signal"] or "").strip()
     return WorkerError(
         f"workers must live as long as the run, got one that "
         f"{f'was ended by the signal {signal_name}' if signal_name else 'ended'}: most often "
         "the memory was full, or /dev/shm; set data.workers or training.batch_size lower"
     )
+
+
+@atexit.register  # after torch has ended those that it can
+def _end_workers() -> None:
+    """Kill the workers that are left: they ignore SIGTERM, and Python would wait for them for ever.
+
+    One may also wait for what another held that was killed.
+    """
+    left = [worker for worker in _WORKERS if worker.is_alive()]
+    is_main = threading.current_thread() is threading.main_thread()
+    if left and is_main and hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch raises that they were killed
+    for worker in left:
+        worker.kill()
 
 
 def loader(

@@ -46,14 +46,14 @@ def test_the_benchmark_has_known_methods_and_its_page_the_numbers():
     assert set(frame["method"]) <= set(heads.names())
     page = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
     shown = re.sub(r" +", " ", page)
-    for line in to_markdown(leaderboard(frame, "mode")).splitlines():
+    for line in to_markdown(leaderboard(frame, ["mode"])).splitlines():
         if re.match(r"\| [a-z]", line):
             assert re.sub(r" +", " ", line) in shown
 
 
 def test_the_readme_shows_numbers_of_the_benchmark():
     frame = select_runs(read_results(ROOT / "results" / "benchmark"))
-    board = leaderboard(frame, "mode")
+    board = leaderboard(frame, ["mode"])
     rows = dict(zip(board.rows, board.entries, strict=True))
     names = [column.title for column in board.columns]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

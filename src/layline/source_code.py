@@ -7,6 +7,7 @@ changed is another version. The package's own modules are known by it, and those
 
 import ast
 import hashlib
+import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -137,3 +138,26 @@ def _is_for_people(node: ast.AST) -> bool:
     function = node.value.func
     name = getattr(function, "attr", None) or getattr(function, "id", None)
     return name in _SAYING
+
+
+@lru_cache
+def commit_of(file: Path) -> str | None:
+    """Name the commit of a file that git keeps; None for an installed one.
+
+    Where something beside it in its folder has changed since, ``, changed`` follows.
+
+    Args:
+        file: Of a package, beside its other modules.
+    """
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(file.parent), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return done.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", file.name)  # an environment may lie in a checkout
+        changed = ", changed" if git("status", "--porcelain", "--", ".") else ""
+        return git("rev-parse", "HEAD") + changed
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 from layline import heads
 from layline.cli import app
 from layline.cli.bench import show_table
-from layline.experiments.results import read_results, select_runs
+from layline.experiments.results import read_environments, read_results, select_runs
 from layline.experiments.tables import Column, Entry, Table
 
 
@@ -66,7 +67,7 @@ def test_a_comparison_from_the_command_line(bench, ratings, tmp_path):
     assert set(frame["data"]) == {"ratings"}
     assert (frame["error"] == "").all()
     found = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
-    means = frame[frame["decode"] == "mode"].groupby("method")["mae"].mean()
+    means = frame[frame["decode"] == "median"].groupby("method")["mae"].mean()
     for method, mean in means.items():
         assert f"{mean:.3f}" in found[method]
     for name in ("grid.toml", "environment.json", "report.html", "figures/mae-mode.png"):
@@ -143,6 +144,28 @@ def test_tuning_takes_what_validation_prefers(bench, ratings, tmp_path):
         assert kept["validation_mae"] == tries["validation_mae"].min()
         best = tries.loc[tries["validation_mae"].idxmin()]
         assert (kept["setting"], kept["mae"]) == (best["setting"], best["mae"])
+
+
+def test_few_seeds_may_choose_the_setting_of_all(bench, ratings, tmp_path):
+    rates = "[0.01, 0.1, 0.3]"
+    tune = ["--tune", f"training.head_learning_rate={rates}", "--methods", "classification"]
+    command = small(ratings, *tune, "--seeds", "4", "--tune-seeds", "2", "--out", "out")
+    listed = bench(*command, "--dry-run").stdout.splitlines()
+    assert listed[-2:] == [
+        "6 runs",
+        "2 runs of the other seeds follow, each with the setting that is chosen",
+    ]
+    result = bench(*command)
+    assert result.exit_code == 0, result.output
+    frame = read_results(tmp_path / "out")
+    assert len(frame) == 8
+    chosen = select_runs(frame, [0, 1])
+    assert sorted(chosen["seed"]) == ["0", "1", "2", "3"]
+    tries = frame[frame["seed"].isin(["0", "1"])].groupby("setting", sort=False)
+    assert set(chosen["setting"]) == {tries["validation_mae"].mean().idxmin()}
+    assert "up to 3 settings on each data set with 2 seeds, for all seeds" in (
+        tmp_path / "out" / "report.html"
+    ).read_text(encoding="utf-8")
 
 
 def test_a_failed_run_shows_in_the_table_and_the_exit_code(bench, ratings, tmp_path):
@@ -379,6 +402,21 @@ def test_results_of_two_machines_become_one(bench, ratings, tmp_path):
     assert result.exit_code == 0, result.output
     assert "1 run taken from other\n2 runs, 2 of them finished before" in result.output
     assert set(read_results(tmp_path / "one")["seed"]) == {"0", "1"}
+
+
+def test_a_grid_goes_on_from_its_published_table(bench, ratings, tmp_path):
+    command = small(ratings, "--methods", "classification", "--decode", "mode,median,mean")
+    assert bench(*command, "--seeds", "1", "--out", "one").exit_code == 0
+    before = read_results(tmp_path / "one")
+    shutil.rmtree(tmp_path / "one" / "cells")
+    result = bench(*command, "--seeds", "2", "--out", "two", "--merge", "one")
+    assert result.exit_code == 0, result.output
+    assert "1 run taken from one\n2 runs, 1 of them finished before" in result.output
+    after = read_results(tmp_path / "two")
+    pd.testing.assert_frame_equal(after[after["seed"] == "0"].reset_index(drop=True), before)
+    _, environments = read_environments(tmp_path / "two")
+    assert {each["threads"] for each in environments} == {1}
+    assert set(after["environment"]) == set(range(len(environments)))
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"wanted": "x"'])

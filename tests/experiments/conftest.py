@@ -76,7 +76,8 @@ def results():
     """Give the results of a grid that was run, without what is never the same."""
 
     def read(grid: Grid, folder: Path) -> pd.DataFrame:
-        return Store(folder).frame(grid.cells(), grid.read_by()).drop(columns="seconds")
+        frame = Store(folder).frame(grid.cells(), grid.read_by())
+        return frame.drop(columns=["seconds", "environment"])
 
     return read
 

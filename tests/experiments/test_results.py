@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from layline.experiments.results import (
     comparison,
     find_reference,
+    first_places,
     leaderboard,
+    mean_rank_table,
     pairwise,
     recipe_gains,
     select_runs,
     tables,
 )
 from layline.experiments.statistics import compare_with_reference
-from layline.experiments.summaries import METRICS
+from layline.experiments.summaries import METRICS, measured
 from layline.experiments.tables import TABLE_FORMATS, to_markdown
 
 
@@ -65,6 +67,50 @@ def test_settings_are_chosen_by_the_metric_of_the_runs():
     assert set(select_runs(frame)["setting"]) == {"2"}
     left_by_an_earlier_version = frame.assign(criterion=np.nan)
     assert set(select_runs(left_by_an_earlier_version)["setting"]) == {"1"}
+
+
+def test_one_setting_may_be_chosen_for_all_seeds_by_the_mean_of_some():
+    frame = made_up([[0.5, 0.1, 0.4], [0.1, 0.6, 0.15], [0.9, 0.9, 0.1]])
+    assert set(select_runs(frame, [0])["setting"]) == {"1"}
+    assert set(select_runs(frame, [0, 1])["setting"]) == {"2"}
+    assert list(select_runs(frame, [0, 1])["seed"]) == [s for s in "012" for _ in range(2)]
+    without_others = frame[(frame["seed"] != "2") | (frame["setting"] == "2")]
+    assert len(select_runs(without_others, [0, 1])) == 6
+
+
+def test_each_metric_is_read_by_the_decoding_that_it_asks_for(long_frame):
+    frame = long_frame()
+    both = entries_of(leaderboard(frame, ["mode", "median"]))
+    for title, decode, metric in (
+        ("MAE, median", "median", "mae"),
+        ("Accuracy (%), mode", "mode", "accuracy"),
+        ("QWK, mode", "mode", "qwk"),
+    ):
+        alone = entries_of(leaderboard(frame, [decode]))
+        for method in ("line", "arc", "sord"):
+            assert both[method, title].mean == alone[method, METRICS[metric].title].mean
+    assert (
+        both["arc", "Mean rank"] == entries_of(leaderboard(frame, ["median"]))["arc", "Mean rank"]
+    )
+
+
+def test_who_is_first_is_compared_with_the_second_and_the_reference(long_frame):
+    frame = long_frame(data=[f"d{i}" for i in range(6)])
+    table, ranks = first_places(frame, ["mode"], "sord"), mean_rank_table(frame, ["mode"])
+    for column, title in enumerate(each.title for each in ranks.columns):
+        order = sorted(zip(ranks.entries, ranks.rows, strict=True), key=lambda r: r[0][column].mean)
+        (first, second), lines = (name for _, name in order[:2]), {}
+        for label, line in zip(table.rows, table.entries, strict=True):
+            if label == title:
+                assert line[0].note == first
+                lines[line[2].note] = line
+        assert set(lines) == {second, "sord"} - {first}
+        metric = next(key for key, value in METRICS.items() if title.startswith(value.title))
+        for other, line in lines.items():
+            known = compare_with_reference(frame, other, metric, "mode").loc[first]
+            assert line[4].mean == known["wins"]
+            assert line[7].mean == pytest.approx(known["difference"] * METRICS[metric].scale)
+            assert line[-2].mean == known["p"]
 
 
 def test_order_is_kept():
@@ -199,10 +245,10 @@ def test_the_order_of_the_runs_changes_nothing_but_the_order_of_the_table(long_f
 
 def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame):
     frame = long_frame(failed={("era", "arc", str(seed)) for seed in SEEDS})
-    table = leaderboard(frame, "mode")
+    table = leaderboard(frame, ["mode"])
     found = entries_of(table)
     runs = frame[(frame.decode == "mode") & (frame.error == "")]
-    for metric, measure in METRICS.items():
+    for metric, measure in measured(frame).items():
         means = runs.groupby(["method", "data"])[metric].mean().groupby("method").mean()
         for method in table.rows:
             assert found[method, measure.title].mean == pytest.approx(means[method] * measure.scale)
@@ -216,15 +262,15 @@ def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame)
 
 def test_a_data_set_where_no_method_finished_takes_nobody_out_of_the_leaderboard(long_frame):
     failed = {("era", m, str(seed)) for m in ("line", "arc", "sord") for seed in SEEDS}
-    table = leaderboard(long_frame(failed=failed), "mode")
+    table = leaderboard(long_frame(failed=failed), ["mode"])
     numbers = [entry for line in table.entries for entry in line[1:]]
     assert {(entry.n, entry.failed) for entry in numbers} == {(8, 0)}
 
 
 def test_a_single_failed_run_shows_in_the_leaderboard_and_is_no_match_for_the_others(long_frame):
-    whole = leaderboard(long_frame(), "mode")
+    whole = leaderboard(long_frame(), ["mode"])
     (winner,) = [row for row, e in zip(whole.rows, whole.entries, strict=True) if e[1].is_best]
-    table = leaderboard(long_frame(failed={("era", winner, "1")}), "mode")
+    table = leaderboard(long_frame(failed={("era", winner, "1")}), ["mode"])
     entry = entries_of(table)[winner, "MAE"]
     assert (entry.n, entry.failed, entry.is_best) == (11, 1, False)
     assert "(11 of 12)" in to_markdown(table)
@@ -232,13 +278,13 @@ def test_a_single_failed_run_shows_in_the_leaderboard_and_is_no_match_for_the_ot
 
 def test_a_data_set_that_a_method_was_not_run_on_shows_in_the_leaderboard(long_frame):
     frame = long_frame()
-    table = leaderboard(frame[(frame.data != "swd") | (frame.method != "arc")], "mode")
+    table = leaderboard(frame[(frame.data != "swd") | (frame.method != "arc")], ["mode"])
     entry = entries_of(table)["arc", "MAE"]
     assert (entry.n, entry.failed, entry.is_best) == (8, 1, False)
 
 
 def test_leaderboard_has_the_metrics_of_the_frame(long_frame):
-    few = leaderboard(long_frame().drop(columns=["ece", "qwk"]), "mode")
+    few = leaderboard(long_frame().drop(columns=["ece", "qwk"]), ["mode"])
     assert not {"ECE", "QWK"} & {column.title for column in few.columns}
 
 
@@ -268,7 +314,7 @@ def test_one_method_one_data_set_one_seed_is_a_table_too(long_frame, write):
     frame = long_frame(data=("lev",), methods=("line",), seeds=1)
     for table in (
         comparison(frame, "mae", "mode"),
-        leaderboard(frame, "mode"),
+        leaderboard(frame, ["mode"]),
         pairwise(frame, "line", "mae", "mode"),
     ):
         assert write(table)
@@ -278,7 +324,7 @@ def test_nothing_finished_is_a_table_of_failures(long_frame):
     frame = long_frame(seeds=1, failed={(d, m, "0") for d in ("lev",) for m in ("line", "arc")})
     frame = frame[(frame.data == "lev") & (frame.method != "sord")]
     assert to_markdown(comparison(frame, "mae", "mode")).count("failed: FloatingPointError") == 2
-    assert {entry.mean for entry in leaderboard(frame, "mode").entries[0]} == {None}
+    assert {entry.mean for entry in leaderboard(frame, ["mode"]).entries[0]} == {None}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from layline.experiments.statistics import (
     cliques,
     compare_with_reference,
     critical_difference,
+    difference_interval,
     holm,
     mean_ranks,
     signed_rank,
@@ -234,6 +235,26 @@ def test_p_is_that_of_scipy_on_the_means_of_data_sets(long_frame):
         assert found.loc[method, "pairs"] == len(both) == 8
     np.testing.assert_allclose(found["p_holm"], holm(found["p"]))
     assert "line" not in found.index
+
+
+def test_the_interval_of_a_difference_is_drawn_over_data_sets(long_frame):
+    frame = long_frame(data=[f"d{i}" for i in range(8)])
+    found = compare_with_reference(frame, "line", "mae", "mode").loc["arc"]
+    runs = frame[frame.decode == "mode"].pivot_table("mae", ["data"], "method")
+    differences = (runs["arc"] - runs["line"]).to_numpy()
+    draws = np.random.default_rng(1).choice(differences, (20000, 8)).mean(axis=1)
+    assert found["low"] < found["difference"] < found["high"]
+    # the correction moves the ends of eight draws a little
+    width = found["high"] - found["low"]
+    assert width == pytest.approx(np.ptp(np.quantile(draws, [0.025, 0.975])), rel=0.15)
+    assert difference_interval(-differences) == pytest.approx(
+        (-found["high"], -found["low"]), abs=0.05 * width
+    )
+
+
+def test_few_data_sets_have_no_interval_and_equal_differences_a_point():
+    assert all(math.isnan(end) for end in difference_interval(np.array([0.1, 0.2, 0.3, 0.4])))
+    assert difference_interval(np.full(5, 0.1)) == (0.1, 0.1)
 
 
 def test_the_same_numbers_are_no_difference_and_one_data_set_no_evidence():

@@ -15,6 +15,7 @@ from layline.experiments import store as store_module
 from layline.experiments.code_version import code_version
 from layline.experiments.grid import Grid
 from layline.experiments.paper.presets import PRESETS
+from layline.experiments.results import read_outcomes
 from layline.experiments.store import Cell, Outcome, Store, with_content
 
 
@@ -339,6 +340,15 @@ def test_two_folders_of_results_become_one(grid, tmp_path):
     assert here.merge(there.folder) == 0
 
 
-def test_only_a_folder_of_results_can_be_merged(tmp_path):
-    with pytest.raises(ValueError, match=r"merge must be the folder of a grid, got .*: it has no"):
-        Store(tmp_path / "out").merge(tmp_path)
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (None, "it has neither cells nor results.csv"),
+        ("data,method,seed\na,b,0\n", "an earlier version left them without cells"),
+    ],
+)
+def test_only_results_can_be_merged(tmp_path, table, message):
+    if table:
+        (tmp_path / "results.csv").write_text(table)
+    with pytest.raises(ValueError, match=f"merge must be .*: {message}"):
+        read_outcomes(tmp_path)

@@ -7,18 +7,19 @@ import pandas as pd
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from layline.evaluation import DECODED, DISTRIBUTION, Predictions, measure
+from layline.evaluation import CRITERIA, DECODED, DISTRIBUTION, Predictions, measure
 from layline.experiments.summaries import (
     METRICS,
     UNDEFINED,
-    bootstrap_interval,
     find_metric,
     intervals,
     means,
+    measured,
     select_decoding,
+    student_interval,
     summary,
 )
 
@@ -37,7 +38,11 @@ def perfect_and_poor():
 
 def test_the_better_end_is_where_a_perfect_model_is():
     perfect, poor = perfect_and_poor()
+    elsewhere = {"range_width", "seconds"}  # not measured on probabilities alone
     for metric, known in METRICS.items():
+        if metric in elsewhere:
+            assert known.lower_is_better
+            continue
         assert (perfect[metric] < poor[metric]) == known.lower_is_better, metric
         assert perfect[metric] != poor[metric], metric
 
@@ -45,7 +50,21 @@ def test_the_better_end_is_where_a_perfect_model_is():
 def test_what_depends_on_the_decoding_is_what_an_evaluation_decodes():
     for metric, known in METRICS.items():
         assert known.decoded == (metric in DECODED), metric
-        assert known.decoded != (metric in DISTRIBUTION or metric == "unimodality_rate"), metric
+        others = {*DISTRIBUTION, "unimodality_rate", "range_width", "seconds"}
+        assert known.decoded != (metric in others), metric
+
+
+def test_the_decoding_that_a_metric_asks_for_is_the_one_that_models_are_chosen_with():
+    for metric, criterion in CRITERIA.items():
+        assert METRICS[metric].decode == criterion.decode
+    assert METRICS["mae"].own_decoding(["mode", "median"]) == "median"
+    assert METRICS["mae"].own_decoding(["mode"]) == METRICS["rps"].own_decoding(["mode"]) == "mode"
+
+
+def test_what_no_run_has_is_not_measured(long_frame):
+    frame = long_frame().assign(nll=np.nan)
+    assert {"mae", "rps"} <= set(measured(frame))
+    assert not {"nll", "seconds"} & set(measured(frame))
 
 
 def test_shares_are_per_cent_and_say_so():
@@ -132,39 +151,27 @@ def test_means_are_a_pivot_in_the_order_of_the_frame(long_frame):
     assert math.isnan(found.loc["era", "arc"])
 
 
-@settings(max_examples=25)
-@given(st.lists(numbers, min_size=2, max_size=12))
-def test_bootstrap_interval_is_within_the_values_and_around_their_mean(values):
-    low, high = bootstrap_interval(np.array(values), resamples=999)
-    slack = 1e-9 * (1 + max(map(abs, values)))
-    assert min(values) - slack <= low <= high <= max(values) + slack
-    assert low - slack <= np.mean(values) <= high + slack
+@given(st.lists(numbers, min_size=2, max_size=8), st.sampled_from([0.5, 0.95]))
+def test_intervals_are_those_of_a_paired_t_test(values, confidence):
+    if np.ptp(values) > 1e-6:
+        oracle = scipy.stats.ttest_1samp(values, 0).confidence_interval(confidence)
+        assert student_interval(np.array(values), confidence) == pytest.approx(oracle)
 
 
-def test_bootstrap_interval_is_that_of_draws_made_by_hand():
-    values = np.random.default_rng(3).normal(size=20)
-    draws = np.random.default_rng(4).choice(values, size=(40_000, 20)).mean(axis=1)
-    low, high = bootstrap_interval(values, confidence=0.9)
-    assert (low, high) == pytest.approx(tuple(np.quantile(draws, [0.05, 0.95])), abs=0.02)
-    oracle = scipy.stats.norm.interval(0.9, values.mean(), values.std() / math.sqrt(20))
-    assert (low, high) == pytest.approx(oracle, abs=0.05)
-
-
-def test_the_seed_decides_the_draws_and_more_confidence_is_wider():
-    values = np.random.default_rng(0).normal(size=8)
-    assert bootstrap_interval(values) == bootstrap_interval(values)
-    assert bootstrap_interval(values, seed=1) != bootstrap_interval(values)
-    narrow, wide = bootstrap_interval(values, 0.5), bootstrap_interval(values, 0.99)
-    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+def test_intervals_of_five_seeds_hold_the_mean_as_often_as_they_say():
+    drawn = np.random.default_rng(0).normal(3, 2, size=(2000, 5))
+    ends = [student_interval(seeds) for seeds in drawn]
+    held = np.mean([low <= 3 <= high for low, high in ends])
+    assert scipy.stats.binomtest(round(held * 2000), 2000, 0.95).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("values", [[0.3], [0.1, 0.1, 0.1]])
 def test_one_seed_or_equal_ones_give_a_point(values):
-    assert bootstrap_interval(np.array(values)) == (values[0], values[0])
+    assert student_interval(np.array(values)) == (values[0], values[0])
 
 
 def test_no_values_give_no_interval():
-    assert all(math.isnan(end) for end in bootstrap_interval(np.array([])))
+    assert all(math.isnan(end) for end in student_interval(np.array([])))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +183,7 @@ def test_no_values_give_no_interval():
 )
 def test_a_wrong_argument_is_named_with_its_value(arguments, message):
     with pytest.raises(ValueError, match=message):
-        bootstrap_interval(**arguments)
+        student_interval(**arguments)
 
 
 def test_intervals_hold_their_means_and_leave_out_failed_runs(long_frame):

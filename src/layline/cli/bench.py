@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from layline.experiments.engines import Executor
+    from layline.experiments.grid import Grid
     from layline.experiments.store import Cell, Store
     from layline.experiments.tables import Table
     from layline.training.display import Reporter
@@ -92,6 +93,12 @@ def bench(
             metavar="SECTION.KEY=[…]", help="Values to try for every method; validation chooses."
         ),
     ] = None,
+    tune_seeds: Annotated[
+        str | None,
+        typer.Option(
+            help="Seeds that choose the values for all, as --seeds. [default: each its own]"
+        ),
+    ] = None,
     competitor: Annotated[
         list[str] | None,
         typer.Option(
@@ -134,20 +141,22 @@ def bench(
     from layline.experiments.engines import Executor
     from layline.experiments.grid import parse_tune, read_grid
     from layline.experiments.results import (
+        chosen_cells,
         differing_environments,
         leaderboard,
         write_grid,
         write_results,
     )
     from layline.reports.grid import write_grid_figures, write_grid_report
-    from layline.training.display import Reporter, amount
+    from layline.training.display import Reporter
 
     use(plugins or ())
-    options = {"classes": classes, "label": label, "group": group, "group_by": group_by}
+    columns = {"classes": classes, "label": label, "group": group, "group_by": group_by}
     given: dict[str, Any] = {
-        "data": [_data_set(source, root, options) for source in sources or []],
+        "data": [_data_set(source, root, columns) for source in sources or []],
         "methods": _split(methods),
-        "seeds": _seeds(seeds),
+        "seeds": _seeds("--seeds", seeds),
+        "tune_seeds": _seeds("--tune-seeds", tune_seeds),
         "recipes": _split(recipe),
         "features": _split(features),
         "decodings": _split(decode),
@@ -169,22 +178,22 @@ def bench(
             data.content_digest(each.source, each.root, each.options, verify=True)
     cells = wanted.cells(Reporter(console))
     if dry_run:
-        for cell in cells:
-            typer.echo("  ".join([cell.key, *cell.labels.values()]))
-        typer.echo(amount(len({cell.key for cell in cells}), "run"))
+        _list_cells(cells, wanted)
         return
     write_grid(wanted, out)  # now: a grid that is killed goes on from it
     executor = Executor(engine, jobs, address)
     _merge(out, merge or [], Reporter(console))
-    store, failed = run_cells(
-        cells, out, executor, console, any_version=any_version, keep_models=keep_models
-    )
+    options = {"any_version": any_version, "keep_models": keep_models}
+    if wanted.tune_seeds:
+        store, _ = run_cells(wanted.choosing(cells), out, executor, console, **options)
+        cells = chosen_cells(cells, store, wanted.tune_seeds)
+    store, failed = run_cells(cells, out, executor, console, **options)
     frame = write_results(wanted, cells, store)
     write_grid_figures(out)
     write_grid_report(out, out / "report.html")
     for sentence in differing_environments(store, cells):
         Reporter(console)(sentence)
-    show_table(leaderboard(frame, wanted.read_by()[0]), Console())
+    show_table(leaderboard(frame, wanted.read_by()), Console())
     Reporter(console)(f"Tables, figures and report.html are in {out}")
     if failed:
         raise typer.Exit(SOME_FAILED)
@@ -201,32 +210,51 @@ def _data_set(source: str, root: Path | None, options: dict[str, str | None]) ->
     return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 
+def _list_cells(cells: "Sequence[Cell]", grid: "Grid") -> None:
+    """List the runs; which settings other seeds take is known once they are chosen."""
+    from layline.training.display import amount
+
+    first = grid.choosing(cells)
+    for cell in first:
+        typer.echo("  ".join([cell.key, *cell.labels.values()]))
+    typer.echo(amount(len({cell.key for cell in first}), "run"))
+    if len(first) < len(cells):
+        without = {tuple(v for k, v in cell.labels.items() if k != "setting") for cell in cells}
+        chosen = {tuple(v for k, v in cell.labels.items() if k != "setting") for cell in first}
+        more = amount(len(without - chosen), "run")
+        typer.echo(f"{more} of the other seeds follow, each with the setting that is chosen")
+
+
 def _split(text: str | None) -> list[str]:
     return [name.strip() for name in text.split(",")] if text else []
 
 
-def _seeds(text: str | None) -> list[int] | None:
+def _seeds(option: str, text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
         numbers = [int(each) for each in text.split(",")]
     except ValueError:
         raise ValueError(
-            f"--seeds must be a number of seeds or a list of them, got {text!r}: write 5 or 0,1,7"
+            f"{option} must be a number of seeds or a list of them, got {text!r}: write 5 or 0,1,7"
         ) from None
     if "," in text:
         return numbers
     if numbers[0] < 1:
-        raise ValueError(f"--seeds must be at least one seed, got {text}: the seed 0 alone is 1")
+        raise ValueError(f"{option} must be at least one seed, got {text}: the seed 0 alone is 1")
     return list(range(numbers[0]))
 
 
 def _merge(out: Path, others: Sequence[Path], say: "Reporter") -> None:
+    from layline.experiments.results import read_outcomes
     from layline.experiments.store import Store
     from layline.training.display import amount
 
+    store = Store(out)
     for other in others:
-        say(f"{amount(Store(out).merge(other), 'run')} taken from {other}")
+        has_cells = (other / "cells").is_dir()
+        taken = store.merge(other) if has_cells else store.take(read_outcomes(other))
+        say(f"{amount(taken, 'run')} taken from {other}")
 
 
 def require_libraries(command: str) -> None:

@@ -92,6 +92,8 @@ class Grid(Section):
         settings: Settings of every run.
         tune: Settings to try for every method alike, each with its values. On each data set and
             seed the values that are best on validation are chosen for each method.
+        tune_seeds: The seeds that settings are tried with, if not all: what is best on their
+            validation parts, in the mean, is chosen for all seeds, and the others run only that.
         threads: Threads of each run.
         reference: The method that the others are compared with.
         competitors: Estimators of other libraries that are fitted to the same tables and frozen
@@ -107,6 +109,7 @@ class Grid(Section):
     decodings: list[str] = Field(default_factory=list)
     settings: dict[str, Any] = Field(default_factory=dict)
     tune: SearchSpace = Field(default_factory=dict)
+    tune_seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
     threads: PositiveInt = 1
     reference: str = "hard-linear"
     competitors: list[str | Competitor] = Field(default_factory=list)
@@ -135,6 +138,11 @@ class Grid(Section):
         methods: list[Variant | Competitor] = [*variants, *competitors]
         _check_different("methods", [each.name for each in methods])
         _check_different("seeds", [str(seed) for seed in self.seeds])
+        if not set(self.tune_seeds) <= set(self.seeds):
+            raise ValueError(
+                f"tune_seeds must be among seeds, got {self.tune_seeds} beside {self.seeds}: the "
+                "runs that choose a setting are among those that are compared"
+            )
         _check_different("recipes", self.recipes)
         _check_different("features", self.features)
         _check_different("decodings", self.decodings)
@@ -147,6 +155,11 @@ class Grid(Section):
             for features in chosen or [None]
         )
         return with_content(list(cells), say)
+
+    def choosing(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Keep the cells that are run before a setting is chosen: all, unless few seeds choose."""
+        seeds = self.tune_seeds or self.seeds
+        return [cell for cell in cells if int(cell.labels["seed"]) in seeds]
 
     def variants(self) -> list[Variant]:
         """List the methods, each with its options."""

@@ -9,13 +9,18 @@ from typing import Any
 import pandas as pd
 
 from layline.experiments.grid import Grid
-from layline.experiments.statistics import MeanRanks, compare_with_reference, rank_methods
-from layline.experiments.store import METRIC_COLUMNS, Cell, Store
+from layline.experiments.statistics import (
+    MeanRanks,
+    compare_with_reference,
+    holm,
+    rank_methods,
+)
+from layline.experiments.store import METRIC_COLUMNS, Cell, Outcome, Store
 from layline.experiments.summaries import (
-    METRICS,
     Metric,
     find_metric,
     means,
+    measured,
     select_decoding,
     summary,
 )
@@ -32,10 +37,13 @@ from layline.training.display import amount
 
 RESULTS = "results.csv"
 GRID = "grid.toml"
+ENVIRONMENT = "environment.json"
+_EACH = "environments"  # of the runs, in environment.json, by their place in the list
 _MEAN, _ALL_METHODS = "Mean", "all methods"
 # What a number may depend on and what is not in a cell's key, by its name in environment.json.
 _COMPUTING = ("torch", "numpy", "torchvision", "timm", "python", "platform", "processor", "device")
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
+_RANKED_BY = ("mae", "macro_mae", "accuracy", "qwk", "rps", "nll")
 
 
 def write_grid(grid: Grid, folder: Path) -> None:
@@ -51,11 +59,15 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
     """
     folder, decodings = store.folder, grid.read_by()
     frame = store.frame(cells, decodings)
+    environments = [*dict.fromkeys(frame["environment"])]
+    frame["environment"] = frame["environment"].map(environments.index)
     write_grid(grid, folder)
     with atomic_write(folder / RESULTS) as part:
         frame.to_csv(part, index=False)
-    write_json(folder / "environment.json", _environment(frame, store.environments(cells)))
-    selected = select_runs(frame)
+    about = _environment(frame, store.environments(cells))
+    each = [json.loads(text) for text in environments]
+    write_json(folder / ENVIRONMENT, about | {_EACH: each})
+    selected = select_runs(frame, grid.tune_seeds)
     write_tables(folder / "tables", dict(tables(selected, decodings, grid.reference)))
     return selected
 
@@ -105,15 +117,8 @@ def write_tables(folder: Path, named: Mapping[str, Table]) -> list[Path]:
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv`` as it was written; without a column for the recipe, it is empty."""
     texts = (
-        "data",
-        "method",
-        "recipe",
-        "features",
-        "setting",
-        "seed",
-        "decode",
-        "version",
-        "error",
+        *("data", "method", "recipe", "features", "setting", "seed", "decode", "version", "error"),
+        *("wanted", "place", "content"),
     )
     numbers = {name: [""] for name in (*METRIC_COLUMNS, "validation_mae", "criterion")}
     frame = pd.read_csv(
@@ -122,29 +127,90 @@ def read_results(folder: Path) -> pd.DataFrame:
     return frame if "recipe" in frame else frame.assign(recipe="")
 
 
-def select_runs(frame: pd.DataFrame) -> pd.DataFrame:
+def read_environments(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Read what all runs have in common, or count it, and the environment of each kind of run."""
+    about = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
+    return about, about.pop(_EACH, [])
+
+
+def read_outcomes(folder: Path) -> list[Outcome]:
+    """Read the outcomes of all runs from ``results.csv``, where the folders of cells are gone."""
+    if not (folder / RESULTS).is_file():
+        raise ValueError(
+            f"merge must be the folder of a grid, got {folder}: it has neither cells nor {RESULTS}"
+        )
+    frame = read_results(folder)
+    if "wanted" not in frame:
+        raise ValueError(
+            f"merge must be results that say what each run was, got {folder}: an earlier version "
+            "left them without cells"
+        )
+    _, environments = read_environments(folder)
+    return [
+        Outcome.of_rows(rows.to_dict("records"), environments[int(rows["environment"].iloc[0])])
+        for _, rows in frame.groupby(["wanted", "version"], sort=False)
+    ]
+
+
+def select_runs(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
     """Keep the runs that are compared: of the settings tried, the one that validation prefers.
 
-    It is chosen by the metric that chose the epochs, and for each data set, method, recipe,
-    features and seed; the first of equal ones is kept. The test part has no influence. A setting
-    whose run failed is chosen only if all of them failed.
+    It is chosen by the metric that chose the epochs, for each data set, method, recipe, features
+    and seed, or once for all seeds; the first of equal ones is kept. The test part has no
+    influence. A setting with a failed run is chosen only if all of them have one.
 
     Where a data set has several kinds of features, each of them is a data set of its own. Where
     there are several recipes, a method is another one with each of them.
+
+    Args:
+        frame: All runs.
+        tune_seeds: The seeds by whose mean a setting is chosen for all seeds; if none, each seed
+            chooses for itself.
     """
-    by = ["data", "method", "recipe", "features", "seed", "decode"]
-    errors = frame["validation_mae"]
-    if "criterion" in frame:  # which an earlier version did not write
-        errors = frame["criterion"].fillna(errors)
-    errors = errors.fillna(float("inf"))
-    best = frame[by].assign(error=errors).groupby(by, sort=False)["error"].idxmin()
-    selected = frame.loc[best.sort_values()].reset_index(drop=True)
+    chosen = best_settings(frame, tune_seeds)
+    selected = frame.merge(chosen, on=list(chosen.columns), how="inner")
     several = selected.groupby("data")["features"].transform("nunique") > 1
     both = selected["data"] + " · " + selected["features"]
     method = selected["method"]
     if selected["recipe"].nunique() > 1:
         method = _with_recipe(method, selected["recipe"])
     return selected.assign(data=selected["data"].where(~several, both), method=method)
+
+
+def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
+    """Find the setting that validation prefers, see :func:`select_runs`: its labels, a row each."""
+    errors = frame["validation_mae"]
+    if "criterion" in frame:  # which an earlier version did not write
+        errors = frame["criterion"].fillna(errors)
+    runs = frame.assign(criterion=errors.fillna(float("inf")))
+    by = ["data", "method", "recipe", "features"]
+    if tune_seeds:
+        runs = runs[runs["seed"].isin([str(seed) for seed in tune_seeds])]
+    else:
+        by.append("seed")
+    found = runs.groupby([*by, "setting"], sort=False, as_index=False)["criterion"].mean()
+    best = found.groupby(by, sort=False)["criterion"].idxmin()
+    return found.loc[best, [*by, "setting"]]
+
+
+def chosen_cells(cells: Sequence[Cell], store: Store, tune_seeds: Sequence[int]) -> list[Cell]:
+    """Keep the cells with the settings that are chosen, and all of the seeds that choose.
+
+    Args:
+        cells: Of the grid.
+        store: Which has the outcomes of the seeds that choose.
+        tune_seeds: Those seeds.
+    """
+    choosing = {str(seed) for seed in tune_seeds}
+    frame = store.frame([cell for cell in cells if cell.labels["seed"] in choosing])
+    found = best_settings(frame, tune_seeds)
+    best = {tuple(row) for row in found.itertuples(index=False)}
+    return [
+        cell
+        for cell in cells
+        if cell.labels["seed"] in choosing
+        or tuple(cell.labels[name] for name in found.columns) in best
+    ]
 
 
 def _with_recipe(method: Any, recipe: Any) -> Any:
@@ -177,8 +243,13 @@ def tables(
     """
     against = find_reference(frame, reference)
     yield from comparisons(frame, decodings)
+    if len(decodings) > 1:
+        yield "all", leaderboard(frame, decodings)
+    if frame["method"].nunique() > 1:
+        yield "ranks", mean_rank_table(frame, decodings)
+        yield "first", first_places(frame, decodings, against)
     for decode in decodings:
-        yield f"all-{decode}", leaderboard(frame, decode)
+        yield f"all-{decode}", leaderboard(frame, [decode])
         for metric in ("mae", "accuracy"):
             if against is not None:
                 name = f"{metric}-{decode}-against-{reference}"
@@ -189,7 +260,7 @@ def tables(
 
 def comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> Iterator[tuple[str, Table]]:
     """Compare the methods in each metric, by every decoding where it depends on that."""
-    for name, metric in METRICS.items():
+    for name, metric in measured(frame).items():
         for decode in decodings if metric.decoded else decodings[:1]:
             file = f"{name}-{decode}" if metric.decoded else name
             yield file.replace("_", "-"), comparison(frame, name, decode)
@@ -215,18 +286,39 @@ def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
     )
 
 
-def leaderboard(frame: pd.DataFrame, decode: str) -> Table:
-    """Average every metric over data sets, best mean rank by MAE first."""
-    ranks = rank_methods(frame, "mae", decode)
-    metrics = {name: metric for name, metric in METRICS.items() if name in frame}
-    runs = select_decoding(frame, decode)
-    summaries = {name: summary(runs, name, by=("method", "data")) for name in metrics}
+def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
+    """Average every metric over data sets, best mean rank by MAE first.
+
+    Args:
+        frame: The runs that are compared.
+        decodings: Each metric is read by the one that it asks for, if it is among them, or by the
+            first.
+    """
+    metrics = measured(frame)
+    read_by = {name: metric.own_decoding(decodings) for name, metric in metrics.items()}
+    ranks = rank_methods(frame, "mae", read_by["mae"])
+    summaries = {
+        name: summary(select_decoding(frame, read_by[name]), name, by=("method", "data"))
+        for name in metrics
+    }
     methods = (*map(str, ranks.ranks.index), *ranks.left_out)
+    several = len(decodings) > 1
     return mark_best(
         Table(
-            caption=f"All data sets, decoding by the {decode}",
+            caption="All data sets, each metric by the decoding that it asks for"
+            if several
+            else f"All data sets, decoding by the {decodings[0]}",
             rows=methods,
-            columns=(_RANK, *map(Column.of_metric, metrics.values())),
+            columns=(
+                _RANK,
+                *(
+                    Column.of_metric(
+                        metric,
+                        f"{metric.title}, {read_by[name]}" if several and metric.decoded else "",
+                    )
+                    for name, metric in metrics.items()
+                ),
+            ),
             entries=tuple(
                 (
                     _rank(ranks, method),
@@ -241,6 +333,95 @@ def leaderboard(frame: pd.DataFrame, decode: str) -> Table:
             ),
         )
     )
+
+
+def _ranked_by(
+    frame: pd.DataFrame, decodings: Sequence[str]
+) -> Iterator[tuple[str, str, str, MeanRanks]]:
+    """Rank the methods in the metrics that matter most: name, decoding, title and ranks of each."""
+    for name, metric in measured(frame).items():
+        if name in _RANKED_BY:
+            decode = metric.own_decoding(decodings)
+            title = f"{metric.title}, {decode}" if metric.decoded else metric.title
+            yield name, decode, title, rank_methods(frame, name, decode)
+
+
+def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
+    """Give the mean rank of each method over data sets, in several metrics, best by MAE first."""
+    found = {title: ranks for _, _, title, ranks in _ranked_by(frame, decodings)}
+    first = next(iter(found.values()))
+    return mark_best(
+        Table(
+            caption="Mean ranks over data sets, 1 is the best possible; each metric by the "
+            "decoding that it asks for",
+            rows=(*map(str, first.ranks.index), *first.left_out),
+            columns=tuple(Column(title, digits=2, lower_is_better=True) for title in found),
+            entries=tuple(
+                tuple(_rank(ranks, method) for ranks in found.values())
+                for method in (*map(str, first.ranks.index), *first.left_out)
+            ),
+            notes=tuple(f"{title}: {note}" for title, each in found.items() for note in each.notes),
+        )
+    )
+
+
+def first_places(frame: pd.DataFrame, decodings: Sequence[str], reference: str | None) -> Table:
+    """Say who is first by mean rank in each metric, and compare it with the second and another.
+
+    Args:
+        frame: The runs that are compared.
+        decodings: See :func:`leaderboard`.
+        reference: The other one, if there is one.
+    """
+    columns = (
+        *(Column("First"), Column("Mean rank", digits=2), Column("Against")),
+        *(Column("Its mean rank", digits=2), Column("Wins", digits=0), Column("Ties", digits=0)),
+        *(Column("Losses", digits=0), Column("Mean difference", form="signed")),
+        *(Column("From", form="signed"), Column("To", form="signed"), Column("p", form="p")),
+        Column("p (Holm)", form="p"),
+    )
+    rows, entries = [], []
+    for name, decode, title, ranks in _ranked_by(frame, decodings):
+        ordered = [*map(str, ranks.ranks.index)]
+        others = dict.fromkeys([*ordered[1:2], *([reference] if reference in ordered else [])])
+        others.pop(ordered[0] if ordered else "", None)
+        if not others:
+            continue
+        first, scale = ordered[0], find_metric(name).scale
+        lines = {
+            other: compare_with_reference(
+                frame[frame["method"].isin([first, other])], other, name, decode
+            ).loc[first]
+            for other in others
+        }
+        corrected = holm([line["p"] for line in lines.values()])
+        for (other, line), p in zip(lines.items(), corrected, strict=True):
+            rows.append(title)
+            numbers = [line[key] for key in ("wins", "ties", "losses")]
+            numbers += [line[key] * scale for key in ("difference", "low", "high")]
+            entries.append(
+                (
+                    *(Entry(note=first), _rank(ranks, first), Entry(note=other)),
+                    *(_rank(ranks, other), *map(_number_entry, [*numbers, line["p"], p])),
+                )
+            )
+    return Table(
+        caption="Who is first by mean rank, against the second and the reference",
+        rows=tuple(rows),
+        columns=columns,
+        entries=tuple(entries),
+        corner="Metric",
+        notes=(
+            "Mean difference: of the first to the other, over data sets, with the 95 % interval of "
+            "the bootstrap over data sets. p: Wilcoxon's signed-rank test, two-sided; Holm: "
+            "corrected for the comparisons of this metric. The first was found on these data sets, "
+            "so its lead is seen with a favourable eye.",
+        ),
+    )
+
+
+def _number_entry(value: float) -> Entry:
+    return Entry(None if pd.isna(value) else float(value))
 
 
 def _average(lines: pd.DataFrame, method: str, metric: Metric) -> Entry:
@@ -269,12 +450,15 @@ def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> T
     """Compare every method with one of them: wins, ties, losses, difference and significance."""
     shown_as = find_metric(metric)
     found = compare_with_reference(frame, reference, metric, decode)
-    found = found.assign(difference=found["difference"] * shown_as.scale)
+    ends = ["difference", "low", "high"]
+    found[ends] = found[ends] * shown_as.scale
     columns = {
         "wins": Column("Wins", digits=0),
         "ties": Column("Ties", digits=0),
         "losses": Column("Losses", digits=0),
         "difference": Column("Mean difference", digits=shown_as.digits, form="signed"),
+        "low": Column("From", digits=shown_as.digits, form="signed"),
+        "high": Column("To", digits=shown_as.digits, form="signed"),
         "pairs": Column("Pairs", digits=0),
         "p": Column("p", form="p"),
         "p_holm": Column("p (Holm)", form="p"),
@@ -284,11 +468,12 @@ def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> T
         rows=tuple(map(str, found.index)),
         columns=tuple(columns.values()),
         entries=tuple(
-            tuple(Entry(None if pd.isna(line[name]) else float(line[name])) for name in columns)
+            tuple(_number_entry(line[name]) for name in columns)
             for line in found.to_dict("records")
         ),
         notes=(
             f"A win is a data set on which the method is better than {reference}. "
+            "From, to: the 95 % interval of the bootstrap over data sets. "
             "p: Wilcoxon's signed-rank test, two-sided, over data sets; "
             "Holm: corrected for the number of methods.",
         ),
@@ -318,10 +503,7 @@ def recipe_gains(frame: pd.DataFrame, metric: str, decode: str) -> Table:
         gains = gains.assign(**{_ALL_METHODS: gains.mean(axis="columns", skipna=False)})
         gains.loc[_MEAN] = gains.mean(skipna=False)
         rows += [_with_recipe(name, recipe) for name in gains.columns]
-        entries += [
-            tuple(Entry(None if pd.isna(value) else float(value)) for value in gains[name])
-            for name in gains.columns
-        ]
+        entries += [tuple(map(_number_entry, gains[name])) for name in gains.columns]
     unit = "points" if shown_as.scale != 1 else "per cent"
     return Table(
         caption=f"{shown_as.caption(decode)}: change from the recipe {first}, in {unit}",

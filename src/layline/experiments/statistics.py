@@ -5,7 +5,8 @@ k methods on n data sets, and q the quantile of the studentised range divided by
 
 .. math:: \mathrm{CD} = q_{\alpha, k} \sqrt{\frac{k (k + 1)}{6 n}}
 
-One method is compared with the others by Wilcoxon's signed-rank test with Holm's correction.
+One method is compared with the others by Wilcoxon's signed-rank test with Holm's correction, and
+by the bootstrap over data sets of the mean difference.
 Frames of runs, metrics and decodings are those of :mod:`layline.experiments.summaries`.
 """
 
@@ -20,6 +21,7 @@ from layline.arguments import check_known
 from layline.experiments.summaries import find_metric, finished_values, means, select_decoding
 
 _DECIMALS = 12  # a smaller difference is a rounding error of floating point
+_FEWEST = 5  # data sets; the bootstrap of fewer says nothing
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,10 @@ def compare_with_reference(
 
     Returns:
         One row per other method: ``wins`` of it over the reference, ``ties`` and ``losses`` on data
-        sets (a tie is written alike), the mean ``difference`` to the reference, the number of
-        ``pairs``, the two-sided ``p`` of Wilcoxon's signed-rank test over data sets and ``p_holm``,
-        corrected for the number of methods. What has no pair has NaN.
+        sets (a tie is written alike), the mean ``difference`` to the reference with its 95 %
+        interval ``low`` to ``high``, see :func:`difference_interval`, the number of ``pairs``, the
+        two-sided ``p`` of Wilcoxon's signed-rank test over data sets and ``p_holm``, corrected for
+        the number of methods. What has no pair has NaN.
     """
     shown_as = find_metric(metric)
     check_known("reference", reference, list(frame["method"].unique()))
@@ -159,17 +162,46 @@ def compare_with_reference(
         shown = both.map(shown_as.shown)
         gain = (shown[method] - shown[reference]) * (-1 if shown_as.lower_is_better else 1)
         differences = both[method] - both[reference]
+        low, high = difference_interval(differences.to_numpy())
         lines[method] = {
             "wins": int((gain > 0).sum()),
             "ties": int((gain == 0).sum()),
             "losses": int((gain < 0).sum()),
             "difference": differences.mean(),
+            "low": low,
+            "high": high,
             "pairs": len(differences),
             "p": signed_rank(differences.to_numpy()),
         }
-    columns = ["wins", "ties", "losses", "difference", "pairs", "p"]
+    columns = ["wins", "ties", "losses", "difference", "low", "high", "pairs", "p"]
     found = pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis("method")
     return found.assign(p_holm=holm(found["p"].to_numpy(dtype=np.float64)))
+
+
+def difference_interval(
+    differences: Float[np.ndarray, " n"], confidence: float = 0.95
+) -> tuple[float, float]:
+    """Bound the mean difference over data sets by the bias-corrected bootstrap (BCa).
+
+    The data sets are drawn again, so it speaks of others of their kind. With fewer than five it is
+    NaN; differences that are all equal give a point.
+    """
+    values = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
+    if len(values) < _FEWEST:
+        return float("nan"), float("nan")
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    from scipy.stats import bootstrap
+
+    ends = bootstrap(
+        (values,),
+        np.mean,
+        confidence_level=confidence,
+        n_resamples=9999,
+        method="BCa",
+        random_state=np.random.default_rng(0),
+    ).confidence_interval
+    return float(ends.low), float(ends.high)
 
 
 def signed_rank(differences: Float[np.ndarray, " n"]) -> float:

@@ -30,10 +30,13 @@ from layline.files import write_json
 from layline.training.config import Config, configuration
 from layline.training.run_folder import RunFolder
 
+_RANGES = 0.9  # the coverage of the ranges whose width is kept
 _DISTRIBUTION_METRICS = (*DISTRIBUTION, "unimodality_rate")
-METRIC_COLUMNS = (*DECODED, *_DISTRIBUTION_METRICS)
-_OUTCOME_COLUMNS = (
+_RANGE_METRICS = ("range_width", "range_coverage")
+METRIC_COLUMNS = (*DECODED, *_DISTRIBUTION_METRICS, *_RANGE_METRICS)
+_OUTCOME_FIELDS = (
     *("validation_mae", "criterion", "epoch", "samples", "seconds", "version", "error"),
+    *("wanted", "place", "data"),
 )
 _OUTCOME = "outcome.json"
 _STARTED = "started"
@@ -59,7 +62,17 @@ _NONE = {"class_weight": "off", "patience": 0}
 _LONG = 3.0  # seconds, after which it is said what takes so long
 # What is kept of the environment of a run, beside its outcome.
 _ENVIRONMENT = (
-    *("command", "layline", "torch", "numpy", "torchvision", "timm", "python", "platform"),
+    *(
+        "command",
+        "layline",
+        "commit",
+        "torch",
+        "numpy",
+        "torchvision",
+        "timm",
+        "python",
+        "platform",
+    ),
     *("processor", "device", "threads", "processes", "plugin_versions", "competitor"),
 )
 
@@ -151,7 +164,11 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """A hash of the configuration, the content of the data and the code that runs it."""
-        return _short_hash(self.config_hash + self.version)
+        return _key(self.config_hash, self.version)
+
+
+def _key(config_hash: str, version: str) -> str:
+    return _short_hash(config_hash + version)
 
 
 def read_content(config: Config) -> str | None:
@@ -269,11 +286,32 @@ class Outcome:
     def of_test(cls, test: dict[str, Any], **others: Any) -> Self:
         """Take the metrics from the numbers of a run's ``test.json``, the rest as it is given."""
         same = {name: test[name] for name in _DISTRIBUTION_METRICS}
+        for each in test.get("ranges", []):
+            if each["coverage"] == _RANGES:
+                same |= dict(zip(_RANGE_METRICS, (each["width"], each["measured"]), strict=True))
         numbers = {
             decoding: {name: values[name] for name in DECODED} | same
             for decoding, values in test["by_decoding"].items()
         }
         return cls(epoch=test["epoch"], samples=test["samples"], numbers=numbers, **others)
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[str, Any]], environment: dict[str, Any]) -> Self:
+        """Take it from its rows in ``results.csv``, one for each decoding."""
+        numbers = {
+            str(row["decode"]): {
+                name: None if pd.isna(row[name]) else float(row[name]) for name in METRIC_COLUMNS
+            }
+            for row in rows
+        }
+        first = rows[0]
+        own = {name: first[_column(name)] for name in _OUTCOME_FIELDS}
+        return cls(**own, numbers={} if first["error"] else numbers, environment=environment)
+
+    @property
+    def key(self) -> str:
+        """The key of the cell that it is the outcome of."""
+        return _key(self.wanted, self.version)
 
     def as_json(self) -> dict[str, Any]:
         """Give it as plain values; JSON has no NaN."""
@@ -410,8 +448,9 @@ class Store:
         """List the outcomes, one row per cell and decoding; cells without one are left out.
 
         Columns: the labels of the cells, ``decode``, the metrics, ``validation_mae``,
-        ``criterion``, ``epoch``, ``samples``, ``seconds``, ``version`` and ``error``.
-        The metrics of a failure are NaN.
+        ``criterion``, ``epoch``, ``samples``, ``seconds``, ``version``, ``error``, the hashes
+        ``wanted``, ``place`` and ``content`` that the cell is known by, and its ``environment`` as
+        JSON. The metrics of a failure are NaN.
         """
         rows = []
         for cell in cells:
@@ -435,15 +474,11 @@ class Store:
         """Take the finished cells of another folder of results that this one has not.
 
         Args:
-            other: Of a grid that was run elsewhere.
+            other: Of a grid that was run elsewhere, with its ``cells``.
 
         Returns:
             How many were taken.
         """
-        if not (other / "cells").is_dir():
-            raise ValueError(
-                f"merge must be the folder of a grid, got {other}: it has no folder cells"
-            )
         taken = 0
         with self.alone():
             for path, _ in Store(other)._finished:
@@ -456,6 +491,20 @@ class Store:
                 shutil.copytree(path, part)
                 shutil.rmtree(own, ignore_errors=True)
                 part.rename(own)
+                taken += 1
+        return taken
+
+    def take(self, outcomes: Iterable[Outcome]) -> int:
+        """Take outcomes that this folder has not, and give their number; failures are left."""
+        taken = 0
+        with self.alone():
+            for outcome in outcomes:
+                own = self.folder / "cells" / outcome.key / _OUTCOME
+                kept = _read(own)
+                if outcome.error or (kept is not None and not kept.error):
+                    continue
+                own.parent.mkdir(parents=True, exist_ok=True)
+                write_json(own, outcome.as_json())
                 taken += 1
         return taken
 
@@ -509,5 +558,11 @@ def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:
         **cell.labels,
         "decode": decoding,
         **{name: float(known.get(name, "nan")) for name in METRIC_COLUMNS},
-        **{name: getattr(outcome, name) for name in _OUTCOME_COLUMNS},
+        **{_column(name): getattr(outcome, name) for name in _OUTCOME_FIELDS},
+        "environment": json.dumps(outcome.environment, sort_keys=True),
     }
+
+
+def _column(field_name: str) -> str:
+    """Name the column of a field of an outcome: ``data`` is the name of the data set there."""
+    return "content" if field_name == "data" else field_name

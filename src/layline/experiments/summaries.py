@@ -1,4 +1,4 @@
-"""Summaries of many runs: means over seeds, standard deviations and bootstrap intervals.
+"""Summaries of many runs: means over seeds, standard deviations and Student's intervals.
 
 A ``frame`` of runs has one row per run and decoding: labels (``data``, ``method``, ``seed``), the
 ``decode``, one column per metric in its own unit, and ``error``, which is empty if the run
@@ -25,16 +25,26 @@ class Metric:
     Attributes:
         title: With the unit.
         lower_is_better: Whether it is an error, rather than a success.
-        decoded: Whether it depends on how a distribution becomes a rank.
+        decode: The decoding that does best by it; None if it does not depend on how a distribution
+            becomes a rank.
         digits: After the decimal point.
         scale: Factor from the metric's own unit to that of the title.
     """
 
     title: str
     lower_is_better: bool
-    decoded: bool
+    decode: str | None = None
     digits: int = 3
     scale: float = 1.0
+
+    @property
+    def decoded(self) -> bool:
+        """Whether it depends on how a distribution becomes a rank."""
+        return self.decode is not None
+
+    def own_decoding(self, decodings: Sequence[str]) -> str:
+        """Choose the decoding that it asks for among those that runs were read by."""
+        return self.decode if self.decode is not None and self.decode in decodings else decodings[0]
 
     def shown(self, value: float) -> float:
         """Give a value in the unit of the title, rounded as it is written."""
@@ -47,25 +57,39 @@ class Metric:
         return f"{self.title}, {better} is better{decoding}"
 
 
-def _percentage(title: str, *, decoded: bool) -> Metric:
-    return Metric(title, lower_is_better=False, decoded=decoded, digits=2, scale=100.0)
+def _percentage(title: str, decode: str | None = None) -> Metric:
+    return Metric(title, lower_is_better=False, decode=decode, digits=2, scale=100.0)
 
 
+# Absolute errors are least by the median, mistakes by the mode, squared errors by the mean.
 METRICS = {
-    "mae": Metric("MAE", lower_is_better=True, decoded=True),
-    "macro_mae": Metric("Macro MAE", lower_is_better=True, decoded=True),
-    "accuracy": _percentage("Accuracy (%)", decoded=True),
-    "within_one": _percentage("Within one (%)", decoded=True),
-    "qwk": Metric("QWK", lower_is_better=False, decoded=True),
-    "rps": Metric("RPS", lower_is_better=True, decoded=False),
-    "ece": Metric("ECE", lower_is_better=True, decoded=False),
-    "unimodality_rate": _percentage("Unimodal (%)", decoded=False),
+    "mae": Metric("MAE", lower_is_better=True, decode="median"),
+    "macro_mae": Metric("Macro MAE", lower_is_better=True, decode="median"),
+    "accuracy": _percentage("Accuracy (%)", "mode"),
+    "within_one": _percentage("Within one (%)", "median"),
+    "qwk": Metric("QWK", lower_is_better=False, decode="mean"),
+    "rps": Metric("RPS", lower_is_better=True),
+    "nll": Metric("NLL", lower_is_better=True),
+    "ece": Metric("ECE", lower_is_better=True),
+    "range_width": Metric("Range width", lower_is_better=True, digits=2),
+    "unimodality_rate": _percentage("Unimodal (%)"),
+    "seconds": Metric("Seconds", lower_is_better=True, digits=1),
 }
 
 
 def find_metric(name: str) -> Metric:
     """Look a metric up by its column in a frame of runs."""
     return find_known("metric", name, METRICS)
+
+
+def measured(frame: pd.DataFrame) -> dict[str, Metric]:
+    """Give the metrics that the runs of a frame have; earlier versions wrote fewer."""
+    finished = frame["error"].fillna("") == ""
+    return {
+        name: metric
+        for name, metric in METRICS.items()
+        if name in frame and (frame[name].notna().any() or not finished.any())
+    }
 
 
 def select_decoding(frame: pd.DataFrame, decode: str) -> pd.DataFrame:
@@ -127,16 +151,13 @@ def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     )
 
 
-def bootstrap_interval(
-    values: Float[np.ndarray, " n"],
-    confidence: float = 0.95,
-    resamples: int = 9999,
-    seed: int = 0,
+def student_interval(
+    values: Float[np.ndarray, " n"], confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Bound the mean by percentiles of the bootstrap.
+    """Bound the mean by Student's t: right for few values that are roughly normal.
 
     A single value, or equal ones, give a point: nothing is known of their spread. No values give
-    NaN. The same seed gives the same interval.
+    NaN.
     """
     values = np.asarray(values, dtype=np.float64)
     if not np.isfinite(values).all():
@@ -149,17 +170,11 @@ def bootstrap_interval(
         return float("nan"), float("nan")
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
-    from scipy.stats import bootstrap
+    from scipy.stats import sem, t
 
-    low, high = bootstrap(
-        (values,),
-        np.mean,
-        confidence_level=confidence,
-        n_resamples=resamples,
-        method="percentile",
-        random_state=np.random.default_rng(seed),
-    ).confidence_interval
-    return float(low), float(high)
+    half = float(t.ppf((1 + confidence) / 2, len(values) - 1) * sem(values))
+    mean = float(values.mean())
+    return mean - half, mean + half
 
 
 def intervals(
@@ -170,7 +185,7 @@ def intervals(
     *,
     pooled: bool = False,
 ) -> pd.DataFrame:
-    """Bound the mean over seeds of every method by the bootstrap.
+    """Bound the mean over seeds of every method by Student's t.
 
     Pooled, the runs are averaged over data sets first, seed by seed, where a seed finished on every
     data set of the frame; the data set is then called ``all``.
@@ -190,6 +205,6 @@ def intervals(
     for (data, method), group in values.groupby(["data", "method"], sort=False):
         found = group["value"].dropna().to_numpy(dtype=np.float64)
         mean = found.mean() if len(found) else float("nan")
-        lines.append((data, method, mean, *bootstrap_interval(found, confidence), len(found)))
+        lines.append((data, method, mean, *student_interval(found, confidence), len(found)))
     columns = ["data", "method", "mean", "low", "high", "n"]
     return pd.DataFrame(lines, columns=columns).set_index(["data", "method"])

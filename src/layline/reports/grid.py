@@ -1,24 +1,26 @@
 """The report of a grid: tables, ranks and intervals of many runs, on one page and as pictures."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from layline.experiments.grid import read_grid
+from layline.experiments.grid import Grid, read_grid
 from layline.experiments.results import (
     GRID,
     comparisons,
     find_reference,
+    first_places,
     leaderboard,
+    mean_rank_table,
     pairwise,
+    read_environments,
     read_results,
     recipe_gains,
     select_runs,
 )
 from layline.experiments.statistics import MeanRanks, critical_difference, rank_methods
-from layline.experiments.summaries import METRICS, Metric, find_metric, intervals
+from layline.experiments.summaries import Metric, find_metric, intervals, measured
 from layline.experiments.tables import entry_text
 from layline.files import write_text
 from layline.reports.html import render_page
@@ -28,6 +30,7 @@ from layline.reports.printed_figures import (
     forest_plot,
     save_figure,
 )
+from layline.training.display import amount
 
 _ALL = "all data sets"
 _LINE = 21  # pixels for a method
@@ -49,7 +52,8 @@ def write_grid_figures(folder: Path) -> None:
     Args:
         folder: Of the grid; the pictures come into ``figures``.
     """
-    grid, frame = read_grid(folder / GRID), select_runs(read_results(folder))
+    grid = read_grid(folder / GRID)
+    frame = select_runs(read_results(folder), grid.tune_seeds)
     decode = grid.read_by()[0]
     ranking = rank_methods(frame, "mae", decode)
     figures = {f"mae-{decode}": forest_plot(frame, "mae", decode)}
@@ -64,7 +68,7 @@ def write_grid_figures(folder: Path) -> None:
 
 def _render(folder: Path) -> str:
     grid, everything = read_grid(folder / GRID), read_results(folder)
-    frame = select_runs(everything)
+    frame = select_runs(everything, grid.tune_seeds)
     decodings = grid.read_by()
     first = decodings[0]
     ranking = rank_methods(frame, "mae", first)
@@ -80,10 +84,13 @@ def _render(folder: Path) -> str:
         title=folder.resolve().name,
         grid=grid,
         decodings=decodings,
-        facts=_facts(first, everything, ranking),
-        boards={decode: leaderboard(frame, decode) for decode in decodings},
+        facts=_facts(grid, everything, ranking),
+        board=leaderboard(frame, decodings),
+        boards={decode: leaderboard(frame, [decode]) for decode in decodings},
+        ranks=mean_rank_table(frame, decodings) if frame["method"].nunique() > 1 else None,
+        places=first_places(frame, decodings, against) if frame["method"].nunique() > 1 else None,
         comparisons=dict(comparisons(frame, decodings)),
-        metrics=[(key.replace("_", "-"), metric.title) for key, metric in METRICS.items()],
+        metrics=[(key.replace("_", "-"), metric.title) for key, metric in measured(frame).items()],
         panels=list(panels),
         reference=against,
         against=[pairwise(frame, against, metric, first) for metric in ("mae", "accuracy")]
@@ -121,14 +128,16 @@ def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
     return panels
 
 
-def _facts(decode: str, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
-    once = frame[frame["decode"] == decode]
+def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
+    once = frame[frame["decode"] == grid.read_by()[0]]
     tries = max(once.groupby(["data", "method", "recipe", "features", "seed"]).size())
     tuning = "Nothing was tuned: every method has the same settings."
     if tries > 1:
+        seeds = amount(len(grid.tune_seeds), "seed")
+        where = f"data set with {seeds}, for all seeds" if grid.tune_seeds else "data set and seed"
         tuning = (
-            f"Every method was tried with up to {tries} settings on each data set and seed, and "
-            "is judged by the one with the lowest validation MAE."
+            f"Every method was tried with up to {tries} settings on each {where}, and "
+            "is judged by the one with the lowest validation error."
         )
     difference = ""
     if _can_rank(ranking):
@@ -158,7 +167,7 @@ def _failures(frame: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _about(folder: Path) -> list[tuple[str, str]]:
-    about = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    about, _ = read_environments(folder)
     return [(name, _described(value)) for name, value in about.items()]
 
 

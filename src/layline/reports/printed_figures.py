@@ -201,7 +201,7 @@ def _draw_scale(axis: "Axes", start: int, stop: int, difference: float) -> None:
 
 
 def forest_plot(frame: pd.DataFrame, metric: str, decode: str) -> "Figure":
-    """Draw 95 % bootstrap intervals of the mean over seeds, the best method on top.
+    """Draw 95 % intervals of the mean over seeds by Student's t, the best method on top.
 
     Args:
         frame: One row per run and decoding.

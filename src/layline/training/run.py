@@ -40,6 +40,7 @@ from layline.files import write_json
 from layline.geometry.decoding import Decode, decide, decode_name
 from layline.model import Network, OrdinalModel, normalised
 from layline.model_file import describe_model, load, read_tensors
+from layline.source_code import commit_of
 from layline.training.assembly import (
     Assembly,
     assemble,
@@ -222,6 +223,7 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
         "plugins": {each.module.__name__: each.digest for each in used},
         "plugin_versions": [each.version for each in used],
     }
+    commit = commit_of(Path(layline.__file__))
     return {
         **prints,
         **(outside if used else {}),
@@ -230,6 +232,7 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
         **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
         "command": list(command or sys.argv),
         "layline": layline.__version__,
+        **({} if commit is None else {"commit": commit}),
         **{name: version(name) for name in _LIBRARIES if find_spec(name)},
         "torch": torch.__version__,
         "python": platform.python_version(),

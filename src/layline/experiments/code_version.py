@@ -17,7 +17,12 @@ _START = "layline.training.run"
 NO_NUMBERS = {
     "layline": "the public names, and the version, which is named beside the hash",
     "layline.arguments": "refusals, and what a decoding is called",
-    "layline.diagnostics": "sentences about numbers that are there",
+    "layline.diagnostics": "looks at numbers that are there",
+    "layline.diagnostics.alarm_sentences": "sentences about numbers that are there",
+    "layline.diagnostics.inputs": "refusals",
+    "layline.diagnostics.rates": "shares of predictions that are there",
+    "layline.diagnostics.resampling": "intervals of numbers that are there",
+    "layline.diagnostics.selective_prediction": "what a second look at predictions is worth",
     "layline.files": "writes files as a whole",
     "layline.optional": "refusals",
     "layline.plugins": "finds code from outside, which has a hash of its own",

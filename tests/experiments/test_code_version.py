@@ -119,7 +119,7 @@ def test_nothing_that_a_run_imports_is_forgotten():
 import io, sys, tempfile
 from pathlib import Path
 from rich.console import Console
-from layline.training.config import configuration, resolved
+from layline.training.recipes import configuration, resolved
 from layline.training.run import train
 from layline.training.run_folder import RunFolder
 given = {"data": {"source": "photo-quality", "options": {"per_class": 4, "size": 16}},

@@ -27,7 +27,8 @@ from layline.evaluation import DECODED, DISTRIBUTION
 from layline.experiments.code_version import code_version
 from layline.experiments.competitors import Competitor
 from layline.files import write_json
-from layline.training.config import Config, configuration
+from layline.training.config import Config
+from layline.training.recipes import configuration
 from layline.training.run_folder import RunFolder
 
 _DISTRIBUTION_METRICS = (*DISTRIBUTION, "unimodality_rate")

@@ -24,7 +24,8 @@ from layline.files import write_text
 from layline.prediction_file import read_predictions
 from layline.reports.html import plot_text, render_page, valid_unicode
 from layline.reports.run_figures import confusion_figure
-from layline.training.config import Config, recorded
+from layline.training.config import Config
+from layline.training.recipes import recorded
 from layline.training.record import LONGER_SIDE
 from layline.training.run_folder import RunFolder
 

@@ -49,13 +49,14 @@ from layline.training.assembly import (
     read_data,
 )
 from layline.training.checkpoint import Checkpoints
-from layline.training.config import Config, configuration
+from layline.training.config import Config
 from layline.training.display import LiveDisplay, Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.interruption import Interruption
 from layline.training.loop import Hooks, Loop, TrainingState
 from layline.training.other_data import other_config, read_other
+from layline.training.recipes import configuration
 from layline.training.record import (
     chosen_samples,
     collapse_warning,

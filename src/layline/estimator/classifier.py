@@ -1,12 +1,8 @@
 """Ordinal classification as scikit-learn knows it: ``fit``, ``predict``, ``transform``."""
 
 import copy
-import inspect
-import sys
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -44,7 +40,7 @@ from layline.data.loading import Batches, RowBatches, mixed_seed
 from layline.data.splits import FEWEST_FOR_CALIBRATION, stratified_holdout, with_calibration
 from layline.data.table import TableEncoding
 from layline.devices import Processes, check_device, choose_device, has_double
-from layline.estimator_inputs import (
+from layline.estimator.inputs import (
     Rows,
     SparseBatches,
     Validation,
@@ -57,19 +53,20 @@ from layline.estimator_inputs import (
     given_validation,
     is_frame,
 )
-from layline.evaluation import EVALUATION_FACTOR, Part, Predictions
+from layline.estimator.network import made, takes_table
+from layline.estimator.training import BestInMemory, display, seeded
+from layline.evaluation import EVALUATION_FACTOR, Part
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
 from layline.plugins import is_reference
-from layline.training.loop import Display, EpochRecord, Hooks, Loop, TrainingState
+from layline.training.loop import EpochRecord, Loop
 from layline.training.optimisation import MODERN, Options, usual_warmup
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FIT_LOCK = threading.RLock()
 # What a network is built from, and warm_start cannot change.
 _STRUCTURE = ("method", "features", "dim", "hidden", "head_options")
 
@@ -267,7 +264,7 @@ class OrdinalClassifier(
         goes_on = bool(self.warm_start) and hasattr(self, "head_")
         if goes_on:
             self._check_structure()
-        self._named = isinstance(self.features, str) or _makes_table_features(self.features)
+        self._named = isinstance(self.features, str) or takes_table(self.features)
         device = self._chosen_device()
         x, labels = self._training_data(X, y, goes_on)
         check_classification_targets(labels)
@@ -308,7 +305,7 @@ class OrdinalClassifier(
 
         past: list[EpochRecord] = self.history_ if goes_on else []
         seed = mixed_seed(self._seed, len(past)) if goes_on else self._seed
-        with _seeded(seed):
+        with seeded(seed):
             if goes_on:  # copies: if this fails, the model stays as it was
                 network = copy.deepcopy(Network(self.features_, self.head_)).to(device)
             else:
@@ -318,9 +315,9 @@ class OrdinalClassifier(
                 generator=torch.Generator().manual_seed(seed),
                 fused=device.type in ("cpu", "cuda"),
             )
-            hooks = _BestInMemory(network)
+            hooks = BestInMemory(network)
             if self.verbose:
-                hooks.display = _display(self.epochs)
+                hooks.display = display(self.epochs)
             state = Loop(network, train, validation, options, Processes(device), hooks).run()
             hooks.restore_best()
         self._set_fitted(classes, network.features, network.head)
@@ -410,7 +407,7 @@ class OrdinalClassifier(
         check_is_fitted(self)
         for library in ("pydantic", "safetensors"):
             require(library, extra="images", needed_by="OrdinalClassifier.save")
-        from layline.estimator_file import save_estimator
+        from layline.estimator.file import save_estimator
 
         save_estimator(self, Path(path))
 
@@ -427,7 +424,7 @@ class OrdinalClassifier(
         """
         for library in ("pydantic", "safetensors"):
             require(library, extra="images", needed_by="OrdinalClassifier.load")
-        from layline.estimator_file import load_estimator
+        from layline.estimator.file import load_estimator
 
         return load_estimator(cls, path, device)
 
@@ -704,10 +701,10 @@ class OrdinalClassifier(
             )
             return self._scaled(named, x, weight, device)
         if not isinstance(self.features, nn.Module):
-            made = _made(self.features, {"dim": self.dim, "in_features": x.shape[1]})
+            built = made(self.features, {"dim": self.dim, "in_features": x.shape[1]})
             if self._named:
-                return self._scaled(made, x, weight, device)
-            module = made.float().to(device)
+                return self._scaled(built, x, weight, device)
+            module = built.float().to(device)
         else:
             module = copy.deepcopy(self.features).float().to(device)
         try:
@@ -726,85 +723,3 @@ class OrdinalClassifier(
                 f"features must give (n, dim), here (2, {self.dim}), got {got}: {cure}"
             )
         return module
-
-
-def _makes_table_features(features: Any) -> bool:
-    """Tell a class of features that take a table as the named ones do."""
-    return isinstance(features, type) and issubclass(features, feature_registry.TableFeatures)
-
-
-def _made(make: Callable[..., nn.Module], known: Mapping[str, Any]) -> nn.Module:
-    """Call what makes a module with as much of what is known as it takes."""
-    try:
-        takes = [*inspect.signature(make).parameters.values()]
-    except ValueError:  # a class of Python itself, which is none
-        takes = []
-    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in takes)
-    names = {each.name for each in takes}
-    given = {name: value for name, value in known.items() if takes_any or name in names}
-    module = make(**given)
-    if not isinstance(module, nn.Module):
-        raise ValueError(
-            f"features must make an nn.Module, got {type(module).__name__} from {make!r}"
-        )
-    return module
-
-
-class _BestInMemory(Hooks):
-    """Remember the weights of the best epoch of a network."""
-
-    advice = ", or standardise X"
-
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._best: dict[str, Any] = {}
-
-    def finish_epoch(
-        self, state: TrainingState, is_best: bool, validated: Predictions | None
-    ) -> None:
-        """Keep the weights of the best epoch on the CPU, where they do not fill the device."""
-        if is_best:
-            self._best = {
-                name: value.detach().to("cpu", copy=True)
-                if isinstance(value, Tensor)
-                else copy.deepcopy(value)
-                for name, value in self._network.state_dict().items()
-            }
-
-    def restore_best(self) -> None:
-        """Put the network back into its best epoch; the last one if nothing was validated."""
-        if self._best:
-            self._network.load_state_dict(self._best)
-        self._network.eval()
-
-
-class _PlainDisplay(Display):
-    """A line on stderr per epoch, where rich is not installed."""
-
-    def __init__(self, epochs: int) -> None:
-        self._epochs = epochs
-
-    def show_epoch(self, state: TrainingState) -> None:
-        """Show a finished epoch, the last one of the history."""
-        sys.stderr.write(state.describe(self._epochs) + "\n")
-
-
-def _display(epochs: int) -> Display:
-    try:
-        from rich.console import Console
-    except ModuleNotFoundError:
-        return _PlainDisplay(epochs)
-    from layline.training.display import LiveDisplay
-
-    return LiveDisplay(epochs, Console(stderr=True))
-
-
-negative_mae = scorers.neg_mean_absolute_error  # its name before there were others
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed PyTorch's generators for a while. All threads share them, so one fit at a time."""
-    with _FIT_LOCK, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        yield

@@ -22,7 +22,7 @@ from layline.model import ModelSpec, OrdinalModel
 from layline.model_file import load
 
 if TYPE_CHECKING:
-    from layline.estimator import OrdinalClassifier
+    from layline.estimator.classifier import OrdinalClassifier
 
 _Kind = Literal[
     "str", "object", "bool",

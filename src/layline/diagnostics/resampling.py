@@ -1,6 +1,6 @@
 """How sure the metrics of a model are, and the differences of two: intervals by resampling."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from layline.diagnostics.inputs import (
 )
 from layline.metrics import calibration_gaps, ranked_probability_scores
 
+COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
 _AT_ONCE = 4_000_000  # weights of resampled units in memory
 
 
@@ -48,8 +49,7 @@ def bootstrap_intervals(
         seed: Of the draws.
     """
     check_level(level)
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}: it counts resamplings")
+    _check_draws(draws)
     ranks, predicted, proba = checked_predictions(ranks, predicted, proba)
     unit = _unit_of(groups, len(ranks))
     count = int(unit.max()) + 1
@@ -64,10 +64,10 @@ def bootstrap_intervals(
     table = csr_array((values, (np.tile(unit, 3), columns)), shape=(count, last + 1))
     true, said = np.divmod(cells, proba.shape[1])
     measured = _metrics_of(table.sum(axis=0)[None], true, said)
-    rng, at_once, found = np.random.default_rng(seed), max(1, _AT_ONCE // count), []
-    for start in range(0, draws if count > 1 else 0, at_once):
-        weights = _resampled(rng, count, min(at_once, draws - start))
-        found.append(_metrics_of(weights @ table, true, said))
+    rng = np.random.default_rng(seed)
+    found = [
+        _metrics_of(weights @ table, true, said) for weights in _resamplings(rng, count, draws)
+    ]
     intervals = {
         name: _percentiles(np.concatenate([part[name] for part in found]), level, name, value)
         if found
@@ -78,10 +78,21 @@ def bootstrap_intervals(
     return {"level": level, "over": over, "draws": draws, **intervals}
 
 
-def _resampled(rng: np.random.Generator, count: int, draws: int) -> Ints:
-    """Draw as many units as there are, again and again: how often each one came."""
-    drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(draws)]
-    return np.stack(drawn)
+def _resamplings(rng: np.random.Generator, count: int, draws: int) -> Iterator[Ints]:
+    """Draw as many units as there are, again and again: how often each one came.
+
+    So many draws come at once as fit into memory; of one unit alone there are none.
+    """
+    at_once = max(1, _AT_ONCE // count)
+    for start in range(0, draws if count > 1 else 0, at_once):
+        size = min(at_once, draws - start)
+        drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(size)]
+        yield np.stack(drawn)
+
+
+def _check_draws(draws: int) -> None:
+    if draws < 1:
+        raise ValueError(f"draws must be at least 1, got {draws}: it counts resamplings")
 
 
 def _unit_of(groups: Groups, count: int) -> Ints:
@@ -137,9 +148,6 @@ def _percentiles(drawn: Floats, level: float, name: str, value: Floats) -> Inter
     return [float(low), float(high)]
 
 
-COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
-
-
 def paired_differences(
     ranks: ArrayLike,
     first: tuple[ArrayLike, ArrayLike],
@@ -176,8 +184,7 @@ def paired_differences(
         ``p``; None where it is not defined. One sample or group alone has no intervals.
     """
     check_level(level)
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}: it counts resamplings")
+    _check_draws(draws)
     both = [checked_predictions(ranks, *each) for each in (first, second)]
     truth, num_classes = both[0][0], both[0][2].shape[1]
     if both[1][2].shape[1] != num_classes:
@@ -210,21 +217,14 @@ def paired_differences(
 
     measured = [metrics_of(table.sum(axis=0)[None]) for table in tables]
     rng = np.random.default_rng(seed)
-    at_once = max(1, _AT_ONCE // count)
+    one, other = tables
     resampled, exchanged = [], []
-    for start in range(0, draws if count > 1 else 0, at_once):
-        weights = _resampled(rng, count, min(at_once, draws - start)).astype(np.float64)
-        resampled.append(differences(weights @ tables[0], weights @ tables[1]))
-    is_exact = count < 63 and 2**count <= draws
-    ways = 2**count if is_exact else draws
-    for start in range(0, ways, at_once):
-        size = min(at_once, ways - start)
-        if is_exact:
-            swap = (np.arange(start, start + size)[:, None] >> np.arange(count) & 1).astype(float)
-        else:
-            swap = rng.integers(2, size=(size, count)).astype(np.float64)
+    for drawn in _resamplings(rng, count, draws):
+        weights = drawn.astype(np.float64)
+        resampled.append(differences(weights @ one, weights @ other))
+    is_exact = _is_exact(count, draws)
+    for swap in _exchanges(rng, count, draws):
         stay = 1 - swap
-        one, other = tables
         exchanged.append(differences(stay @ one + swap @ other, swap @ one + stay @ other))
     return {
         "level": level,
@@ -234,19 +234,39 @@ def paired_differences(
         "exact": is_exact,
         "metrics": {
             name: _difference(
-                float(measured[0][name][0]),
-                float(measured[1][name][0]),
-                np.concatenate([part[name] for part in resampled]) if resampled else np.zeros(0),
-                np.concatenate([part[name] for part in exchanged]),
-                level,
-                is_exact,
+                before=float(measured[0][name][0]),
+                after=float(measured[1][name][0]),
+                resampled=np.concatenate([np.zeros(0), *(part[name] for part in resampled)]),
+                exchanged=np.concatenate([part[name] for part in exchanged]),
+                level=level,
+                is_exact=is_exact,
             )
             for name in COMPARED
         },
     }
 
 
+def _is_exact(count: int, draws: int) -> bool:
+    """Tell whether all ways to exchange answers are gone through, as they are few enough."""
+    return count < 63 and 2**count <= draws
+
+
+def _exchanges(rng: np.random.Generator, count: int, draws: int) -> Iterator[Floats]:
+    """Choose the units whose answers are exchanged, 1 for those: all ways, or some at random."""
+    is_exact = _is_exact(count, draws)
+    ways = 2**count if is_exact else draws
+    at_once = max(1, _AT_ONCE // count)
+    for start in range(0, ways, at_once):
+        size = min(at_once, ways - start)
+        if is_exact:
+            bits = np.arange(start, start + size)[:, None] >> np.arange(count) & 1
+        else:
+            bits = rng.integers(2, size=(size, count))
+        yield bits.astype(np.float64)
+
+
 def _difference(
+    *,
     before: float,
     after: float,
     resampled: Floats,

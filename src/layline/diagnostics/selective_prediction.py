@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from layline.diagnostics.inputs import Floats, Ints, checked_predictions
 
-MOST_POINTS = 100  # of a curve
 REVIEWED = 0.2  # of the samples are marked for review if nobody says how many
 
 
@@ -55,7 +54,7 @@ def certainty_columns(
 
 
 def referral(
-    ranks: ArrayLike, predicted: ArrayLike, proba: ArrayLike, points: int = MOST_POINTS
+    ranks: ArrayLike, predicted: ArrayLike, proba: ArrayLike, points: int = 100
 ) -> dict[str, Any]:
     """Tell how wrong a model is on the share that it is most certain of.
 

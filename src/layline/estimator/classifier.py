@@ -1,74 +1,45 @@
 """Ordinal classification as scikit-learn knows it: ``fit``, ``predict``, ``transform``."""
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy import sparse
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from layline import features as feature_registry
 from layline import heads, scorers
-from layline.arguments import check_integer, check_known
 from layline.calibration import Calibration, tempered
-from layline.data.base import Partition
-from layline.data.labels import (
-    Array,
-    categorical_order,
-    checked_weight,
-    order_classes,
-    ranks_of,
-    weigh_classes,
-)
-from layline.data.loading import Batches, RowBatches, mixed_seed
-from layline.data.splits import FEWEST_FOR_CALIBRATION, stratified_holdout, with_calibration
+from layline.data.labels import Array
+from layline.data.loading import mixed_seed
 from layline.data.table import TableEncoding
-from layline.devices import Processes, check_device, choose_device, has_double
-from layline.estimator.inputs import (
-    Rows,
-    SparseBatches,
-    Validation,
-    as_pandas,
-    check_finite,
-    check_rows,
-    checked_groups,
-    column_blocks,
-    dense,
-    given_validation,
-    is_frame,
+from layline.devices import Processes, has_double
+from layline.estimator.inputs import Rows, fitted_rows
+from layline.estimator.network import apply_in_batches, new_network, takes_table
+from layline.estimator.parameters import (
+    check_same_structure,
+    chosen_device,
+    structure_of,
+    training_options,
 )
-from layline.estimator.network import made, takes_table
+from layline.estimator.parts import FitParts, Samples, given_validation, read_parts
 from layline.estimator.training import BestInMemory, display, seeded
-from layline.evaluation import EVALUATION_FACTOR, Part
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
 from layline.model import Network
 from layline.optional import require
-from layline.plugins import is_reference
 from layline.training.loop import EpochRecord, Loop
-from layline.training.optimisation import MODERN, Options, usual_warmup
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-# What a network is built from, and warm_start cannot change.
-_STRUCTURE = ("method", "features", "dim", "hidden", "head_options")
+from layline.training.optimisation import Options
 
 
 class OrdinalClassifier(
@@ -158,6 +129,11 @@ class OrdinalClassifier(
         ((150, 3), (150, 16), (3, 16))
     """
 
+    # what reading X and y learns
+    n_features_in_: int
+    encoding_: TableEncoding | None
+    _seed: int
+
     def __init__(
         self,
         method: str | type[heads.OrdinalHead] | Callable[..., heads.OrdinalHead] = (
@@ -242,74 +218,38 @@ class OrdinalClassifier(
             y_val: See ``X_val``.
             sample_weight_val: See ``X_val``.
         """
-        validation = given_validation(eval_set, X_val, y_val, sample_weight_val)
+        given = given_validation(eval_set, X_val, y_val, sample_weight_val)
         before = self.__dict__.copy()
         try:
             with torch.inference_mode(False), torch.enable_grad():
-                return self._fit(X, y, sample_weight, validation, groups)
+                options = training_options(self, has_validation=given is not None)
+                goes_on = bool(self.warm_start) and hasattr(self, "head_")
+                if goes_on:
+                    check_same_structure(self)
+                else:
+                    self._built_from = structure_of(self)
+                device = chosen_device(self)
+                parts = read_parts(
+                    self, X, y, sample_weight, groups=groups, validation=given, goes_on=goes_on
+                )
+                self._train(parts, options, device, goes_on=goes_on)
         except BaseException:  # Ctrl-C too: a model that was fitted before stays as it was
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
+        return self
 
-    def _fit(
-        self,
-        X: ArrayLike,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None,
-        given: Validation | None,
-        groups: ArrayLike | None,
-    ) -> Self:
-        options = self._checked_options(given is not None)
-        goes_on = bool(self.warm_start) and hasattr(self, "head_")
-        if goes_on:
-            self._check_structure()
-        self._named = isinstance(self.features, str) or takes_table(self.features)
-        device = self._chosen_device()
-        x, labels = self._training_data(X, y, goes_on)
-        check_classification_targets(labels)
-        weight = checked_weight(sample_weight, len(labels))
-        group_of = checked_groups(groups, len(labels))
-        counted = weight > 0
-        if not counted.all():
-            x, labels, weight = x[counted], labels[counted], weight[counted]
-            group_of = None if group_of is None else group_of[counted]
-        order = categorical_order(y) if self.classes is None else self.classes
-        classes, ranks = order_classes(labels, self._known_order(order) if goes_on else order)
-        factors = weigh_classes(self.class_weight, classes, ranks, weight)
-
-        if not goes_on:
-            self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        fraction = self.validation_fraction if given is None else 0.0
-        own = [] if group_of is None else [group_of.tolist()]
-        rng = np.random.default_rng(self._seed)
-        rows, held_out = stratified_holdout(ranks, fraction, rng, *own)
-        if fraction > 0 and len(held_out) == 0:
-            warnings.warn(
-                "validation_fraction needs a class with two samples, got one sample of each: "
-                "nothing is held out, and the last epoch is kept",
-                stacklevel=3,  # where fit was called
-            )
-        rows, kept_apart = self._kept_apart(ranks, rows, *own)
-        if not goes_on:
-            self.encoding_ = TableEncoding.fit(x, rows) if is_frame(x) else None
-            x = self._encoded(x, np.flatnonzero(counted))
-        seen = x[rows]
-        train = self._part(seen, ranks[rows], weight[rows] * factors[ranks[rows]], device)
-        x_val, ranks_val, weight_val = x[held_out], ranks[held_out], weight[held_out]
-        if given is not None:
-            x_val, ranks_val, weight_val = self._given_validation(given, classes)
-        validation = None
-        if len(ranks_val):
-            validation = self._part(x_val, ranks_val, weight_val * factors[ranks_val], device)
-
+    def _train(
+        self, parts: FitParts, options: Options, device: torch.device, *, goes_on: bool
+    ) -> None:
+        """Train a network, a new one or further the one that is fitted, and keep its best epoch."""
         past: list[EpochRecord] = self.history_ if goes_on else []
         seed = mixed_seed(self._seed, len(past)) if goes_on else self._seed
         with seeded(seed):
             if goes_on:  # copies: if this fails, the model stays as it was
                 network = copy.deepcopy(Network(self.features_, self.head_)).to(device)
             else:
-                network = self._new_network(seen, weight[rows], len(classes), device)
+                network = new_network(self, parts.train, len(parts.classes), device)
             options = replace(
                 options,
                 generator=torch.Generator().manual_seed(seed),
@@ -318,12 +258,17 @@ class OrdinalClassifier(
             hooks = BestInMemory(network)
             if self.verbose:
                 hooks.display = display(self.epochs)
+            keeps_dtype = self._takes_table and has_double(device)
+            train = parts.train.as_part(parts.class_factors, keeps_dtype=keeps_dtype)
+            validation = None
+            if len(parts.validation):
+                validation = parts.validation.as_part(parts.class_factors, keeps_dtype=keeps_dtype)
             state = Loop(network, train, validation, options, Processes(device), hooks).run()
             hooks.restore_best()
-        self._set_fitted(classes, network.features, network.head)
+        self._set_fitted(parts.classes, network.features, network.head)
         self.calibration_ = Calibration.fit(
-            self._outcome(x_val, ranks_val) if self.recipe == "modern" else None,
-            self._outcome(x[kept_apart], ranks[kept_apart]),
+            self._outcome(parts.validation) if self.recipe == "modern" else None,
+            self._outcome(parts.calibration),
         )
         self.n_iter_ = len(state.history)
         self.best_epoch_ = len(past) + (state.best_epoch or self.n_iter_)
@@ -331,21 +276,11 @@ class OrdinalClassifier(
             *past,
             *({**record, "epoch": len(past) + record["epoch"]} for record in state.history),
         ]
-        return self
-
-    def _new_network(
-        self, seen: Rows, weight: Array, num_classes: int, device: torch.device
-    ) -> Network:
-        features = self._built_features(seen, torch.from_numpy(weight), device)
-        options = self.head_options or {}
-        head = heads.create(self.method, num_classes=num_classes, dim=self.dim, **options)
-        return Network(features, head.float().to(device))
 
     def _set_fitted(self, classes: Array, features: nn.Module, head: heads.OrdinalHead) -> None:
         """Keep what was trained."""
         self.classes_ = classes
         self.features_, self.head_ = features, head
-        self._built_from = {name: getattr(self, name) for name in _STRUCTURE}
         self._n_features_out = self.dim
         self.__dict__.pop("proxies_", None)  # of an earlier fit with another method
         if isinstance(head, HasProxies):
@@ -353,20 +288,20 @@ class OrdinalClassifier(
 
     def predict(self, X: ArrayLike) -> Array:
         """Choose a label for each sample, by ``decode``."""
-        ranks = self._apply_in_batches(self._checked_rows(X), self._decided)
+        ranks = apply_in_batches(self, self._checked_rows(X), self._decided)
         return np.asarray(self.classes_[ranks])
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Give the probability of each class, a column each in the order of ``classes_``."""
         rows = self._checked_rows(X)
         scorers.warn_of_sorted_columns(self.classes_)
-        return self._apply_in_batches(rows, lambda head, f: self._log_probs(head, f).exp())
+        return apply_in_batches(self, rows, lambda head, f: self._log_probs(head, f).exp())
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
         """Give the logarithm of the probability of each class."""
         rows = self._checked_rows(X)
         scorers.warn_of_sorted_columns(self.classes_)
-        return self._apply_in_batches(rows, self._log_probs)
+        return apply_in_batches(self, rows, self._log_probs)
 
     def predict_range(
         self, X: ArrayLike, coverage: float = 0.9, by_class: bool = False
@@ -384,14 +319,14 @@ class OrdinalClassifier(
         check_is_fitted(self)
         self.calibration_.check(coverage, len(self.classes_), by_class)
         rows = self._checked_rows(X)
-        proba = self._apply_in_batches(rows, lambda head, f: self._log_probs(head, f).exp())
-        decided = self._apply_in_batches(rows, self._decided)
+        proba = apply_in_batches(self, rows, lambda head, f: self._log_probs(head, f).exp())
+        decided = apply_in_batches(self, rows, self._decided)
         low, high = self.calibration_.ranges(proba, decided, coverage, by_class)
         return np.asarray(self.classes_[low]), np.asarray(self.classes_[high])
 
     def transform(self, X: ArrayLike) -> Array:
         """Compute the features, (n, dim)."""
-        return self._apply_in_batches(self._checked_rows(X), lambda _, f: f)
+        return apply_in_batches(self, self._checked_rows(X), lambda _, f: f)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to one ``.safetensors`` file, which runs no code when read.
@@ -405,8 +340,7 @@ class OrdinalClassifier(
             path: A new file, or one to replace.
         """
         check_is_fitted(self)
-        for library in ("pydantic", "safetensors"):
-            require(library, extra="images", needed_by="OrdinalClassifier.save")
+        _require_file_libraries("OrdinalClassifier.save")
         from layline.estimator.file import save_estimator
 
         save_estimator(self, Path(path))
@@ -422,84 +356,22 @@ class OrdinalClassifier(
             path: The ``.safetensors`` file, or the folder of a run.
             device: Where to put it.
         """
-        for library in ("pydantic", "safetensors"):
-            require(library, extra="images", needed_by="OrdinalClassifier.load")
+        _require_file_libraries("OrdinalClassifier.load")
         from layline.estimator.file import load_estimator
 
         return load_estimator(cls, path, device)
 
-    def _check_structure(self) -> None:
-        """Refuse to go on with another network than the one that is fitted."""
-        for name in _STRUCTURE:
-            before, now = self._built_from[name], getattr(self, name)
-            if before is not now and before != now:
-                raise ValueError(
-                    f"{name} must be {before!r} as before with warm_start, got {now!r}: it goes on "
-                    "from fitted weights, so set warm_start=False to begin anew"
-                )
+    @property
+    def _takes_table(self) -> bool:
+        """Whether X is a table, which is encoded and scaled, or what a module takes as it is."""
+        return takes_table(self._built_from["features"])
 
-    def _known_order(self, order: Sequence[Any] | None) -> list[Any]:
-        """Give the classes that are fitted; another order of them cannot go on."""
-        known: list[Any] = self.classes_.tolist()
-        if order is not None and list(order) != known:
-            raise ValueError(
-                f"classes must be {known} as before with warm_start, got {list(order)}: set "
-                "warm_start=False to begin anew"
-            )
-        return known
-
-    def _chosen_device(self) -> torch.device:
-        if isinstance(self.device, str) and self.device == "auto":
-            return choose_device("auto", needs_double=self._named)
-        return check_device(self.device)
-
-    def _given_validation(self, given: Validation, classes: Array) -> tuple[Rows, Array, Array]:
-        """Check the samples that a user gives to choose the epoch by: rows, ranks and weights."""
-        x = self._new_data(given.X)
-        labels = self._checked_labels(x, given.y)
-        unknown = [label for label in np.unique(labels).tolist() if label not in classes.tolist()]
-        if unknown:
-            raise ValueError(
-                f"eval_set must have labels of y only, got {unknown[0]!r}: the classes are "
-                f"{', '.join(map(str, classes.tolist()))}"
-            )
-        weight = checked_weight(given.sample_weight, len(labels))
-        counted = weight > 0
-        return x[counted], ranks_of(labels[counted], classes), weight[counted]
-
-    def _kept_apart(
-        self, ranks: Array, rows: Array, groups: list[Any] | None = None
-    ) -> tuple[Array, Array]:
-        """Divide the rows to train on: those that stay, and those for calibration."""
-        fraction = self.calibration_fraction
-        if fraction is None:
-            fraction = self.validation_fraction if self.recipe == "modern" else 0.0
-        nothing = np.zeros(0, dtype=np.int64)
-        parts, notes = with_calibration(
-            Partition(rows, nothing, nothing), ranks, fraction, self._seed, groups
-        )
-        if len(parts.calibration) == 0 and fraction * len(rows) >= FEWEST_FOR_CALIBRATION:
-            warnings.warn(notes[0], stacklevel=4)  # where fit was called
-        return parts.train, parts.calibration
-
-    def _part(self, x: Rows, ranks: Array, weight: Array, device: torch.device) -> Part:
-        scaled = weight / weight.max()
-        # near one they fit into float32, and the lightest must not become zero there
-        scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
-        weights = torch.tensor(scaled, dtype=torch.float32)
-        samples: Batches
-        if sparse.issparse(x):
-            samples = SparseBatches(x, self._dtype(x, device))
-        else:
-            samples = RowBatches(self._tensor(x, device).numpy())
-        return Part(samples, torch.from_numpy(ranks), weights)
-
-    def _outcome(self, x: Rows, ranks: Array) -> tuple[Tensor, Tensor] | None:
-        """Give the log probabilities of rows, before calibration, and their ranks."""
-        if len(ranks) == 0:
+    def _outcome(self, samples: Samples) -> tuple[Tensor, Tensor] | None:
+        """Give the log probabilities of samples, before calibration, and their ranks."""
+        if len(samples) == 0:
             return None
-        log_probs = self._apply_in_batches(x, lambda head, f: head.log_probs(f))
-        return torch.from_numpy(log_probs), torch.from_numpy(ranks)
+        log_probs = apply_in_batches(self, samples.rows, lambda head, f: head.log_probs(f))
+        return torch.from_numpy(log_probs), torch.from_numpy(samples.ranks)
 
     def _log_probs(self, head: heads.OrdinalHead, features: Tensor) -> Tensor:
         return tempered(head.log_probs(features), self.calibration_.temperature)
@@ -511,215 +383,9 @@ class OrdinalClassifier(
 
     def _checked_rows(self, X: ArrayLike) -> Rows:
         check_is_fitted(self)
-        return self._new_data(X)
+        return fitted_rows(self, X)
 
-    @torch.no_grad()
-    def _apply_in_batches(
-        self, rows: Rows, function: Callable[[heads.OrdinalHead, Tensor], Tensor]
-    ) -> Array:
-        """Apply a function of the head and the features, batch by batch."""
-        features, head = self.features_, self.head_
-        device = next(head.parameters()).device
-        if has_double(device):
-            # in float32 the last digits of a sample's result would depend on its batch
-            head = copy.deepcopy(head).double()
-            features = copy.deepcopy(features).double() if self._named else features
-        size = EVALUATION_FACTOR * self.batch_size
-        outputs = []
-        for start in range(0, rows.shape[0], size):
-            # copied: a module that works in place must not change X
-            x = self._tensor(dense(rows[start : start + size]), device).to(device)
-            vectors = features(x)
-            check_rows("features", vectors, start)
-            outputs.append(function(head, vectors).cpu().numpy())
-        return np.concatenate(outputs)
 
-    def _checked_options(self, validated: bool) -> Options:
-        """Check every parameter that can be judged without data.
-
-        Args:
-            validated: Whether there are samples to choose the epoch by beside X.
-        """
-        if not isinstance(self.features, str | nn.Module) and not callable(self.features):
-            raise ValueError(
-                f"features must be a name or an nn.Module, got {self.features!r}: names are "
-                f"{', '.join(feature_registry.names('table'))}; what makes a module will do too"
-            )
-        if isinstance(self.features, str) and not is_reference(self.features):
-            check_known("features", self.features, feature_registry.names("table"))
-        heads.find(self.method)
-        check_integer("dim", self.dim, 1, "it is the length of a feature")
-        fraction, apart = self.validation_fraction, self.calibration_fraction
-        if not (isinstance(fraction, Real) and 0 <= fraction < 1):
-            raise ValueError(
-                f"validation_fraction must be a number in [0, 1), got {fraction!r}: "
-                "0 holds nothing out"
-            )
-        if apart is not None and not (isinstance(apart, Real) and 0 <= apart < 1):
-            raise ValueError(
-                f"calibration_fraction must be a number in [0, 1) or None, got {apart!r}: "
-                "0 keeps nothing apart"
-            )
-        if self.patience is not None and fraction == 0 and not validated:
-            raise ValueError(
-                f"patience must be None if validation_fraction is 0, got {self.patience!r}: "
-                "without validation there is nothing to wait for"
-            )
-        if self.hidden is not None and not isinstance(self.features, str):
-            raise ValueError(
-                f"hidden must be None if features is a module or makes one, got {self.hidden!r}: "
-                "the module has its own layers"
-            )
-        if not isinstance(self.head_options, Mapping | None):
-            raise ValueError(
-                f"head_options must be a dict, got {self.head_options!r}: write {{'alpha': 2.0}}"
-            )
-        taken = sorted({"num_classes", "dim"} & set(self.head_options or {}))
-        if taken:
-            raise ValueError(
-                f"head_options must be the method's own options, got {taken[0]!r}: "
-                "dim is an argument of its own, and num_classes follows from the labels"
-            )
-        check_integer("verbose", self.verbose, 0)
-        if not isinstance(self.warm_start, bool | np.bool_):
-            raise ValueError(
-                f"warm_start must be True or False, got {self.warm_start!r}: the epochs to go on "
-                "for are epochs"
-            )
-        check_known("recipe", self.recipe, ("modern", "paper"))
-        check_integer("epochs", self.epochs, 1)
-        modern = MODERN | {"warmup_epochs": usual_warmup(self.epochs)}
-        return Options(
-            **(modern if self.recipe == "modern" else {}),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            head_learning_rate=self.head_learning_rate,
-            weight_decay=self.weight_decay,
-            decode=self.decode,
-            patience=self.patience,
-        )
-
-    def _training_data(
-        self, X: ArrayLike, y: ArrayLike, goes_on: bool
-    ) -> "tuple[Rows, Array] | tuple[pd.DataFrame, Array]":
-        """Check X and y. A data frame stays one until it can be encoded."""
-        X = as_pandas(X) if self._named else X
-        if goes_on:
-            x = self._new_data(X)
-            return x, self._checked_labels(x, y)
-        if self._named and is_frame(X):
-            frame = self._checked_frame(X, reset=True)
-            return frame, self._checked_labels(frame, y)
-        x, labels = validate_data(self, X, y, reset=True, **self._array_options())
-        check_finite(x, getattr(self, "feature_names_in_", None))
-        return x, labels
-
-    def _checked_labels(self, x: "Rows | pd.DataFrame", y: ArrayLike) -> Array:
-        """Check y beside rows that were checked before."""
-        labels: Array = check_X_y(np.zeros((x.shape[0], 1)), y, estimator=self)[1]
-        return labels
-
-    def _new_data(self, X: ArrayLike) -> Rows:
-        """Check X, and encode it where a data frame was fitted."""
-        X = as_pandas(X) if self._named else X
-        if self._named and is_frame(X) and self.encoding_ is not None:
-            return self._encoded(self._checked_frame(X, reset=False))
-        x: Rows = validate_data(self, X, reset=False, **self._array_options())
-        check_finite(x, getattr(self, "feature_names_in_", None))
-        if self.encoding_ is None:
-            return x
-        if self.encoding_.categorical:
-            raise ValueError(
-                f"X must be a data frame like that of fit, got an array: the column "
-                f"{self.encoding_.categorical[0].name!r} has categories"
-            )
-        pandas = require("pandas", extra="images", needed_by="a model that was fitted on a frame")
-        return self._encoded(pandas.DataFrame(dense(x), columns=self._column_names()))
-
-    def _checked_frame(self, X: "pd.DataFrame", reset: bool) -> "pd.DataFrame":
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        return X.set_axis(self._column_names(), axis=1)
-
-    def _array_options(self) -> dict[str, Any]:
-        """Give the options with which scikit-learn checks an array."""
-        return {
-            "accept_sparse": "csr",
-            # whole numbers keep their digits in a table, and take half the memory in images
-            "dtype": [np.float64, np.float32] if self._named else [np.float32, np.float64],
-            "allow_nd": not self._named,
-            "ensure_all_finite": False,  # checked afterwards, to say where
-        }
-
-    def _column_names(self) -> list[str]:
-        """Name the columns of X; those of a frame whose names are numbers by their places."""
-        places = [f"x{place}" for place in range(self.n_features_in_)]
-        return list(getattr(self, "feature_names_in_", places))
-
-    def _encoded(self, x: "Rows | pd.DataFrame", places: Array | None = None) -> Rows:
-        """Turn a data frame into numbers; an array is as it has to be.
-
-        Args:
-            x: The rows, as they were checked.
-            places: Which rows of X they are; all of them if not given.
-        """
-        if not is_frame(x) or self.encoding_ is None:
-            return x
-        places = np.arange(len(x)) if places is None else places
-        values = self.encoding_.apply(x, [f"row {place}" for place in places])
-        check_finite(values, self.encoding_.columns)
-        # as an array of that dtype would be
-        return values.astype(np.float32) if (x.dtypes == np.float32).all() else values
-
-    def _tensor(self, rows: Array, device: torch.device) -> Tensor:
-        """Make a tensor of rows: in their own dtype for named features, in float32 for modules."""
-        return torch.from_numpy(np.require(rows, self._dtype(rows, device), ["C", "W"]))
-
-    def _dtype(self, rows: Rows, device: torch.device) -> Any:
-        return rows.dtype if self._named and has_double(device) else np.float32
-
-    def _scaled(
-        self, module: nn.Module, x: Rows, weight: Tensor, device: torch.device
-    ) -> nn.Module:
-        """Let features of a table learn the scale of the columns."""
-        if not isinstance(module, feature_registry.TableFeatures):
-            raise ValueError(
-                f"features must be for tables, got {type(module).__name__}: names are "
-                f"{', '.join(feature_registry.names('table'))}"
-            )
-        if sparse.issparse(x):
-            module.float().fit_scale(column_blocks(x, self._dtype(x, device)), weight)
-        else:
-            module.float().fit_scale(self._tensor(x, device), weight)
-        return module.to(device)
-
-    def _built_features(self, x: Rows, weight: Tensor, device: torch.device) -> nn.Module:
-        if isinstance(self.features, str):
-            options = {} if self.hidden is None else {"hidden": self.hidden}
-            named = feature_registry.create(
-                self.features, dim=self.dim, in_features=x.shape[1], **options
-            )
-            return self._scaled(named, x, weight, device)
-        if not isinstance(self.features, nn.Module):
-            built = made(self.features, {"dim": self.dim, "in_features": x.shape[1]})
-            if self._named:
-                return self._scaled(built, x, weight, device)
-            module = built.float().to(device)
-        else:
-            module = copy.deepcopy(self.features).float().to(device)
-        try:
-            with torch.no_grad():
-                output = module.eval()(self._tensor(dense(x[:2]), device).to(device))
-        except RuntimeError as error:
-            raise ValueError(
-                f"features must take X of shape (n, {', '.join(map(str, x.shape[1:]))}), "
-                f"got an error for two rows: {error}"
-            ) from error
-        shape = tuple(output.shape) if isinstance(output, Tensor) else ()
-        if shape != (2, self.dim):
-            got = shape if isinstance(output, Tensor) else type(output).__name__
-            cure = f"pass dim={shape[1]}" if len(shape) == 2 else "end it with nn.Flatten()"
-            raise ValueError(
-                f"features must give (n, dim), here (2, {self.dim}), got {got}: {cure}"
-            )
-        return module
+def _require_file_libraries(needed_by: str) -> None:
+    for library in ("pydantic", "safetensors"):
+        require(library, extra="images", needed_by=needed_by)

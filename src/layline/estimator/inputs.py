@@ -1,81 +1,121 @@
-"""What the estimator is given: arrays, data frames, sparse matrices, groups, validation samples."""
+"""The X of an estimator: arrays, data frames and sparse matrices, checked and made into numbers."""
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy import sparse
+from sklearn.utils.validation import check_X_y, validate_data
 from torch import Tensor
 
 from layline.data.base import listed
 from layline.data.labels import Array
 from layline.data.loading import Batch, Key
+from layline.data.table import TableEncoding
+from layline.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from layline.estimator.classifier import OrdinalClassifier
 
 Rows = Any  # an array, or a CSR matrix, for which scipy has no type
 _LARGEST = float(np.finfo(np.float32).max)
 _BLOCK = 1 << 22  # cells that are dense at a time to learn the scale of columns: 32 MB
 
 
-class Validation(NamedTuple):
-    """Samples to choose the epoch by, as a user gives them."""
+def training_samples(
+    estimator: "OrdinalClassifier", X: ArrayLike, y: ArrayLike
+) -> "tuple[Rows, Array] | tuple[pd.DataFrame, Array]":
+    """Check X and y of a first fit. A data frame stays one until it can be encoded."""
+    X = as_pandas(X) if estimator._takes_table else X
+    if estimator._takes_table and is_frame(X):
+        frame = _checked_frame(estimator, X, reset=True)
+        return frame, _checked_labels(estimator, frame, y)
+    x, labels = validate_data(estimator, X, y, reset=True, **_array_options(estimator))
+    check_finite(x, getattr(estimator, "feature_names_in_", None))
+    return x, labels
 
-    X: ArrayLike
-    y: ArrayLike
-    sample_weight: ArrayLike | None = None
+
+def fitted_samples(
+    estimator: "OrdinalClassifier", X: ArrayLike, y: ArrayLike
+) -> tuple[Rows, Array]:
+    """Check X and y by what was fitted."""
+    rows = fitted_rows(estimator, X)
+    return rows, _checked_labels(estimator, rows, y)
 
 
-def given_validation(
-    eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any
-) -> Validation | None:
-    """Find the validation samples among the arguments of ``fit``, if there are any."""
-    if eval_set is None:
-        if (X_val is None) != (y_val is None):
-            there, missing = ("X_val", "y_val") if y_val is None else ("y_val", "X_val")
-            raise ValueError(f"{missing} must be given with {there}, got none: they are a pair")
-        if X_val is None and sample_weight_val is not None:
-            raise ValueError("X_val must be given with sample_weight_val, got none")
-        return None if X_val is None else Validation(X_val, y_val, sample_weight_val)
-    if X_val is not None or y_val is not None or sample_weight_val is not None:
-        raise ValueError("eval_set must be None with X_val and y_val, got both: give one of them")
-    found = eval_set
-    if isinstance(found, list) and len(found) == 1:  # as XGBoost and LightGBM have it
-        found = found[0]
-    if not (isinstance(found, tuple | list) and len(found) in (2, 3)):
-        got = f"{len(found)} of them" if isinstance(found, list | tuple) else type(found).__name__
+def fitted_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
+    """Check X by what was fitted, and encode it where a data frame was."""
+    X = as_pandas(X) if estimator._takes_table else X
+    encoding = estimator.encoding_
+    if estimator._takes_table and is_frame(X) and encoding is not None:
+        return encoded_frame(_checked_frame(estimator, X, reset=False), encoding)
+    x: Rows = validate_data(estimator, X, reset=False, **_array_options(estimator))
+    check_finite(x, getattr(estimator, "feature_names_in_", None))
+    if encoding is None:
+        return x
+    if encoding.categorical:
         raise ValueError(
-            f"eval_set must be one pair (X_val, y_val), got {got}: a third item is the weights of "
-            "the samples, and there is one set to choose the epoch by"
+            f"X must be a data frame like that of fit, got an array: the column "
+            f"{encoding.categorical[0].name!r} has categories"
         )
-    if isinstance(found, list) and all(isinstance(each, tuple) for each in found):
-        raise ValueError(
-            f"eval_set must be one pair (X_val, y_val), got {len(found)} of them: one set chooses "
-            "the epoch"
-        )
-    return Validation(*found)
+    pandas = require("pandas", extra="images", needed_by="a model that was fitted on a frame")
+    frame = pandas.DataFrame(dense(x), columns=column_names(estimator))
+    return encoded_frame(frame, encoding)
 
 
-def checked_groups(groups: ArrayLike | None, n: int) -> Array | None:
-    """Give what each row belongs to."""
-    if groups is None:
-        return None
-    found: Array = np.asarray(groups, dtype=object)  # numbers and words may be mixed
-    if found.shape != (n,):
-        raise ValueError(
-            f"groups must have the shape ({n},), got {found.shape}: one for each row of X"
-        )
-    for row, group in enumerate(found):
-        if group is None or group != group or str(group) in ("<NA>", "NaT"):
-            raise ValueError(
-                f"groups must be there for every row, got {group} in row {row}: give a row that "
-                "belongs to nothing a group of its own"
-            )
-    return found
+def _checked_labels(
+    estimator: "OrdinalClassifier", x: "Rows | pd.DataFrame", y: ArrayLike
+) -> Array:
+    """Check y beside rows that were checked before."""
+    labels: Array = check_X_y(np.zeros((x.shape[0], 1)), y, estimator=estimator)[1]
+    return labels
+
+
+def _checked_frame(
+    estimator: "OrdinalClassifier", X: "pd.DataFrame", *, reset: bool
+) -> "pd.DataFrame":
+    validate_data(estimator, X, reset=reset, skip_check_array=True)
+    return X.set_axis(column_names(estimator), axis=1)
+
+
+def _array_options(estimator: "OrdinalClassifier") -> dict[str, Any]:
+    """Give the options with which scikit-learn checks an array."""
+    is_table = estimator._takes_table
+    return {
+        "accept_sparse": "csr",
+        # whole numbers keep their digits in a table, and take half the memory in images
+        "dtype": [np.float64, np.float32] if is_table else [np.float32, np.float64],
+        "allow_nd": not is_table,
+        "ensure_all_finite": False,  # checked afterwards, to say where
+    }
+
+
+def column_names(estimator: "OrdinalClassifier") -> list[str]:
+    """Name the columns of X; those of a frame whose names are numbers by their places."""
+    places = [f"x{place}" for place in range(estimator.n_features_in_)]
+    return list(getattr(estimator, "feature_names_in_", places))
+
+
+def encoded_frame(
+    frame: "pd.DataFrame", encoding: TableEncoding, places: Array | None = None
+) -> Array:
+    """Turn a data frame into numbers.
+
+    Args:
+        frame: As it was checked.
+        encoding: What its columns become.
+        places: Which rows of X they are; all of them if not given.
+    """
+    places = np.arange(len(frame)) if places is None else places
+    values: Array = encoding.apply(frame, [f"row {place}" for place in places])
+    check_finite(values, encoding.columns)
+    # as an array of that dtype would be
+    return values.astype(np.float32) if (frame.dtypes == np.float32).all() else values
 
 
 def is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
@@ -99,6 +139,16 @@ def dense(rows: Rows) -> Array:
     """Give rows as an array of their own, whose changes X does not see."""
     copied: Array = rows.toarray() if sparse.issparse(rows) else rows.copy()
     return copied
+
+
+def as_tensor(rows: Array, *, keeps_dtype: bool) -> Tensor:
+    """Make a tensor of rows: in their own dtype for a table, in float32 for a module."""
+    return torch.from_numpy(np.require(rows, tensor_dtype(rows, keeps_dtype), ["C", "W"]))
+
+
+def tensor_dtype(rows: Rows, keeps_dtype: bool) -> Any:
+    """Give the dtype of the tensors of rows."""
+    return rows.dtype if keeps_dtype else np.float32
 
 
 def column_blocks(rows: Rows, dtype: Any) -> Iterator[Tensor]:

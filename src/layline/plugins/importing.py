@@ -27,7 +27,7 @@ from layline.plugins.references import (
 )
 
 # What a plug-in may have: the kind, and the dictionary of it in a file.
-_ATTRIBUTES = {"heads": "HEADS", "features": "FEATURES", "sources": "SOURCES"}
+KINDS = {"heads": "HEADS", "features": "FEATURES", "sources": "SOURCES"}
 _STARTED = time.time()
 
 
@@ -75,6 +75,7 @@ class Offers(Protocol):
         """Let go of what a plug-in has."""
 
 
+# By their kinds; each puts itself here.
 _REGISTRIES: dict[str, Offers] = {}
 # The plug-ins of this process, by the names of their modules.
 _USED: dict[str, Plugin] = {}
@@ -82,6 +83,21 @@ _USED: dict[str, Plugin] = {}
 _VOUCHED: set[str] = set()
 # References that a user named; what a name such as ``module:Name`` imports offers that name only.
 _NAMED: set[str] = set()
+
+
+def register(kind: str, registry: Offers) -> None:
+    """Let a registry be told of plug-ins from now on."""
+    _REGISTRIES[kind] = registry
+
+
+def named_plugins() -> dict[str, Plugin]:
+    """Give the plug-ins that a user named, by the names of their modules."""
+    return {name: plugin for name, plugin in _USED.items() if plugin.reference in _NAMED}
+
+
+def is_vouched(place: str) -> bool:
+    """Tell whether a user named a place in full, such as ``module:Name``."""
+    return place in _VOUCHED
 
 
 def use(plugins: Iterable[str | Path], replace: bool = False) -> list[Plugin]:
@@ -109,7 +125,7 @@ def use(plugins: Iterable[str | Path], replace: bool = False) -> list[Plugin]:
         except PluginError:
             _forget(plugin)
             raise
-        if len(_REGISTRIES) == len(_ATTRIBUTES) and not any(offers):
+        if len(_REGISTRIES) == len(KINDS) and not any(offers):
             _forget(plugin)
             raise PluginError(
                 f"plugin must have a head, features or a source, got none in {plugin.reference}: "

@@ -8,13 +8,12 @@ from typing import Any, Generic, TypeVar
 
 from layline.arguments import check_known
 from layline.plugins.importing import (
-    _ATTRIBUTES,
-    _NAMED,
-    _REGISTRIES,
-    _USED,
-    _VOUCHED,
+    KINDS,
     Plugin,
     import_plugin,
+    is_vouched,
+    named_plugins,
+    register,
 )
 from layline.plugins.references import PluginError, full_reference, is_reference
 
@@ -35,7 +34,7 @@ def is_installed(reference: str) -> bool:
     """Tell whether an installed package offers a module as a plug-in."""
     return any(
         point.module == reference
-        for kind in _ATTRIBUTES
+        for kind in KINDS
         for points in _entry_points(f"layline.{kind}").values()
         for point in points
     )
@@ -74,7 +73,7 @@ class Registry(Mapping[str, _T]):
         self._adopt, self._is_one = adopt, is_one
         self._outside: dict[str, _Entry[_T]] = {}
         self._taken: set[str] = set()  # the plug-ins whose entries are here, by their modules
-        _REGISTRIES[kind] = self
+        register(kind, self)
 
     def __getitem__(self, name: str) -> _T:
         if name in self.builtin:
@@ -134,7 +133,7 @@ class Registry(Mapping[str, _T]):
             needs: The package, file or module that it is said to be of, if that is said.
         """
         if is_reference(name):
-            if name in self or name in _VOUCHED or self._is_offered(name):
+            if name in self or is_vouched(name) or self._is_offered(name):
                 self.find(argument, name)
                 return
             raise PluginError(
@@ -157,8 +156,8 @@ class Registry(Mapping[str, _T]):
         Nothing else of the module will do: it has imported much that can be called.
         """
         module, _, place = name.partition(":")
-        plugin = _USED.get(module)
-        if plugin is None or plugin.reference not in _NAMED:
+        plugin = named_plugins().get(module)
+        if plugin is None:
             return False
         found = vars(plugin.module).get(place)
         return self._is_one(found) and _is_of(found, plugin)
@@ -180,15 +179,11 @@ class Registry(Mapping[str, _T]):
                     spec = self[name]
                     yield name, spec, self._outside[name].plugin.label
                 except PluginError as error:
-                    yield name, error, " and ".join(map(_package, self._installed()[name]))
-        for name in _entry_points(f"layline.{self.kind}"):
+                    yield name, error, " and ".join(map(_package_of, self._installed()[name]))
+        for name, points in _entry_points(f"layline.{self.kind}").items():
             if name in self.builtin:
-                owner = " and ".join(map(_package, _entry_points(f"layline.{self.kind}")[name]))
-                yield (
-                    name,
-                    PluginError(f"{name} is built in and cannot be replaced: rename it"),
-                    owner,
-                )
+                wrong = PluginError(f"{name} is built in and cannot be replaced: rename it")
+                yield name, wrong, " and ".join(map(_package_of, points))
 
     def offered(self, plugin: Plugin) -> list[str]:
         """Take what a plug-in has of this kind, and name it."""
@@ -204,9 +199,8 @@ class Registry(Mapping[str, _T]):
             del self._outside[name]
 
     def _take_used(self) -> None:
-        for plugin in list(_USED.values()):
-            if plugin.reference in _NAMED:
-                self.offered(plugin)
+        for plugin in named_plugins().values():
+            self.offered(plugin)
 
     def _installed(self) -> Mapping[str, tuple[EntryPoint, ...]]:
         points = _entry_points(f"layline.{self.kind}")
@@ -217,16 +211,16 @@ class Registry(Mapping[str, _T]):
         point, *others = self._installed()[name]
         if others:
             raise PluginError(
-                f"plug-ins must have different names, got {name} in {_package(point)} and in "
-                f"{_package(others[0])}: uninstall one of them"
+                f"plug-ins must have different names, got {name} in {_package_of(point)} and in "
+                f"{_package_of(others[0])}: uninstall one of them"
             )
-        plugin = import_plugin(full_reference(point.module), distribution=_package(point))
+        plugin = import_plugin(full_reference(point.module), distribution=_package_of(point))
         try:
             found = point.load()
         except (Exception, SystemExit) as error:
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise PluginError(
-                f"plugin must be importable, got {name} of {_package(point)}: {why}"
+                f"plugin must be importable, got {name} of {_package_of(point)}: {why}"
             ) from error
         return _Entry(self._adopted(name, found, plugin), plugin)
 
@@ -235,7 +229,7 @@ class Registry(Mapping[str, _T]):
         module = plugin.module
         lists = {
             kind: value
-            for kind, attribute in _ATTRIBUTES.items()
+            for kind, attribute in KINDS.items()
             if isinstance(value := getattr(module, attribute, None), Mapping)
             and not isinstance(value, Registry)  # ours, which it has imported
         }
@@ -262,7 +256,7 @@ class Registry(Mapping[str, _T]):
             label = None if owner in (None, plugin) else str(owner and owner.label)
             for point in self._installed().get(name, ()):
                 if point.module not in plugin.modules:
-                    label = _package(point)
+                    label = _package_of(point)
             if label is not None:
                 raise PluginError(
                     f"plug-ins must have different names, got {name} in {label} and in "
@@ -276,11 +270,11 @@ class Registry(Mapping[str, _T]):
             return self._adopt(name, found)
         except TypeError as error:
             raise PluginError(
-                f"{name} of {plugin.reference} must be {error}, got {_kind(found)}"
+                f"{name} of {plugin.reference} must be {error}, got {_kind_of(found)}"
             ) from None
 
 
-def _package(point: EntryPoint) -> str:
+def _package_of(point: EntryPoint) -> str:
     return point.value if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
@@ -289,7 +283,7 @@ def _is_of(value: Any, plugin: Plugin) -> bool:
     return not isinstance(value, type) or value.__module__ in plugin.modules
 
 
-def _kind(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from layline.experiments.cells import Cell
 from layline.experiments.grid import Grid
 from layline.experiments.statistics import MeanRanks, compare_with_reference, rank_methods
-from layline.experiments.store import METRIC_COLUMNS, Cell, Store
+from layline.experiments.store import METRIC_COLUMNS, Store
 from layline.experiments.summaries import (
     METRICS,
     Metric,

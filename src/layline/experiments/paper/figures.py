@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from layline import heads
+from layline.experiments.cells import Cell
 from layline.experiments.paper.presets import Preset
 from layline.experiments.paper.tables import PAPER_METRICS, Reproduction, paper_entries
-from layline.experiments.store import Cell
 from layline.experiments.summaries import find_metric
 from layline.experiments.tables import Column, Entry, Table, mark_best
 from layline.heads.constrained_proxies import ConstrainedProxies

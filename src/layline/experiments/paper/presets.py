@@ -7,9 +7,9 @@ from typing import Any
 
 from layline.arguments import check_known, find_known
 from layline.data import SOURCES
+from layline.experiments.cells import Cell
 from layline.experiments.grid import check_not_reserved
 from layline.experiments.paper.numbers import CATEGORIES
-from layline.experiments.store import Cell
 from layline.features import find as find_features
 from layline.training.recipes import RECIPES, configuration, features_of, resolved
 from layline.training.settings import combine

@@ -20,11 +20,12 @@ from rich.console import Console
 from layline.devices import Processes
 from layline.evaluation import Predictions, measure
 from layline.training.assembly import assemble, parts_of
-from layline.training.config import combine, configuration, resolved
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.frozen import frozen_parts, trained_network
 from layline.training.loop import Hooks, Loop, TrainingState
+from layline.training.recipes import configuration, resolved
+from layline.training.settings import combine
 
 Tree = dict[str, Any]
 FOLDER, TUNED, FROZEN, PIXELS, TABLE = "folder", "fine-tuned", "frozen", "from scratch", "table"

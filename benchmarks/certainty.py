@@ -39,7 +39,7 @@ from layline.geometry.decoding import median
 from layline.model import normalised
 from layline.training.assembly import read_data
 from layline.training.display import Reporter
-from layline.training.run import predict_samples
+from layline.training.finished_run import predict_samples
 from layline.training.run_folder import RunFolder
 
 Floats = NDArray[np.float64]

@@ -24,10 +24,10 @@ from rich.console import Console
 from layline.data.loading import Key, loader, sequential_batches
 from layline.training.assembly import assemble, parts_of
 from layline.training.checkpoint import Checkpoints
-from layline.training.config import configuration, resolved
 from layline.training.display import Reporter
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import Hooks, Loop
+from layline.training.recipes import configuration, resolved
 
 
 class Ready:

@@ -132,8 +132,8 @@ def start(given: argparse.Namespace) -> dict[str, Any]:
     from layline.data.images.preprocessing import ImagePreprocessing
     from layline.data.loading import ImageBatches, loader, sequential_batches
     from layline.training.assembly import data_fingerprint, read_data
-    from layline.training.config import configuration, resolved
     from layline.training.display import Reporter
+    from layline.training.recipes import configuration, resolved
 
     root = given.folder / f"images-{given.images}"
     config = resolved(configuration({"data": {"source": "folder", "root": root}}))

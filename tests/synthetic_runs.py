@@ -10,7 +10,7 @@ from layline.data.images.files import ImageArrays
 from layline.diagnostics import alarms, diagnose
 from layline.evaluation import Evaluation, Predictions, measure
 from layline.files import write_json
-from layline.training.config import configuration
+from layline.training.recipes import configuration
 from layline.training.record import (
     chosen_samples,
     take_snapshot,

@@ -12,8 +12,9 @@ from PIL import Image
 import layline
 from layline import api
 from layline.cli import app
-from layline.training.config import Config, configuration
+from layline.training.config import Config
 from layline.training.interruption import Interrupted
+from layline.training.recipes import configuration
 
 SMALL = {"features": "convnet", "dim": 4, "epochs": 2, "workers": 0, "batch_size": 8}
 CHANNELS = {"features": {"options": {"channels": 8}}}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
-from layline import diagnostics, metrics
+from layline import metrics
 from layline.diagnostics import (
     alarms,
     bootstrap_intervals,
@@ -19,7 +19,10 @@ from layline.diagnostics import (
     class_rates,
     diagnose,
     paired_differences,
+    rates,
     referral,
+    resampling,
+    selective_prediction,
     threshold_rates,
     wilson_interval,
 )
@@ -45,8 +48,9 @@ def draw(seed=0, n=200, classes=K, noise=1.0):
     return ranks, proba.argmax(axis=1), proba
 
 
-def test_examples_in_the_docstrings():
-    found = doctest.testmod(diagnostics)
+@pytest.mark.parametrize("module", [rates, selective_prediction])
+def test_examples_in_the_docstrings(module):
+    found = doctest.testmod(module)
     assert found.attempted > 0
     assert found.failed == 0
 
@@ -174,7 +178,7 @@ def test_where_a_metric_is_not_defined_there_is_no_interval():
 
 def test_many_samples_are_resampled_in_pieces(monkeypatch):
     whole = bootstrap_intervals(*draw(), draws=50)
-    monkeypatch.setattr(diagnostics, "_AT_ONCE", 500)
+    monkeypatch.setattr(resampling, "_AT_ONCE", 500)
     assert bootstrap_intervals(*draw(), draws=50) == whole
 
 

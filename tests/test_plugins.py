@@ -25,6 +25,8 @@ from layline.data.table import NumericColumn, TableEncoding
 from layline.experiments.grid import Grid
 from layline.model import ModelSpec
 from layline.model_file import save_model
+from layline.plugins import importing
+from layline.plugins import registry as registry_module
 from layline.training.run_folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
@@ -53,13 +55,13 @@ def nothing_stays(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     path, modules = list(sys.path), set(sys.modules)
     yield
-    for plugin in list(plugins._USED.values()):
-        plugins._forget(plugin)
-    for registry in plugins._REGISTRIES.values():
+    for plugin in list(importing._USED.values()):
+        importing._forget(plugin)
+    for registry in importing._REGISTRIES.values():
         registry._outside.clear()
         registry._taken.clear()
-    plugins._entry_points.cache_clear()
-    plugins._VOUCHED.clear()
+    registry_module._entry_points.cache_clear()
+    importing._VOUCHED.clear()
     sys.path[:] = path
     for name in set(sys.modules) - modules:
         if name.partition(".")[0] in ("mine", "pack", "helper", "evil"):
@@ -102,9 +104,9 @@ def installed(monkeypatch):
     def install(*points):
         made = [point(*each) for each in points]
         monkeypatch.setattr(
-            plugins, "entry_points", lambda group: [p for p in made if p.group == group]
+            registry_module, "entry_points", lambda group: [p for p in made if p.group == group]
         )
-        plugins._entry_points.cache_clear()
+        registry_module._entry_points.cache_clear()
 
     return install
 
@@ -369,7 +371,7 @@ def test_a_package_that_changed_since_it_was_imported_is_refused(package):
     (package / "_impl.py").write_text(HEAD.replace("1.0", "2.0"))
     with pytest.raises(ValueError, match=r"must be as it was imported.*start Python again"):
         plugins.refresh(plugin)
-    plugins._forget(plugin)  # imported by somebody else before we knew of it
+    importing._forget(plugin)  # imported by somebody else before we knew of it
     with pytest.raises(ValueError, match=r"must be as it was imported.*start Python again"):
         heads.create("pack.heads:Mine", 3, 4)
 
@@ -404,7 +406,7 @@ def test_a_run_finds_its_plug_in_again(ratings, mine, tmp_path, capsys):
 
 def test_a_run_of_somebody_else_runs_nothing(ratings, mine, tmp_path, monkeypatch):
     run = trained(ratings, tmp_path / "run", "Mine", plugins=[mine])
-    plugins._forget(plugins._USED["mine"])
+    importing._forget(importing._USED["mine"])
     monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "another user"))
     (run.folder / "plugins" / "mine.py").write_text("raise SystemExit(7)\n")
     for call in (
@@ -460,7 +462,7 @@ def test_a_model_names_the_plug_in_that_it_needs(model_file, mine, ratings):
     described = description(model_file)
     assert described["plugins"] == {"method": {"module": "mine", "of": "mine.py"}}
     assert str(mine.parent) not in json.dumps(described)
-    plugins._forget(plugins._USED["mine"])
+    importing._forget(importing._USED["mine"])
     cure = r"nothing was imported; name it with --plugin mine\.py or plugins=\['mine\.py'\]"
     with pytest.raises(ValueError, match=rf"got 'Mine' of mine\.py: {cure}"):
         layline.load(model_file)
@@ -508,7 +510,7 @@ def test_a_hostile_file_imports_nothing(model_file, tmp_path, monkeypatch, chang
 
 
 def test_of_a_module_that_was_named_only_its_heads_will_do(model_file, package):
-    plugins._forget(plugins._USED["mine"])  # it has the same name
+    importing._forget(importing._USED["mine"])  # it has the same name
     (package / "heads.py").write_text(
         "import os\nfrom ._impl import Mine\ndef make(*a): os.abort()\n"
     )
@@ -533,7 +535,7 @@ def test_an_installed_plug_in_is_enough(package, installed, tmp_path, ratings):
     of = description(run.folder / "best.safetensors")["plugins"]["method"]["of"]
     assert of == "pack-of-heads 1.2"
     assert layline.load(run.folder).spec.method == "bought"
-    plugins._forget(plugins._USED["pack.heads"])
+    importing._forget(importing._USED["pack.heads"])
     installed()
     with pytest.raises(ValueError, match=r"nothing was imported; pip install pack-of-heads==1\.2"):
         layline.load(run.folder)

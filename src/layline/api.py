@@ -21,22 +21,17 @@ from layline.memory import memory_errors
 from layline.model import OrdinalModel
 from layline.model_file import load
 from layline.plugins import use
-from layline.training.config import (
-    Config,
-    check_sections,
-    combine,
-    configuration,
-    resolved,
-    setting_at,
-)
+from layline.training.config import Config
 from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.evaluate import evaluate_run, write_evaluation
 from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
+from layline.training.recipes import configuration, resolved
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
+from layline.training.settings import check_sections, combine, setting_at
 from layline.training.start import import_start_plugins, with_start
 
 if TYPE_CHECKING:
@@ -416,7 +411,8 @@ def compare(
         draws: Resamplings of an interval, and exchanges of a test.
         seed: Of both.
     """
-    from layline.reports.comparison import compare_runs, write_comparison
+    from layline.reports.comparison import compare_runs
+    from layline.reports.comparison_page import write_comparison
 
     found = compare_runs([Path(run) for run in runs], draws, seed)
     if out is None:

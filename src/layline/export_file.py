@@ -239,7 +239,7 @@ def _own_samples(model: OrdinalModel, folder: Path) -> Any:
 
     from layline.training.assembly import batches_of
     from layline.training.display import Reporter
-    from layline.training.run import own_data
+    from layline.training.finished_run import own_data
     from layline.training.run_folder import RunFolder
 
     place = RunFolder(folder)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from layline.evaluation import DECODED
 from layline.geometry.decoding import DECODINGS
 from layline.heads import DEFAULT_METHOD
-from layline.training.config import configuration
+from layline.training.recipes import configuration
 
 COMMANDS = [(), ("train",), ("evaluate",), ("predict",), ("methods",), ("demo",), ("data",)]
 WITH_EXAMPLES = [*COMMANDS[1:6], ("data", "list"), ("data", "check")]

@@ -8,10 +8,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from layline.experiments.cells import Cell
 from layline.experiments.engines import Executor
 from layline.experiments.grid import Grid
 from layline.experiments.runner import GridProgress, run_grid
-from layline.experiments.store import Cell, Store
+from layline.experiments.store import Store
 
 ONE = Executor(jobs=1)
 

@@ -99,8 +99,14 @@ def test_only_modules_that_compute_count(copy):
         return run_modules(copy)
 
     before = run_modules(copy)
-    shown = ("training/display.py", "prediction_file.py", "diagnostics.py", "__init__.py")
-    later = ("cli/bench.py", "reports/run.py", "experiments/tables.py", "estimator.py", "api.py")
+    shown = ("training/display.py", "prediction_file.py", "diagnostics/rates.py", "__init__.py")
+    later = (
+        "cli/bench.py",
+        "reports/run.py",
+        "experiments/tables.py",
+        "estimator/classifier.py",
+        "api.py",
+    )
     assert hash_modules(change(*shown, *later)) == hash_modules(before)
     computing = (
         *("heads/constrained_proxies.py", "geometry/layouts/linear.py", "heads/__init__.py"),
@@ -119,7 +125,7 @@ def test_nothing_that_a_run_imports_is_forgotten():
 import io, sys, tempfile
 from pathlib import Path
 from rich.console import Console
-from layline.training.config import configuration, resolved
+from layline.training.recipes import configuration, resolved
 from layline.training.run import train
 from layline.training.run_folder import RunFolder
 given = {"data": {"source": "photo-quality", "options": {"per_class": 4, "size": 16}},

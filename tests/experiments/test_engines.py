@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from layline.experiments import engines
+from layline.experiments.cells import Cell
 from layline.experiments.engines import Executor, ProcessEndedError
-from layline.experiments.store import Cell
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 
 from layline import heads
 from layline.experiments.grid import Grid, check_not_reserved, parse_tune, read_grid
-from layline.training.config import configuration
+from layline.training.recipes import configuration
 
 RESERVED = {"training.seed": "name it in seeds"}
 

@@ -20,13 +20,14 @@ from filelock import FileLock
 from joblib import cpu_count
 from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
 
+from layline.experiments import cells as cells_module
 from layline.experiments import runner
-from layline.experiments import store as store_module
+from layline.experiments.cells import Cell
 from layline.experiments.code_version import code_version
 from layline.experiments.engines import Executor, Pool, ProcessEndedError
 from layline.experiments.grid import Grid
 from layline.experiments.results import differing_environments, write_results
-from layline.experiments.store import Cell, Outcome, Store
+from layline.experiments.store import Outcome, Store
 
 KILLED = """
 import io, sys
@@ -127,7 +128,7 @@ def test_a_loss_that_is_not_finite_is_a_failure_of_its_cell_alone(tree, tmp_path
 
 def test_results_of_another_version_are_not_mixed_in(grid, tmp_path, monkeypatch, go):
     small = grid.model_copy(update={"seeds": [0]})
-    for module in (store_module, runner):
+    for module in (cells_module, runner):
         monkeypatch.setattr(module, "code_version", lambda: "0.0.1+old")
     store = Store(tmp_path)
     for cell in small.cells():

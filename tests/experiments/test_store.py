@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layline.experiments import store as store_module
+from layline.experiments import cells as cells_module
+from layline.experiments.cells import Cell, with_content
 from layline.experiments.code_version import code_version
 from layline.experiments.grid import Grid
 from layline.experiments.paper.presets import PRESETS
 from layline.experiments.results import read_outcomes
-from layline.experiments.store import Cell, Outcome, Store, with_content
+from layline.experiments.store import Outcome, Store
 
 
 def changed(cell: Cell, **sections: dict) -> Cell:
@@ -64,7 +65,7 @@ def test_threads_and_the_version_are_part_of_the_key_and_labels_are_not(grid, mo
     cell = grid.cells()[0]
     assert Cell(cell.config, {"data": "another name"}, cell.threads).key == cell.key
     assert Cell(cell.config, cell.labels, cell.threads + 1).key != cell.key
-    monkeypatch.setattr(store_module, "code_version", lambda: "another")
+    monkeypatch.setattr(cells_module, "code_version", lambda: "another")
     again = Cell(cell.config, cell.labels, cell.threads)
     assert again.config_hash == cell.config_hash
     assert again.key != cell.key
@@ -202,13 +203,13 @@ def test_a_list_and_its_images_may_be_moved(photographs, tmp_path):
 
 
 def test_the_data_of_a_grid_are_looked_at_once(photographs, ratings, monkeypatch):
-    looked, digest = [], store_module.content_digest
+    looked, digest = [], cells_module.content_digest
 
     def counted(source, root, options):
         looked.append(source)
         return digest(source, root, options)
 
-    monkeypatch.setattr(store_module, "content_digest", counted)
+    monkeypatch.setattr(cells_module, "content_digest", counted)
     data = [
         {"name": "a", "source": "folder", "root": str(photographs)},
         {"name": "b", "source": "table", "root": str(ratings), "options": {"label": "grade"}},
@@ -220,9 +221,9 @@ def test_the_data_of_a_grid_are_looked_at_once(photographs, ratings, monkeypatch
 
 def test_long_work_is_said(grid, monkeypatch):
     said, cells = [], [replace(cell, data=None) for cell in grid.cells()[:2]]
-    monkeypatch.setattr(store_module, "_LONG", 0.0)
-    wait = store_module.threading.Event()
-    monkeypatch.setattr(store_module, "content_digest", lambda *_: str(wait.wait(60)))
+    monkeypatch.setattr(cells_module, "_LONG", 0.0)
+    wait = cells_module.threading.Event()
+    monkeypatch.setattr(cells_module, "content_digest", lambda *_: str(wait.wait(60)))
 
     def say(text):
         said.append(text)
@@ -297,7 +298,7 @@ def test_why_finished_cells_are_run_again_is_said(grid, photographs, tmp_path, m
     assert not any(Store(store.folder, any_version=True).is_done(cell) for cell in grid.cells())
     swap(photographs)
     assert all(store.is_done(cell) for cell in grid.cells())
-    monkeypatch.setattr(store_module, "code_version", lambda: "9+new")
+    monkeypatch.setattr(cells_module, "code_version", lambda: "9+new")
     (sentence,) = Store(store.folder).explain(grid.cells()[:1])
     now = code_version()
     assert sentence == (

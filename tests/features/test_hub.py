@@ -27,9 +27,9 @@ from layline.features.weights import (
 from layline.model import ModelSpec
 from layline.torchvision_import import import_timm
 from layline.training.assembly import assemble
-from layline.training.config import configuration, resolved
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
+from layline.training.recipes import configuration, resolved
 
 SMALL = "mobilenetv3_small_050"
 REPO = "timm/mobilenetv3_small_050.lamb_in1k"

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 import layline
-from layline.reports.comparison import compare_runs, render_comparison, verdict
+from layline.reports.comparison import compare_runs, verdict
+from layline.reports.comparison_page import render_comparison
 
 DRAWS = 100
 

@@ -15,8 +15,8 @@ from layline.data import Partition
 from layline.data.images.files import ImageArrays
 from layline.training import assembly
 from layline.training.assembly import build, data_fingerprint, parts_of, read_data
-from layline.training.config import configuration, resolved
 from layline.training.display import Reporter
+from layline.training.recipes import configuration, resolved
 
 QUIET = Reporter(Console(quiet=True))
 FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}

@@ -5,15 +5,8 @@ import tomllib
 import pytest
 
 from layline import train
-from layline.training.config import (
-    RECIPES,
-    combine,
-    configuration,
-    parse_settings,
-    read_toml,
-    resolved,
-    to_toml,
-)
+from layline.training.recipes import RECIPES, configuration, resolved
+from layline.training.settings import combine, parse_settings, read_toml, to_toml
 
 MINIMAL = {"data": {"source": "photo-quality"}}
 

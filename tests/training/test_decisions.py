@@ -7,8 +7,9 @@ from PIL import Image
 
 from layline.features.weights import Backbone
 from layline.training import decisions
-from layline.training.config import configuration, read_toml, resolved, to_toml
 from layline.training.decisions import decided
+from layline.training.recipes import configuration, resolved
+from layline.training.settings import read_toml, to_toml
 
 COUNTS = (1000, 100, 200)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from layline.training.config import configuration, resolved
 from layline.training.distributed import make_accelerator
+from layline.training.recipes import configuration, resolved
 
 
 def config(**training):

@@ -8,8 +8,9 @@ from torch import nn
 
 from layline import heads
 from layline.features import MLP
-from layline.training.config import RECIPES, TrainingConfig
+from layline.training.config import TrainingConfig
 from layline.training.optimisation import Options, make_optimiser, rate_factor, set_rates
+from layline.training.recipes import RECIPES
 
 HEAD = heads.create("classification", num_classes=4, dim=3)
 

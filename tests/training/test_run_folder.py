@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from layline.training import run_folder
-from layline.training.config import configuration
+from layline.training.recipes import configuration
 from layline.training.run_folder import RunFolder, new_folder
 
 CONFIG = configuration({"data": {"source": "photo-quality", "options": {"per_class": 3}}})

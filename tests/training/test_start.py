@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 import layline
 from layline.data.file_digests import digest_file
 from layline.data.sources.photo_quality import read_photo_quality
-from layline.experiments.store import Cell
+from layline.experiments.cells import Cell
 from layline.training.config import StartConfig
 from layline.training.run import _RunHooks
 from layline.training.run_folder import RunFolder

@@ -27,9 +27,10 @@ from layline.plugins import full_reference, use
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from layline.experiments.cells import Cell
     from layline.experiments.engines import Executor
     from layline.experiments.grid import Grid
-    from layline.experiments.store import Cell, Store
+    from layline.experiments.store import Store
     from layline.experiments.tables import Table
     from layline.training.display import Reporter
 

@@ -31,7 +31,7 @@ def calibrate(
     from rich.console import Console
 
     from layline.calibration import COVERAGES, samples_needed
-    from layline.training.run import calibrate_run
+    from layline.training.finished_run import calibrate_run
     from layline.training.run_folder import RunFolder
 
     found = calibrate_run(RunFolder(run), root, Console(stderr=True), plugins or ())

@@ -161,7 +161,7 @@ def _settings(
     given: dict[str, Any],
 ) -> "DataConfig":
     """Put together what is known of the data; an option's short name is that of the source."""
-    from layline.training.config import configuration
+    from layline.training.recipes import configuration
 
     section = {"data": given.pop("data")} if "data" in given else {}
     flags = settings(data__source=name, data__root=root, **own)

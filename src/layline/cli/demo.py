@@ -68,7 +68,7 @@ def _train(
     folder: "RunFolder", method: str, settings: list[dict[str, Any]], console: "Console"
 ) -> dict[str, Any]:
     """Train a method, or go on with it."""
-    from layline.training.config import configuration, resolved
+    from layline.training.recipes import configuration, resolved
     from layline.training.run import train
 
     config = resolved(

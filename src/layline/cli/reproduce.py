@@ -12,8 +12,8 @@ from layline.cli.bench import Address, AnyVersion, Engine, Jobs, require_librari
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
 
 if TYPE_CHECKING:
+    from layline.experiments.cells import Cell
     from layline.experiments.paper.presets import Preset
-    from layline.experiments.store import Cell
 
 ALL = "all"
 EXAMPLES = """
@@ -70,9 +70,9 @@ def reproduce(
         return
     from rich.console import Console
 
+    from layline.experiments.cells import with_content
     from layline.experiments.engines import Executor
     from layline.experiments.paper import REPRODUCTIONS
-    from layline.experiments.store import with_content
     from layline.reports.reproduction import write_reproduction
     from layline.training.display import Reporter
 

@@ -66,7 +66,7 @@ class TrainCommand(TyperCommand):
 def _defaults() -> dict[str, str]:
     """Say what each recipe chooses for photographs if nobody says."""
     from layline.api import SETTINGS
-    from layline.training.config import RECIPES, configuration, resolved
+    from layline.training.recipes import RECIPES, configuration, resolved
 
     data = {"source": "folder"}
     configs = {name: resolved(configuration({"recipe": name, "data": data})) for name in RECIPES}

@@ -17,7 +17,7 @@ import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 
 from layline.arguments import find_known
-from layline.experiments.store import Cell
+from layline.experiments.cells import Cell
 from layline.optional import require
 
 _T = TypeVar("_T")

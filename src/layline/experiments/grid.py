@@ -10,22 +10,12 @@ from pydantic import Field, PositiveInt
 
 from layline import data, heads, plugins
 from layline.arguments import check_known
+from layline.experiments.cells import Cell, with_content
 from layline.experiments.competitors import Competitor, competitor_config, parse_competitor
-from layline.experiments.store import Cell, with_content
 from layline.geometry.decoding import DECODINGS, decode_name
-from layline.training.config import (
-    RECIPES,
-    Config,
-    Section,
-    Tree,
-    combine,
-    configuration,
-    parse_settings,
-    read_toml,
-    recipe_decoding,
-    resolved,
-    validated,
-)
+from layline.training.config import Config, Section, Tree, validated
+from layline.training.recipes import RECIPES, configuration, recipe_decoding, resolved
+from layline.training.settings import combine, parse_settings, read_toml
 
 ALL_METHODS = "all"
 SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from layline.experiments.cells import Cell
 from layline.experiments.grid import Grid
 from layline.experiments.statistics import (
     MeanRanks,
@@ -15,7 +16,7 @@ from layline.experiments.statistics import (
     holm,
     rank_methods,
 )
-from layline.experiments.store import METRIC_COLUMNS, Cell, Outcome, Store
+from layline.experiments.store import METRIC_COLUMNS, Outcome, Store
 from layline.experiments.summaries import (
     Metric,
     find_metric,

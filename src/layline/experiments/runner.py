@@ -25,10 +25,11 @@ from threadpoolctl import threadpool_limits
 
 from layline.devices import gpus_for
 from layline.evaluation import CRITERIA
+from layline.experiments.cells import Cell, read_content
 from layline.experiments.code_version import code_version
 from layline.experiments.competitors import fit_competitor
 from layline.experiments.engines import LOCAL, Executor, Pool, ProcessEndedError, stop_event
-from layline.experiments.store import Cell, Outcome, Store, kept_environment, read_content
+from layline.experiments.store import Outcome, Store, kept_environment
 from layline.features import find as find_features
 from layline.geometry.decoding import decode_name
 from layline.plugins import refresh, use

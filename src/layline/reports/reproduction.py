@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from layline.experiments.cells import Cell
 from layline.experiments.paper import Reproduction
 from layline.experiments.paper.figures import LayoutGrid, Sweep, read_snapshots
 from layline.experiments.paper.presets import Preset
 from layline.experiments.results import write_tables
-from layline.experiments.store import Cell
 from layline.files import write_text
 from layline.reports.paper_figures import (
     draw_curves,

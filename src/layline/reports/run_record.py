@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from layline.data import SOURCES
 from layline.prediction_file import read_predictions
 from layline.reports.html import valid_unicode
-from layline.training.config import Config, recorded, to_toml
+from layline.training.config import Config
 from layline.training.loop import EpochRecord
+from layline.training.recipes import recorded
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
+from layline.training.settings import to_toml
 
 _WITHOUT = "remove it, and the page does without"
 

@@ -25,15 +25,9 @@ from layline.features.weights import best_backbone
 from layline.heads import HEADS
 from layline.model import ModelSpec
 from layline.training.assembly import build
-from layline.training.config import (
-    RECIPES,
-    Config,
-    Tree,
-    combine,
-    configuration,
-    features_of,
-    resolved,
-)
+from layline.training.config import Config, Tree
+from layline.training.recipes import RECIPES, configuration, features_of, resolved
+from layline.training.settings import combine
 from layline.training.start import known_inputs, load_start
 
 Say = Callable[[str], None]

@@ -26,6 +26,7 @@ from layline.model_file import load
 from layline.training.assembly import data_fingerprint, read_data
 from layline.training.config import Config
 from layline.training.display import Reporter, amount
+from layline.training.finished_run import changed_config, own_data, predict_samples
 from layline.training.other_data import other_config, read_other
 from layline.training.record import (
     Snapshot,
@@ -35,7 +36,6 @@ from layline.training.record import (
     write_proxies,
     write_review,
 )
-from layline.training.run import changed_config, own_data, predict_samples
 from layline.training.run_folder import RunFolder
 from layline.training.start import known_inputs
 

@@ -1,9 +1,9 @@
-"""A run, from its configuration to its test numbers, and measured again from its model file."""
+"""A run, from its configuration to its test numbers."""
 
 import platform
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
@@ -22,12 +22,10 @@ from torch import Tensor
 import layline
 from layline import metrics
 from layline.calibration import Calibration, tempered
-from layline.data.base import Dataset, Indices, groups_of
+from layline.data.base import Dataset, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import workers_explained
-from layline.data.splits import stratified_holdout
-from layline.data.table import TableEncoding
-from layline.devices import Processes, choose_device, processor_name
+from layline.devices import processor_name
 from layline.diagnostics import alarms
 from layline.evaluation import (
     Part,
@@ -37,26 +35,23 @@ from layline.evaluation import (
     predict_part,
 )
 from layline.files import write_json
-from layline.geometry.decoding import Decode, decide, decode_name
-from layline.model import Network, OrdinalModel, normalised
-from layline.model_file import describe_model, load, read_tensors
+from layline.geometry.decoding import decide, decode_name
+from layline.model import Network, normalised
+from layline.model_file import describe_model, read_tensors
 from layline.source_code import commit_of
 from layline.training.assembly import (
     Assembly,
     assemble,
-    batches_of,
     data_fingerprint,
     parts_of,
-    read_data,
 )
 from layline.training.checkpoint import Checkpoints
-from layline.training.config import Config, configuration
+from layline.training.config import Config
 from layline.training.display import LiveDisplay, Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.interruption import Interruption
 from layline.training.loop import Hooks, Loop, TrainingState
-from layline.training.other_data import other_config, read_other
 from layline.training.record import (
     chosen_samples,
     collapse_warning,
@@ -66,7 +61,7 @@ from layline.training.record import (
     write_review,
 )
 from layline.training.run_folder import RunFolder
-from layline.training.start import keep_start, known_inputs
+from layline.training.start import keep_start
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
@@ -405,139 +400,3 @@ def _test(
     tested.write_predictions(folder.predictions)
     write_json(folder.test, numbers)
     return numbers
-
-
-def calibrate_run(
-    folder: RunFolder, root: Path | None, console: Console, plugins: Sequence[str | Path] = ()
-) -> Calibration:
-    """Calibrate the best model of a run anew, and write it.
-
-    On the data of the run its validation part gives the temperature, and the part that was kept
-    apart the ranges. Of other data, all of which the model has not seen, a random half each.
-
-    Args:
-        folder: The run.
-        root: Labelled data of the kind that the model will be used on; None for those of the run.
-        console: Where to say what happens.
-        plugins: Files, packages or modules that the caller names.
-    """
-    say = Reporter(console)
-    config = changed_config(folder.read_config(plugins, say), {}, root)
-    model = load(folder.path)
-    model.spec = replace(model.spec, calibration=Calibration())
-    if root is None:
-        dataset = own_data(folder, config, model, root, say)
-        parts = dataset.partition
-        halves = parts.validation, parts.calibration
-        if len(parts.calibration) == 0:
-            say(
-                "The run kept no samples apart, so there are no ranges: train with --calibration "
-                "0.1, or give labelled data that it has not seen with --root"
-            )
-    else:
-        dataset = read_other(other_config(config, root, say), model.spec, say, whole=True)
-        rng = np.random.default_rng(config.data.partition)
-        halves = stratified_holdout(dataset.ranks, 0.5, rng)
-    held_out, unseen = (_outcome(model, config, dataset, index) for index in halves)
-    calibration = Calibration.fit(held_out, unseen)
-    model.spec = replace(model.spec, calibration=calibration)
-    model.save(folder.best)
-    return calibration
-
-
-def _outcome(
-    model: OrdinalModel, config: Config, dataset: Dataset, index: Indices
-) -> tuple[Tensor, Tensor] | None:
-    """Give the log probabilities and the ranks of some samples, if there are any."""
-    if len(index) == 0:
-        return None
-    ranks, found = predict_samples(model, config, dataset, index)
-    return found.log_probs, ranks
-
-
-def predict_samples(
-    model: OrdinalModel,
-    config: Config,
-    dataset: Dataset,
-    index: Indices,
-    decode: Decode = "mode",
-    keep: Int[Tensor, " m"] | None = None,
-) -> tuple[Int[Tensor, " n"], Predictions]:
-    """Give the ranks of some samples, and what a model predicts for them.
-
-    Args:
-        model: Calibrated or not.
-        config: Says on which device, and how many samples at a time.
-        dataset: Where the samples are.
-        index: Which ones.
-        decode: Costs are decided by as well.
-        keep: The places among them whose features are wanted.
-    """
-    device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))
-    processes = Processes(device)
-    inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
-    samples = Part(batches_of(inputs, model.spec), ranks, torch.ones(len(ranks)))
-    batches = samples.batches(processes, config.training.batch_size, config.data.workers)
-    temperature = model.spec.calibration.temperature
-    return ranks, predict_part(
-        model.to(device),
-        samples,
-        batches,
-        processes,
-        keep=keep,
-        decode=decode,
-        temperature=temperature,
-    )
-
-
-def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
-    """Read data that a model can be measured on."""
-    known = None if config.start is None else known_inputs(config, model.spec)
-    dataset = read_data(config, say, known=known)
-    if dataset.classes != model.classes:
-        raise ValueError(
-            f"the data must have the classes of the model, {', '.join(model.classes)}, got "
-            f"{', '.join(dataset.classes)}"
-        )
-    return dataset
-
-
-def own_data(
-    folder: RunFolder, config: Config, model: OrdinalModel, root: Path | None, say: Reporter
-) -> Dataset:
-    """Read the data of a run; others only if a root says so."""
-    dataset = _readable(config, model, say)
-    _check_same_data(folder, dataset, root, say)
-    return dataset
-
-
-def changed_config(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
-    """Change some settings of the run; those of the model are in its file."""
-    after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
-    for section in ("recipe", "features", "head"):
-        if getattr(after, section) != getattr(before, section):
-            raise ValueError(f"{section} must stay as it was: the model was trained with it")
-    if root is not None:
-        moved = after.data.model_copy(update={"root": root.expanduser().resolve()})
-        after = after.model_copy(update={"data": moved})
-    return after
-
-
-def _check_same_data(folder: RunFolder, dataset: Dataset, root: Path | None, say: Reporter) -> None:
-    """Refuse data that changed since training: a random split then mixes the parts."""
-    if not folder.environment.exists():
-        return  # somebody took the model and its configuration only
-    before = folder.read_environment()
-    if before["data"] != data_fingerprint(dataset):
-        what = "files were added, removed or renamed, so this part may hold what the model "
-        what += "learned from"
-    elif before.get("content") not in (None, dataset.inputs.digest()):  # older runs have none
-        what = "under the same names there is other content"
-    else:
-        return
-    if root is None:
-        raise ValueError(
-            f"the data must be those that {folder.path} was trained on, got others: {what}; "
-            "layline predict takes any images, and --root says that other data are meant"
-        )
-    say(f"These are not the data of training: {what}")

@@ -22,16 +22,10 @@ from layline.plugins import (
     source_files,
     use,
 )
-from layline.training.config import (
-    Config,
-    combine,
-    configuration,
-    read_toml,
-    recorded,
-    setting_at,
-    to_toml,
-)
+from layline.training.config import Config
 from layline.training.loop import EpochRecord
+from layline.training.recipes import configuration, recorded
+from layline.training.settings import combine, read_toml, setting_at, to_toml
 
 _HALF_WRITTEN = ".*.part"
 _CURE_OF_CONFIG = "write it as it was, or start a new run"

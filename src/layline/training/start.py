@@ -21,16 +21,10 @@ from layline.files import atomic_write
 from layline.model import ModelSpec, OrdinalModel
 from layline.model_file import load
 from layline.plugins import full_reference, use
-from layline.training.config import (
-    Config,
-    Tree,
-    combine,
-    configuration,
-    read_toml,
-    recorded,
-    setting_at,
-)
+from layline.training.config import Config, Tree
+from layline.training.recipes import configuration, recorded
 from layline.training.run_folder import RunFolder
+from layline.training.settings import combine, read_toml, setting_at
 
 # settings of their own, or what the data have
 _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")

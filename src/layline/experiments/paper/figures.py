@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from layline import heads
+from layline.experiments.cells import Cell
 from layline.experiments.paper.presets import Preset
 from layline.experiments.paper.tables import PAPER_METRICS, Reproduction, paper_entries
-from layline.experiments.store import Cell
 from layline.experiments.summaries import find_metric
 from layline.experiments.tables import Column, Entry, Table, mark_best
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.training.config import combine
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
+from layline.training.settings import combine
 
 # The paper draws the validation part after the first, this and the last epoch.
 _EPOCHS, _MIDDLE = 48, 13

@@ -7,11 +7,12 @@ from typing import Any
 
 from layline.arguments import check_known, find_known
 from layline.data import SOURCES
+from layline.experiments.cells import Cell
 from layline.experiments.grid import check_not_reserved
 from layline.experiments.paper.numbers import CATEGORIES
-from layline.experiments.store import Cell
 from layline.features import find as find_features
-from layline.training.config import RECIPES, combine, configuration, features_of, resolved
+from layline.training.recipes import RECIPES, configuration, features_of, resolved
+from layline.training.settings import combine
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Preset:
     Attributes:
         summary: What it is, in one line.
         data: What is used for each data set of ``PAPER_DATA``.
-        settings: By section, as for :func:`layline.training.config.configuration`.
+        settings: By section, as for :func:`layline.training.recipes.configuration`.
         options: By source, its options for every data set that it is used for.
         layouts: Settings by method for the figure of layouts, whose few runs may be longer.
     """

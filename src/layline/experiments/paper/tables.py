@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Self
 
 import pandas as pd
 
+from layline.experiments.cells import Cell
 from layline.experiments.paper.numbers import CATEGORIES, OVERALL, PaperTable
 from layline.experiments.paper.presets import PAPER_DATA, TITLES, Preset
-from layline.experiments.store import Cell
 from layline.experiments.summaries import select_decoding
 from layline.experiments.tables import Entry, Table, mark_best, summary_entries
 

@@ -359,7 +359,7 @@ def test_a_frame_of_the_wrong_length_or_with_one_name_twice_is_refused():
 def test_a_row_of_weight_zero_is_counted_in_an_error(monkeypatch):
     frame = FRAME.assign(size=["1"] * 29 + ["inf"])
     drawn = np.arange(20), np.arange(20, 26)  # 26 of 30 have a weight, and the last is held out
-    monkeypatch.setattr("layline.estimator.stratified_holdout", lambda *_: drawn)
+    monkeypatch.setattr("layline.estimator.parts.stratified_holdout", lambda *_: drawn)
     with pytest.raises(ValueError, match="'size' must hold finite numbers, got 'inf' in row 29"):
         quick().fit(frame, Y, sample_weight=np.arange(30) > 3)
 

@@ -16,13 +16,15 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from layline.data.labels import Array
 from layline.data.table import NumericColumn, TableEncoding, text_of
+from layline.estimator.inputs import column_names
+from layline.estimator.parameters import structure_of
 from layline.features.base import TableFeatures
 from layline.geometry.decoding import checked_decode
 from layline.model import ModelSpec, OrdinalModel
 from layline.model_file import load
 
 if TYPE_CHECKING:
-    from layline.estimator import OrdinalClassifier
+    from layline.estimator.classifier import OrdinalClassifier
 
 _Kind = Literal[
     "str", "object", "bool",
@@ -115,8 +117,8 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
         for name, values in list(model.features.named_buffers(recurse=False)):
             if values.is_floating_point():
                 setattr(model.features, name, values.to(torch.float32))
+    estimator._built_from, estimator._seed = structure_of(estimator), about.seed
     estimator._set_fitted(labels, model.features, model.head)
-    estimator._named, estimator._seed = True, about.seed
     estimator.encoding_ = spec.inputs if about.encoded else None
     estimator.calibration_ = spec.calibration
     estimator.history_, estimator.best_epoch_ = about.history, about.best_epoch
@@ -221,7 +223,7 @@ def _check_columns(about: _Estimator, inputs: TableEncoding) -> None:
 
 def _unnamed_columns(estimator: "OrdinalClassifier") -> TableEncoding:
     """Describe the columns of an array, none of which has a missing value."""
-    names = estimator._column_names()
+    names = column_names(estimator)
     means = getattr(estimator.features_, "mean", torch.zeros(len(names))).tolist()
     return TableEncoding(
         tuple(NumericColumn(name, mean, False) for name, mean in zip(names, means, strict=True)), ()

@@ -291,7 +291,7 @@ def test_a_sparse_matrix_is_what_its_array_is(kind, features, dtype):
 
 
 def test_a_wide_sparse_matrix_never_becomes_dense(monkeypatch):
-    monkeypatch.setattr("layline.estimator_inputs._BLOCK", 1000)
+    monkeypatch.setattr("layline.estimator.inputs._BLOCK", 1000)
     largest = []
 
     def watched(self, *arguments, **options):

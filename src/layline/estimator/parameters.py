@@ -1,0 +1,112 @@
+"""The parameters of an estimator: what can be judged of them without data."""
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from layline import features as feature_registry
+from layline import heads
+from layline.arguments import check_integer, check_known
+from layline.devices import check_device, choose_device
+from layline.plugins import is_reference
+from layline.training.optimisation import MODERN, Options, usual_warmup
+
+if TYPE_CHECKING:
+    from layline.estimator.classifier import OrdinalClassifier
+
+# What a network is built from, and warm_start cannot change.
+_STRUCTURE = ("method", "features", "dim", "hidden", "head_options")
+
+
+def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) -> Options:
+    """Check the parameters, and give those of the training loop.
+
+    Args:
+        estimator: Fitted or not.
+        has_validation: Whether there are samples to choose the epoch by beside X.
+    """
+    if not isinstance(estimator.features, str | nn.Module) and not callable(estimator.features):
+        raise ValueError(
+            f"features must be a name or an nn.Module, got {estimator.features!r}: names are "
+            f"{', '.join(feature_registry.names('table'))}; what makes a module will do too"
+        )
+    if isinstance(estimator.features, str) and not is_reference(estimator.features):
+        check_known("features", estimator.features, feature_registry.names("table"))
+    heads.find(estimator.method)
+    check_integer("dim", estimator.dim, 1, "it is the length of a feature")
+    fraction, apart = estimator.validation_fraction, estimator.calibration_fraction
+    if not (isinstance(fraction, Real) and 0 <= fraction < 1):
+        raise ValueError(
+            f"validation_fraction must be a number in [0, 1), got {fraction!r}: 0 holds nothing out"
+        )
+    if apart is not None and not (isinstance(apart, Real) and 0 <= apart < 1):
+        raise ValueError(
+            f"calibration_fraction must be a number in [0, 1) or None, got {apart!r}: "
+            "0 keeps nothing apart"
+        )
+    if estimator.patience is not None and fraction == 0 and not has_validation:
+        raise ValueError(
+            f"patience must be None if validation_fraction is 0, got {estimator.patience!r}: "
+            "without validation there is nothing to wait for"
+        )
+    if estimator.hidden is not None and not isinstance(estimator.features, str):
+        raise ValueError(
+            f"hidden must be None if features is a module or makes one, got {estimator.hidden!r}: "
+            "the module has its own layers"
+        )
+    if not isinstance(estimator.head_options, Mapping | None):
+        raise ValueError(
+            f"head_options must be a dict, got {estimator.head_options!r}: write {{'alpha': 2.0}}"
+        )
+    taken = sorted({"num_classes", "dim"} & set(estimator.head_options or {}))
+    if taken:
+        raise ValueError(
+            f"head_options must be the method's own options, got {taken[0]!r}: "
+            "dim is an argument of its own, and num_classes follows from the labels"
+        )
+    check_integer("verbose", estimator.verbose, 0)
+    if not isinstance(estimator.warm_start, bool | np.bool_):
+        raise ValueError(
+            f"warm_start must be True or False, got {estimator.warm_start!r}: the epochs to go on "
+            "for are epochs"
+        )
+    check_known("recipe", estimator.recipe, ("modern", "paper"))
+    check_integer("epochs", estimator.epochs, 1)
+    modern = MODERN | {"warmup_epochs": usual_warmup(estimator.epochs)}
+    return Options(
+        **(modern if estimator.recipe == "modern" else {}),
+        epochs=estimator.epochs,
+        batch_size=estimator.batch_size,
+        learning_rate=estimator.learning_rate,
+        head_learning_rate=estimator.head_learning_rate,
+        weight_decay=estimator.weight_decay,
+        decode=estimator.decode,
+        patience=estimator.patience,
+    )
+
+
+def chosen_device(estimator: "OrdinalClassifier") -> torch.device:
+    """Give the device to train on."""
+    if isinstance(estimator.device, str) and estimator.device == "auto":
+        return choose_device("auto", needs_double=estimator._takes_table)
+    return check_device(estimator.device)
+
+
+def structure_of(estimator: "OrdinalClassifier") -> dict[str, Any]:
+    """Give the parameters that the network is built from."""
+    return {name: getattr(estimator, name) for name in _STRUCTURE}
+
+
+def check_same_structure(estimator: "OrdinalClassifier") -> None:
+    """Refuse to go on with another network than the one that is fitted."""
+    for name, now in structure_of(estimator).items():
+        before = estimator._built_from[name]
+        if before is not now and before != now:
+            raise ValueError(
+                f"{name} must be {before!r} as before with warm_start, got {now!r}: it goes on "
+                "from fitted weights, so set warm_start=False to begin anew"
+            )

@@ -1,0 +1,75 @@
+"""Training an estimator: its seed, its display, and the best weights kept in memory."""
+
+import copy
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layline.evaluation import Predictions
+from layline.model import Network
+from layline.training.loop import Display, Hooks, TrainingState
+
+_FIT_LOCK = threading.RLock()
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed PyTorch's generators for a while. All threads share them, so one fit at a time."""
+    with _FIT_LOCK, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(seed)
+        yield
+
+
+class BestInMemory(Hooks):
+    """Remember the weights of the best epoch of a network."""
+
+    advice = ", or standardise X"
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._best: dict[str, Any] = {}
+
+    def finish_epoch(
+        self, state: TrainingState, is_best: bool, validated: Predictions | None
+    ) -> None:
+        """Keep the weights of the best epoch on the CPU, where they do not fill the device."""
+        if is_best:
+            self._best = {
+                name: value.detach().to("cpu", copy=True)
+                if isinstance(value, Tensor)
+                else copy.deepcopy(value)
+                for name, value in self._network.state_dict().items()
+            }
+
+    def restore_best(self) -> None:
+        """Put the network back into its best epoch; the last one if nothing was validated."""
+        if self._best:
+            self._network.load_state_dict(self._best)
+        self._network.eval()
+
+
+class _PlainDisplay(Display):
+    """A line on stderr per epoch, where rich is not installed."""
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+
+    def show_epoch(self, state: TrainingState) -> None:
+        """Show a finished epoch, the last one of the history."""
+        sys.stderr.write(state.describe(self._epochs) + "\n")
+
+
+def display(epochs: int) -> Display:
+    """Show the epochs as a run does, or plainly where rich is not installed."""
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        return _PlainDisplay(epochs)
+    from layline.training.display import LiveDisplay
+
+    return LiveDisplay(epochs, Console(stderr=True))

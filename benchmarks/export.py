@@ -76,7 +76,8 @@ def compare_model(run: Path, photos: Path, folder: Path, repetitions: int) -> No
     images = images.subset(np.array([i for i in range(len(images)) if i not in bad]))
     levels(model, opened, images)
     few = images.subset(np.arange(min(64, len(images))))
-    squares = np.stack([opened.inputs.square(opened.inputs.load(few, i)) for i in range(len(few))])
+    inputs = opened.spec.inputs
+    squares = np.stack([inputs.square(inputs.load(few, i)) for i in range(len(few))])
     name, tensor = opened.metadata.input_name, torch.from_numpy(squares).permute(0, 3, 1, 2)
 
     @torch.inference_mode()
@@ -134,7 +135,8 @@ def levels(model, opened: OnnxModel, images) -> None:
     largest, differ, count = 0, 0, 0
     for index in range(0, len(images), max(1, len(images) // 500)):
         torchs = batches.__getitems__([(index, 0)])[0][0].permute(1, 2, 0).numpy()
-        square = opened.inputs.square(opened.inputs.load(images, index))
+        inputs = opened.spec.inputs
+        square = inputs.square(inputs.load(images, index))
         off = np.abs(torchs.astype(int) - square)
         largest, differ = max(largest, int(off.max())), differ + int((off > 0).sum())
         count += off.size

@@ -110,8 +110,7 @@ def main() -> None:
 
     def predict() -> None:
         """Do what ``layline predict`` does once it has started."""
-        _, samples = model.read(paths)
-        for _ in model.stream(samples, batch_size=64, workers=None):
+        for _ in model.stream(model.read(paths), batch_size=64, workers=None):
             pass
 
     command = [sys.executable, "-m", "layline", "serve", str(given.run), "--port", "0"]

@@ -1,5 +1,6 @@
 """A model as one graph: what it gives is what the model gives."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -210,3 +211,14 @@ def test_a_program_of_torch_has_the_metadata_beside_it(tmp_path):
     expected = model.predict_proba({f"x{i}": rows[:, i].numpy() for i in range(3)})
     np.testing.assert_allclose(probs.numpy(), expected, atol=1e-5)
     assert ((low <= rank) & (rank <= high)).all()
+
+
+def test_a_file_of_an_earlier_version_still_gives_the_same_predictions():
+    """Exported by layline 0.2.0 from the table of 0.1.0, at a temperature of 0.7."""
+    folder = Path(__file__).parent / "model_files"
+    known = json.loads((folder / "expected.json").read_text(encoding="utf-8"))["table"]
+    opened = OnnxModel(folder / "table-0.2.0.onnx")
+    expected = np.array(known["proba"]) ** (1 / 0.7)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(opened.predict_proba(known["rows"]), expected, atol=1e-6)
+    assert opened.predict(known["rows"]).tolist() == known["predicted"]

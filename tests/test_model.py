@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 import layline
 from layline.calibration import Calibration
 from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import ImageBatches
 from layline.data.table import TableEncoding
 from layline.geometry.decoding import DECODINGS
 from layline.model import ModelSpec
@@ -60,17 +61,15 @@ def files(tmp_path):
 def test_a_stream_fetches_a_few_batches_ahead_and_no_more(files, workers):
     model = convnet()
     paths = [files / f"{place % 3}.png" for place in range(60)]
-    _, samples = model.read(paths)
     fetched = []
-    take = type(samples).__getitems__
 
-    class Watched(type(samples)):
+    class Watched(ImageBatches):
         def __getitems__(self, keys):
             (files / f"fetched-{keys[0][0]}").touch()  # seen from another process too
-            return take(self, keys)
+            return super().__getitems__(keys)
 
-    samples.__class__ = Watched
-    for done, answer in enumerate(model.stream(samples, 2, workers), start=1):
+    samples = Watched(model.read(paths), model.spec.inputs)
+    for done, answer in enumerate(model.stream_batches(samples, 2, workers), start=1):
         assert answer.index.tolist() == [2 * done - 2, 2 * done - 1]
         fetched.append(len(list(files.glob("fetched-*"))) - done)
     assert done == 30
@@ -136,11 +135,11 @@ def test_no_samples_give_no_answers():
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 def test_the_size_of_batches_changes_nothing(size):
     model = convnet()
-    _, samples = model.read([pixels(seed) for seed in range(7)])
+    samples = model.read([pixels(seed) for seed in range(7)])
     parts = list(model.stream(samples, batch_size=size))
-    assert torch.cat([part.index for part in parts]).tolist() == list(range(7))
+    assert np.concatenate([part.index for part in parts]).tolist() == list(range(7))
     whole = model.predict_proba([pixels(seed) for seed in range(7)])
-    found = torch.cat([part.log_probs for part in parts]).double().softmax(-1)
+    found = np.concatenate([part.proba for part in parts])
     np.testing.assert_allclose(found, whole, atol=1e-6)
 
 
@@ -173,8 +172,8 @@ class Counting:
 
 def test_images_are_decoded_when_their_batch_comes_and_not_before(monkeypatch):
     model, images = convnet(), Counting(50)
-    monkeypatch.setattr("layline.model.as_images", lambda samples: images)
-    _, samples = model.read("anything")
+    monkeypatch.setattr("layline.predictor.as_images", lambda samples: images)
+    samples = model.read("anything")
     assert images.loaded == 0
     for number, _ in enumerate(model.stream(samples, batch_size=5), start=1):
         assert images.loaded == 5 * number
@@ -186,10 +185,10 @@ def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
     model = convnet()
     with pytest.raises(ValueError, match=r"image must be readable, got .*1\.png: empty file"):
         model.predict(files)
-    names, samples = model.read(files, keep_going=True)
-    (answer,) = model.stream(samples)
+    samples = model.read(files)
+    (answer,) = model.stream(samples, keep_going=True)
     assert answer.index.tolist() == [0, ~1, 2]
-    assert len(names) == 3
+    assert len(samples.names) == 3
 
 
 def test_a_wrong_kind_of_samples_is_refused():

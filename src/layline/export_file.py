@@ -19,11 +19,10 @@ import torch
 from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from layline.arguments import check_known
 from layline.calibration import samples_needed, tempered
-from layline.data.loading import Batch, Key, RowBatches
+from layline.data.loading import PreparedBatches
 from layline.data.table import TableEncoding
 from layline.exact_operations import ExactOperations
 from layline.features.mlp import MLP
@@ -31,8 +30,9 @@ from layline.files import atomic_write
 from layline.heads import HEADS
 from layline.heads.base import probabilities
 from layline.model import OrdinalModel, normalised
+from layline.model_description import KEY
 from layline.model_file import load
-from layline.onnx_model import KEY, LARGEST, Metadata, decide, signed
+from layline.onnx_model import LARGEST, Metadata, decide, signed
 from layline.optional import require
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def export(
     covered, why_not = _coverage(model, coverage)
     graph = Graph(model, covered).eval()
     given, checked_on = _samples(model, folder, samples)
-    metadata = Metadata.of(model.spec, covered)
+    metadata = Metadata.of_export(model.spec, covered)
     program = traced(graph, given, exact=format == "onnx")
     if format == "torch":
         content = _torch_file(program, metadata)
@@ -141,7 +141,7 @@ class Graph(nn.Module):
         super().__init__()
         self.features = copy.deepcopy(model.features).cpu().eval()
         self.head = copy.deepcopy(model.head).cpu().eval().for_export()
-        self.is_table = isinstance(model.spec.inputs, TableEncoding)
+        self.is_table = model.is_table
         self.temperature = model.spec.calibration.temperature
         self.decode = model.spec.decode
         scores = np.sort(model.spec.calibration.scores)
@@ -223,14 +223,14 @@ def _samples(model: OrdinalModel, folder: Path | None, samples: Any) -> tuple[Te
     """Give prepared samples as the graph takes them, and say what they are."""
     batches, what = None, ""
     if samples is not None:
-        batches, what = model.read(samples)[1], "samples given"
+        batches, what = model.batches(model.read(samples)), "samples given"
     elif folder is not None:
         batches, what = _own_samples(model, folder), "test samples of the run"
     if batches is None or len(batches) == 0:
         return _random_samples(model), "random inputs, as no samples of the run were reached"
     places = np.unique(np.linspace(0, len(batches) - 1, CHECKED).astype(int)).tolist()
     x, _ = batches.__getitems__([(place, 0) for place in places])
-    return (x if _is_table(model) else x.permute(0, 2, 3, 1)).contiguous(), what
+    return (x if model.is_table else x.permute(0, 2, 3, 1)).contiguous(), what
 
 
 def _own_samples(model: OrdinalModel, folder: Path) -> Any:
@@ -263,10 +263,6 @@ def _random_samples(model: OrdinalModel) -> Tensor:
         return rows
     shape = (CHECKED // 8, inputs.size, inputs.size, 3)
     return torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-
-
-def _is_table(model: OrdinalModel) -> bool:
-    return isinstance(model.spec.inputs, TableEncoding)
 
 
 # --- tracing and writing
@@ -415,13 +411,12 @@ def _compare(
         The largest difference of a probability, and how many samples lie so near to a bound that
         they get another rank or range.
     """
-    is_table = isinstance(model.spec.inputs, TableEncoding)
-    batches = RowBatches(given.numpy()) if is_table else _Prepared(given.permute(0, 3, 1, 2))
-    answers = list(model.stream(batches))
-    log_probs, chosen = (
-        torch.cat([getattr(each, name) for each in answers]) for name in ("log_probs", "chosen")
-    )
-    expected = {"probs": normalised(log_probs), "rank": chosen.numpy()}
+    batches = PreparedBatches(given if model.is_table else given.permute(0, 3, 1, 2))
+    answers = list(model.stream_batches(batches))
+    expected = {
+        "probs": np.concatenate([each.proba for each in answers]),
+        "rank": np.concatenate([each.chosen for each in answers]),
+    }
     finite = np.isfinite(expected["probs"]).all(axis=1)
     differences = np.abs(expected["probs"] - found["probs"])[finite]
     difference = float(differences.max(initial=0.0))
@@ -449,19 +444,3 @@ def _compare(
             f"{len(wrong)} samples otherwise: nothing was written, take --format torch"
         )
     return difference, int((~same[0]).sum())
-
-
-class _Prepared(Dataset[Batch]):
-    """Images that are squares already."""
-
-    workers_help = False
-
-    def __init__(self, squares: Tensor) -> None:
-        self._squares = squares
-
-    def __len__(self) -> int:
-        return len(self._squares)
-
-    def __getitems__(self, keys: list[Key]) -> Batch:
-        index = torch.tensor([index for index, _ in keys])
-        return self._squares[index], index

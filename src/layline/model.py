@@ -1,21 +1,19 @@
 """A model: features, head and class names, from samples as a user has them to labels."""
 
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layline import features as feature_registry
 from layline import heads
 from layline.calibration import Calibration, tempered
-from layline.data.base import listed
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import (
     Batches,
@@ -25,12 +23,12 @@ from layline.data.loading import (
     sequential_batches,
     to_device,
 )
-from layline.data.samples import UserImages, as_images, as_rows
-from layline.data.table import TableEncoding
+from layline.data.samples import UserImages
+from layline.data.table import Rows, TableEncoding
 from layline.features.base import Features
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import probabilities
-from layline.prediction_file import WHY_NO_PROBABILITIES
+from layline.predictor import Prediction, Predictor
 
 
 @dataclass(frozen=True)
@@ -68,42 +66,6 @@ class ModelSpec:
         return OrdinalModel(self, features, head)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a model predicts for a batch, on the CPU.
-
-    Attributes:
-        index: Which samples they are; ``~i`` if sample i could not be decoded.
-        features: Their vectors.
-        log_probs: Logarithms of the probabilities of the classes, calibrated.
-        chosen: The rank that is decided for.
-    """
-
-    index: Int[Tensor, " n"]
-    features: Float[Tensor, "n d"]
-    log_probs: Float[Tensor, "n K"]
-    chosen: Int[Tensor, " n"]
-
-    @property
-    def proba(self) -> NDArray[np.float64]:
-        """Probabilities that sum to one in float64."""
-        return normalised(self.log_probs)
-
-    @property
-    def has_probabilities(self) -> Bool[Tensor, " n"]:
-        """Whether numbers came out: a value that overflows gives none."""
-        return self.features.isfinite().all(dim=1) & ~self.log_probs.isnan().any(dim=1)
-
-
-def _warn_of_unread(images: UserImages) -> None:
-    """Warn of images in a folder that cannot be read here; what is no image is nobody's sample."""
-    from layline.data.images.files import describe_skipped, how_to_read  # which need Pillow
-
-    unread = [file for file in images.skipped if how_to_read([file])]
-    if unread:
-        warnings.warn(describe_skipped(unread), stacklevel=5)  # where predict was called
-
-
 def normalised(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
     """Turn log probabilities into rows that sum to one in float64."""
     proba: NDArray[np.float64] = probabilities(log_probs).numpy()
@@ -137,7 +99,7 @@ class Network(nn.Module):
         return result
 
 
-class OrdinalModel(Network):
+class OrdinalModel(Network, Predictor):
     """Features and a head, with the names of the classes.
 
     Args:
@@ -147,108 +109,45 @@ class OrdinalModel(Network):
     """
 
     features: Features
+    spec: ModelSpec
 
     def __init__(self, spec: ModelSpec, features: Features, head: heads.OrdinalHead) -> None:
         super().__init__(features, head)
         self.spec = spec
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, lowest first."""
-        return self.spec.classes
-
-    def predict(self, samples: Any, decode: Decode | None = None) -> NDArray[np.str_]:
-        """Name the class of each sample.
-
-        Args:
-            samples: Images as paths, bytes, open files, arrays (height, width, 3) or Pillow
-                images, one or a list of them, or a folder; for a table a data frame, or a CSV
-                file as a path, bytes or an open file.
-            decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of what each
-                decision costs, a row for each true class; as in training if not given.
-        """
-        answers = self._answers(samples, decode)
-        return self._named([rank for each in answers for rank in each.chosen.tolist()])
-
-    def predict_range(
-        self,
-        samples: Any,
-        coverage: float = 0.9,
-        by_class: bool = False,
-        decode: Decode | None = None,
-    ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-        """Name the lowest and the highest class that is possible for each sample.
-
-        Of new samples of the kind that the model was calibrated on, at least this share has its
-        true class between the two, on average over such samples.
-
-        Args:
-            samples: See :meth:`predict`.
-            coverage: That share.
-            by_class: Keep to it in every class; ranges are wider, and more samples are needed.
-            decode: The range always has the class that is decided for.
-        """
-        self.spec.calibration.check(coverage, len(self.classes), by_class)
-        parts = [
-            self.spec.calibration.ranges(
-                normalised(each.log_probs), each.chosen.numpy(), coverage, by_class
-            )
-            for each in self._answers(samples, decode)
-        ]
-        low, high = ([rank for part in parts for rank in part[end].tolist()] for end in (0, 1))
-        return self._named(low), self._named(high)
-
-    def _named(self, ranks: Iterable[int]) -> NDArray[np.str_]:
-        return np.array([self.classes[rank] for rank in ranks], dtype=np.str_)
-
-    def _answers(self, samples: Any, decode: Decode | None = None) -> Iterator["Answer"]:
-        """Predict samples; those that give no probabilities are refused, all by their names."""
-        names, found = self.read(samples)
-        if isinstance(found, ImageBatches) and isinstance(found.images, UserImages):
-            _warn_of_unread(found.images)
-        without: list[int] = []
-        for answer in self.stream(found, decode=decode):
-            without += answer.index[~answer.has_probabilities].tolist()
-            if not without:
-                yield answer
-        if without:
-            raise ValueError(
-                f"samples must give probabilities, got none for {listed(names[i] for i in without)}"
-                f": {WHY_NO_PROBABILITIES}"
-            )
-
-    def predict_proba(self, samples: Any) -> NDArray[np.float64]:
-        """Give the probability of each class, a column each in the order of ``classes``."""
-        parts = [normalised(each.log_probs) for each in self._answers(samples)]
-        return np.concatenate([np.zeros((0, len(self.classes))), *parts])
-
     def transform(self, samples: Any) -> NDArray[np.float32]:
         """Compute the features, (n, d)."""
-        parts = [each.features.float().numpy() for each in self._answers(samples)]
-        return np.concatenate([np.zeros((0, self.spec.dim), dtype=np.float32), *parts])
+        parts = [each.features for each in self._answers(samples) if each.features is not None]
+        return np.concatenate([np.zeros((0, self.spec.dim)), *parts], dtype=np.float32)
 
-    def read(self, samples: Any, keep_going: bool = False) -> tuple[Sequence[str], Batches]:
-        """Find out what a user's samples are: their names, and where batches are fetched from.
+    def stream(
+        self,
+        samples: UserImages | Rows,
+        batch_size: int = 64,
+        workers: int | None = 0,
+        decode: Decode | None = None,
+        keep_going: bool = False,
+    ) -> Iterator[Prediction]:
+        """Predict samples batch by batch, see :meth:`layline.predictor.Predictor.stream`."""
+        batches = self.batches(samples, keep_going)
+        return self.stream_batches(batches, batch_size, workers, decode)
 
-        Args:
-            samples: See :meth:`predict`.
-            keep_going: Mark an image that cannot be decoded instead of stopping.
-        """
-        if isinstance(self.spec.inputs, TableEncoding):
-            rows = as_rows(samples, self.spec.inputs)
-            return rows.names, RowBatches(rows.values)
-        images = as_images(samples)
-        return images.names, ImageBatches(images, self.spec.inputs, keep_going=keep_going)
+    def batches(self, samples: UserImages | Rows, keep_going: bool = False) -> Batches:
+        """Give where batches of samples are fetched from, see :meth:`stream`."""
+        if isinstance(samples, Rows):
+            return RowBatches(samples.values)
+        assert isinstance(self.spec.inputs, ImagePreprocessing)
+        return ImageBatches(samples, self.spec.inputs, keep_going=keep_going)
 
     @torch.no_grad()
-    def stream(
+    def stream_batches(
         self,
         samples: Batches,
         batch_size: int = 64,
         workers: int | None = 0,
         decode: Decode | None = None,
-    ) -> Iterator[Answer]:
-        """Predict samples batch by batch, with memory for a few batches only.
+    ) -> Iterator[Prediction]:
+        """Predict samples that are fetched as tensors.
 
         Args:
             samples: Where batches are fetched from.
@@ -267,8 +166,11 @@ class OrdinalModel(Network):
                 vectors = self.features(to_device(x, device))
                 log_probs = tempered(self.head.log_probs(vectors), temperature)
                 decisions = self.head.decisions(vectors, log_probs, wanted)
-                chosen = decisions[decode_name(wanted)].cpu()
-                yield Answer(index, vectors.cpu(), log_probs.cpu(), chosen)
+                chosen = decisions[decode_name(wanted)].cpu().numpy()
+                known = vectors if vectors.dtype == torch.float64 else vectors.float()
+                yield Prediction(
+                    index.numpy(), normalised(log_probs.cpu()), chosen, known.cpu().numpy()
+                )
         finally:
             self.train(was_training)
 

@@ -6,45 +6,28 @@ then filled in. A description may be anyone's and say anything, so whatever is w
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-import layline
-from layline.calibration import Calibration
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.table import TableEncoding
 from layline.devices import check_device
 from layline.features import FEATURES
 from layline.features.hub import is_hub_name
 from layline.files import atomic_write
-from layline.geometry.decoding import checked_decode
 from layline.heads import HEADS
 from layline.model import ModelSpec, OrdinalModel
+from layline.model_description import KEY, Description, check_pixels
 from layline.plugins import PluginError, use
 
 FORMAT = 3  # 1 had no calibration, 2 no digest
 Tensors = dict[str, torch.Tensor]
-_KEY = "layline"
 _DIGEST = ',"blake2b":"'  # where it begins, at the end of the description
 _PICKLES = (b"PK", b"\x80")  # PyTorch's own files, new and old
-_MOST_PIXELS = 8192  # at a side; a file that asks for more would only fill the memory
 
 
 def save_model(model: OrdinalModel, path: Path) -> None:
@@ -59,7 +42,7 @@ def save_model(model: OrdinalModel, path: Path) -> None:
     signed = f'{text[:-1]}{_DIGEST}{_digest(text, tensors)}"}}'
     with atomic_write(path) as part:
         try:
-            save_file(tensors, part, metadata={_KEY: signed})
+            save_file(tensors, part, metadata={KEY: signed})
         except SafetensorError as error:  # a full disk comes as this
             raise OSError(None, str(error)) from error
 
@@ -100,7 +83,7 @@ def read_tensors(path: Path) -> tuple[str, Tensors]:
     """Read the description and the tensors, as they were given to be written."""
     try:
         with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(_KEY)
+            text = (file.metadata() or {}).get(KEY)
             if text is None:
                 raise ValueError(
                     f"{path} must be a model of Layline, got another safetensors file: as weights "
@@ -172,13 +155,6 @@ def _kind(tensor: torch.Tensor | None) -> str:
 # --- the description
 
 
-class _Calibration(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    temperature: PositiveFloat = 1.0
-    scores: list[float] = []
-    ranks: list[NonNegativeInt] = []
-
-
 class _Plugin(BaseModel):
     """A plug-in that a model needs: its module, and the package with its version or the file."""
 
@@ -187,47 +163,25 @@ class _Plugin(BaseModel):
     of: str = Field(max_length=200, pattern=r"^[\w.+ -]+$")
 
 
-class _Description(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-    format: PositiveInt
-    version: str
-    features: str
+class _Description(Description):
+    """What a model is rebuilt from, beside the sections of every description."""
+
     features_options: dict[str, Any]
-    method: str
     head_options: dict[str, Any]
     dim: PositiveInt
-    classes: list[str]
-    kind: Literal["images", "table"]
-    inputs: dict[str, Any]
-    decode: str | list[list[float]]
-    calibration: _Calibration = Field(default_factory=lambda: _Calibration())
-    estimator: dict[str, Any] = {}  # checked where an estimator is made of it
-    plugins: dict[Literal["method", "features"], _Plugin] = {}
+    estimator: dict[str, Any] = Field(default={})  # checked where an estimator is made of it
+    plugins: dict[Literal["method", "features"], _Plugin] = Field(default={})
     blake2b: str = Field(default="", exclude=True)  # checked before
 
 
 def describe_model(spec: ModelSpec) -> str:
     """Write down what a model is rebuilt from."""
-    if isinstance(spec.inputs, TableEncoding):
-        kind: Literal["images", "table"] = "table"
-        inputs = spec.inputs.to_json()
-    else:
-        kind, inputs = "images", asdict(spec.inputs)
-        if not spec.inputs.shrink:
-            del inputs["shrink"]  # versions that do not know it read the model
-    description = _Description(
-        format=FORMAT,
-        version=layline.__version__,
-        features=spec.features,
+    description = _Description.of(
+        spec,
+        FORMAT,
         features_options=spec.features_options,
-        method=spec.method,
         head_options=spec.head_options,
         dim=spec.dim,
-        classes=list(spec.classes),
-        kind=kind,
-        inputs=inputs,
-        decode=spec.decode if isinstance(spec.decode, str) else [list(row) for row in spec.decode],
-        calibration=_Calibration(**spec.calibration.to_json()),
         estimator=spec.estimator,
         plugins=_needed_plugins(spec),
     )
@@ -248,68 +202,19 @@ def _needed_plugins(spec: ModelSpec) -> dict[Literal["method", "features"], _Plu
 
 def read_description(text: str) -> ModelSpec:
     """Read what :func:`describe_model` wrote, unless a newer version did."""
-    description = _parse(text)
+    description = _Description.parse(text, FORMAT)
     needs = {kind: plugin.of for kind, plugin in description.plugins.items()}
     HEADS.check_vouched("method", description.method, needs.get("method", ""))
     FEATURES.check_vouched("features", description.features, needs.get("features", ""))
-    if len(set(description.classes)) < len(description.classes):
-        raise ValueError(f"classes must have different names, got {description.classes}")
-    decode = checked_decode(description.decode, len(description.classes))
     options = description.features_options
     if is_hub_name(description.features) and not options.get("architecture"):
         raise ValueError(f"{description.features} must come with its architecture: no hub is asked")
+    if description.kind == "images":
+        check_pixels(options.get("size") or 0)
     return ModelSpec(
-        features=description.features,
-        method=description.method,
+        **vars(description.checked()),
         dim=description.dim,
-        classes=tuple(description.classes),
-        inputs=_inputs(description),
-        features_options=description.features_options,
+        features_options=options,
         head_options=description.head_options,
-        decode=decode,
-        calibration=_calibration(description),
         estimator=description.estimator,
     )
-
-
-def _calibration(description: _Description) -> Calibration:
-    found = description.calibration
-    if len(found.scores) != len(found.ranks) or max(found.ranks, default=0) >= len(
-        description.classes
-    ):
-        raise ValueError("calibration must have a rank of the classes for each score, got others")
-    return Calibration(
-        found.temperature, np.array(found.scores), np.array(found.ranks, dtype=np.int64)
-    )
-
-
-def _parse(text: str) -> _Description:
-    try:
-        values = json.loads(text)
-        written, version = values["format"], values.get("version", "?")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError("format must be there, got none: the description is damaged") from None
-    if isinstance(written, int) and written > FORMAT:
-        raise ValueError(
-            f"format must be at most {FORMAT}, got {written}, of layline {version}: this is "
-            f"{layline.__version__}, upgrade it"
-        )
-    try:
-        return _Description.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{name} must be right, got: {first['msg']}") from None
-
-
-def _inputs(description: _Description) -> ImagePreprocessing | TableEncoding:
-    if description.kind == "table":
-        return TableEncoding.from_json(description.inputs)
-    try:
-        images = ImagePreprocessing(**description.inputs)
-    except TypeError as error:
-        raise ValueError(f"inputs must be how images are prepared, got: {error}") from None
-    for pixels in (images.resize, description.features_options.get("size") or 0):
-        if pixels > _MOST_PIXELS:
-            raise ValueError(f"size must be at most {_MOST_PIXELS} pixels, got {pixels}")
-    return images

@@ -74,7 +74,7 @@ def test_prepared_alike_photographs_have_the_same_probabilities(run, photos, exp
     from layline.model_file import load
 
     model, opened = load(run), OnnxModel(exported[0])
-    side = opened.inputs.size
+    side = opened.spec.inputs.size
     squares = [
         decode(path)[:1, :1].repeat(side, 0).repeat(side, 1) for path in (photos / "mid").iterdir()
     ]
@@ -138,6 +138,15 @@ def test_bad_files_are_listed_and_the_others_predicted(layline, photos, exported
     assert layline("predict", exported[0], tmp_path, "--skip-bad", *more).code == 0
 
 
+def test_an_image_that_needs_a_library_is_warned_of(exported, photos, tmp_path, monkeypatch):
+    (tmp_path / "a.png").write_bytes((photos / "low" / "0.png").read_bytes())
+    (tmp_path / "b.heic").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.warns(UserWarning, match=r"1 file skipped: 1 \.heic; pip install") as caught:
+        OnnxModel(exported[0]).predict(tmp_path)
+    assert caught[0].filename == __file__
+
+
 def test_standard_input_is_read(exported, photos):
     image = (photos / "high" / "0.png").read_bytes()
     found = CliRunner().invoke(app, ["predict", str(exported[0]), "-"], input=image)
@@ -167,7 +176,7 @@ def changed(path, out, **values):
     """Write a model with other metadata."""
     import onnx
 
-    from layline.onnx_model import KEY
+    from layline.model_description import KEY
 
     model = onnx.load(path)
     metadata = {entry.key: entry.value for entry in model.metadata_props}

@@ -12,7 +12,7 @@ import layline
 from layline.calibration import Calibration
 from layline.diagnostics import certainty
 from layline.model_file import load
-from layline.serve.batching import Predicted
+from layline.predictor import Prediction
 from layline.serve.served_model import Layout, ServedModel
 
 
@@ -20,7 +20,7 @@ def predicted(proba, features=None, chosen=None):
     proba = np.asarray(proba, dtype=np.float64)
     features = np.zeros((len(proba), 4), np.float32) if features is None else features
     chosen = proba.argmax(axis=1) if chosen is None else chosen
-    return Predicted(proba, chosen, features, np.ones(len(proba), dtype=bool))
+    return Prediction(np.arange(len(proba)), proba, chosen, features)
 
 
 def test_so_many_of_the_test_part_would_be_marked(run):

@@ -1,9 +1,9 @@
 """``layline predict``: a trained model on new samples, as a stream."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,7 @@ from layline.cli.options import Decode, Plugins, read_decode, read_share
 from layline.prediction_file import FORMATS, WHY_NO_PROBABILITIES, prediction_lines
 
 if TYPE_CHECKING:
-    from layline.calibration import Calibration
-    from layline.data.base import Images
+    from layline.predictor import Prediction, Predictor
 
 EXAMPLES = """
 Examples:
@@ -25,25 +24,6 @@ Examples:
 
   layline predict model.onnx new-photos
 """
-
-
-class _Opened(NamedTuple):
-    """A model, however it runs.
-
-    Attributes:
-        classes: Names of the classes, lowest first.
-        is_table: Whether its samples are rows of a table.
-        decode: How it decides on a rank.
-        calibration: What is known about its certainty.
-        start: Gives names, images (if they are such) and answers from samples, batch size,
-            workers and decode.
-    """
-
-    classes: Sequence[str]
-    is_table: bool
-    decode: Any
-    calibration: "Calibration"
-    start: "Callable[[Any, int, int | None, Any], tuple[Sequence[str], Images | None, Any]]"
 
 
 def predict(
@@ -106,15 +86,17 @@ def predict(
     open_model = _open_onnx if path.suffix.lower() == ".onnx" else _open_torch
     model = open_model(path, device, plugins or [])
     classes = model.classes
-    wanted = model.decode if decode is None else read_decode(decode, classes)
+    wanted = model.spec.decode if decode is None else read_decode(decode, classes)
     wanted = checked_decode(wanted, len(classes))
+    calibration = model.spec.calibration
     if coverage is not None:
-        model.calibration.check(coverage, len(classes), by_class)
+        calibration.check(coverage, len(classes), by_class)
     given = [sys.stdin.buffer if each == "-" else each for each in paths]
     # one path by itself: a table is one file
-    samples = given[0] if len(given) == 1 else given
-    names, images, found = model.start(samples, batch_size, workers, wanted)
-    if isinstance(images, UserImages) and images.skipped:
+    samples = model.read(given[0] if len(given) == 1 else given)
+    found = model.stream(samples, batch_size, workers, wanted, keep_going=True)
+    names, images = samples.names, samples if isinstance(samples, UserImages) else None
+    if images is not None and images.skipped:
         sys.stderr.write(f"layline: {describe_skipped(images.skipped)}\n")
     bad: list[int] = []
     without: list[int] = []
@@ -130,7 +112,7 @@ def predict(
         index, proba, ranks = (np.concatenate([each[i] for each in parts]) for i in range(3))
         ranges = None
         if coverage is not None:
-            ranges = model.calibration.ranges(proba, ranks, coverage, by_class)
+            ranges = calibration.ranges(proba, ranks, coverage, by_class)
         share = REVIEWED if share is None else share
         columns = certainty_columns(proba, ranks, classes, ranges, share)
         with prediction_lines(out, classes, more=list(columns), paths=are_paths) as write:
@@ -148,28 +130,17 @@ def predict(
         raise typer.Exit(1)
 
 
-def _open_torch(path: Path, device: str, plugins: Sequence[str | Path]) -> _Opened:
+def _open_torch(path: Path, device: str, plugins: Sequence[str | Path]) -> "Predictor":
     """Load the model of a run."""
-    from layline.data.loading import ImageBatches
-    from layline.data.table import TableEncoding
     from layline.devices import choose_device
     from layline.model_file import load
 
     model = load(path, plugins=plugins)
-    is_table = isinstance(model.spec.inputs, TableEncoding)
-    model.to(choose_device(device, is_table))
-
-    def start(given: Any, batch_size: int, workers: int | None, decode: Any) -> Any:
-        names, samples = model.read(given, keep_going=True)
-        images = samples.images if isinstance(samples, ImageBatches) else None
-        return names, images, model.stream(samples, batch_size, workers, decode)
-
-    return _Opened(model.classes, is_table, model.spec.decode, model.spec.calibration, start)
+    return model.to(choose_device(device, model.is_table))
 
 
-def _open_onnx(path: Path, device: str, plugins: Sequence[str | Path]) -> _Opened:
+def _open_onnx(path: Path, device: str, plugins: Sequence[str | Path]) -> "Predictor":
     """Open an exported model, which needs no plug-in; this and what follows import no torch."""
-    from layline.data.samples import UserImages
     from layline.onnx_model import OnnxModel
 
     if device not in ("auto", "cpu"):
@@ -177,19 +148,11 @@ def _open_onnx(path: Path, device: str, plugins: Sequence[str | Path]) -> _Opene
             f"device must be cpu for an .onnx model, got {device}: predict with the folder of the "
             "run to use another"
         )
-    model = OnnxModel(path)
-
-    def start(given: Any, batch_size: int, workers: int | None, decode: Any) -> Any:
-        samples = model.read(given)
-        images = samples if isinstance(samples, UserImages) else None
-        found = model.stream(samples, batch_size, workers, decode, keep_going=True)
-        return samples.names, images, found
-
-    return _Opened(model.classes, model.is_table, model.decode, model.calibration, start)
+    return OnnxModel(path)
 
 
 def _good_ones(
-    answers: Iterator[Any], bad: list[int], without: list[int]
+    answers: "Iterator[Prediction]", bad: list[int], without: list[int]
 ) -> Iterator[tuple[Any, Any, Any]]:
     """Give index, probabilities and rank of the samples, but for those that have none.
 
@@ -198,11 +161,9 @@ def _good_ones(
         bad: Gets those that could not be read.
         without: Gets those that have no probabilities.
     """
-    import numpy as np
-
     for answer in answers:
-        index, finite = np.asarray(answer.index), np.asarray(answer.has_probabilities)
+        index, finite = answer.index, answer.has_probabilities
         good = (index >= 0) & finite
         bad.extend((~index[index < 0]).tolist())
         without.extend(index[(index >= 0) & ~finite].tolist())
-        yield index[good], answer.proba[good], np.asarray(answer.chosen)[good]
+        yield index[good], answer.proba[good], answer.chosen[good]

@@ -145,6 +145,27 @@ class RowBatches(Dataset[Batch]):
         self.__dict__.update(state)
 
 
+class PreparedBatches(Dataset[Batch]):
+    """Samples that are as the network takes them already.
+
+    Args:
+        x: All of them, fetched in their order.
+    """
+
+    workers_help = False
+
+    def __init__(self, x: Tensor) -> None:
+        self._x = x
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def __getitems__(self, keys: list[Key]) -> Batch:
+        """Take the samples of a batch, which is not copied."""
+        index = torch.tensor([index for index, _ in keys])
+        return self._x[index[0] : index[-1] + 1], index
+
+
 def _read_rows(rows: "np.memmap[Any, Any]", place: Indices) -> Float[np.ndarray, "n columns"]:
     """Read rows of a large file, all of which would else be mapped into this process in time."""
     found = np.empty((len(place), rows.shape[1]), rows.dtype)

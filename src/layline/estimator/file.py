@@ -21,6 +21,7 @@ from layline.estimator.parameters import structure_of
 from layline.features.base import TableFeatures
 from layline.geometry.decoding import checked_decode
 from layline.model import ModelSpec, OrdinalModel
+from layline.model_description import first_mistake, plain_decode
 from layline.model_file import load
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
         parameters = _parameters(about.parameters, cls)
         _check_columns(about, spec.inputs)
     except (ValidationError, ValueError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else None
-        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}" if first else str(error)
+        why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
         raise ValueError(f"{path} must describe its estimator, got: {why}") from error
     # the network is what the description of the model says
     parameters |= {"method": spec.method, "features": spec.features, "dim": spec.dim}
@@ -163,7 +163,6 @@ def _described(estimator: "OrdinalClassifier") -> _Estimator:
 
 def _of_run(spec: ModelSpec, inputs: TableEncoding) -> _Estimator:
     """Describe a model of a table that no estimator wrote."""
-    decode = spec.decode if isinstance(spec.decode, str) else [list(row) for row in spec.decode]
     return _Estimator(
         labels=list(spec.classes),
         kind="str",
@@ -171,7 +170,7 @@ def _of_run(spec: ModelSpec, inputs: TableEncoding) -> _Estimator:
             "classes": list(spec.classes),
             "hidden": spec.features_options.get("hidden"),
             "head_options": spec.head_options or None,
-            "decode": decode,
+            "decode": plain_decode(spec.decode),
         },
         columns=list(inputs.names),
         count=len(inputs.names),

@@ -36,8 +36,9 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model import OrdinalModel
+from layline.predictor import Prediction
 from layline.reports.html import TEMPLATES
-from layline.serve.batching import Batcher, Predicted
+from layline.serve.batching import Batcher
 from layline.serve.openapi import describe_api
 from layline.serve.reading import (
     HOW,
@@ -240,7 +241,7 @@ class _Service:
         size = self.batcher.batch_size
         blocks = [rows.values[start : start + size] for start in range(0, len(rows), size)]
         futures = [asyncio.wrap_future(self.batcher.submit(rows_of(block))) for block in blocks]
-        found: list[Predicted] = await self._all(futures)
+        found: list[Prediction] = await self._all(futures)
         answers = [answer for each in found for answer in self.served.answers(each)]
         return [{"name": n} | answer for n, answer in zip(rows.names, answers, strict=True)]
 

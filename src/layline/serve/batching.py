@@ -9,56 +9,21 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 import joblib
-import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from layline.data.loading import Batch, Key
+from layline.data.loading import PreparedBatches
 from layline.geometry.decoding import Decode
-from layline.model import OrdinalModel, normalised
+from layline.model import OrdinalModel
+from layline.predictor import Prediction
 
 _WAIT = 0.02  # seconds that a sample which is ready waits for those that are being prepared
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """What the model says of some samples.
-
-    Attributes:
-        proba: Calibrated probabilities.
-        chosen: The ranks that are decided for.
-        features: Their vectors.
-        is_known: Whether numbers came out: a value that overflows gives none.
-    """
-
-    proba: Float[np.ndarray, "n K"]
-    chosen: Int[np.ndarray, " n"]
-    features: Float[np.ndarray, "n d"]
-    is_known: np.ndarray
-
-
-class _Prepared:
-    """Samples as the network takes them."""
-
-    workers_help = False
-
-    def __init__(self, x: Tensor) -> None:
-        self._x = x
-
-    def __len__(self) -> int:
-        return len(self._x)
-
-    def __getitems__(self, keys: list[Key]) -> Batch:
-        index = torch.tensor([index for index, _ in keys])
-        return self._x[index[0] : index[-1] + 1], index
-
-
 Prepare = Callable[[], Tensor]
-_Waiting = tuple[Tensor, "Future[Predicted]"]
+_Waiting = tuple[Tensor, "Future[Prediction]"]
 
 
 class Batcher:
@@ -87,14 +52,14 @@ class Batcher:
         with self._change:
             return self._preparing + len(self._ready)
 
-    def submit(self, prepare: Prepare) -> "Future[Predicted]":
+    def submit(self, prepare: Prepare) -> "Future[Prediction]":
         """Have samples prepared in a thread, and predicted.
 
         Args:
             prepare: Gives them as the network takes them, a row each; what it raises is the
                 answer.
         """
-        answer: Future[Predicted] = Future()
+        answer: Future[Prediction] = Future()
         with self._change:
             if self._closed:
                 raise RuntimeError("the server must be running, got one that was stopped")
@@ -130,7 +95,7 @@ class Batcher:
             self._worker.start()
         return self._threads
 
-    def _prepare(self, prepare: Prepare, answer: "Future[Predicted]") -> None:
+    def _prepare(self, prepare: Prepare, answer: "Future[Prediction]") -> None:
         ready: list[_Waiting] = []
         try:
             if answer.set_running_or_notify_cancel():  # else nobody waits for it any more
@@ -156,7 +121,7 @@ class Batcher:
             start = 0
             for x, answer in batch:
                 part = slice(start, start := start + len(x))
-                answer.set_result(Predicted(**{k: v[part] for k, v in vars(predicted).items()}))
+                answer.set_result(predicted.part(part))
 
     def _next_batch(self) -> list[_Waiting]:
         """Wait for samples; none come any more once it is closed and all are answered."""
@@ -172,12 +137,8 @@ class Batcher:
                 size += len(batch[-1][0])
         return batch
 
-    def _predict(self, x: Tensor) -> Predicted:
+    def _predict(self, x: Tensor) -> Prediction:
         torch.set_num_threads(self._cores)  # some of it is the process's, and others have set it
-        (answer,) = self._model.stream(_Prepared(x), batch_size=len(x), decode=self._decode)
-        return Predicted(
-            normalised(answer.log_probs),
-            answer.chosen.numpy(),
-            answer.features.float().numpy(),
-            answer.has_probabilities.numpy(),
-        )
+        batches = PreparedBatches(x)
+        (answer,) = self._model.stream_batches(batches, batch_size=len(x), decode=self._decode)
+        return answer

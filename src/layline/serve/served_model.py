@@ -30,7 +30,7 @@ from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.model import OrdinalModel
 from layline.model_file import load
 from layline.prediction_file import WHY_NO_PROBABILITIES, read_predictions
-from layline.serve.batching import Predicted
+from layline.predictor import Prediction
 from layline.training.record import plane_of, proxies_of
 from layline.training.run_folder import RunFolder, as_written
 
@@ -81,19 +81,19 @@ class ServedModel:
     @property
     def is_table(self) -> bool:
         """Whether samples are rows of a table; they are images otherwise."""
-        return isinstance(self.model.spec.inputs, TableEncoding)
+        return self.model.is_table
 
-    def answers(self, predicted: Predicted) -> list[dict[str, Any]]:
+    def answers(self, predicted: Prediction) -> list[dict[str, Any]]:
         """Write down what is predicted for some samples."""
         sure = certainty(predicted.proba, predicted.chosen)
         ends = None
         if self.coverage is not None:
             calibration = self.model.spec.calibration
             ends = calibration.ranges(predicted.proba, predicted.chosen, self.coverage)
-        places = self.layout.places(predicted)
+        places, known = self.layout.places(predicted), predicted.has_probabilities
         found: list[dict[str, Any]] = []
         for i, rank in enumerate(predicted.chosen.tolist()):
-            if not predicted.is_known[i]:
+            if not known[i]:
                 found.append({"error": f"no probabilities came out: {WHY_NO_PROBABILITIES}"})
                 continue
             shares = map(_rounded, predicted.proba[i].tolist())
@@ -186,11 +186,12 @@ class Layout:
             axes = axes * [[1], [0]]
         return cls(kind, by_direction, proxies @ axes.T, axes)
 
-    def places(self, predicted: Predicted) -> Float[np.ndarray, "n 2"]:
+    def places(self, predicted: Prediction) -> Float[np.ndarray, "n 2"]:
         """Tell where samples are drawn."""
         if self.kind == "mean":
             mean: _Floats = predicted.proba @ np.arange(predicted.proba.shape[1])
             return np.stack([mean, 0 * mean], axis=1)
+        assert predicted.features is not None  # a model with its network gives them
         vectors = predicted.features.astype(np.float64)
         placed: _Floats = (_directions(vectors) if self.by_direction else vectors) @ self.axes.T
         return placed

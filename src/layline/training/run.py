@@ -1,5 +1,6 @@
 """A run, from its configuration to its test numbers."""
 
+import json
 import platform
 import sys
 import time
@@ -174,7 +175,8 @@ def _calibrate(
     calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, unseen)
     model.spec = replace(model.spec, calibration=calibration)
     # a run that is finished, and only asked again, has written it before
-    is_new = read_tensors(folder.best)[0] != describe_model(model.spec)
+    written, wanted = read_tensors(folder.best)[0], describe_model(model.spec)
+    is_new = json.loads(written) != json.loads(wanted)
     run.accelerator.wait_for_everyone()
     if run.accelerator.is_main_process and is_new:
         model.save(folder.best)

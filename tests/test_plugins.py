@@ -427,8 +427,17 @@ def test_a_run_of_somebody_else_runs_nothing(ratings, mine, tmp_path, monkeypatc
             layline.evaluate(run.folder, verbose=False)
         assert not Path("ran").exists()
     config.write_text(written)
-    said = CliRunner().invoke(app, ["report", str(run.folder)])  # which needs none
-    assert said.exit_code == 0, said.output
+    for command in ("report", "card"):  # which need none
+        said = CliRunner().invoke(app, [command, str(run.folder)])
+        assert said.exit_code == 0, said.output
+    card = (run.folder / "README.md").read_text(encoding="utf-8")
+    assert "layline predict best.safetensors rows.csv --plugin mine.py" in card
+    assert "plugins=['mine.py'])" in card
+    out = str(tmp_path / "model.onnx")
+    said = CliRunner().invoke(app, ["export", str(run.folder), "--out", out])
+    assert said.exit_code == 1, said.output
+    assert "plugins must be yours or named" in " ".join(said.output.split())
+    assert "mine" not in sys.modules
     assert layline.evaluate(run.folder, plugins=[mine], verbose=False).metrics["samples"]
 
 

@@ -34,6 +34,8 @@ from layline.model_description import KEY
 from layline.model_file import load
 from layline.onnx_model import LARGEST, Metadata, decide, signed
 from layline.optional import require
+from layline.plugins import PluginError
+from layline.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from layline.api import Run
@@ -77,6 +79,7 @@ def export(
     coverage: float | None = None,
     opset: int | None = None,
     samples: Any = None,
+    plugins: Sequence[str | Path] = (),
 ) -> Exported:
     """Write a model as one graph that runs elsewhere, after a check that it computes the same.
 
@@ -89,6 +92,7 @@ def export(
         opset: Version of ONNX's operators; what the exporter takes if not given.
         samples: What to check it on, as for :meth:`OrdinalModel.predict`. If not given, test
             samples of the run where they can be reached, and random ones otherwise.
+        plugins: Files, packages or modules with the method, the features or the source of the run.
     """
     out = Path(out)
     check_known("format", format, SUFFIXES)
@@ -102,7 +106,7 @@ def export(
             require(library, extra="export", needed_by="export")
     elif opset is not None:
         raise ValueError(f"opset must be left out with the format torch, got {opset}: it is ONNX's")
-    folder, model = _model(run)
+    folder, model = _model(run, plugins)
     known = HEADS.get(model.spec.method)
     if known is not None and "export" in known.unsupported:
         raise ValueError(
@@ -111,7 +115,7 @@ def export(
         )
     covered, why_not = _coverage(model, coverage)
     graph = Graph(model, covered).eval()
-    given, checked_on = _samples(model, folder, samples)
+    given, checked_on = _samples(model, folder, samples, plugins)
     metadata = Metadata.of_export(model.spec, covered)
     program = traced(graph, given, exact=format == "onnx")
     if format == "torch":
@@ -195,7 +199,7 @@ def _ranges(proba: Tensor, rank: Tensor, bound: float) -> tuple[Tensor, Tensor]:
 # --- what is exported, and what it is checked on
 
 
-def _model(run: Any) -> tuple[Path | None, OrdinalModel]:
+def _model(run: Any, plugins: Sequence[str | Path]) -> tuple[Path | None, OrdinalModel]:
     """Find the model, and the folder of its run if there is one."""
     if isinstance(run, OrdinalModel):
         return None, run
@@ -204,7 +208,17 @@ def _model(run: Any) -> tuple[Path | None, OrdinalModel]:
         raise FileNotFoundError(
             f"run must be the folder of a trained run, got {place}: it has no best.safetensors"
         )
-    return (place if (place / "config.toml").is_file() else None), load(place)
+    if not (place / "config.toml").is_file():
+        return None, load(place, plugins=plugins)
+    missing: Exception | None = None
+    try:
+        RunFolder(place).read_config(plugins)  # imports what this user trained it with
+    except (ValueError, OSError) as error:
+        missing = error
+    try:
+        return place, load(place, plugins=plugins)
+    except PluginError as error:  # of a run it is known where the plug-in was
+        raise (missing if isinstance(missing, PluginError) else error) from None
 
 
 def _coverage(model: OrdinalModel, coverage: float | None) -> tuple[float | None, str]:
@@ -219,13 +233,15 @@ def _coverage(model: OrdinalModel, coverage: float | None) -> tuple[float | None
     return None, f"{count} calibration samples, {needed} are needed at {_DEFAULT_COVERAGE:.0%}"
 
 
-def _samples(model: OrdinalModel, folder: Path | None, samples: Any) -> tuple[Tensor, str]:
+def _samples(
+    model: OrdinalModel, folder: Path | None, samples: Any, plugins: Sequence[str | Path]
+) -> tuple[Tensor, str]:
     """Give prepared samples as the graph takes them, and say what they are."""
     batches, what = None, ""
     if samples is not None:
         batches, what = model.batches(model.read(samples)), "samples given"
     elif folder is not None:
-        batches, what = _own_samples(model, folder), "test samples of the run"
+        batches, what = _own_samples(model, folder, plugins), "test samples of the run"
     if batches is None or len(batches) == 0:
         return _random_samples(model), "random inputs, as no samples of the run were reached"
     places = np.unique(np.linspace(0, len(batches) - 1, CHECKED).astype(int)).tolist()
@@ -233,18 +249,17 @@ def _samples(model: OrdinalModel, folder: Path | None, samples: Any) -> tuple[Te
     return (x if model.is_table else x.permute(0, 2, 3, 1)).contiguous(), what
 
 
-def _own_samples(model: OrdinalModel, folder: Path) -> Any:
+def _own_samples(model: OrdinalModel, folder: Path, plugins: Sequence[str | Path]) -> Any:
     """Reach the test samples of a run, or None if its data are no longer there."""
     from rich.console import Console
 
     from layline.training.assembly import batches_of
     from layline.training.display import Reporter
     from layline.training.finished_run import own_data
-    from layline.training.run_folder import RunFolder
 
     place = RunFolder(folder)
     try:
-        config, quiet = place.read_config(), Reporter(Console(quiet=True))
+        config, quiet = place.read_config(plugins), Reporter(Console(quiet=True))
         dataset = own_data(place, config, model, None, quiet)
         return batches_of(dataset.inputs.subset(dataset.partition.test), model.spec)
     except (ValueError, OSError):

@@ -7,12 +7,14 @@ import pickle
 import pytest
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
 from torch import nn
 
 from layline.training import checkpoint
 from layline.training.checkpoint import Checkpoints
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import TrainingState
+from layline.training.optimisation import WeightAverage
 
 HISTORY = [{"epoch": 1, "train_loss": 0.1 + 0.2}]
 
@@ -53,6 +55,15 @@ def test_what_was_saved_comes_back_bit_by_bit(tmp_path):
     assert len(fresh.state()) == len(trained.state()) == 8
     for mine, other in zip(fresh.state(), trained.state(), strict=True):
         assert torch.equal(mine, other)
+
+
+def test_a_layer_under_two_names_is_no_obstacle_to_its_average(tmp_path):
+    layer = nn.Linear(3, 2)
+    average = WeightAverage(nn.Sequential(layer, nn.Sequential(layer)), decay=0.9)
+    checkpoint._write_average(average, tmp_path / "average.safetensors")
+    found = load_file(tmp_path / "average.safetensors")
+    assert torch.equal(found["module.0.weight"], layer.weight)
+    assert torch.equal(found["module.1.0.weight"], layer.weight)
 
 
 def test_before_anything_was_saved_there_is_nothing_to_go_back_to(tmp_path):

@@ -46,10 +46,8 @@ def export(
     """
     from layline.export_file import export as write
     from layline.memory import in_words
-    from layline.plugins import use
 
-    use(plugins or ())
-    made = write(run, out, format_, coverage, opset)
+    made = write(run, out, format_, coverage, opset, plugins=plugins or ())
     size = in_words(made.path.stat().st_size)
     typer.echo(f"{made.path}: {size}, gives {', '.join(made.outputs)}")
     near = ""

@@ -10,9 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from layline.data import SOURCES
+from layline.features import FEATURES
 from layline.files import write_text
 from layline.heads import HEADS
 from layline.optional import require
+from layline.plugins.references import is_path
 from layline.reports.run import diagnosed, tiles
 from layline.reports.run_record import RunRecord, read_run
 from layline.training.run_folder import as_written
@@ -97,7 +100,17 @@ def _task(run: RunRecord) -> str:
 
 
 def _is_table(run: RunRecord) -> bool:
-    return run.config.features.name == "mlp"
+    """Tell rows from images by the features or, where those are not installed, by the source."""
+    features = FEATURES.get(str(run.config.features.name))
+    if features is not None:
+        return features.kind == "table"
+    source = SOURCES.get(run.config.data.source)
+    return source is not None and not source.has_images
+
+
+def _plugins(run: RunRecord) -> list[str]:
+    """Name the files and modules from outside without which the model cannot be loaded."""
+    return [Path(each).name if is_path(each) else each for each in run.config.plugins or ()]
 
 
 def _identifier(name: str) -> str:
@@ -215,14 +228,16 @@ def _data(run: RunRecord) -> list[str]:
 
 def _use(run: RunRecord) -> list[str]:
     samples = "rows.csv" if _is_table(run) else "photos"
+    named = "".join(f" --plugin {name}" for name in _plugins(run))
+    given = f", plugins={_plugins(run)}" if named else ""
     return [
         "```\n"
         'pip install "layline[images]"\n'
-        f"layline predict best.safetensors {samples} --out predictions.csv\n"
+        f"layline predict best.safetensors {samples}{named} --out predictions.csv\n"
         "```",
         "```python\n"
         "import layline\n\n"
-        'model = layline.load("best.safetensors")\n'
+        f'model = layline.load("best.safetensors"{given})\n'
         f'model.predict("{samples}")\n'
         "```",
         'An exported `model.onnx` needs no PyTorch (`pip install "layline[export]"`); its metadata '

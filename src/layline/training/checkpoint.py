@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 
+import torch
 from accelerate.utils import broadcast_object_list
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
@@ -201,8 +202,13 @@ def _read_progress(path: Path) -> TrainingState:
 
 
 def _write_average(average: WeightAverage, path: Path) -> None:
+    # copies: a network may have a layer under two names, and safetensors refuses shared memory
+    copies = {
+        name: each.clone(memory_format=torch.contiguous_format)
+        for name, each in average.state_dict().items()
+    }
     with _full_disk_as_such():
-        save_file({name: each.contiguous() for name, each in average.state_dict().items()}, path)
+        save_file(copies, path)
 
 
 @contextmanager

@@ -641,7 +641,7 @@ def test_competitors_are_fitted_to_the_same_splits(ratings, tmp_path, go):
     config = next(cell.config for cell in cells if cell.labels["method"] == "ridge")
     dataset = data.read("table", ratings, 0, config.data.calibration, label="grade")
     parts, rows = dataset.partition, dataset.inputs.values
-    mine = frame[(frame["seed"] == "0") & (frame["setting"] == frame["setting"].iloc[0])]
+    mine = frame[(frame["seed"] == "0") & (frame["setting"] == "")]
     logistic = LogisticRegression(C=0.5).fit(rows[parts.train], dataset.ranks[parts.train])
     proba, truth = logistic.predict_proba(rows[parts.test]), dataset.ranks[parts.test]
     (row,) = mine[mine["method"].str.startswith("Logistic") & (mine["decode"] == "mode")].to_dict(

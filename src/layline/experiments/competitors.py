@@ -2,26 +2,29 @@
 
 Anything will do that has ``fit`` and ``predict_proba``, from scikit-learn, LightGBM or a peer. It
 gets the rows that a model of ours gets, encoded in the same way but not standardised, and the ranks
-as labels: the training part to fit, the test part to be measured on. Without ``predict_proba`` its
-predictions are rounded to ranks, and there are no probabilities to be measured.
+as labels: the training part to fit, the test part to be measured on. Its probabilities are
+calibrated as ours are, on the same parts. Without ``predict_proba`` its predictions are rounded to
+ranks, and there are no probabilities to be measured.
 """
 
 import ast
 import inspect
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from rich.console import Console
 from torch import Tensor
 
 from layline.arguments import find_known
-from layline.data.base import groups_of
+from layline.calibration import Calibration, tempered
+from layline.data.base import Indices, groups_of
 from layline.data.table import Rows
 from layline.evaluation import (
     CRITERIA,
@@ -55,6 +58,8 @@ from layline.training.run_folder import RunFolder
 _OF_LAST_LAYER = {"hidden", "dropout"}
 _SEED = "random_state"
 Matrix = Float[np.ndarray, "n columns"]
+Outcome = tuple[Float[Tensor, "n K"], Int[Tensor, " n"]]
+SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class Competitor(Section):
@@ -64,11 +69,30 @@ class Competitor(Section):
         name: What tables call it.
         estimator: Where its class, or a function that makes it, is: ``sklearn.svm:SVC``.
         options: What it is made with.
+        tune: Options to try, each with its values. On each data set and seed the values that are
+            best on validation are chosen, as for a method of ours.
     """
 
     name: str
     estimator: str
     options: dict[str, Any] = Field(default_factory=dict)
+    tune: SearchSpace = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_tune(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out ``tune`` where nothing is tuned, so that keys are those of earlier versions."""
+        tree: dict[str, Any] = write(self)
+        return tree if self.tune else {key: tree[key] for key in tree if key != "tune"}
+
+    def settings(self) -> list[tuple[str, Self]]:
+        """Give each combination of the values to tune: its label, and what is fitted."""
+        found = []
+        for values in product(*self.tune.values()):
+            chosen = dict(zip(self.tune, values, strict=True))
+            label = ", ".join(f"{key}={value}" for key, value in chosen.items())
+            update = {"options": {**self.options, **chosen}, "tune": {}}
+            found.append((label, self.model_copy(update=update)))
+        return found
 
     @property
     def _place(self) -> tuple[str, str]:
@@ -82,7 +106,8 @@ class Competitor(Section):
 
     def check(self) -> None:
         """Refuse what cannot be imported, made, or fitted, before anything is run."""
-        self.make(0)
+        for _, each in self.settings():
+            each.make(0)
 
     def make(self, seed: int) -> Any:
         """Make it, with the seed of the run where it takes one."""
@@ -187,7 +212,7 @@ def competitor_config(config: Config) -> Config:
             "head": HeadConfig(),
             "training": TrainingConfig(
                 **training.model_dump(
-                    include={"metric", "decode", "class_weight", "seed", "device"}
+                    include={"metric", "decode", "class_weight", "calibrate", "seed", "device"}
                 )
             ),
         }
@@ -222,15 +247,24 @@ def fit_competitor(
     train = np.ascontiguousarray(rows[parts.train])
     _fit(competitor, estimator, train, dataset.ranks[parts.train], run)
     decode, classes = config.training.decoding, len(dataset.classes)
-    checked, tested = (
-        _predictions(competitor, estimator, np.ascontiguousarray(rows[index]), classes, decode)
-        for index in (parts.validation, parts.test)
-    )
+
+    def predicted(index: Indices) -> Predictions:
+        x = np.ascontiguousarray(rows[index])
+        return _predictions(competitor, estimator, x, classes, decode)
+
+    checked, tested = predicted(parts.validation), predicted(parts.test)
     ranks = torch.from_numpy(dataset.ranks[parts.test])
     if tested.log_probs.isnan().any():  # there are none
         numbers: dict[str, Any] = {"part": "test", **measure(ranks, _certain(tested), decode)}
-        numbers |= dict.fromkeys((*DISTRIBUTION, "unimodality_rate"))
+        numbers |= dict.fromkeys((*DISTRIBUTION, "unimodality_rate")) | {"ranges": []}
     else:
+        outcomes: list[Outcome | None] = [None, None]
+        if config.training.calibrate:
+            outcomes[0] = _possible(checked, dataset.ranks[parts.validation])
+        if len(parts.calibration):
+            unseen = predicted(parts.calibration)
+            outcomes[1] = unseen.log_probs, torch.from_numpy(dataset.ranks[parts.calibration])
+        calibration = Calibration.fit(*outcomes)
         spec = ModelSpec(
             features=str(config.features.name),
             method=competitor.estimator,
@@ -238,9 +272,11 @@ def fit_competitor(
             classes=dataset.classes,
             inputs=run.model.spec.inputs,
             decode=decode,
+            calibration=calibration,
         )
         names = dataset.inputs.subset(parts.test).names
         groups = groups_of(dataset, parts.test)
+        tested = _decided(tempered(tested.log_probs, calibration.temperature), decode)
         found = evaluated("test", ranks, names, tested, spec, decode, groups)
         found.write_predictions(folder.predictions)
         numbers = found.numbers
@@ -283,16 +319,10 @@ def _predictions(
     competitor: Competitor, estimator: Any, x: Matrix, num_classes: int, decode: Decode
 ) -> Predictions:
     """Ask for probabilities, NaN where it has none, and decide on ranks by every decoding."""
-    names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
     if hasattr(estimator, "predict_proba"):
         found = np.asarray(estimator.predict_proba(x), dtype=np.float64)
         proba = torch.from_numpy(_by_rank(competitor, estimator, found, len(x), num_classes))
-        methods: dict[str, Decode] = {name: name for name in DECODINGS}
-        if not isinstance(decode, str):
-            methods[COST] = decode
-        return Predictions(
-            proba.log(), {name: decide(proba, method) for name, method in methods.items()}
-        )
+        return _decided(proba.log(), decode)
     predicted = np.asarray(estimator.predict(x), dtype=np.float64).reshape(-1)
     if predicted.shape != (len(x),) or not np.isfinite(predicted).all():
         raise ValueError(
@@ -300,7 +330,29 @@ def _predictions(
         )
     ranks = torch.from_numpy(np.clip(np.ceil(predicted - 0.5), 0, num_classes - 1)).long()
     missing = torch.full((len(x), num_classes), torch.nan)
+    names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
     return Predictions(missing, dict.fromkeys(names, ranks))
+
+
+def _decided(log_probs: Float[Tensor, "n K"], decode: Decode) -> Predictions:
+    """Decide on ranks by every decoding."""
+    methods: dict[str, Decode] = {name: name for name in DECODINGS}
+    if not isinstance(decode, str):
+        methods[COST] = decode
+    proba = log_probs.exp()
+    return Predictions(log_probs, {name: decide(proba, each) for name, each in methods.items()})
+
+
+def _possible(predictions: Predictions, ranks: Int[np.ndarray, " n"]) -> Outcome:
+    """Keep the samples whose class has a probability above zero.
+
+    A zero stays one at every temperature: it says nothing about which is best, and would decide
+    alone if it counted as a very small number.
+    """
+    truth = torch.from_numpy(ranks)
+    log_probs = predictions.log_probs
+    kept = log_probs[torch.arange(len(truth)), truth].isfinite()
+    return log_probs[kept], truth[kept]
 
 
 def _by_rank(
@@ -331,7 +383,7 @@ def _certain(predictions: Predictions) -> Predictions:
 def _validated(
     config: Config, ranks: Int[np.ndarray, " n"], predictions: Predictions
 ) -> dict[str, float]:
-    """Measure what settings are chosen by, as for a model of ours."""
+    """Measure what settings are chosen by, as for a model of ours: before it is calibrated."""
     chosen: Int[Tensor, " n"] = predictions.decisions[decode_name(config.training.decoding)]
     metric = config.training.metric
     criterion = find_known("metric", metric, CRITERIA)

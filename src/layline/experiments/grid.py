@@ -11,14 +11,18 @@ from pydantic import Field, PositiveInt
 from layline import data, heads, plugins
 from layline.arguments import check_known
 from layline.experiments.cells import Cell, with_content
-from layline.experiments.competitors import Competitor, competitor_config, parse_competitor
+from layline.experiments.competitors import (
+    Competitor,
+    SearchSpace,
+    competitor_config,
+    parse_competitor,
+)
 from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import Config, Section, Tree, validated
 from layline.training.recipes import RECIPES, configuration, recipe_decoding, resolved
 from layline.training.settings import combine, parse_settings, read_toml
 
 ALL_METHODS = "all"
-SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
 # Settings that a grid makes itself, and where to say them instead.
 _RESERVED = {
     "recipe": "name it in recipes (--recipe)",
@@ -87,7 +91,8 @@ class Grid(Section):
         threads: Threads of each run.
         reference: The method that the others are compared with.
         competitors: Estimators of other libraries that are fitted to the same tables and frozen
-            features, such as ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``.
+            features, such as ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``. Each
+            has a ``tune`` of its own.
         plugins: Files, packages and modules with methods, features or sources from outside.
     """
 
@@ -125,8 +130,8 @@ class Grid(Section):
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
         _check_different("data", [each.name for each in self.data])
-        methods: list[Variant | Competitor] = [*variants, *competitors]
-        _check_different("methods", [each.name for each in methods])
+        names = [each.name for each in variants] + [each.name for each in competitors]
+        _check_different("methods", names)
         _check_different("seeds", [str(seed) for seed in self.seeds])
         if not set(self.tune_seeds) <= set(self.seeds):
             raise ValueError(
@@ -141,10 +146,17 @@ class Grid(Section):
             self._cell(entry, method, recipe, features, combination, seed)
             for entry in self.data
             for combination in _combinations(self.tune if entry.tune is None else entry.tune)
-            for seed, method, recipe in product(self.seeds, methods, self.recipes)
+            for seed, method, recipe in product(self.seeds, variants, self.recipes)
             for features in chosen or [None]
         )
-        return with_content(list(cells), say)
+        others = (
+            self._cell(entry, each, recipe, features, (setting, {}), seed)
+            for entry, competitor in product(self.data, competitors)
+            for setting, each in competitor.settings()
+            for seed, recipe in product(self.seeds, self.recipes)
+            for features in chosen or [None]
+        )
+        return with_content([*cells, *others], say)
 
     def choosing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Keep the cells that are run before a setting is chosen: all, unless few seeds choose."""

@@ -1,0 +1,208 @@
+"""What our methods are compared with does what its own library says."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+from layline.experiments.competitors import _by_rank, parse_competitor
+from layline.geometry.decoding import decide
+
+FILE = Path(__file__).parent.parent / "benchmarks" / "peers.py"
+SHORT = "(epochs=40, batch_size=32, hidden=(32,))"
+FASTER = "(learning_rate=0.02, " + SHORT[1:]  # its thresholds have a long way to go
+NETWORKS = {
+    **{name: f"{FILE}:{name}{SHORT}" for name in ("Coral", "Corn", "Triangular")},
+    "KappaCLM": f"{FILE}:KappaCLM{FASTER}",
+}
+PROBABILISTIC = {
+    "boosting": "sklearn.ensemble:HistGradientBoostingClassifier(learning_rate=0.1, max_iter=20)",
+    "logistic_regression": f"{FILE}:logistic_regression",
+    "SoftmaxMLP": f"{FILE}:SoftmaxMLP{SHORT}",
+    "all_threshold": f"{FILE}:all_threshold",
+    **NETWORKS,
+}
+EVERY = {**PROBABILISTIC, "RankRegression": f"{FILE}:RankRegression(n_estimators=40)"}
+MAIN = {"logistic_regression": "C", "all_threshold": "alpha"}  # all else: learning_rate
+K = 4
+
+
+@pytest.fixture(autouse=True)
+def path_stays(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """Grades that follow from two columns of very different scale, with a little noise."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 4))
+    ranks = np.digitize(x[:, 0] - x[:, 1] + 0.2 * rng.normal(size=400), [-1.3, 0, 1.3])
+    x *= [1000, 0.01, 1, 1]
+    return x[:280], ranks[:280], x[280:], ranks[280:]
+
+
+def fitted(text, x, ranks, seed=0):
+    estimator = parse_competitor(text).make(seed)
+    return estimator.fit(x, ranks)
+
+
+def answers(estimator, x):
+    return (
+        estimator.predict_proba(x)
+        if hasattr(estimator, "predict_proba")
+        else estimator.predict(x)[:, None]
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_peer_learns_more_than_the_majority(name, toy):
+    x, ranks, new, truth = toy
+    found = np.round(fitted(EVERY[name], x, ranks).predict(new))
+    best_constant = min(np.abs(truth - rank).mean() for rank in range(K))
+    assert np.abs(found - truth).mean() < best_constant / 2
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_peer_is_the_same_twice_whatever_else_draws_numbers(name, toy):
+    x, ranks, new, _ = toy
+    threads = torch.get_num_threads()
+    first = answers(fitted(EVERY[name], x, ranks, seed=3), new)
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    np.random.seed(99)  # noqa: NPY002, what a library may draw from
+    second = answers(fitted(EVERY[name], x, ranks, seed=3), new)
+    assert np.array_equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, "SoftmaxMLP"])
+def test_the_seed_counts(name, toy):
+    x, ranks, new, _ = toy
+    first, second = (answers(fitted(EVERY[name], x, ranks, seed), new) for seed in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_main_setting_is_an_option_that_counts(name, toy):
+    x, ranks, new, _ = toy
+    main = MAIN.get(name, "learning_rate")
+    competitor = parse_competitor(EVERY[name])
+    competitor = competitor.model_copy(update={"tune": {main: [0.003, 0.03, 0.3]}})
+    made = [each.make(0) for _, each in competitor.settings()]
+    first, second, third = (answers(each.fit(x, ranks), new) for each in made)
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(second, third)
+
+
+@pytest.mark.parametrize("absent", [0, 2, K - 1])
+@pytest.mark.parametrize("name", PROBABILISTIC)
+def test_probabilities_sum_to_one_also_where_a_class_is_absent(name, absent, toy):
+    x, ranks, new, _ = toy
+    kept = ranks != absent
+    text = EVERY[name].replace("epochs=40", "epochs=3")
+    estimator = fitted(text, x[kept], ranks[kept])
+    found = estimator.predict_proba(new)
+    proba = _by_rank(parse_competitor(text), estimator, found, len(new), K)
+    assert proba.shape == (len(new), K)
+    assert (proba >= 0).all()
+    np.testing.assert_allclose(proba.sum(axis=1), 1, atol=1e-12)
+    if name in NETWORKS and absent < K - 1:  # of the highest nobody told them
+        assert found.shape == (len(new), K)
+    if name not in NETWORKS or absent == K - 1:
+        assert (proba[:, absent] == 0).all()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_can_be_told_how_many_classes_there_are(name, toy):
+    x, ranks, new, _ = toy
+    text = NETWORKS[name].replace("epochs=40", f"epochs=1, num_classes={K + 2}")
+    assert fitted(text, x, ranks).predict_proba(new).shape == (len(new), K + 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "decode"),
+    [("Coral", "median"), ("Corn", "median"), ("Triangular", "mode"), ("KappaCLM", "mode")],
+)
+def test_probabilities_agree_with_the_labels_of_the_library(name, decode, toy):
+    x, ranks, new, _ = toy
+    peer = fitted(NETWORKS[name], x, ranks)
+    outputs = peer.outputs(new)
+    if name == "Coral":
+        assert (peer.network_[-1].coral_bias.diff() < 0).all()  # else nothing is promised
+    labels = peer.predict(new)
+    assert len(set(labels)) > 2
+    proba = torch.from_numpy(peer.predict_proba(new))
+    assert np.array_equal(decide(proba, decode).numpy(), labels)
+    if name in ("Coral", "Corn"):
+        above = outputs.sigmoid() if name == "Coral" else outputs.sigmoid().cumprod(dim=1)
+        own = proba.flip(1).cumsum(1).flip(1)[:, 1:]  # P(y > k)
+        torch.testing.assert_close(own, above, rtol=0, atol=1e-12)
+
+
+def test_cumulative_probabilities_out_of_order_are_clipped_and_normalised(toy):
+    x, ranks, new, _ = toy
+    peer = fitted(NETWORKS["Coral"].replace("epochs=40", "epochs=1"), x, ranks)
+    with torch.no_grad():
+        peer.network_[-1].coral_bias.copy_(torch.tensor([0.0, 2.0, -1.0]))
+    above = peer.outputs(new).sigmoid().numpy()
+    proba = peer.predict_proba(new)
+    assert (proba[:, 1] == 0).all()
+    left = np.stack([1 - above[:, 0], above[:, 1] - above[:, 2], above[:, 2]], axis=1)
+    np.testing.assert_allclose(proba[:, [0, 2, 3]], left / left.sum(axis=1, keepdims=True))
+
+
+def test_the_epoch_of_the_lowest_error_is_kept():
+    network = torch.nn.Linear(1, 1)
+    watch = from_file("BestEpoch")(network)
+    for weight, mae in [(1.0, 0.5), (2.0, 0.25), (3.0, 0.25), (4.0, 0.5)]:
+        with torch.no_grad():
+            network.weight.fill_(weight)
+        assert not watch.after_epoch(0.0, 0.0, mae)
+    watch.finish()
+    assert network.weight.item() == 2
+
+
+def test_training_ends_early_and_slows_down():
+    optimiser = torch.optim.Adam(torch.nn.Linear(1, 1).parameters(), lr=1.0)
+    watch = from_file("EarlyStopping")(optimiser)
+    assert not watch.after_epoch(1.0, 1.0, 0.0)
+    losses = [0.9, 0.90001, 0.9, 0.95, 0.91, 0.89999]  # the last is lower by too little
+    assert [watch.after_epoch(1.0, loss, 0.0) for loss in losses] == [False] * 5 + [True]
+    assert optimiser.param_groups[0]["lr"] == 0.5
+
+
+def test_the_body_is_ours(toy):
+    from layline.features.mlp import MLP
+    from layline.training.config import RECIPES
+
+    widths = from_file("body_widths")
+    assert list(widths(20)) == MLP(20, 8).options["hidden"]
+    after_frozen = RECIPES["modern"].situations["frozen"]["features"]["options"]["hidden"]
+    assert widths(1280) == (after_frozen,)
+    x, ranks, *_ = toy
+    peer = fitted(f"{FILE}:Corn(epochs=1)", x, ranks)
+    assert [each.out_features for each in peer.network_ if hasattr(each, "out_features")] == [
+        128,
+        128,
+        K - 1,
+    ]
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, "SoftmaxMLP", "RankRegression"])
+def test_a_peer_keeps_the_contract_of_scikit_learn(name):
+    estimator = parse_competitor(EVERY[name]).make(5)
+    copy = clone(estimator)
+    assert copy is not estimator
+    assert copy.get_params() == estimator.get_params()
+    assert copy.get_params()["random_state"] == 5
+
+
+def from_file(name):
+    """Give something of the file, which is imported like a plug-in."""
+    parse_competitor(f"{FILE}:RankRegression").make(0)
+    return getattr(sys.modules["peers"], name)

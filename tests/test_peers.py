@@ -178,7 +178,7 @@ def test_training_ends_early_and_slows_down():
 
 def test_the_body_is_ours(toy):
     from layline.features.mlp import MLP
-    from layline.training.config import RECIPES
+    from layline.training.recipes import RECIPES
 
     widths = from_file("body_widths")
     assert list(widths(20)) == MLP(20, 8).options["hidden"]

@@ -804,7 +804,7 @@ def test_a_package_with_entry_points_in_an_environment_of_its_own(tmp_path, rati
     for engine in ("local", "ray"):
         asked = ("--methods", "bought,classification", "--engine", engine, "--jobs", 2)
         command("bench", ratings, "--label", "grade", *asked, "--out", engine, *small)
-        table = (tmp_path / engine / "tables" / "all-median.csv").read_text()
+        table = (tmp_path / engine / "tables" / "mae-median.csv").read_text()
         assert "bought" in table
         tables[engine] = table
     assert tables["local"] == tables["ray"]

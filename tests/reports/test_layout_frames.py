@@ -114,3 +114,20 @@ def test_without_points_proxies_are_shown():
 
 def test_without_layouts_there_is_nothing_to_show():
     assert layout_frames({}, None, 1, CLASSES)["validation"] == []
+
+
+def test_proxies_that_stand_for_directions_are_drawn_among_the_outer_samples():
+    turns = np.linspace(np.pi, 0, CLASSES)
+    arc = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    far = replace(layout(scale=20.0), proxies=arc.astype(np.float32))
+    found = layout_frames({1: far}, far, 1, CLASSES, by_direction=True)
+    for frame in (*found["validation"], found["test"]):
+        lengths = np.linalg.norm(points_of(frame), axis=1)
+        drawn = np.array(frame["proxies"])
+        rim = np.linalg.norm(drawn, axis=1)
+        np.testing.assert_allclose(rim, rim[0], rtol=1e-4)
+        assert np.median(lengths) < rim[0] < 1.1 * lengths.max()
+        np.testing.assert_allclose(drawn / rim[0], arc, atol=1e-4)  # their directions stay
+    none = replace(far, points=np.zeros((0, 2), np.float32), ranks=np.zeros(0, int))
+    (frame,) = layout_frames({1: none}, None, 1, CLASSES, by_direction=True)["validation"]
+    np.testing.assert_allclose(frame["proxies"], arc, atol=1e-4)

@@ -3,11 +3,13 @@
 import json
 import re
 import shutil
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
@@ -119,6 +121,28 @@ def test_one_and_two_dimensions_are_exact(page, write_run, tmp_path, dim):
     words = " ".join(found.words)
     assert ("the picture is exact" if dim == 2 else "have one dimension") in words
     assert found.data["layout"]["validation"][0]["explained"] == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "similarity", "is_said"),
+    [
+        ("arc", {}, True),
+        ("hard-semicircular", {}, True),
+        ("hard-semicircular", {"similarity": "student-t"}, False),
+        ("hard-linear", {}, False),
+        ("unconstrained-cosine", {}, False),  # its proxies have lengths of their own
+        ("classification", {}, False),
+    ],
+)
+def test_only_where_directions_count_proxies_are_moved_to_the_rim(
+    page, write_run, tmp_path, method, similarity, is_said
+):
+    folder = write_run(tmp_path / "run", method=method)
+    settings = tomllib.loads((folder / "config.toml").read_text())
+    settings["head"]["options"] = similarity
+    (folder / "config.toml").write_text(tomli_w.dumps(settings))
+    assert read_run(folder).by_direction == is_said
+    assert ("drawn at the rim" in " ".join(page(folder).words)) == is_said
 
 
 def test_a_single_epoch(page, write_run, tmp_path):

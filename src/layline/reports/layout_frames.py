@@ -14,6 +14,7 @@ from layline.training.record import Snapshot
 MOST_FRAMES = 60
 _LEVELS = 32767  # of a coordinate, in 16 bits
 _GROWTH = 1.6  # beyond so many times the kept epoch's size, each frame gets a view of its own
+_OUTERMOST, _RIM = 0.9, 1.05  # most samples are inside, with a little room
 _CENTRE_WEIGHT = 0.01  # of class centres beside proxies
 Rotation = Float[np.ndarray, "2 2"]
 
@@ -75,8 +76,25 @@ def left_to_right(marks: Float[np.ndarray, "marks 2"], num_classes: int) -> Rota
     return np.stack([along, -across if bulge < 0 else across], axis=1)
 
 
+def at_rim(
+    proxies: Float[np.ndarray, "K 2"], points: Float[np.ndarray, "m 2"]
+) -> Float[np.ndarray, "K 2"]:
+    """Move proxies that are compared by direction out to the rim of the samples.
+
+    At their own length, one, they would be a spot in the middle of samples ten times as far out.
+    """
+    lengths = np.linalg.norm(points, axis=1)
+    rim = _RIM * float(np.quantile(lengths, _OUTERMOST)) if len(points) else 1.0
+    moved: Float[np.ndarray, "K 2"] = proxies * max(rim, 1e-12)
+    return moved
+
+
 def layout_frames(
-    layouts: Mapping[int, Snapshot], test: Snapshot | None, best: int, num_classes: int
+    layouts: Mapping[int, Snapshot],
+    test: Snapshot | None,
+    best: int,
+    num_classes: int,
+    by_direction: bool = False,
 ) -> dict[str, Any]:
     """Give the frames of the validation part and of the test part, for the page to draw.
 
@@ -87,6 +105,7 @@ def layout_frames(
         test: The test part at the best epoch.
         best: That epoch.
         num_classes: K.
+        by_direction: Whether the proxies have length one, and stand for directions.
     """
     epochs = shown_epochs(sorted(layouts), best)
     start = epochs.index(best) if best in epochs else len(epochs) - 1
@@ -98,7 +117,10 @@ def layout_frames(
         for way in (epochs[start:], epochs[start::-1]):
             for before, epoch in pairwise(way):
                 rotations[epoch] = align(marks[epoch], marks[before] @ rotations[before])
-    frames = [_frame(layouts[epoch], rotations[epoch]) | {"epoch": epoch} for epoch in epochs]
+    frames = [
+        _frame(layouts[epoch], rotations[epoch], by_direction) | {"epoch": epoch}
+        for epoch in epochs
+    ]
     _share_views(frames, start)
     found: dict[str, Any] = {"validation": frames, "start": start, "test": None}
     if epochs:
@@ -109,13 +131,16 @@ def layout_frames(
             rotation = align(own, marks[kept] @ rotations[kept])
         else:
             rotation = left_to_right(own, num_classes)
-        found["test"] = _frame(test, rotation) | {"epoch": best, "ranks": _packed(test.ranks)}
+        found["test"] = _frame(test, rotation, by_direction)
+        found["test"] |= {"epoch": best, "ranks": _packed(test.ranks)}
     return found
 
 
-def _frame(layout: Snapshot, rotation: Rotation) -> dict[str, Any]:
+def _frame(layout: Snapshot, rotation: Rotation, by_direction: bool) -> dict[str, Any]:
     points = np.nan_to_num(layout.points.astype(np.float64) @ rotation)
     proxies = None if layout.proxies is None else layout.proxies.astype(np.float64) @ rotation
+    if proxies is not None and by_direction:
+        proxies = at_rim(proxies, points)
     scale = max(float(np.abs(points).max(initial=0)), 1e-12) / _LEVELS
     return {
         "scale": scale,

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from layline.training.record import Snapshot
 
 # By ending; without the date, the same numbers give the same bytes.
 PRINT_FORMATS: dict[str, dict[str, Any]] = {
@@ -279,6 +278,7 @@ def draw_plane(
     proxies: Float[np.ndarray, "K 2"] | None,
     num_classes: int,
     marker: str = "o",
+    path: Float[np.ndarray, "m 2"] | None = None,
 ) -> None:
     """Draw features of two dimensions, coloured by class, with the proxies on top.
 
@@ -292,13 +292,14 @@ def draw_plane(
         proxies: One point per class, for a head that has them.
         num_classes: K.
         marker: Of the features.
+        path: What joins the proxies, if not straight lines.
     """
     palette = require("matplotlib", extra="report", needed_by="a picture").colormaps["viridis"]
     colours = palette(np.linspace(0, 1, num_classes))
     lines = {"linewidths": 0} if marker == "o" else {"linewidths": 0.8, "zorder": 1.5}
     axis.scatter(features[:, 0], features[:, 1], c=colours[ranks], s=9, marker=marker, **lines)
     if proxies is not None:
-        axis.plot(*proxies.T, color="0.3", linewidth=0.8, zorder=2)
+        axis.plot(*(proxies if path is None else path).T, color="0.3", linewidth=0.8, zorder=2)
         axis.scatter(proxies[:, 0], proxies[:, 1], c=colours, s=170, edgecolors="black", zorder=3)
         for rank, place in enumerate(proxies):
             ink = "white" if rank < num_classes / 2 else "black"
@@ -308,14 +309,3 @@ def draw_plane(
     axis.set_aspect("equal", adjustable="datalim")
     axis.set_xticks([])
     axis.set_yticks([])
-
-
-def layout_plot(title: str, layout: "Snapshot", classes: Sequence[str]) -> "Figure":
-    """Draw one layout with the names of its classes."""
-    figure = new_figure(6.4, 5.2)
-    axis = figure.add_subplot()
-    draw_plane(axis, layout.points, layout.ranks, layout.proxies, len(classes))
-    axis.set_title(title, fontsize=11)
-    names = "  ".join(f"{rank} {name}" for rank, name in enumerate(classes))
-    axis.set_xlabel(names, fontsize=8)
-    return figure

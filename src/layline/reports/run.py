@@ -353,7 +353,7 @@ def _reliability(run: RunRecord) -> dict[str, Any]:
 
 def _layout(run: RunRecord) -> dict[str, Any]:
     best = run.numbers.get("epoch", 0)  # of an evaluation there is none
-    frames = layout_frames(run.layouts, run.test_layout, best, len(run.classes))
+    frames = layout_frames(run.layouts, run.test_layout, best, len(run.classes), run.by_direction)
     measured = {record["epoch"]: record for record in run.history}
     for frame in frames["validation"]:
         record = measured.get(frame["epoch"], {})

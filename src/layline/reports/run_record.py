@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from layline.data import SOURCES
+from layline.heads import HEADS
 from layline.prediction_file import read_predictions
 from layline.reports.html import valid_unicode
 from layline.training.config import Config
@@ -96,6 +97,20 @@ class RunRecord:
             return options.source
         is_folder = options.source == "folder"
         return valid_unicode(options.root.name if is_folder else options.root.stem)
+
+    @property
+    def by_direction(self) -> bool:
+        """Tell whether the proxies are of length one and compared by cosine: only directions count.
+
+        Of a head from outside it is not known how it compares.
+        """
+        proxies, head = self.similarities.get("proxies"), self.config.head
+        known = (
+            head.method in HEADS.builtin and head.options.get("similarity", "cosine") == "cosine"
+        )
+        if proxies is None or not known:
+            return False
+        return bool(np.allclose(np.linalg.norm(proxies, axis=1), 1, atol=1e-3))
 
     @property
     def settings(self) -> str:

@@ -21,9 +21,9 @@ def snapshot(folder):
 
 @pytest.fixture
 def fewer(monkeypatch):
-    """The same photographs, a tenth as many crops."""
+    """The same photographs, few crops."""
     spec = data.SOURCES["photo-quality"]
-    read = partial(spec.read, per_class=20, validation_per_class=5, test_per_class=10)
+    read = partial(spec.read, per_class=6, validation_per_class=2, test_per_class=4)
     monkeypatch.setitem(data.SOURCES.builtin, "photo-quality", replace(spec, read=read))
 
 
@@ -63,6 +63,7 @@ def test_the_demo_trains_five_methods_draws_them_and_does_not_train_them_again(
     assert snapshot(out) == before
 
 
+@pytest.mark.usefixtures("fewer")
 def test_a_mistake_is_told(layline, refused, tmp_path):
     assert layline("demo", "--epochs", 0).code == 2
     (tmp_path / "file").write_text("")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
 
 from layline.evaluation import DECODED
 from layline.geometry.decoding import DECODINGS

@@ -36,7 +36,7 @@ def test_another_seed_is_another_run(command, options, whole, outcome, tmp_path)
 def test_the_same_run_twice_is_the_same_whatever_was_random_before(
     command, options, whole, outcome, tmp_path
 ):
-    torch.manual_seed(99)
+    torch.manual_seed(99)  # what was random before does not matter
     assert command("train", *options, "--out", tmp_path / "run").exit_code == 0
     assert outcome(tmp_path / "run") == outcome(whole)
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import venv
 import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -754,9 +755,38 @@ def combine_small():
     return {**TRAINING, "training": {"epochs": 3, "device": "cpu"}, "data": {"workers": 0}}
 
 
+# In the environment of the package: the commands one after another, in one process.
+ALL_OF_IT = r"""
+import json, re, sys
+from pathlib import Path
+from typer.testing import CliRunner
+import layline
+from layline.cli import app
+
+def command(*words):
+    said = CliRunner().invoke(app, [*words])
+    assert said.exit_code == 0, said.stderr
+    return said.stdout
+
+assert re.search(r"bought .*\n +of pack-of-heads 1\.2", command("methods"))
+small = ("--set", "training.epochs=1", "--set", "head.dim=4", "--set", "training.device=cpu")
+data = ("ratings.csv", "--label", "grade")
+command("train", *data, "--method", "bought", "--out", "run", "--no-report", *small)
+assert json.loads(Path("run/test.json").read_text())["samples"] == 24
+tables = set()
+for engine in ("local", "ray"):
+    asked = ("--methods", "bought,classification", "--engine", engine, "--jobs", "2")
+    command("bench", *data, *asked, "--out", engine, *small)
+    tables.add(Path(engine, "tables", "mae-median.csv").read_text())
+(table,) = tables
+assert "bought" in table
+assert layline.load("run").predict("ratings.csv")[0] in (0, 1, 2)
+"""
+
+
 @pytest.mark.slow
 def test_a_package_with_entry_points_in_an_environment_of_its_own(tmp_path, ratings):
-    """Installed by pip: trained, benched by two workers and by Ray, loaded again."""
+    """Installed from a wheel: trained, benched by two workers and by Ray, loaded again."""
     project = tmp_path / "project"
     (project / "pack").mkdir(parents=True)
     (project / "pack" / "__init__.py").write_text("")
@@ -768,66 +798,27 @@ def test_a_package_with_entry_points_in_an_environment_of_its_own(tmp_path, rati
         '[project.entry-points."layline.heads"]\nbought = "pack.heads:Mine"\n'
         '[tool.hatch.build.targets.wheel]\npackages = ["pack"]\n'
     )
+    build_wheel(project, tmp_path / "wheels")
+    shutil.rmtree(project)
     place = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
-    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    venv.create(place, with_pip=False, symlinks=os.name != "nt")
     (site,) = place.glob("**/site-packages")
+    with zipfile.ZipFile(next((tmp_path / "wheels").glob("*.whl"))) as wheel:
+        assert "pack/heads.py" in wheel.namelist()
+        wheel.extractall(site)  # which is all that an installer does with a wheel of pure Python
     here = [str(Path(layline.__file__).parents[1]), *(p for p in sys.path if "site-packages" in p)]
     (site / "here.pth").write_text("\n".join(here) + "\n")
-    wheels = tmp_path / "wheels"
-    build_wheel(project, wheels)
-    with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
-        assert "pack/heads.py" in wheel.namelist()
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "--python", str(python), "install", "--no-index"),
-            *("--no-deps", "--quiet", str(next(wheels.glob("*.whl")))),
-        ],
-        check=True,
-    )
-    shutil.rmtree(project)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "COLUMNS": "200"}
-
-    def command(*words):
-        said = subprocess.run(
-            [str(python), "-m", "layline", *map(str, words)],
-            capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
-        )  # fmt: skip
-        assert said.returncode == 0, said.stderr
-        return said.stdout
-
-    assert re.search(r"bought .*\n +of pack-of-heads 1\.2", command("methods"))
-    small = ("--set", "training.epochs=1", "--set", "head.dim=4", "--set", "training.device=cpu")
-    command("train", ratings, "--label", "grade", "--method", "bought", "--out", "run", *small)
-    assert json.loads((tmp_path / "run" / "test.json").read_text())["samples"] == 24
-    tables = {}
-    for engine in ("local", "ray"):
-        asked = ("--methods", "bought,classification", "--engine", engine, "--jobs", 2)
-        command("bench", ratings, "--label", "grade", *asked, "--out", engine, *small)
-        table = (tmp_path / engine / "tables" / "mae-median.csv").read_text()
-        assert "bought" in table
-        tables[engine] = table
-    assert tables["local"] == tables["ray"]
-    program = "import layline; print(layline.load('run').predict('ratings.csv')[0])"
     shutil.copy(ratings, tmp_path / "ratings.csv")
+    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "COLUMNS": "200"}
     said = subprocess.run(
-        [str(python), "-c", program], capture_output=True, text=True, env=environment, cwd=tmp_path,
-        check=True,
+        [str(python), "-c", ALL_OF_IT],
+        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
     )  # fmt: skip
-    assert said.stdout.strip() in ("0", "1", "2")
-    # and where it is not installed
-    said = in_new_process("import layline, sys\nlayline.load(sys.argv[1])", tmp_path / "run")
-    assert "'bought' of pack-of-heads 1.2: nothing was imported; pip install pack-of-heads" in said
-
-
-def in_new_process(program, *arguments):
-    said = subprocess.run(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return said.stdout.strip() or said.stderr
+    assert said.returncode == 0, said.stderr
+    missing = r"'bought' of pack-of-heads 1\.2: nothing was imported; pip install pack-of-heads"
+    with pytest.raises(ValueError, match=missing):  # where it is not installed
+        layline.load(tmp_path / "run")
 
 
 def build_wheel(project, wheels):

@@ -4,8 +4,12 @@ Installing torch ten times would cost gigabytes, so an environment here is an em
 wheel, and a folder of links to the distributions that an installer would add: those that the
 metadata of the wheel name for the wanted extras, and those that these need in turn, versions and
 markers evaluated. A library that is used without being declared is not there, and its import fails.
+
+Python and what the wheel needs without any extra start once, in the environment without extras;
+every use is a fork of that, which then sees the links of its own.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -16,8 +20,10 @@ import venv
 import zipfile
 from collections import Counter
 from email.parser import HeaderParser
+from functools import cache
 from importlib.metadata import distribution, distributions
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -87,37 +93,90 @@ def shared():
     return {top for top, count in owners.items() if count > 1}
 
 
-@pytest.fixture
-def run(metadata, empty, shared, tmp_path):
-    """Run Python in the environment of some extras, without ``without``, and give what it did."""
+# Started in the environment without extras; a line of JSON asks for a program in a fork of it.
+SERVER = """
+import importlib, json, os, sys, traceback
+import numpy, scipy.stats, sklearn.model_selection, torch, typer.testing
+import layline
 
-    def start(program, *extras, without=(), command=()):
-        links = tmp_path / "-".join(("links", *extras, *without))
-        for name in needed(metadata, extras) - set(without) if not links.exists() else ():
-            for path in distribution(name).files:
-                top = path.parts[0]
-                whole = path if top in shared else Path(top)
-                link = links / whole
-                if top in ("..", "__pycache__") or link.is_symlink():
-                    continue
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.symlink_to(LIBRARIES / whole)
-        place = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
-            "LAYLINE_CACHE": str(tmp_path / "cache"),
-            "PYTHONPATH": str(links),
-            "OMP_NUM_THREADS": "1",
-        }
-        python = str(empty / "bin" / "python")
-        return subprocess.run(
-            [python, *(["-m", "layline", *command] if command else ["-c", program])],
-            cwd=tmp_path,
-            env=place,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+torch.set_num_threads(1)
+for line in sys.stdin:
+    wanted = json.loads(line)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            for number, name in ((1, "out"), (2, "err")):
+                os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+            os.chdir(wanted["folder"])
+            os.environ["HOME"] = wanted["folder"]
+            os.environ["LAYLINE_CACHE"] = os.path.join(wanted["folder"], "cache")
+            os.environ["PYTHONPATH"] = wanted["links"]
+            sys.path.insert(1, wanted["links"])
+            importlib.invalidate_caches()
+            exec(wanted["program"], {"__name__": "__main__"})
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def links(metadata, shared, tmp_path_factory):
+    """Make a folder of links to what some extras need, ``without`` some of it."""
+
+    @cache
+    def tops(name):
+        paths = (path.parts for path in distribution(name).files)
+        found = {Path(*parts) if parts[0] in shared else Path(parts[0]) for parts in paths}
+        return [path for path in found if path.parts[0] not in ("..", "__pycache__")]
+
+    def make(*extras, without=()):
+        folder = tmp_path_factory.mktemp("links")
+        for name in needed(metadata, extras) - set(without):
+            for whole in tops(name):
+                link = folder / whole
+                if not link.is_symlink():
+                    link.parent.mkdir(parents=True, exist_ok=True)
+                    link.symlink_to(LIBRARIES / whole)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def server(empty, links, tmp_path_factory):
+    """A Python without extras that forks, and the folder where it says what came of it."""
+    folder = tmp_path_factory.mktemp("server")
+    place = {"PATH": os.environ["PATH"], "PYTHONPATH": str(links()), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [str(empty / "bin" / "python"), "-c", SERVER],
+        cwd=folder, env=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        yield process, folder
+        process.stdin.close()
+
+
+@pytest.fixture
+def run(server, links, tmp_path):
+    """Run a program in the environment of some extras, and give its code and what it said."""
+    process, folder = server
+
+    def start(program, *extras, without=()):
+        place = str(links(*extras, without=without))
+        wanted = {"program": program, "links": place, "folder": str(tmp_path)}
+        process.stdin.write(json.dumps(wanted) + "\n")
+        process.stdin.flush()
+        code = json.loads(process.stdout.readline())
+        return SimpleNamespace(
+            returncode=code,
+            stdout=(folder / "out").read_text(),
+            stderr=(folder / "err").read_text(),
         )
 
     return start

@@ -272,7 +272,7 @@ def test_a_missing_library_is_said_before_the_first_run(
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
+def test_ctrl_c_says_how_to_go_on(bench, ratings, tmp_path):
     command = [sys.executable, "-m", "layline", "bench"]
     command += small(ratings, "--methods", "classification", "--out", "out")
     command += ["--set", "training.epochs=100000"]
@@ -297,9 +297,7 @@ def test_ctrl_c_says_how_to_go_on(ratings, tmp_path):
     assert process.returncode == 130
     assert "Stopped; 0 of 1 run is done. The same command goes on." in said
     assert "Traceback" not in said
-    command = [sys.executable, "-m", "layline", "bench", "--out", "out", "--dry-run"]
-    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert listed.stdout.splitlines()[-1] == "1 run"
+    assert bench("--out", "out", "--dry-run").stdout.splitlines()[-1] == "1 run"
 
 
 def family(mark: str) -> list[str]:
@@ -320,7 +318,7 @@ def wait_for(condition, seconds=240):
         time.sleep(0.1)
 
 
-LONG = ("--methods", "hard-linear,classification", "--set", "training.epochs=120")
+LONG = ("--methods", "hard-linear,classification", "--set", "training.epochs=60")
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,14 @@
 """``layline reproduce``: what there is, what would be run, and a very small grid, all of it."""
 
+import shutil
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
+from layline.experiments import runner
 from layline.experiments.paper import REPRODUCTIONS
+from layline.experiments.store import Outcome
 
 TINY = ["--epochs", "1", "--partitions", "1", "--jobs", "1"]
 for _setting in (
@@ -101,8 +106,26 @@ def test_a_figure_of_own_photographs_is_run_once_and_written(layline, photos, tm
     assert "4 runs, 4 of them finished before" in again.err
 
 
+@pytest.fixture
+def one_of_each_kind(monkeypatch):
+    """Of the runs that differ in the value of an option alone, train one; the others are copies."""
+    trained, train = {}, runner._train
+
+    def train_or_copy(cell, store, begin, command):
+        head, place = cell.config.head, store.run_folder(cell).path
+        kind = (head.method, *sorted(head.options), cell.config.data.source, cell.config.recipe)
+        if kind not in trained:
+            trained[kind] = place, train(cell, store, begin, command)
+        elif trained[kind][0] != place:
+            shutil.copytree(trained[kind][0], place, dirs_exist_ok=True)
+        return replace(trained[kind][1], **Outcome.about(cell))
+
+    monkeypatch.setattr(runner, "_train", train_or_copy)
+    return trained
+
+
 @pytest.mark.slow
-def test_everything_runs_from_end_to_end_in_a_very_small_size(layline, tmp_path):
+def test_everything_runs_from_end_to_end_in_a_very_small_size(layline, tmp_path, one_of_each_kind):
     out = tmp_path / "out"
     found = layline("reproduce", "all", *TINY, "--out", out)
     assert found.code == 0, found.err
@@ -115,3 +138,4 @@ def test_everything_runs_from_end_to_end_in_a_very_small_size(layline, tmp_path)
         assert (out / name / "table.md").read_text() in found.out
     runs = len(list(out.glob("cells/*/outcome.json")))
     assert f"{runs} runs" in found.err
+    assert 10 < len(one_of_each_kind) < runs

@@ -59,7 +59,7 @@ def test_the_entry_says_what_it_is(name):
 
 
 @EVERY
-@pytest.mark.parametrize("num_classes", [2, 3, 8, 101])
+@pytest.mark.parametrize("num_classes", [2, 3, 101])
 def test_probabilities_are_a_distribution(name, num_classes):
     head = create(name, num_classes, 16).double()
     features, _ = batch(num_classes, 16, dtype=torch.float64)
@@ -116,10 +116,10 @@ def test_decisions_are_the_predictions_by_every_decoding(name, length):
 
 
 @EVERY
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32, torch.uint32])
-def test_ranks_may_be_integers_of_any_size(name, dtype):
+def test_ranks_may_be_integers_of_any_size(name):
     head, (features, ranks) = create(name, 5, 8).eval(), batch(5, 8)
-    assert torch.equal(head.loss(features, ranks.to(dtype)), head.loss(features, ranks))
+    for dtype in (torch.uint8, torch.uint16, torch.int32, torch.uint32):
+        assert torch.equal(head.loss(features, ranks.to(dtype)), head.loss(features, ranks)), dtype
 
 
 @EVERY
@@ -133,8 +133,7 @@ def test_an_option_that_a_method_does_not_know_is_answered_with_those_it_knows(n
 
 
 @EVERY
-@pytest.mark.parametrize("num_classes", [2, 3, 8, 101])
-@pytest.mark.parametrize("spread", [0.3, 3.0])
+@pytest.mark.parametrize(("num_classes", "spread"), [(2, 0.3), (3, 3.0), (101, 0.3), (101, 3.0)])
 def test_the_mode_is_the_arg_max_of_the_probabilities(name, num_classes, spread):
     head = create(name, num_classes, 16).double()
     features = spread * torch.randn(500, 16).double()
@@ -144,13 +143,13 @@ def test_the_mode_is_the_arg_max_of_the_probabilities(name, num_classes, spread)
 
 
 @EVERY
-@pytest.mark.parametrize("decode", DECODINGS)
-def test_every_decoding_is_that_of_the_probabilities(name, decode):
+def test_every_decoding_is_that_of_the_probabilities(name):
     head = create(name, 7, 16).double()
     features, _ = batch(7, 16, dtype=torch.float64)
-    ranks = head.predict(features, decode=decode)
-    assert ranks.dtype == torch.int64
-    assert torch.equal(ranks, DECODINGS[decode](head.predict_proba(features)))
+    for decode, function in DECODINGS.items():
+        ranks = head.predict(features, decode=decode)
+        assert ranks.dtype == torch.int64
+        assert torch.equal(ranks, function(head.predict_proba(features))), decode
 
 
 @EVERY
@@ -203,12 +202,12 @@ def test_weight_decay_is_for_linear_layers_only(name):
 
 
 @EVERY
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_results_have_the_precision_of_the_module(name, dtype):
-    head = create(name, 5, 8).to(dtype)
+def test_results_have_the_precision_of_the_module(name):
     features, ranks = batch(5, 8)
-    assert head.loss(features, ranks).dtype == dtype
-    assert head.predict_proba(features).dtype == dtype
+    for dtype in (torch.float32, torch.float64):
+        head = create(name, 5, 8).to(dtype)
+        assert head.loss(features, ranks).dtype == dtype
+        assert head.predict_proba(features).dtype == dtype
 
 
 @EVERY
@@ -299,7 +298,7 @@ def test_the_order_of_the_batch_does_not_matter(name):
 
 
 @EVERY
-@pytest.mark.parametrize("size", [3, 40])  # fewer samples than classes, and more
+@pytest.mark.parametrize("size", [3, 20])  # fewer samples than classes, and more
 def test_the_loss_of_a_batch_is_the_mean_of_its_samples(name, size):
     head = create(name, 9, 8).double().eval()
     if compares_samples(head):
@@ -314,7 +313,7 @@ def test_the_loss_of_a_batch_is_the_mean_of_its_samples(name, size):
 def test_learns_a_separable_problem(name):
     """Five bands of one number, through a small network."""
     num_classes = 5
-    x = torch.rand(400, 3)
+    x = torch.rand(100, 3)
     ranks = (x[:, 0] * num_classes).long()
     x = x - 0.15 / num_classes * torch.sign(x[:, :1] * num_classes % 1 - 0.5)  # a gap between bands
     net = torch.nn.Sequential(
@@ -322,57 +321,53 @@ def test_learns_a_separable_problem(name):
         torch.nn.Linear(64, 16),
     )  # fmt: skip
     head = create(name, num_classes, 16)
-    rates = [{"params": net.parameters(), "lr": 3e-3}, {"params": head.parameters(), "lr": 1e-2}]
+    rates = [{"params": net.parameters(), "lr": 5e-3}, {"params": head.parameters(), "lr": 1e-2}]
     optimiser = torch.optim.AdamW(rates)
-    for _ in range(500):
+    for step in range(1, 501):
         optimiser.zero_grad()
         head.loss(net(x), ranks).backward()
         optimiser.step()
-    accuracy = (head.predict(net(x)) == ranks).float().mean()
-    assert accuracy > 0.95
+        if step % 20 == 0 and (head.predict(net(x)) == ranks).float().mean() > 0.95:
+            return
+    pytest.fail("it has not learned in 500 steps what a line separates")
+
+
+WRONG_SIZES = [
+    ({"num_classes": 1}, "num_classes must be an integer, at least 2, got 1"),
+    ({"num_classes": 0}, "num_classes must be an integer, at least 2, got 0"),
+    ({"num_classes": 2.5}, "num_classes must be an integer, at least 2, got 2.5"),
+    ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
+]
+WRONG_BATCHES = [
+    ({"ranks": torch.tensor([0, 5, 1])}, r"ranks must be in 0…4, got 5"),
+    ({"ranks": torch.tensor([0, -1, 1])}, r"ranks must be in 0…4, got -1"),
+    ({"ranks": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
+    ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
+    ({"ranks": torch.tensor([[0], [1], [1]])}, r"ranks must have the shape \(3,\), got \(3, 1"),
+    ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
+    ({"features": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
+    ({"ranks": [0, 4, 1]}, "ranks must be a tensor, got list"),
+    ({"sample_weight": [1, 1, 1]}, "sample_weight must be a tensor, got list"),
+    ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
+    ({"features": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
+    ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
+    ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
+    ({"sample_weight": torch.tensor([1, -2.0, 1])}, r"finite and not negative, got -2.0"),
+    ({"sample_weight": torch.tensor([1, torch.nan, 1])}, r"finite and not negative, got nan"),
+    ({"sample_weight": torch.zeros(3)}, "sample_weight must not be zero throughout"),
+]
 
 
 @EVERY
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"num_classes": 1}, "num_classes must be an integer, at least 2, got 1"),
-        ({"num_classes": 0}, "num_classes must be an integer, at least 2, got 0"),
-        ({"num_classes": 2.5}, "num_classes must be an integer, at least 2, got 2.5"),
-        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
-    ],
-)
-def test_a_wrong_size_is_named_with_its_value(name, change, message):
-    with pytest.raises(ValueError, match=message):
-        create(name, **{"num_classes": 5, "dim": 8, **change})
-
-
-@EVERY
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"ranks": torch.tensor([0, 5, 1])}, r"ranks must be in 0…4, got 5"),
-        ({"ranks": torch.tensor([0, -1, 1])}, r"ranks must be in 0…4, got -1"),
-        ({"ranks": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
-        ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
-        ({"ranks": torch.tensor([[0], [1], [1]])}, r"ranks must have the shape \(3,\), got \(3, 1"),
-        ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
-        ({"features": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
-        ({"ranks": [0, 4, 1]}, "ranks must be a tensor, got list"),
-        ({"sample_weight": [1, 1, 1]}, "sample_weight must be a tensor, got list"),
-        ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
-        ({"features": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
-        ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
-        ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
-        ({"sample_weight": torch.tensor([1, -2.0, 1])}, r"finite and not negative, got -2.0"),
-        ({"sample_weight": torch.tensor([1, torch.nan, 1])}, r"finite and not negative, got nan"),
-        ({"sample_weight": torch.zeros(3)}, "sample_weight must not be zero throughout"),
-    ],
-)  # fmt: skip
-def test_a_wrong_batch_is_named_with_its_value(name, change, message):
-    arguments = {"features": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
-    with pytest.raises(ValueError, match=message):
-        create(name, 5, 8).loss(**arguments)
+def test_what_is_wrong_is_named_with_its_value(name):
+    for change, message in WRONG_SIZES:
+        with pytest.raises(ValueError, match=message):
+            create(name, **{"num_classes": 5, "dim": 8, **change})
+    head = create(name, 5, 8)
+    for change, message in WRONG_BATCHES:
+        given = {"features": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
+        with pytest.raises(ValueError, match=message):
+            head.loss(**given)
 
 
 @EVERY
@@ -418,7 +413,7 @@ def test_a_feature_that_is_not_a_number_goes_to_the_same_rank_by_every_way(name)
 
 
 @EVERY
-@pytest.mark.parametrize("num_classes", [2, 5])
+@pytest.mark.parametrize("num_classes", [2, 3])
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
 def test_a_feature_that_is_not_finite_makes_a_loss_that_is_not(name, num_classes, value):
     """So that training stops, whatever the rank and the direction of the head's weights."""
@@ -432,8 +427,9 @@ def test_a_feature_that_is_not_finite_makes_a_loss_that_is_not(name, num_classes
             for sample in range(num_classes):
                 changed = features.clone()
                 changed[sample, place] = value
-                assert not head.loss(changed, ranks).isfinite()
-                assert not head.loss(changed, ranks, reduction="none")[sample].isfinite()
+                each = head.loss(changed, ranks, reduction="none")
+                assert not each[sample].isfinite()
+                assert not each.mean().isfinite()
 
 
 @EVERY

@@ -25,7 +25,7 @@ def layout_of_contributing():
 
 LAYOUTS = {**REGISTERED, "of CONTRIBUTING": layout_of_contributing()}
 
-SIZES = [(k, d) for k in (2, 3, 8, 101) for d in (2, 64)]
+SIZES = [(2, 2), (3, 64), (8, 2), (101, 64)]
 
 
 # A layout with its options; one without any, such as a newcomer, is tested as it is.
@@ -176,6 +176,9 @@ def test_every_layout_makes_a_head_that_learns(name, arguments, similarity):
     optimiser = torch.optim.Adam([features, *head.parameters()], lr=0.05)
     for _ in range(100):
         optimiser.zero_grad()
-        head(features, ranks).backward()
+        loss = head(features, ranks)
+        if loss.item() < before / 2:
+            return
+        loss.backward()
         optimiser.step()
-    assert head(features, ranks).item() < before / 2
+    pytest.fail("the loss has not halved in 100 steps")

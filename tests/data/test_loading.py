@@ -113,34 +113,8 @@ def test_an_image_that_is_lost_on_the_way_is_named(files, workers, content, why)
     assert str(caught.value) == f"image must be readable, got {path}: {why}"
 
 
-LEFT = """if True:
-    import gc, sys
-    from pathlib import Path
-    from layline.data.images.files import ImageFiles
-    from layline.data.images.preprocessing import ImagePreprocessing
-    from layline.data.loading import ImageBatches, loader
-
-    files = ImageFiles(Path(sys.argv[1]), [f"{i}.png" for i in range(7)])
-    batches = loader(ImageBatches(files, ImagePreprocessing(4, 4)), [[(i, 0)] for i in range(7)], 2)
-    left = [iter(batches)]
-    next(left[0])
-    left.append(left)
-    del batches, left
-    gc.collect()
-    print("done")
-"""
-
-
-@pytest.mark.slow
-def test_a_process_does_not_wait_for_workers_that_the_garbage_collector_found(files):
-    """They ignore SIGTERM, and Python joins its children at the end."""
-    command = [sys.executable, "-c", LEFT, str(files.root)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    assert result.stdout == "done\n"
-
-
-KILLED = """if True:
-    import os, signal, sys
+LEFT_AND_KILLED = """if True:
+    import gc, os, signal, sys
     from pathlib import Path
     from layline.cli import _errors_as_sentences
     from layline.data.images.files import ImageFiles
@@ -154,17 +128,29 @@ KILLED = """if True:
             return super().__getitems__(keys)
 
     files = ImageFiles(Path(sys.argv[1]), [f"{i}.png" for i in range(7)])
+    batches = loader(ImageBatches(files, ImagePreprocessing(4, 4)), [[(i, 0)] for i in range(7)], 2)
+    left = [iter(batches)]
+    next(left[0])
+    left.append(left)
+    del batches, left
+    gc.collect()
+    print("left")
     with _errors_as_sentences():
         samples = Killed(files, ImagePreprocessing(8, 10))
         list(loader(samples, [[(i, 0)] for i in range(7)], workers=2))
 """
 
 
-def test_a_worker_that_is_killed_is_said_in_a_sentence(files):
-    """In a process of its own: torch tells it by a signal to all of the process."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, files.root], capture_output=True, text=True, check=False
-    )
+@pytest.mark.slow
+def test_a_killed_worker_is_said_in_a_sentence_and_no_process_waits_for_one_that_was_left(files):
+    """In a process of its own: torch tells the first by a signal to all of the process.
+
+    Workers that the garbage collector found ignore SIGTERM, and Python joins its children at the
+    end.
+    """
+    command = [sys.executable, "-c", LEFT_AND_KILLED, str(files.root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (1, "left\n"), done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("layline: ")]
     assert len(said) == 1, done.stderr
     assert said[0].startswith("layline: workers must live as long as the run, got one that ")

@@ -155,6 +155,7 @@ def test_the_version_names_the_package_and_its_code():
     assert code == hash_modules(run_modules(ROOT))
 
 
+@pytest.mark.slow
 def test_the_version_is_the_same_without_assertions():
     program = "from layline.experiments.code_version import code_version; print(code_version())"
     said = subprocess.run(

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -11,17 +12,24 @@ import pytest
 from layline.experiments import engines
 from layline.experiments.cells import Cell
 from layline.experiments.engines import Executor, ProcessEndedError
+from layline.experiments.store import Store
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["local", "dask", "ray"])
-def test_every_engine_gives_the_same_numbers(grid, tmp_path, undisturbed, name, go, results):
-    failed, said = go(grid, tmp_path, Executor(name, jobs=2))
+def test_every_engine_gives_the_same_numbers(
+    grid, tmp_path, undisturbed, name, go, results, monkeypatch
+):
+    expected = undisturbed(grid)
+    monkeypatch.setattr(sys, "argv", ["/bin/layline", "bench", "ratings.csv"])
+    failed, said = go(grid, tmp_path, Executor(name, jobs=2 if name == "local" else 1))
     assert failed == []
     lines = said.splitlines()[1:]  # one for each run, as it ends
     assert [line.partition("  ")[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
     assert all(line.endswith(" left") for line in lines)
-    pd.testing.assert_frame_equal(results(grid, tmp_path), undisturbed(grid))
+    pd.testing.assert_frame_equal(results(grid, tmp_path), expected)
+    commands = [each["command"] for each in Store(tmp_path).environments(grid.cells())]
+    assert commands == [["layline", "bench", "ratings.csv"]] * 4  # of the grid, not of a worker
 
 
 def _square(cell):

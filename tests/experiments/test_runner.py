@@ -195,22 +195,25 @@ def test_a_cell_that_another_process_finishes_is_waited_for(grid, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "whole"), [(1, True), (2, False)])
+@pytest.mark.parametrize(("jobs", "whole", "moments"), [(1, True, (0, 2)), (2, False, (2,))])
 def test_a_killed_grid_goes_on_to_the_same_table(
-    tree, tmp_path, undisturbed, jobs, whole, go, results
+    tree, tmp_path, undisturbed, jobs, whole, moments, go, results
 ):
-    """Also where its workers outlive it, and are still at their cells when it starts again."""
+    """In the midst of the first cells, and of the last ones.
+
+    Also where its workers outlive it, and are still at their cells when it starts again.
+    """
     tree["settings"]["training"] |= {"epochs": 12, "checkpoint_minutes": 0.0}
     grid = Grid.model_validate(tree)
     file, out = tmp_path / "grid.toml", tmp_path / "out"
     file.write_text(grid.to_toml())
-    for early in (True, False):  # in the midst of the first cells, and of the last ones
+    for finished in moments:
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(file), str(out), str(jobs)],
             stdout=subprocess.DEVNULL,
             start_new_session=True,
         )
-        wait_for(partial(in_the_midst, out, 0 if early else 2))
+        wait_for(partial(in_the_midst, out, finished))
         time.sleep(0.1)
         (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
         process.wait()
@@ -245,7 +248,7 @@ def test_a_worker_that_is_told_to_end_saves_and_ends_and_its_cell_goes_on(
     tree, tmp_path, go, results, undisturbed
 ):
     """A polite kill of one process is no failure of its cell, and the other goes on."""
-    tree["settings"]["training"]["epochs"] = 120
+    tree["settings"]["training"]["epochs"] = 60
     grid = Grid.model_validate({**tree, "seeds": [0]})
     told, states = [], []
 
@@ -394,14 +397,6 @@ def test_the_environment_is_that_of_the_runs(grid, tmp_path, go, monkeypatch):
     store.finish(cells[3], other)
     (sentence,) = differing_environments(store, cells)
     assert sentence == f"The runs differ in torch: {run['torch']} (3 runs), 1.9 (1 run)"
-
-
-@pytest.mark.slow
-def test_a_worker_notes_the_command_of_the_grid_and_not_its_own(grid, tmp_path, go, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/bin/layline", "bench", "ratings.csv"])
-    assert go(grid, tmp_path, Executor(jobs=2))[0] == []
-    commands = [each["command"] for each in Store(tmp_path).environments(grid.cells())]
-    assert commands == [["layline", "bench", "ratings.csv"]] * 4
 
 
 class Gpus:

@@ -117,7 +117,7 @@ def test_a_wrong_argument_is_named_with_its_value(arguments, message):
         critical_difference(*arguments)
 
 
-@given(st.lists(st.integers(4, 40).map(lambda v: v / 4), min_size=1, max_size=7), st.floats(0.1, 6))
+@given(st.lists(st.integers(4, 40).map(lambda v: v / 4), min_size=1, max_size=5), st.floats(0.1, 6))
 def test_cliques_are_all_maximal_groups_found_by_trying(values, difference):
     ranks = pd.Series(values, index=[f"m{i}" for i in range(len(values))])
     alike = [

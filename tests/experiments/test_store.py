@@ -88,6 +88,7 @@ def test_a_setting_that_came_later_counts_where_it_is_set(tree, recipe, section,
     assert (changed(cell, **{section: values}).key != cell.key) == (before != values[name])
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_key(grid, tmp_path):
     file = tmp_path / "grid.toml"
     file.write_text(grid.to_toml())

@@ -155,6 +155,7 @@ def test_fewer_features_than_latent_dimensions_are_enough():
     assert create("gp-dnnor", 3, 2).process.strategy.inducing_points.shape == (64, 2)
 
 
+@pytest.mark.slow
 def test_it_makes_no_warning():
     code = "from layline.heads import create; create('gp-dnnor', 3, 4)"
     command = [sys.executable, "-W", "error", "-c", code]

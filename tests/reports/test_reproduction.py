@@ -60,7 +60,13 @@ def is_drawn(path):
     return len(np.unique(pixels, axis=0)) > 50
 
 
-@pytest.mark.parametrize("name", REPRODUCTIONS)
+QUICK = ("table-norm", "figure-tau")  # the others take as long as all the rest
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in REPRODUCTIONS],
+)
 def test_every_reproduction_writes_its_files(name, tmp_path):
     files, frame = write(name, tmp_path)
     assert all(path.stat().st_size for path in files.values())

@@ -178,12 +178,21 @@ def test_before_there_is_a_run_nothing_is_promised(monkeypatch, command, options
     assert "Go on" not in stopped.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("deed", ["interrupt", "terminate", "interrupt all", "terminate all"])
-def test_workers_end_with_the_run(attempt, photographs, outcome, tmp_path, deed):
-    """A terminal, a launcher or a scheduler may send a signal to every process of the run."""
+@pytest.fixture(scope="module")
+def with_workers(attempt, photographs, outcome, tmp_path_factory):
+    """Options of a run with workers, and what comes of it undisturbed."""
     options = ("folder", "--root", photographs, "--features", "convnet", "--workers", 2)
     options += ("--dim", 4, "--epochs", 2, "--batch-size", 12)
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert attempt("train", *options, "--out", folder).codes == [0]
+    return options, outcome(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", ["interrupt", "terminate", "interrupt all", "terminate all"])
+def test_workers_end_with_the_run(attempt, with_workers, outcome, tmp_path, deed):
+    """A terminal, a launcher or a scheduler may send a signal to every process of the run."""
+    options, undisturbed = with_workers
     folder = tmp_path / "run"
     harm = {"target": STEP, "deed": deed, "number": 2}
     stopped = attempt("train", *options, "--out", folder, harm=[harm])
@@ -195,5 +204,4 @@ def test_workers_end_with_the_run(attempt, photographs, outcome, tmp_path, deed)
     assert (hasty.codes, hasty.left) == ([130], [])
     assert "Stopped at once" in hasty.stderr
     assert attempt("train", "--resume", folder).codes == [0]
-    assert attempt("train", *options, "--out", tmp_path / "whole").codes == [0]
-    assert outcome(folder) == outcome(tmp_path / "whole")
+    assert outcome(folder) == undisturbed

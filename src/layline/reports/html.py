@@ -3,6 +3,7 @@
 import html
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,24 @@ def render_page(template: str, scripts: Sequence[str], data: Any, **values: Any)
     """
     jinja2 = require("jinja2", extra="report", needed_by=_NEEDED_BY)
     plotly = require("plotly.offline", extra="report", needed_by=_NEEDED_BY)
+    page: str = (
+        _environment(jinja2)
+        .get_template(template)
+        .render(
+            data=script_json(data),
+            styles=_read_template("report.css"),
+            scripts=[
+                plotly.get_plotlyjs(),
+                *map(_read_template, ("theme.js", "plots.js", *scripts)),
+            ],
+            **values,
+        )
+    )
+    return page
+
+
+@cache  # a template is compiled once, however many pages follow
+def _environment(jinja2: Any) -> Any:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -33,16 +52,7 @@ def render_page(template: str, scripts: Sequence[str], data: Any, **values: Any)
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["shortened"] = shortened
-    page: str = environment.get_template(template).render(
-        data=script_json(data),
-        styles=_read_template("report.css"),
-        scripts=[
-            plotly.get_plotlyjs(),
-            *map(_read_template, ("theme.js", "plots.js", *scripts)),
-        ],
-        **values,
-    )
-    return page
+    return environment
 
 
 def _read_template(name: str) -> str:

@@ -2,6 +2,7 @@ import io
 import re
 import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,20 +85,29 @@ def test_the_order_of_the_directory_does_not_matter(official, monkeypatch):
     assert by_name(read_historical_color(official)) == there
 
 
-def archive_of(official, path, extra=()):
+ARCHIVE = "HistoricalColor-ECCV2012-DecadeDatabase.tar"
+OUTSIDE = "../../decade_database/1930s/../../../escaped.jpg"
+
+
+@pytest.fixture(scope="session")
+def official_archive(official, tmp_path_factory):
+    """The tree as an archive, with files beside it that are not wanted."""
+    path = tmp_path_factory.mktemp("archive") / ARCHIVE
     with tarfile.open(path, "w") as archive:
         archive.add(official / TREE, arcname=TREE)
-        for name in extra:
+        for name in (f"{TREE}/1930s/._img0.jpg", "HistoricalColor-ECCV2012/readme.txt", OUTSIDE):
             member = tarfile.TarInfo(name)
             member.size = 4
             archive.addfile(member, io.BytesIO(b"junk"))
     return path
 
 
-def test_the_archive_gives_what_its_tree_gives(official, tmp_path):
-    outside = "../../decade_database/1930s/../../../escaped.jpg"
-    extra = [f"{TREE}/1930s/._img0.jpg", "HistoricalColor-ECCV2012/readme.txt", outside]
-    archive = archive_of(official, tmp_path / "HistoricalColor-ECCV2012-DecadeDatabase.tar", extra)
+@pytest.fixture
+def archive(official_archive, tmp_path):
+    return Path(shutil.copy(official_archive, tmp_path))
+
+
+def test_the_archive_gives_what_its_tree_gives(official, archive, tmp_path):
     first = read_historical_color(archive)
     assert by_name(first) == by_name(read_historical_color(official))
     assert "the published archive has afb4c47b7da105c4afd1f27e06bea171" in first.notes[0]
@@ -109,10 +119,9 @@ def test_the_archive_gives_what_its_tree_gives(official, tmp_path):
     assert (again.inputs.root / "1930s" / "img0.jpg").read_bytes() == b"kept"
 
 
-def test_two_processes_may_unpack_at_once(official, tmp_path, monkeypatch):
+def test_two_processes_may_unpack_at_once(official, archive, tmp_path, monkeypatch):
     from layline.data.sources import historical_color
 
-    archive = archive_of(official, tmp_path / "photos.tar")
     members = historical_color._members
 
     def slow(tar):
@@ -126,13 +135,12 @@ def test_two_processes_may_unpack_at_once(official, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.999])
-def test_a_truncated_archive_leaves_nothing_behind(official, tmp_path, keep):
-    archive = archive_of(official, tmp_path / "photos.tar")
+def test_a_truncated_archive_leaves_nothing_behind(archive, tmp_path, keep):
     whole = archive.read_bytes().rstrip(b"\0")
     archive.write_bytes(whole[: int(len(whole) * keep)])
-    with pytest.raises(ValueError, match=r"root must be an intact archive, got .*photos\.tar"):
+    with pytest.raises(ValueError, match=r"root must be an intact archive, got .*Database\.tar"):
         read_historical_color(archive)
-    assert [path.name for path in tmp_path.iterdir()] == ["photos.tar"]
+    assert [path.name for path in tmp_path.iterdir()] == [ARCHIVE]
 
 
 def test_a_file_that_is_no_archive_is_named(tmp_path):

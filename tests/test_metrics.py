@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
@@ -331,7 +331,6 @@ def test_the_properties_cover_every_public_metric():
     assert set(metrics.__all__) == {*OF_RANKS, *CORRELATIONS, *OF_PROBA}
 
 
-@settings(deadline=None, max_examples=200)
 @given(weighted_samples())
 def test_a_weight_is_a_number_of_repetitions(sample):
     y, pred, proba, weight = sample
@@ -339,7 +338,6 @@ def test_a_weight_is_a_number_of_repetitions(sample):
     assert evaluate(y, pred, proba, weight) == close(evaluate(*repeated, np.ones(weight.sum())))
 
 
-@settings(deadline=None, max_examples=100)
 @given(weighted_samples(), st.sampled_from([1e-200, 0.1, 3.0, 1e200]))
 def test_only_ratios_of_weights_matter(sample, unit):
     y, pred, proba, weight = sample
@@ -350,7 +348,6 @@ def test_only_ratios_of_weights_matter(sample, unit):
     assert weighted == close({name: unweighted[name] for name in weighted})
 
 
-@settings(deadline=None, max_examples=100)
 @given(weighted_samples(), st.randoms(use_true_random=False))
 def test_the_order_of_the_samples_does_not_matter(sample, random):
     order = list(range(len(sample[0])))
@@ -360,7 +357,6 @@ def test_the_order_of_the_samples_does_not_matter(sample, random):
     assert evaluate(*shuffled[:3]) == close(evaluate(*sample[:3]))
 
 
-@settings(deadline=None, max_examples=100)
 @given(weighted_samples())
 def test_turning_the_scale_round_changes_nothing(sample):
     y, pred, proba, weight = sample
@@ -370,7 +366,6 @@ def test_turning_the_scale_round_changes_nothing(sample):
     assert evaluate(*turned, weight) == close(evaluate(y, pred, proba, weight))
 
 
-@settings(deadline=None, max_examples=100)
 @given(weighted_samples())
 def test_every_metric_stays_in_its_range(sample):
     y, pred, proba, weight = sample
@@ -387,7 +382,6 @@ def test_every_metric_stays_in_its_range(sample):
         assert values["mean_absolute_error"] <= worst + 1e-12
 
 
-@settings(deadline=None, max_examples=100)
 @given(weighted_samples())
 def test_a_tolerance_of_zero_is_accuracy_and_one_of_all_ranks_is_certain(sample):
     y, pred, proba, weight = sample
@@ -400,7 +394,6 @@ def test_a_tolerance_of_zero_is_accuracy_and_one_of_all_ranks_is_certain(sample)
     assert within[-1] == 1
 
 
-@settings(deadline=None, max_examples=100)
 @given(weighted_samples())
 def test_certain_probabilities_score_like_their_ranks(sample):
     y, pred, proba, weight = sample

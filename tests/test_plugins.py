@@ -172,17 +172,6 @@ def test_an_entry_point_is_imported_when_it_is_asked_for(package, installed):
     assert heads.HEADS.plugin_of("bought").label == "pack-of-heads 1.2"
 
 
-def test_importing_the_package_looks_for_no_plug_in():
-    code = """
-import importlib.metadata as m, sys
-of_others = m.entry_points
-m.entry_points = lambda **g: sys.exit(3) if "layline" in str(g) else of_others(**g)
-import layline
-layline.create("arc", 3, 4)
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_methods_and_sources_are_listed_with_their_owner(package, installed):
     installed(
         ("heads", "bought", "pack.heads:Mine", "pack-of-heads"),

@@ -262,7 +262,7 @@ def test_balanced_is_what_scikit_learn_means():
     assert same(quick(class_weight="balanced").fit(X, y), quick(class_weight=by_hand).fit(X, y))
 
 
-@pytest.mark.parametrize("method", ["hard-linear", "soft-binomial", "classification"])
+@pytest.mark.parametrize("method", ["hard-linear", "classification"])
 def test_balanced_weights_raise_the_recall_of_a_rare_class(method):
     rng = np.random.default_rng(0)
     y = np.repeat([0, 1, 2], [300, 300, 20])
@@ -520,15 +520,18 @@ def test_negative_mae_counts_ranks():
     assert negative_mae(Always(), np.zeros((4, 1)), y, sample_weight=[1, 1, 0, 0]) == -1 / 2
 
 
+@pytest.mark.slow
 def test_the_core_will_do_and_progress_is_shown_without_rich():
     """A fit needs none of the libraries that runs on disk need."""
     extras = "accelerate", "pydantic", "rich", "safetensors", "pandas", "timm", "torchvision", "PIL"
+    extras += ("natsort",)
     code = f"""
 import sys
 sys.modules |= dict.fromkeys({extras!r})
 from sklearn.datasets import load_iris
 from layline import OrdinalClassifier
-OrdinalClassifier(dim=4, epochs=2, random_state=0, verbose=1).fit(*load_iris(return_X_y=True))
+X, y = load_iris(return_X_y=True)
+OrdinalClassifier(dim=4, epochs=2, random_state=0, verbose=1).fit(X, y).predict(X)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     first, second = done.stderr.splitlines()

@@ -1,8 +1,6 @@
 """What the estimator refuses, and how it says so."""
 
 import re
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -368,14 +366,3 @@ def test_a_module_takes_a_frame_as_its_array():
     frame = pd.DataFrame(changed((4, 1), np.nan), columns=["age", "height", "weight"])
     with pytest.raises(ValueError, match=re.escape("got NaN in row 4, column 1 ('height')")):
         quick(features=nn.Linear(3, 4)).fit(frame, Y)
-
-
-def test_arrays_need_no_pandas():
-    code = """
-import sys
-sys.modules.update(dict.fromkeys(["pandas", "natsort", "pydantic", "PIL", "torchvision"]))
-import numpy as np, layline
-x, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 3
-layline.OrdinalClassifier(dim=4, hidden=(4,), epochs=1).fit(x, y).predict(x)
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips one of its checks
 
 import hypothesis
+import jaxtyping
 import pytest
 import torch
 
@@ -21,6 +22,13 @@ hypothesis.settings.load_profile("layline")
 @pytest.fixture(autouse=True)
 def seed():
     torch.default_generator.manual_seed(0)  # torch's own also notes the stack for every accelerator
+
+
+@pytest.fixture(autouse=True)
+def shapes(request):
+    """Check shapes at every call where the mathematics is tested; training takes twice as long."""
+    checked = request.path.parent.name in ("geometry", "heads", "contracts")
+    jaxtyping.config.update("jaxtyping_disable", not checked)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -112,8 +112,9 @@ def one_of_each_kind(monkeypatch):
     trained, train = {}, runner._train
 
     def train_or_copy(cell, store, begin, command):
-        head, place = cell.config.head, store.run_folder(cell).path
-        kind = (head.method, *sorted(head.options), cell.config.data.source, cell.config.recipe)
+        config, place = cell.config, store.run_folder(cell).path
+        kind = (config.head.method, *sorted(config.head.options), config.recipe)
+        kind += (config.data.source, config.report.enabled)
         if kind not in trained:
             trained[kind] = place, train(cell, store, begin, command)
         elif trained[kind][0] != place:

@@ -29,23 +29,16 @@ def expected_failures(_: OrdinalClassifier) -> dict[str, str]:
     return {f"check_sample_weight_equivalence_on_{kind}_data": WHY for kind in kinds}
 
 
-def estimators(*methods: str) -> list[OrdinalClassifier]:
-    return [
-        OrdinalClassifier(
-            method,
-            dim=16,
-            hidden=(32,),
-            recipe=RECIPES[method],
-            epochs=EPOCHS[RECIPES[method]],
-            learning_rate=1e-2,
-        )
-        for method in methods
-    ]
-
-
-@parametrize_with_checks(estimators(heads.DEFAULT_METHOD), expected_failed_checks=expected_failures)
-def test_scikit_learn_finds_nothing_wrong(estimator, check):
-    check(estimator)
+def estimator_of(method: str, epochs: int | None = None) -> OrdinalClassifier:
+    recipe = RECIPES[method]
+    return OrdinalClassifier(
+        method,
+        dim=16,
+        hidden=(32,),
+        recipe=recipe,
+        epochs=epochs or EPOCHS[recipe],
+        learning_rate=1e-2,
+    )
 
 
 # How rows, weights and parameters are read does not depend on the method; what is learned does.
@@ -56,14 +49,25 @@ LEARNING = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", estimators(*list(RECIPES)[1:]), ids=lambda each: each.method)
-def test_scikit_learn_finds_nothing_wrong_with_other_methods(estimator):
+@parametrize_with_checks(
+    [estimator_of(heads.DEFAULT_METHOD, epochs=2)], expected_failed_checks=expected_failures
+)
+def test_scikit_learn_finds_nothing_wrong(estimator, check):
+    if check.func.__name__ in LEARNING:
+        pytest.skip("needs more epochs, see below")
+    check(estimator)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(m, marks=() if m == heads.DEFAULT_METHOD else pytest.mark.slow) for m in RECIPES],
+)
+def test_scikit_learn_finds_nothing_wrong_with_what_is_learned(method):
     checks = [
-        (own, check)
-        for own, check in estimator_checks_generator(estimator)
+        (estimator, check)
+        for estimator, check in estimator_checks_generator(estimator_of(method))
         if check.func.__name__ in LEARNING
     ]
     assert {check.func.__name__ for _, check in checks} == set(LEARNING)
-    for own, check in checks:
-        check(own)
+    for estimator, check in checks:
+        check(estimator)

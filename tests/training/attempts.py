@@ -32,15 +32,18 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-import jinja2  # noqa: F401 - imported once, so that attempts need not
-import plotly.offline  # noqa: F401
+import jinja2
+import plotly.offline  # noqa: F401 - imported once, so that attempts need not
+import sklearn.metrics  # noqa: F401
 import torch
 import torchvision.transforms.v2  # noqa: F401
 from sklearn.datasets import load_sample_images
 
+import layline.api
 import layline.reports.run
 import layline.training.run  # noqa: F401
 from layline.cli import main
+from layline.reports.html import _environment
 
 
 def _no_room():
@@ -211,6 +214,7 @@ def answer(wanted):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     load_sample_images()
+    _environment(jinja2).get_template("run.html")  # compiled once
     for line in sys.stdin:
         sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
         sys.stdout.flush()

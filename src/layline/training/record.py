@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 from layline.data.base import Images, Inputs, Pixels
@@ -199,6 +198,10 @@ def _principal_directions(centred: _Floats, count: int) -> _Floats:
         _, vectors = eigh(centred.T @ centred, subset_by_index=[dim - count, dim - 1])
         found = vectors.T[::-1].copy()
     elif rows > _FEW_ROWS:
+        from sklearn.utils.extmath import (
+            randomized_svd,
+        )  # half of the time that a run takes to start
+
         _, _, found = randomized_svd(centred, count, n_iter=_PASSES, random_state=0)
     else:  # rows of zeros, so that there are enough directions
         enough = np.concatenate([centred, np.zeros((count, dim))])

@@ -198,9 +198,8 @@ def _principal_directions(centred: _Floats, count: int) -> _Floats:
         _, vectors = eigh(centred.T @ centred, subset_by_index=[dim - count, dim - 1])
         found = vectors.T[::-1].copy()
     elif rows > _FEW_ROWS:
-        from sklearn.utils.extmath import (
-            randomized_svd,
-        )  # half of the time that a run takes to start
+        # here: scikit-learn is half of the time that a run takes to start
+        from sklearn.utils.extmath import randomized_svd
 
         _, _, found = randomized_svd(centred, count, n_iter=_PASSES, random_state=0)
     else:  # rows of zeros, so that there are enough directions

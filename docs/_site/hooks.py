@@ -46,6 +46,7 @@ REFERENCE = {
     "api/metrics.md": ("layline.metrics", "layline.metrics", ""),
 }
 # Public by what they are returned from: the class, and the page that it is on.
+INHERITED = ["classes", "predict", "predict_proba", "predict_range"]  # not all of a module's
 RETURNED = {"layline.model.OrdinalModel": "What `layline.load` and `run.model` give."}
 # The one place of a name that several modules offer.
 HOMES = {"ConstrainedProxies": "layline.heads", "OrdinalHead": "layline.heads"}
@@ -110,7 +111,7 @@ def on_files(files, config):
         blocks = "\n\n".join(f"::: {name}" for name in reference_names(module))
         pages[page] = f"# {title}\n\n{intro}\n\n{blocks}\n"
     pages["api/model.md"] = "# The model\n\n" + "\n\n".join(
-        f"{what}\n\n::: {name}\n    options: {{inherited_members: false}}"
+        f"{what}\n\n::: {name}\n    options: {{inherited_members: {INHERITED}}}"
         for name, what in RETURNED.items()
     )
     for uri, content in pages.items():

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import uuid
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -237,10 +238,13 @@ def _local(wanted: Executor, threads: int, gpus: int) -> Iterator[Pool[Any]]:
         yield _ThisProcess()
         return
     pool: _LocalProcesses[Any] = _LocalProcesses(jobs, threads)
-    try:
-        yield pool
-    finally:
-        pool.close()
+    with warnings.catch_warnings():
+        # a process whose memory has grown, as by the extraction of features, is replaced by loky
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        try:
+            yield pool
+        finally:
+            pool.close()
 
 
 # By grid: set where its runs are to stop in this process, whose signals are not theirs.

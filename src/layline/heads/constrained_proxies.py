@@ -289,7 +289,7 @@ def elastic_semicircular(
     *,
     similarity: str = "cosine",
     scale: float | None = None,
-    stiffness: float = 0.3,
+    stiffness: float = 0.1,
     target: Target = "proxies",
     learn_scale: bool = False,
     rps: float = 0.0,

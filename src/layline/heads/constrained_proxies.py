@@ -289,7 +289,7 @@ def elastic_semicircular(
     *,
     similarity: str = "cosine",
     scale: float | None = None,
-    stiffness: float = 0.1,
+    stiffness: float = 1.0,
     target: Target = "proxies",
     learn_scale: bool = False,
     rps: float = 0.0,

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from layline import heads
 from layline.cli import app
 from layline.cli.bench import show_table
+from layline.experiments import runner
 from layline.experiments.results import read_environments, read_results, select_runs
 from layline.experiments.tables import Column, Entry, Table
 
@@ -415,6 +416,25 @@ def test_a_grid_goes_on_from_its_published_table(bench, ratings, tmp_path):
     _, environments = read_environments(tmp_path / "two")
     assert {each["threads"] for each in environments} == {1}
     assert set(after["environment"]) == set(range(len(environments)))
+
+
+def test_what_ended_before_a_stop_can_be_carried_elsewhere(bench, ratings, tmp_path, monkeypatch):
+    command = small(ratings, "--methods", "classification", "--seeds", "3", "--jobs", "1")
+    run_cell = runner.run_cell
+
+    def stopped_at_the_second(cell, **others):
+        if cell.labels["seed"] == "1":
+            raise KeyboardInterrupt
+        return run_cell(cell, **others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "run_cell", stopped_at_the_second)
+        result = bench(*command, "--out", "one")
+    assert result.exit_code == 130, result.output
+    assert list(read_results(tmp_path / "one")["seed"]) == ["0"]
+    shutil.rmtree(tmp_path / "one" / "cells")
+    result = bench(*command, "--out", "two", "--merge", "one")
+    assert "1 run taken from one\n3 runs, 1 of them finished before" in result.output
 
 
 def test_a_damaged_outcome_is_run_again(bench, ratings, tmp_path):

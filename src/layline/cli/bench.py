@@ -147,7 +147,9 @@ def bench(
         leaderboard,
         write_grid,
         write_results,
+        write_runs,
     )
+    from layline.experiments.store import Store
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.display import Reporter
 
@@ -185,10 +187,14 @@ def bench(
     executor = Executor(engine, jobs, address)
     _merge(out, merge or [], Reporter(console))
     options = {"any_version": any_version, "keep_models": keep_models}
-    if wanted.tune_seeds:
-        store, _ = run_cells(wanted.choosing(cells), out, executor, console, **options)
-        cells = chosen_cells(cells, store, wanted.tune_seeds)
-    store, failed = run_cells(cells, out, executor, console, **options)
+    try:
+        if wanted.tune_seeds:
+            store, _ = run_cells(wanted.choosing(cells), out, executor, console, **options)
+            cells = chosen_cells(cells, store, wanted.tune_seeds)
+        store, failed = run_cells(cells, out, executor, console, **options)
+    except typer.Exit:  # it was stopped
+        write_runs(wanted, cells, Store(out, any_version))
+        raise
     frame = write_results(wanted, cells, store)
     write_grid_figures(out)
     write_grid_report(out, out / "report.html")

@@ -48,10 +48,11 @@ def _never_predicted(confusion: Ints, classes: Sequence[str]) -> list[str]:
     absent = {name: int(samples[k]) for k, name in enumerate(classes) if is_absent[k]}
     if not absent:
         return []
+    found, are = ("this class", "it is") if len(absent) == 1 else ("these classes", "they are")
     return [
-        f"Never predicted: {_named(absent)}. The model cannot find "
-        f"{'this class' if len(absent) == 1 else 'these classes'}: train longer, add training "
-        "samples, train with --class-weight balanced if it is rare, or join neighbouring classes."
+        f"Never predicted: {_named(absent)}. The model cannot find {found}: train longer, add "
+        f"training samples, train with --class-weight balanced if {are} rare, or join neighbouring "
+        "classes."
     ]
 
 

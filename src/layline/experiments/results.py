@@ -58,19 +58,33 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
     Returns:
         The runs that are compared, see :func:`select_runs`.
     """
-    folder, decodings = store.folder, grid.read_by()
-    frame = store.frame(cells, decodings)
+    selected = select_runs(write_runs(grid, cells, store), grid.tune_seeds)
+    named = dict(tables(selected, grid.read_by(), grid.reference))
+    write_tables(store.folder / "tables", named)
+    return selected
+
+
+def write_runs(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
+    """Write ``grid.toml``, and ``results.csv`` and ``environment.json`` of the runs that ended.
+
+    That is all it takes to go on elsewhere, see :func:`read_outcomes`.
+
+    Returns:
+        All runs that ended, one row for each decoding.
+    """
+    folder = store.folder
+    write_grid(grid, folder)
+    frame = store.frame(cells, grid.read_by())
+    if frame.empty:
+        return frame
     environments = [*dict.fromkeys(frame["environment"])]
     frame["environment"] = frame["environment"].map(environments.index)
-    write_grid(grid, folder)
     with atomic_write(folder / RESULTS) as part:
         frame.to_csv(part, index=False)
     about = _environment(frame, store.environments(cells))
     each = [json.loads(text) for text in environments]
     write_json(folder / ENVIRONMENT, about | {_EACH: each})
-    selected = select_runs(frame, grid.tune_seeds)
-    write_tables(folder / "tables", dict(tables(selected, decodings, grid.reference)))
-    return selected
+    return frame
 
 
 def _environment(frame: pd.DataFrame, environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

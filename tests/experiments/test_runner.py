@@ -269,30 +269,6 @@ def test_a_worker_that_is_told_to_end_saves_and_ends_and_its_cell_goes_on(
     pd.testing.assert_frame_equal(results(grid, tmp_path), undisturbed(grid))
 
 
-@pytest.mark.slow
-def test_a_process_that_dies_fails_its_cell_alone(tree, tmp_path, go):
-    tree |= {"methods": ["classification"], "tune": {"training.epochs": [2, 100_000]}}
-    grid = Grid.model_validate({**tree, "seeds": [0]})
-    (endless,) = [cell for cell in grid.cells() if "100000" in cell.labels["setting"]]
-    over, mark = threading.Event(), Store(tmp_path).folder_of(endless) / "started"
-
-    def murder() -> None:
-        while not over.wait(0.05):
-            if mark.exists() and mark.read_text():
-                os.kill(int(mark.read_text()), signal.SIGKILL)
-                mark.write_text("")  # it was this one
-
-    thread = threading.Thread(target=murder)
-    thread.start()
-    try:
-        failed, said = go(grid, tmp_path, Executor(jobs=2))
-    finally:
-        over.set()
-        thread.join()
-    assert failed == [endless]
-    assert "the process of this cell was ended from outside" in said
-
-
 class FakePool(Pool):
     """Runs cells at once, here; those with some keys end their process."""
 
@@ -321,7 +297,10 @@ class FakePool(Pool):
 
 @pytest.mark.parametrize(("times", "fails"), [(1, False), (2, True)])
 def test_a_cell_whose_process_dies_is_tried_again_alone(grid, times, fails):
-    """Most often the memory was full; only where it dies alone it is the cause."""
+    """Most often the memory was full; only where it dies alone it is the cause.
+
+    Processes that die are in ``test_engines.py``.
+    """
     cells = grid.cells()
     deadly = cells[1].key
     pool = FakePool([deadly], times)
@@ -329,6 +308,7 @@ def test_a_cell_whose_process_dies_is_tried_again_alone(grid, times, fails):
     assert set(found) == {cell.key for cell in cells}
     failed = {key for key, outcome in found.items() if outcome.error}
     assert failed == ({deadly} if fails else set())
+    assert all("this cell was ended from outside, twice" in found[key].error for key in failed)
     assert pool.calls == [[cell.key for cell in cells], [deadly]]
 
 

@@ -69,15 +69,15 @@ def test_the_input_is_the_models_own(timm, name):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("name", "options"),
     [
-        {},
-        {"size": 96, "mean": [0, 0, 0], "crop": 1.0},
-        {"drop_rate": 0.3, "drop_path_rate": 0.1, "hidden": 7},
-        {"drop_rate": 0.3, "dropout": 0.0},
+        ("mobilenetv3_small_050", {}),
+        ("mobilenetv3_small_050", {"drop_rate": 0.3, "drop_path_rate": 0.1, "hidden": 7}),
+        ("mobilenetv3_small_050", {"drop_rate": 0.3, "dropout": 0.0}),
+        ("vit_tiny_patch16_224", {"size": 96, "mean": [0, 0, 0], "crop": 1.0}),
+        ("vit_tiny_patch16_224", {"size": 96, "drop_rate": 0.3, "drop_path_rate": 0.1}),
     ],
 )
-@pytest.mark.parametrize("name", ["mobilenetv3_small_050", "vit_tiny_patch16_224"])
 def test_a_network_is_rebuilt_from_its_options(name, options):
     module = features.create(name, 3, **options).eval()
     again = features.create(name, 3, **json.loads(json.dumps(module.options))).eval()

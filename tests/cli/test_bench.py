@@ -146,6 +146,7 @@ def test_tuning_takes_what_validation_prefers(bench, ratings, tmp_path):
         assert (kept["setting"], kept["mae"]) == (best["setting"], best["mae"])
 
 
+@pytest.mark.slow
 def test_few_seeds_may_choose_the_setting_of_all(bench, ratings, tmp_path):
     rates = "[0.01, 0.1, 0.3]"
     tune = ["--tune", f"training.head_learning_rate={rates}", "--methods", "classification"]
@@ -385,6 +386,7 @@ def test_a_stopped_bench_leaves_no_process_and_goes_on(
     pd.testing.assert_frame_equal(found, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_report")
 def test_results_of_two_machines_become_one(bench, ratings, tmp_path):
     """They know the same data by their content, wherever these lie."""
@@ -401,6 +403,7 @@ def test_results_of_two_machines_become_one(bench, ratings, tmp_path):
     assert set(read_results(tmp_path / "one")["seed"]) == {"0", "1"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_report")
 def test_a_grid_goes_on_from_its_published_table(bench, ratings, tmp_path):
     command = small(ratings, "--methods", "classification", "--decode", "mode,median,mean")
@@ -417,6 +420,7 @@ def test_a_grid_goes_on_from_its_published_table(bench, ratings, tmp_path):
     assert set(after["environment"]) == set(range(len(environments)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("without_report")
 def test_a_damaged_outcome_is_run_again(bench, ratings, tmp_path):
     command = small(ratings, "--methods", "classification", "--out", "out")

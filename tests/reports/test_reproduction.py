@@ -167,6 +167,7 @@ def test_on_a_page_the_misclassified_are_a_group_of_their_own():
     assert titles == ["H-L, test", "H-L, validation, epoch 1", "S-P, test"]
 
 
+@pytest.mark.slow
 def test_a_failed_run_has_no_picture_and_the_others_have_theirs(tmp_path):
     cells = REPRODUCTIONS["figure-layouts"].cells(SMALL)
     frame = invented(cells)

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # or scikit-learn skips one of its checks
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # also in the processes that tests start
 
 import hypothesis
 import jaxtyping

@@ -142,15 +142,23 @@ def test_ranges_are_nested_and_have_the_decision_and_without_classes_no_gap(
             assert (starts.sum(axis=1) <= 1).all()
 
 
-@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
-@pytest.mark.parametrize("by_class", [False, True])
-def test_new_samples_are_covered_as_promised(coverage, by_class):
-    """Whatever the model is worth: here it is far too sure."""
-    shares = []
+@pytest.fixture(scope="module")
+def overconfident():
+    """Calibrations of a model that is far too sure, each with new samples."""
+    found = []
     for seed in range(40):
         log_probs, ranks = sampled(600, 4, seed, sharpness=4)
         calibration = Calibration.fit(None, (log_probs[:400], ranks[:400]))
-        proba, truth = log_probs[400:].exp().numpy(), ranks[400:].numpy()
+        found.append((calibration, log_probs[400:].exp().numpy(), ranks[400:].numpy()))
+    return found
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("by_class", [False, True])
+def test_new_samples_are_covered_as_promised(overconfident, coverage, by_class):
+    """Whatever the model is worth."""
+    shares = []
+    for calibration, proba, truth in overconfident:
         low, high = calibration.ranges(proba, np.full(200, 2), coverage, by_class)
         held = (low <= truth) & (truth <= high)
         rare = truth == np.bincount(truth).argmin()

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -105,10 +105,16 @@ def commands() -> list[list[str]]:
     return sorted(command.split() for command in found if command)
 
 
+@cache
+def whole_command():
+    """What is typed as ``layline``, and a context to ask it for its options."""
+    command = typer.main.get_command(app)
+    return command, command.make_context("layline", ["methods"], resilient_parsing=True)
+
+
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_every_command_in_the_documents_exists_with_its_options(words):
-    command = typer.main.get_command(app)
-    context = command.make_context("layline", ["methods"], resilient_parsing=True)
+    command, context = whole_command()
     while words and isinstance(getattr(command, "commands", None), dict):
         command = command.commands[words.pop(0)]
     options = {option for parameter in command.get_params(context) for option in parameter.opts}

@@ -1,5 +1,6 @@
 """What our methods are compared with does what its own library says."""
 
+import functools
 import sys
 from pathlib import Path
 
@@ -45,9 +46,22 @@ def toy():
     return x[:280], ranks[:280], x[280:], ranks[280:]
 
 
+@pytest.fixture(scope="module")
+def trained(toy):
+    """Every peer by its name, fitted once by all its epochs."""
+    x, ranks, *_ = toy
+    return functools.cache(lambda name: fitted(EVERY[name], x, ranks))
+
+
 def fitted(text, x, ranks, seed=0):
     estimator = parse_competitor(text).make(seed)
     return estimator.fit(x, ranks)
+
+
+def quick(name):
+    """A peer that takes few steps: what it draws and how it is set counts from the first on."""
+    text = EVERY[name].replace("epochs=40", "epochs=3")
+    return text.replace("max_iter=20", "max_iter=3").replace("n_estimators=40", "n_estimators=3")
 
 
 def answers(estimator, x):
@@ -59,9 +73,9 @@ def answers(estimator, x):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_peer_learns_more_than_the_majority(name, toy):
-    x, ranks, new, truth = toy
-    found = np.round(fitted(EVERY[name], x, ranks).predict(new))
+def test_a_peer_learns_more_than_the_majority(name, toy, trained):
+    _, _, new, truth = toy
+    found = np.round(trained(name).predict(new))
     best_constant = min(np.abs(truth - rank).mean() for rank in range(K))
     assert np.abs(found - truth).mean() < best_constant / 2
 
@@ -70,11 +84,11 @@ def test_a_peer_learns_more_than_the_majority(name, toy):
 def test_a_peer_is_the_same_twice_whatever_else_draws_numbers(name, toy):
     x, ranks, new, _ = toy
     threads = torch.get_num_threads()
-    first = answers(fitted(EVERY[name], x, ranks, seed=3), new)
+    first = answers(fitted(quick(name), x, ranks, seed=3), new)
     torch.manual_seed(99)
     state = torch.get_rng_state()
     np.random.seed(99)  # noqa: NPY002, what a library may draw from
-    second = answers(fitted(EVERY[name], x, ranks, seed=3), new)
+    second = answers(fitted(quick(name), x, ranks, seed=3), new)
     assert np.array_equal(first, second)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
@@ -83,7 +97,7 @@ def test_a_peer_is_the_same_twice_whatever_else_draws_numbers(name, toy):
 @pytest.mark.parametrize("name", [*NETWORKS, "SoftmaxMLP"])
 def test_the_seed_counts(name, toy):
     x, ranks, new, _ = toy
-    first, second = (answers(fitted(EVERY[name], x, ranks, seed), new) for seed in (0, 1))
+    first, second = (answers(fitted(quick(name), x, ranks, seed), new) for seed in (0, 1))
     assert not np.array_equal(first, second)
 
 
@@ -91,7 +105,7 @@ def test_the_seed_counts(name, toy):
 def test_the_main_setting_is_an_option_that_counts(name, toy):
     x, ranks, new, _ = toy
     main = MAIN.get(name, "learning_rate")
-    competitor = parse_competitor(EVERY[name])
+    competitor = parse_competitor(quick(name))
     competitor = competitor.model_copy(update={"tune": {main: [0.003, 0.03, 0.3]}})
     made = [each.make(0) for _, each in competitor.settings()]
     first, second, third = (answers(each.fit(x, ranks), new) for each in made)
@@ -104,7 +118,7 @@ def test_the_main_setting_is_an_option_that_counts(name, toy):
 def test_probabilities_sum_to_one_also_where_a_class_is_absent(name, absent, toy):
     x, ranks, new, _ = toy
     kept = ranks != absent
-    text = EVERY[name].replace("epochs=40", "epochs=3")
+    text = quick(name)
     estimator = fitted(text, x[kept], ranks[kept])
     found = estimator.predict_proba(new)
     proba = _by_rank(parse_competitor(text), estimator, found, len(new), K)
@@ -128,9 +142,9 @@ def test_a_network_can_be_told_how_many_classes_there_are(name, toy):
     ("name", "decode"),
     [("Coral", "median"), ("Corn", "median"), ("Triangular", "mode"), ("KappaCLM", "mode")],
 )
-def test_probabilities_agree_with_the_labels_of_the_library(name, decode, toy):
-    x, ranks, new, _ = toy
-    peer = fitted(NETWORKS[name], x, ranks)
+def test_probabilities_agree_with_the_labels_of_the_library(name, decode, toy, trained):
+    _, _, new, _ = toy
+    peer = trained(name)
     outputs = peer.outputs(new)
     if name == "Coral":
         assert (peer.network_[-1].coral_bias.diff() < 0).all()  # else nothing is promised

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,20 +73,25 @@ def test_six_runs_of_the_second_edition_give_the_published_numbers(tmp_path, mon
         assert difference.abs().max() <= tolerance, metric
 
 
+@cache
+def benchmark():
+    """The runs of the benchmark that are compared, and the means of all by the mode."""
+    frame = select_runs(read_results(ROOT / "results" / "benchmark"))
+    return frame, leaderboard(frame, ["mode"])
+
+
 def test_the_benchmark_has_known_methods_and_its_page_the_numbers():
-    folder = ROOT / "results" / "benchmark"
-    frame = select_runs(read_results(folder))
+    frame, board = benchmark()
     assert set(frame["method"]) <= set(heads.names())
     page = (ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
     shown = re.sub(r" +", " ", page)
-    for line in to_markdown(leaderboard(frame, ["mode"])).splitlines():
+    for line in to_markdown(board).splitlines():
         if re.match(r"\| [a-z]", line):
             assert re.sub(r" +", " ", line) in shown
 
 
 def test_the_readme_shows_numbers_of_the_benchmark():
-    frame = select_runs(read_results(ROOT / "results" / "benchmark"))
-    board = leaderboard(frame, ["mode"])
+    _, board = benchmark()
     rows = dict(zip(board.rows, board.entries, strict=True))
     names = [column.title for column in board.columns]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -95,12 +95,3 @@ def test_a_missing_library_is_named_with_what_to_install(monkeypatch, library, f
     monkeypatch.setitem(sys.modules, library, None)  # import then fails as if it were not there
     with pytest.raises(ImportError, match=rf"vgg16 needs {library}: pip install layline\[images\]"):
         function("vgg16")
-
-
-def test_the_registry_of_features_needs_neither():
-    code = (
-        "import sys, layline, layline.features as f, layline.features.weights; "
-        "f.names(); f.create('convnet', 2); "
-        "print(bool({'timm', 'torchvision', 'PIL', 'safetensors'} & set(sys.modules)))"
-    )
-    assert run(code) == ["False"]

@@ -67,7 +67,7 @@ def test_a_folder_is_its_images_in_natural_order(layline, run, photos):
     assert [row["path"] for row in rows] == [str(photos / "low" / f"{i}.png") for i in range(12)]
 
 
-@pytest.mark.parametrize("more", [("--batch-size", 1), ("--batch-size", 5), ("--workers", 2)])
+@pytest.mark.parametrize("more", [("--batch-size", 1), ("--batch-size", 5, "--workers", 2)])
 def test_batches_and_workers_change_nothing(layline, run, photos, more):
     usual, other = layline("predict", run, photos), layline("predict", run, photos, *more)
     np.testing.assert_allclose(
@@ -96,8 +96,14 @@ def mixed(photos, tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("more", [(), ("--batch-size", 1), ("--batch-size", 2, "--workers", 1)])
-@pytest.mark.parametrize(("skip", "code"), [((), 1), (("--skip-bad",), 0)])
+@pytest.mark.parametrize(
+    ("more", "skip", "code"),
+    [
+        ((), (), 1),
+        (("--batch-size", 1), ("--skip-bad",), 0),
+        (("--batch-size", 2, "--workers", 1), (), 1),
+    ],
+)
 def test_files_that_cannot_be_read_are_listed_and_the_others_predicted(
     layline, run, mixed, more, skip, code
 ):

@@ -89,6 +89,7 @@ def test_missing_data_of_the_paper_are_named_with_their_origin(refused, tmp_path
     assert "image-aesthetics" not in sentence
 
 
+@pytest.mark.slow
 def test_a_figure_of_own_photographs_is_run_once_and_written(layline, photos, tmp_path):
     out = tmp_path / "out"
     own = ["--source", "folder", "--root", photos, "--set", "data.size=16", "--partitions", "1"]

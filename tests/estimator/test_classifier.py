@@ -1,6 +1,7 @@
 """What a fitted estimator does."""
 
 import copy
+import functools
 import pickle
 import re
 import subprocess
@@ -24,7 +25,7 @@ from layline.estimator import OrdinalClassifier, negative_mae
 
 
 def quick(method="hard-linear", **changes):
-    small = {"dim": 8, "hidden": (16,), "epochs": 8, "learning_rate": 1e-2, "random_state": 0}
+    small = {"dim": 8, "hidden": (16,), "epochs": 3, "learning_rate": 1e-2, "random_state": 0}
     if not isinstance(changes.get("features", "mlp"), str):
         del small["hidden"]  # a module has its own layers
     return OrdinalClassifier(method, **{**small, **changes})
@@ -35,6 +36,12 @@ def samples(n=120, num_classes=4, noise=0.4, seed=0):
     rng = np.random.default_rng(seed)
     y = np.arange(n) % num_classes
     return y[:, None] * np.ones(3) + noise * rng.normal(size=(n, 3)), y
+
+
+@functools.cache
+def plain_fit(num_classes=4):
+    """What others are compared with; nobody fits it again."""
+    return quick().fit(*samples(num_classes=num_classes))
 
 
 def weights_of(model):
@@ -111,7 +118,7 @@ def test_the_restored_weights_are_those_of_the_best_epoch():
 
 def test_without_validation_the_last_epoch_is_kept():
     model = quick(validation_fraction=0).fit(*samples())
-    assert model.best_epoch_ == len(model.history_) == 8
+    assert model.best_epoch_ == len(model.history_) == 3
     assert set(model.history_[0]) == {"epoch", "train_loss"}
 
 
@@ -125,8 +132,8 @@ def test_a_result_does_not_depend_on_the_other_samples_of_its_batch():
     X, y = samples()
     model = quick(batch_size=5).fit(X, y)
     for method in (model.predict_proba, model.transform):
-        one_by_one = np.concatenate([method(X[i : i + 1]) for i in range(len(X))])
-        np.testing.assert_allclose(method(X), one_by_one, rtol=1e-9, atol=1e-12)
+        one_by_one = np.concatenate([method(X[i : i + 1]) for i in range(20)])
+        np.testing.assert_allclose(method(X)[:20], one_by_one, rtol=1e-9, atol=1e-12)
 
 
 def test_time_stamps_are_told_apart():
@@ -146,7 +153,7 @@ def test_strings_follow_the_given_order():
     names = np.array(["low", "mid", "high"])
     model = quick(classes=["low", "mid", "high"]).fit(X, names[y])
     assert model.classes_.tolist() == ["low", "mid", "high"]
-    plain = quick().fit(X, y)
+    plain = plain_fit(num_classes=3)
     np.testing.assert_array_equal(model.predict(X), names[plain.predict(X)])
     np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
     assert same(model, plain)
@@ -182,7 +189,7 @@ def test_one_sample_per_class_is_trained_on_with_a_warning():
     X, y = samples(n=4)
     with pytest.warns(UserWarning, match="nothing is held out, and the last epoch is kept"):
         model = quick().fit(X, y)
-    assert model.best_epoch_ == 8
+    assert model.best_epoch_ == 3
     assert "validation_mae" not in model.history_[0]
 
 
@@ -209,7 +216,7 @@ def test_the_scale_of_weights_does_not_matter():
     weight = 1.0 + y
     plain = quick().fit(X, y, sample_weight=weight)
     assert same(plain, quick().fit(X, y, sample_weight=2.0**1021 * weight))
-    assert same(quick().fit(X, y), quick().fit(X, y, sample_weight=np.full(len(y), 7.0)))
+    assert same(plain_fit(), quick().fit(X, y, sample_weight=np.full(len(y), 7.0)))
 
 
 def test_the_lightest_weights_do_not_vanish():
@@ -246,7 +253,7 @@ def test_an_ordered_categorical_brings_its_order():
     series = pd.Series(pd.Categorical([words[i] for i in y], categories=words, ordered=True))
     model = quick().fit(X, series)
     assert model.classes_.tolist() == words
-    assert same(model, quick().fit(X, y))
+    assert same(model, plain_fit(num_classes=3))
     assert quick().fit(X, pd.DataFrame({"grade": series})["grade"]).classes_.tolist() == words
     with pytest.warns(UserWarning, match="y has strings"):
         unordered = quick().fit(X, series.cat.as_unordered())
@@ -391,7 +398,7 @@ def test_a_module_of_another_precision_is_trained_in_float32():
 
 def test_the_default_precision_of_torch_does_not_matter():
     X, y = samples()
-    plain = quick().fit(X, y)
+    plain = plain_fit()
     torch.set_default_dtype(torch.float64)
     try:
         model = quick().fit(X, y)
@@ -423,9 +430,9 @@ def test_a_module_that_works_in_place_does_not_change_x():
 )
 def test_it_does_not_matter_how_x_lies_in_memory(kind):
     X, y = samples()
-    model = quick().fit(X, y)
-    assert same(model, quick().fit(kind(X), y))
-    np.testing.assert_array_equal(model.predict_proba(kind(X)), model.predict_proba(X))
+    assert same(plain_fit(), quick().fit(kind(X), y))
+    found = plain_fit().predict_proba(kind(X))
+    np.testing.assert_array_equal(found, plain_fit().predict_proba(X))
 
 
 @pytest.mark.parametrize("kind", [list, tuple, pd.Series, pd.Categorical, lambda y: y.astype("O")])
@@ -433,7 +440,7 @@ def test_it_does_not_matter_how_labels_are_kept(kind):
     X, y = samples(num_classes=3)
     names = np.array(["1st", "2nd", "3rd"])[y]
     model = quick().fit(X, kind(names))
-    assert same(model, quick().fit(X, y))
+    assert same(model, plain_fit(num_classes=3))
     assert model.classes_.tolist() == ["1st", "2nd", "3rd"]
 
 
@@ -505,7 +512,7 @@ def test_a_data_frame_gives_what_its_values_give():
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     model = quick().fit(frame, pd.Series(y))
     assert model.feature_names_in_.tolist() == ["a", "b", "c"]
-    np.testing.assert_array_equal(model.predict(frame), quick().fit(X, y).predict(X))
+    np.testing.assert_array_equal(model.predict(frame), plain_fit().predict(X))
 
 
 def test_negative_mae_counts_ranks():
@@ -539,7 +546,7 @@ OrdinalClassifier(dim=4, epochs=2, random_state=0, verbose=1).fit(X, y).predict(
     assert second.startswith("epoch 2/2")
 
 
-@pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (1, 8)])
+@pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (1, 3)])
 def test_progress_goes_to_stderr(capsys, verbose, lines):
     quick(verbose=verbose).fit(*samples())
     captured = capsys.readouterr()

@@ -134,14 +134,19 @@ def test_several_recipes_make_several_methods_of_one():
     assert find_reference(alone, "m") is None
 
 
-@pytest.mark.parametrize(("metric", "relative"), [("mae", True), ("accuracy", False)])
-def test_recipes_are_compared_with_the_first(long_frame, metric, relative):
+def by_two_recipes(long_frame, metric):
+    """Runs by two recipes, of which the second is lower in a metric."""
     both = [
         long_frame(seeds=2).assign(recipe=recipe, features="f", setting="")
         for recipe in ("old", "new")
     ]
     both[1][metric] *= np.random.default_rng(1).random(len(both[1]))
-    frame = select_runs(pd.concat(both, ignore_index=True))
+    return select_runs(pd.concat(both, ignore_index=True))
+
+
+@pytest.mark.parametrize(("metric", "relative"), [("mae", True), ("accuracy", False)])
+def test_recipes_are_compared_with_the_first(long_frame, metric, relative):
+    frame = by_two_recipes(long_frame, metric)
     found = entries_of(recipe_gains(frame, metric, "median"))
     by_mean = frame[frame.decode == "median"].groupby(["method", "data"])[metric].mean()
     changes = {}
@@ -153,7 +158,10 @@ def test_recipes_are_compared_with_the_first(long_frame, metric, relative):
     of_line = [change for (method, _), change in changes.items() if method == "line"]
     assert found["line · new", "Mean"].mean == pytest.approx(np.mean(of_line))
     assert found["all methods · new", "Mean"].mean == pytest.approx(np.mean([*changes.values()]))
-    made = dict(tables(frame, ["mode"], "arc"))
+
+
+def test_recipes_have_tables_of_their_own_beside_those_of_the_methods(long_frame):
+    made = dict(tables(by_two_recipes(long_frame, "mae"), ["mode"], "arc"))
     assert {"mae-mode-by-recipe", "accuracy-mode-by-recipe", "mae-mode-against-arc"} <= set(made)
     assert "arc · old" not in made["mae-mode-against-arc"].rows
 

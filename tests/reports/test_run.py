@@ -93,7 +93,7 @@ def test_a_constant_prediction_is_the_baseline(usual):
 
 @pytest.mark.parametrize("method", heads.HEADS)
 def test_every_head_has_a_report(page, write_run, tmp_path, method):
-    found = page(write_run(tmp_path / "run", method=method, epochs=2))
+    found = page(write_run(tmp_path / "run", method=method, epochs=2, samples=30, images=False))
     frames = found.data["layout"]["validation"]
     assert [frame["epoch"] for frame in frames] == [1, 2]
     head = heads.create(method, 3, 6)
@@ -102,7 +102,7 @@ def test_every_head_has_a_report(page, write_run, tmp_path, method):
     assert ("u" in found.data["figures"]) == (getattr(head, "smoothing", None) is not None)
 
 
-@pytest.mark.parametrize("num_classes", [2, 17, 100])
+@pytest.mark.parametrize("num_classes", [2, 100])
 def test_few_and_many_classes(page, write_run, tmp_path, num_classes):
     names = [f"c{k}" for k in range(num_classes)]
     found = page(write_run(tmp_path / "run", classes=names, samples=300))

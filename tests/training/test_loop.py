@@ -290,13 +290,13 @@ def test_fp16_needs_a_gpu(train):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("count", [1, 6])
 @pytest.mark.parametrize("name", heads.HEADS)
-def test_every_loss_reaches_every_weight(name, count):
+def test_every_loss_reaches_every_weight(name):
     """Else several processes would wait for a gradient that never comes."""
-    head = heads.create(name, 4, 6).train()
-    head.loss(torch.randn(count, 6), torch.arange(count) % 4, torch.ones(count)).backward()
-    assert all(weight.grad is not None for weight in head.parameters() if weight.requires_grad)
+    for count in (1, 6):
+        head = heads.create(name, 4, 6).train()
+        head.loss(torch.randn(count, 6), torch.arange(count) % 4, torch.ones(count)).backward()
+        assert all(weight.grad is not None for weight in head.parameters() if weight.requires_grad)
 
 
 def indices(batches: EpochBatches, epoch: int, first_step: int = 0) -> list[list[int]]:

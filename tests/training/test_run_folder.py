@@ -80,6 +80,7 @@ def test_a_folder_is_written_by_one_process_at_a_time(tmp_path):
         folder.check_new()  # a lock is nothing that would be lost
 
 
+@pytest.mark.slow
 def test_a_lock_ends_with_its_process(tmp_path):
     program = (
         "import sys; from pathlib import Path; from layline.training.run_folder import RunFolder\n"

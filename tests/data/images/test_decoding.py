@@ -78,19 +78,19 @@ def test_formats_without_a_smaller_version_are_decoded_in_full():
 
 
 @pytest.mark.parametrize("at_least", [None, 10])
-@pytest.mark.parametrize("orientation", range(10))  # 0 and 9 mean nothing
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "TIFF", "WEBP"])
-def test_images_are_turned_as_the_camera_was_held(image_format, orientation, at_least):
+def test_images_are_turned_as_the_camera_was_held(image_format, at_least):
     options = {"lossless": True} if image_format == "WEBP" else {}
-    file = saved(smooth(40, 60), image_format, exif=turned(orientation), **options)
-    with Image.open(file) as image:
-        if at_least:
-            image.draft(None, (at_least, at_least))
-        image.load()
-        expected = np.asarray(ImageOps.exif_transpose(image))
-    shorter = 10 if at_least and image_format == "JPEG" else 40
-    assert min(expected.shape[:2]) == shorter
-    assert_array_equal(decode(file, at_least), expected)
+    for orientation in range(10):  # 0 and 9 mean nothing
+        file = saved(smooth(40, 60), image_format, exif=turned(orientation), **options)
+        with Image.open(file) as image:
+            if at_least:
+                image.draft(None, (at_least, at_least))
+            image.load()
+            expected = np.asarray(ImageOps.exif_transpose(image))
+        shorter = 10 if at_least and image_format == "JPEG" else 40
+        assert min(expected.shape[:2]) == shorter
+        assert_array_equal(decode(file, at_least), expected)
 
 
 def test_an_image_is_not_bad_for_a_damaged_description():

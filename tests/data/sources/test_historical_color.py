@@ -119,6 +119,7 @@ def test_the_archive_gives_what_its_tree_gives(official, archive, tmp_path):
     assert (again.inputs.root / "1930s" / "img0.jpg").read_bytes() == b"kept"
 
 
+@pytest.mark.slow
 def test_two_processes_may_unpack_at_once(official, archive, tmp_path, monkeypatch):
     from layline.data.sources import historical_color
 

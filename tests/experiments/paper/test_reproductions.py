@@ -1,5 +1,7 @@
 """The paper's tables and figures as grids: the runs that they need."""
 
+import functools
+
 import pandas as pd
 import pytest
 import torch
@@ -72,11 +74,17 @@ def test_every_cell_can_be_built_as_a_head(name):
         assert head.loss(torch.randn(4, each.dim), torch.arange(4)).isfinite()
 
 
-def head_of(name, row, x=None):
-    wanted = {
+@functools.cache
+def small_heads(name):
+    """What describes the head of a cell, by the row and the place on the axis."""
+    return {
         (cell.labels["row"], cell.labels.get("x")): cell.config.head
         for cell in REPRODUCTIONS[name].cells(SMALL)
-    }[row, x]
+    }
+
+
+def head_of(name, row, x=None):
+    wanted = small_heads(name)[row, x]
     return heads.create(wanted.method, 8, wanted.dim, **wanted.options)
 
 

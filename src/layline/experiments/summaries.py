@@ -116,23 +116,23 @@ def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame
     # the kind of an error, as in "FloatingPointError: the loss is NaN"
     errors = frame["error"].fillna("").astype(str).str.partition(":")[0].str.strip()
     errors = errors.mask((errors == "") & values.isna(), UNDEFINED)
-    runs = frame[list(by)].assign(value=values, error=errors)
+    runs = frame[list(by)].assign(value=values, error=errors, failed=(errors != "").astype(int))
     groups = runs.groupby(list(by), sort=False, dropna=False)
-    return pd.DataFrame(
+    found = pd.DataFrame(
         {
             "mean": groups["value"].mean(),
             "sd": groups["value"].std(ddof=0),
             "n": groups["value"].count(),
-            "failed": groups["error"].agg(lambda errors: int((errors != "").sum())),
-            "error": groups["error"].agg(_most_frequent),
+            "failed": groups["failed"].sum(),
+            "error": "",
         }
     )
-
-
-def _most_frequent(errors: "pd.Series[str]") -> str:
-    """Choose the error that most runs had, the first in the alphabet among equals."""
-    failures = errors[errors != ""]
-    return "" if failures.empty else str(failures.mode().iloc[0])
+    failures = runs[runs["failed"] > 0]
+    if len(failures):  # which is rare, and takes long: the most frequent, the first of equal ones
+        kinds = failures.groupby(list(by), sort=False, dropna=False)["error"]
+        common = kinds.agg(lambda errors: str(errors.mode().iloc[0]))
+        found["error"] = common.reindex(found.index).fillna("")
+    return found
 
 
 def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:

@@ -763,8 +763,8 @@ data = ("ratings.csv", "--label", "grade")
 command("train", *data, "--method", "bought", "--out", "run", "--no-report", *small)
 assert json.loads(Path("run/test.json").read_text())["samples"] == 24
 tables = set()
-for engine, jobs in (("local", "2"), ("ray", "1")):
-    asked = ("--methods", "bought", "--engine", engine, "--jobs", jobs)
+for engine in ("local", "ray"):
+    asked = ("--methods", "bought,classification", "--engine", engine, "--jobs", "2")
     command("bench", *data, *asked, "--out", engine, *small)
     tables.add(Path(engine, "tables", "mae-median.csv").read_text())
 (table,) = tables
@@ -775,7 +775,7 @@ assert str(layline.load("run").predict("ratings.csv")[0]) in ("0", "1", "2")
 
 @pytest.mark.slow
 def test_a_package_with_entry_points_in_an_environment_of_its_own(tmp_path, ratings):
-    """Installed from a wheel: trained, benched by a worker and by Ray, loaded again."""
+    """Installed from a wheel: trained, benched by two workers and by Ray, loaded again."""
     project = tmp_path / "project"
     (project / "pack").mkdir(parents=True)
     (project / "pack" / "__init__.py").write_text("")

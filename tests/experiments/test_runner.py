@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -194,11 +195,11 @@ def test_a_cell_that_another_process_finishes_is_waited_for(grid, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("jobs", "whole", "finished"), [(1, True, 1), (2, False, 2)])
+@pytest.mark.parametrize(("jobs", "whole", "moments"), [(1, True, (0, 2)), (2, False, (2,))])
 def test_a_killed_grid_goes_on_to_the_same_table(
-    tree, tmp_path, undisturbed, jobs, whole, finished, go, results
+    tree, tmp_path, undisturbed, jobs, whole, moments, go, results
 ):
-    """In the midst of the first cells, or of the last ones.
+    """In the midst of the first cells, and of the last ones.
 
     Also where its workers outlive it, and are still at their cells when it starts again.
     """
@@ -206,15 +207,16 @@ def test_a_killed_grid_goes_on_to_the_same_table(
     grid = Grid.model_validate(tree)
     file, out = tmp_path / "grid.toml", tmp_path / "out"
     file.write_text(grid.to_toml())
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(file), str(out), str(jobs)],
-        stdout=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    wait_for(lambda: in_the_midst(out, finished))
-    time.sleep(0.1)
-    (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
-    process.wait()
+    for finished in moments:
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(file), str(out), str(jobs)],
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        wait_for(partial(in_the_midst, out, finished))
+        time.sleep(0.1)
+        (os.killpg if whole else os.kill)(process.pid, signal.SIGKILL)
+        process.wait()
     assert done(out) < 4
     failed, said = go(grid, out)
     assert failed == []
@@ -269,6 +271,30 @@ def test_a_worker_that_is_told_to_end_saves_and_ends_and_its_cell_goes_on(
     pd.testing.assert_frame_equal(results(grid, tmp_path), undisturbed(grid))
 
 
+@pytest.mark.slow
+def test_a_process_that_dies_fails_its_cell_alone(tree, tmp_path, go):
+    tree |= {"methods": ["classification"], "tune": {"training.epochs": [2, 100_000]}}
+    grid = Grid.model_validate({**tree, "seeds": [0]})
+    (endless,) = [cell for cell in grid.cells() if "100000" in cell.labels["setting"]]
+    over, mark = threading.Event(), Store(tmp_path).folder_of(endless) / "started"
+
+    def murder() -> None:
+        while not over.wait(0.05):
+            if mark.exists() and mark.read_text():
+                os.kill(int(mark.read_text()), signal.SIGKILL)
+                mark.write_text("")  # it was this one
+
+    thread = threading.Thread(target=murder)
+    thread.start()
+    try:
+        failed, said = go(grid, tmp_path, Executor(jobs=2))
+    finally:
+        over.set()
+        thread.join()
+    assert failed == [endless]
+    assert "the process of this cell was ended from outside" in said
+
+
 class FakePool(Pool):
     """Runs cells at once, here; those with some keys end their process."""
 
@@ -297,10 +323,7 @@ class FakePool(Pool):
 
 @pytest.mark.parametrize(("times", "fails"), [(1, False), (2, True)])
 def test_a_cell_whose_process_dies_is_tried_again_alone(grid, times, fails):
-    """Most often the memory was full; only where it dies alone it is the cause.
-
-    Processes that die are in ``test_engines.py``.
-    """
+    """Most often the memory was full; only where it dies alone it is the cause."""
     cells = grid.cells()
     deadly = cells[1].key
     pool = FakePool([deadly], times)
@@ -308,7 +331,6 @@ def test_a_cell_whose_process_dies_is_tried_again_alone(grid, times, fails):
     assert set(found) == {cell.key for cell in cells}
     failed = {key for key, outcome in found.items() if outcome.error}
     assert failed == ({deadly} if fails else set())
-    assert all("this cell was ended from outside, twice" in found[key].error for key in failed)
     assert pool.calls == [[cell.key for cell in cells], [deadly]]
 
 

@@ -57,6 +57,17 @@ def test_where_partitions_are_counted_seeds_go_round(tree):
     assert partitions == [4, 0, 2]
 
 
+def test_a_part_of_a_grid_has_the_runs_of_the_whole(tree):
+    first = tree["data"][0]
+    whole = Grid.model_validate({**tree, "data": [first, {**first, "name": "other"}]})
+    part = whole.only(["other"])
+    found = {cell.labels["data"] for cell in part.cells()}
+    assert found == {"other"}
+    assert {c.key for c in part.cells()} <= {c.key for c in whole.cells()}
+    with pytest.raises(ValueError, match=r"only must be a known name, got 'othr'.*other"):
+        whole.only(["othr"])
+
+
 def test_recipes_are_compared_with_all_else_alike(tree):
     cells = Grid.model_validate({**tree, "recipes": ["paper", "released"]}).cells()
     assert len(cells) == 2 * 2 * 2

@@ -27,9 +27,9 @@ from layline.training.optimisation import WeightAverage
 CPU = torch.device("cpu")
 
 
-def chosen(generator=None, fused=False, **training):
+def chosen(generator=None, **training):
     """Give the options of the loop that follow from settings."""
-    return replace(TrainingConfig(**training).options(), generator=generator, fused=fused)
+    return replace(TrainingConfig(**training).options(), generator=generator)
 
 
 STEPS = 5  # of an epoch: 150 rows in batches of 32
@@ -598,7 +598,6 @@ def test_a_step_that_spoils_the_weights_at_the_very_end_is_noticed():
             epochs=1,
             batch_size=90,
             learning_rate=math.nextafter(3e38, 0),
-            fused=True,
         )
 
 

@@ -114,6 +114,9 @@ def bench(
     data_folder: Annotated[
         Path | None, typer.Option(help="Where the roots of the grid's file are.")
     ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Data sets of the grid's file, names with commas; else all.")
+    ] = None,
     config: ConfigFile = None,
     set_: Set = None,
     out: Annotated[Path, typer.Option(help="Folder of the results, new or to go on with.")] = Path(
@@ -174,6 +177,8 @@ def bench(
     wanted = read_grid(
         grid, data_folder, given, read_settings(config, set_), parse_tune(tune or [])
     )
+    if only:
+        wanted = wanted.only(_split(only))
     console = Console(stderr=True)
     use(wanted.plugins)
     if verify:  # once, so that each run may trust what is known then

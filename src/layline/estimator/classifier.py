@@ -250,11 +250,7 @@ class OrdinalClassifier(
                 network = copy.deepcopy(Network(self.features_, self.head_)).to(device)
             else:
                 network = new_network(self, parts.train, len(parts.classes), device)
-            options = replace(
-                options,
-                generator=torch.Generator().manual_seed(seed),
-                fused=device.type in ("cpu", "cuda"),
-            )
+            options = replace(options, generator=torch.Generator().manual_seed(seed))
             hooks = BestInMemory(network)
             if self.verbose:
                 hooks.display = display(self.epochs)

@@ -158,6 +158,12 @@ class Grid(Section):
         )
         return with_content([*cells, *others], say)
 
+    def only(self, names: Sequence[str]) -> "Grid":
+        """Give the part of the grid that is about some of its data sets, in its own order."""
+        for name in names:
+            check_known("only", name, [each.name for each in self.data])
+        return self.model_copy(update={"data": [each for each in self.data if each.name in names]})
+
     def choosing(self, cells: Sequence[Cell]) -> list[Cell]:
         """Keep the cells that are run before a setting is chosen: all, unless few seeds choose."""
         seeds = self.tune_seeds or self.seeds

@@ -165,7 +165,8 @@ class Loop:
             validation.batches(processes, options.batch_size, options.workers) if validation else ()
         )
         self._first_validation: Iterable[Batch] | None = None
-        optimiser = make_optimiser(model.features, model.head, options)
+        has_fused = processes.device.type in ("cpu", "cuda")
+        optimiser = make_optimiser(model.features, model.head, options, fused=has_fused)
         of_body = [group["params"] for group in optimiser.param_groups if group["body"]]
         self._body: list[nn.Parameter] = [weight for weights in of_body for weight in weights]
         self._wrapped, self._optimiser = processes.prepare(model, optimiser)

@@ -27,7 +27,6 @@ class Options:
             of a step to PyTorch's generators. Without one both follow from the seed, the epoch and
             the step, so that a run can be resumed.
         workers: Processes that fetch batches; see :func:`layline.data.loading.loader`.
-        fused: Take the optimiser's fused form: a quarter faster on small networks, other digits.
     """
 
     epochs: int
@@ -58,7 +57,6 @@ class Options:
     seed: int = 0
     generator: torch.Generator | None = None
     workers: int | None = None
-    fused: bool = False
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -90,7 +88,7 @@ def usual_warmup(epochs: int) -> float:
 
 
 def make_optimiser(
-    features: nn.Module, head: OrdinalHead, options: Options
+    features: nn.Module, head: OrdinalHead, options: Options, *, fused: bool = False
 ) -> torch.optim.Optimizer:
     """Make the optimiser, with a rate for the body, the last layers of the features and the head.
 
@@ -98,6 +96,8 @@ def make_optimiser(
         features: The features, or what of them is trained if their body is frozen.
         head: The ordinal method; it knows which of its parameters weight decay must leave alone.
         options: Rates and decay.
+        fused: Take its fused form, which passes over the weights once: seven times as fast on a
+            processor, other digits.
     """
     kept = {f"head.{name}" for name in head.no_weight_decay()}
     names = {id(weight): f"features.{name}" for name, weight in features.named_parameters()}
@@ -111,10 +111,9 @@ def make_optimiser(
         {"params": weights, "lr": rate, "initial_lr": rate, "weight_decay": decay, "body": is_body}
         for (is_body, rate, decay), weights in groups.items()
     ]
-    fused = options.fused or None
     if options.optimiser == "sgd":
-        return torch.optim.SGD(given, momentum=options.momentum, fused=fused)
-    return torch.optim.AdamW(given, fused=fused)
+        return torch.optim.SGD(given, momentum=options.momentum, fused=fused or None)
+    return torch.optim.AdamW(given, fused=fused or None)
 
 
 def _rated(

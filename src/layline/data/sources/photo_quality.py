@@ -12,7 +12,7 @@ and do not overlap.
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -81,15 +81,12 @@ def read_photo_quality(
             "apart in an image of 256 greys"
         )
     check_known("distortion", distortion, ("all", *_DISTORTIONS))
-    rng = np.random.default_rng(partition)
     sample = load_sample_images()
     _check_size(size, sample.images[0])
     count = levels * sum(counts.values())
     needed = {f"{count:,} crops of {size} × {size} pixels": 3 * count * size * size}
     check_fits("photo-quality", needed, "lower per_class and its like, or levels")
-    crops = list(plan(sample.images[0].shape[:2], counts, size, rng, levels))
-    make = partial(_cut_and_degrade, size=size, levels=levels, distortion=distortion, rng=rng)
-    pixels = np.stack([make(sample.images[crop.photograph], crop) for crop in crops])
+    crops, pixels = _make_crops(partition, tuple(counts.items()), size, levels, distortion)
     classes = _LEVELS if levels == len(_LEVELS) else tuple(f"level {n + 1}" for n in range(levels))
     titles = [Path(file).stem for file in sample.filenames]
     parts = np.array([crop.part for crop in crops])
@@ -105,6 +102,33 @@ def read_photo_quality(
         classes=classes,
         partition=Partition(*(np.flatnonzero(parts == part) for part in counts)),
     )
+
+
+@lru_cache(maxsize=1)  # they take seconds, and runs that follow each other often share them
+def _make_crops(
+    partition: int, counts: tuple[tuple[str, int], ...], size: int, levels: int, distortion: str
+) -> tuple[tuple[Crop, ...], Pixels]:
+    """Draw, cut and degrade all crops; whoever gets the pixels may not write to them."""
+    from sklearn.datasets import load_sample_images
+
+    rng = np.random.default_rng(partition)
+    photographs = load_sample_images().images
+    crops = tuple(plan(photographs[0].shape[:2], dict(counts), size, rng, levels))
+    pixels = np.stack(
+        [
+            _cut_and_degrade(
+                photographs[crop.photograph],
+                crop,
+                size=size,
+                levels=levels,
+                distortion=distortion,
+                rng=rng,
+            )
+            for crop in crops
+        ]
+    )
+    pixels.flags.writeable = False
+    return crops, pixels
 
 
 def plan(

@@ -2,8 +2,9 @@
 
 python benchmarks/claims.py results/benchmark results/claims
 
-Each line compares two methods over data sets: on how many the first is better, as good and worse
-(means over seeds, as tables write them), the mean difference, and Wilcoxon's signed-rank test.
+Each line compares two methods over the data sets of the first folder that has both: on how many the
+first is better, as good and worse (means over seeds, as tables write them), the mean difference, and
+Wilcoxon's signed-rank test. A pair that no folder has is left out.
 """
 
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from layline.experiments.results import read_results, select_runs
+from layline.experiments.grid import read_grid
+from layline.experiments.results import GRID, read_results, select_runs
 from layline.experiments.statistics import compare_with_reference, holm
 from layline.experiments.summaries import means
 
@@ -55,12 +57,15 @@ PAIRS = {
 def main(decode: str = "mode") -> None:
     """Print the claims and what the results say of them."""
     folders = [Path(each) for each in sys.argv[1:]]
-    frame = pd.concat([select_runs(read_results(folder)) for folder in folders])
-    frame = frame.drop_duplicates(["data", "method", "seed", "decode"]).reset_index(drop=True)
+    frames = [
+        select_runs(read_results(folder), read_grid(folder / GRID).tune_seeds) for folder in folders
+    ]
     print("| claim | metric | pair | wins | ties | losses | mean difference | p | p (Holm) |")
     print("|---|---|---|--:|--:|--:|--:|--:|--:|")
-    for claim, pairs in PAIRS.items():
-        lines = [_line(frame, decode, *pair) for pair in pairs]
+    for claim, all_pairs in PAIRS.items():
+        found = {pair: _first_with(frames, *pair[1:]) for pair in all_pairs}
+        pairs = [pair for pair, frame in found.items() if frame is not None]
+        lines = [_line(found[pair], decode, *pair) for pair in pairs]
         corrected = holm([line["p"] for line in lines])
         for (metric, first, second), line, p in zip(pairs, lines, corrected, strict=True):
             print(
@@ -69,7 +74,12 @@ def main(decode: str = "mode") -> None:
                 f"{line['p']:.3f} | {p:.3f} |"
             )
     print()
-    _adjacent(frame, decode)
+    _adjacent(frames[0], decode)
+
+
+def _first_with(frames: list[pd.DataFrame], *methods: str) -> pd.DataFrame | None:
+    """Give the first frame that has these methods."""
+    return next((frame for frame in frames if set(methods) <= set(frame["method"])), None)
 
 
 def _line(

@@ -113,5 +113,64 @@ def rank_table(most: int = 12) -> str:
     return "\n".join(lines)
 
 
+# the columns of the ablation, and its rows that stand in the table of class weights instead
+SETS = {
+    "wine": "wine",
+    "abalone": "abalone",
+    "retinamnist": "retinamnist",
+    "photo-quality": "photo-quality",
+    "vehicle-damage3 frozen": "cars, frozen",
+}
+WEIGHTS = {
+    "modern": "off",
+    "classes by effective number": "`effective`",
+    "balanced classes": "`balanced`",
+}
+NAMED = {"modern": "**`modern`**", "paper": "**`paper`** (with `arc`)"}
+
+
+def ablation_table() -> str:
+    """Write what is left without each ingredient: validation MAE and RPS."""
+    runs = pd.read_csv(FOLDER / "ablation.csv").set_index(["without", "data"])
+    rows = [name for name in runs.index.unique("without") if name not in [*WEIGHTS][1:]]
+    rows.sort(key=lambda name: -len(runs.loc[name]))  # what all data have comes first
+    return _validation_table("without, or instead", runs, SETS, rows, NAMED, "mae", "rps", (3, 4))
+
+
+def class_weight_table() -> str:
+    """Write what class weights do to the mean over classes, and to that over samples."""
+    runs = pd.read_csv(FOLDER / "ablation.csv").set_index(["without", "data"])
+    return _validation_table(
+        "class weights", runs, SETS, [*WEIGHTS], WEIGHTS, "macro_mae", "mae", (3, 3)
+    )
+
+
+def _validation_table(
+    corner: str,
+    runs: pd.DataFrame,
+    columns: dict[str, str],
+    rows: list[str],
+    names: dict[str, str],
+    first: str,
+    second: str,
+    digits: tuple[int, int],
+) -> str:
+    lines = [
+        f"| {corner} | " + " | ".join(columns.values()) + " |",
+        "|---|" + "--:|" * len(columns),
+    ]
+    for row in rows:
+        cells = []
+        for data in columns:
+            found = runs.loc[(row, data)] if (row, data) in runs.index else None
+            cells.append(
+                ""
+                if found is None
+                else f"{found[first]:.{digits[0]}f} / {found[second]:.{digits[1]}f}"
+            )
+        lines.append("| " + " | ".join([names.get(row, row), *cells]) + " |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(recipe_tables(), rank_table(), sep="\n\n")
+    print(recipe_tables(), rank_table(), ablation_table(), class_weight_table(), sep="\n\n")

@@ -2,9 +2,9 @@
 
 python benchmarks/claims.py results/benchmark results/claims
 
-Each line compares two methods over the data sets of the first folder that has both: on how many the
-first is better, as good and worse (means over seeds, as tables write them), the mean difference, and
-Wilcoxon's signed-rank test. A pair that no folder has is left out.
+Each line compares two methods over the data sets of the first folder that has both: on how many
+the first is better, as good and worse (means over seeds, as tables write them), the mean
+difference, and Wilcoxon's signed-rank test. A pair that no folder has is left out.
 """
 
 import sys

@@ -19,7 +19,14 @@ from torch.utils.data import DataLoader
 
 from layline import metrics
 from layline.calibration import Range, measure_ranges, shown_coverage, tempered
-from layline.data.loading import Batch, Batches, loader, sequential_batches, to_device
+from layline.data.loading import (
+    Batch,
+    Batches,
+    ImageBatches,
+    loader,
+    sequential_batches,
+    to_device,
+)
 from layline.data.table import TableEncoding
 from layline.devices import Processes
 from layline.diagnostics import REVIEWED, certainty_columns, diagnose
@@ -28,6 +35,7 @@ from layline.model import ModelSpec, Network, normalised
 from layline.prediction_file import prediction_lines
 
 EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
+_IMAGES_ON_PROCESSOR = 64  # of more, the outputs of layers leave its caches, and the memory
 # What depends on how a distribution becomes a rank.
 DECODED = {
     "accuracy": metrics.accuracy,
@@ -69,6 +77,20 @@ CRITERIA = {
 }
 
 
+def evaluation_batch_size(samples: Batches, batch_size: int, device: torch.device) -> int:
+    """Say how many samples a network takes at a time where nothing is learned.
+
+    Args:
+        samples: Where batches are fetched from.
+        batch_size: Of training.
+        device: Of the network.
+    """
+    size = EVALUATION_FACTOR * batch_size
+    if device.type == "cpu" and isinstance(samples, ImageBatches):
+        size = min(size, _IMAGES_ON_PROCESSOR)
+    return size
+
+
 @dataclass(frozen=True)
 class Part:
     """Samples with their labels.
@@ -89,9 +111,9 @@ class Part:
         """Fetch the batches of this process, as often as they are asked for, by the same workers.
 
         Every process takes whole batches, so that each batch has the samples that it would have on
-        a single process. They are larger than a training batch of ``batch_size``.
+        a single process. Mostly they are larger than a training batch of ``batch_size``.
         """
-        size = EVALUATION_FACTOR * batch_size
+        size = evaluation_batch_size(self.samples, batch_size, processes.device)
         batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)
         on_gpu = processes.device.type == "cuda"
         return loader(self.samples, batches, workers, on_gpu, ahead=1)  # they are large

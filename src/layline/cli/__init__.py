@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand
 
 from layline import __version__
+from layline.allocator import keep_freed_memory
 from layline.cli import (
     bench,
     cache,
@@ -131,6 +132,7 @@ def _common(
 
 def main() -> None:
     """Run the command."""
+    keep_freed_memory()
     try:
         app()
     except KeyboardInterrupt:  # before any subcommand was begun

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 
+from layline.allocator import keep_freed_memory
 from layline.arguments import find_known
 from layline.experiments.cells import Cell
 from layline.optional import require
@@ -190,7 +191,7 @@ class _Process:
         with _without_usr1():
             self.executor = ProcessPoolExecutor(
                 max_workers=1,
-                initializer=_end_with_parent,
+                initializer=_start_process,
                 initargs=(os.getpid(),),
                 env={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
             )
@@ -214,6 +215,12 @@ def _without_usr1() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGUSR1, before)
+
+
+def _start_process(parent: int) -> None:
+    """Prepare a process that runs cells."""
+    keep_freed_memory()
+    _end_with_parent(parent)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -34,7 +34,7 @@ from layline.data.images.decoding import PILLOW
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.images.threads import thread_map
 from layline.data.loading import Batches, RowBatches, loader, sequential_batches
-from layline.evaluation import EVALUATION_FACTOR, Part
+from layline.evaluation import Part, evaluation_batch_size
 from layline.features import FEATURES
 from layline.features.base import Features
 from layline.files import atomic_write, write_text
@@ -101,7 +101,7 @@ def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
                 samples,
                 folder,
                 accelerator,
-                EVALUATION_FACTOR * config.training.batch_size,
+                evaluation_batch_size(samples, config.training.batch_size, accelerator.device),
                 config.data.workers,
                 count,
                 run.say,

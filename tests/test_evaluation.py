@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline import metrics
-from layline.data.loading import RowBatches
+from layline.data.images.files import ImageArrays
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import ImageBatches, RowBatches
 from layline.data.table import TableEncoding
 from layline.devices import Processes
 from layline.evaluation import (
@@ -20,6 +22,7 @@ from layline.evaluation import (
     Evaluation,
     Part,
     Predictions,
+    evaluation_batch_size,
     measure,
     predict_part,
 )
@@ -42,6 +45,18 @@ def said(log_probs):
     """What a model says that has these probabilities and decides by them."""
     proba = log_probs.double().softmax(dim=-1)
     return Predictions(log_probs, {name: choose(proba) for name, choose in DECODINGS.items()})
+
+
+def test_a_processor_takes_few_images_at_a_time_and_many_rows():
+    images = ImageBatches(
+        ImageArrays(np.zeros((3, 8, 8, 3), np.uint8)), ImagePreprocessing(8, 8, False, "bilinear")
+    )
+    rows = RowBatches(np.zeros((3, 2), np.float32))
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    sizes = [evaluation_batch_size(images, 128, device) for device in (cpu, gpu)]
+    assert sizes == [64, 512]
+    assert evaluation_batch_size(images, 8, cpu) == 32
+    assert evaluation_batch_size(rows, 128, cpu) == 512
 
 
 @pytest.mark.parametrize("decode", DECODINGS)

@@ -21,6 +21,7 @@ import numpy as np
 import onnxruntime
 import torch
 
+from layline.allocator import keep_freed_memory
 from layline.data.images.check import find_bad
 from layline.data.loading import ImageBatches
 from layline.data.table import NumericColumn, TableEncoding
@@ -35,6 +36,7 @@ CLASSES, COLUMNS, DIM = 8, 16, 32
 
 def main() -> None:
     """Measure what was asked for."""
+    keep_freed_memory()  # as the command does
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("run", nargs="?", type=Path)
     parser.add_argument("photos", nargs="?", type=Path)

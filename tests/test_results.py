@@ -111,6 +111,7 @@ def test_the_tables_of_the_recipes_follow_from_their_runs():
     page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     assert made["recipe_tables"]() in page
     assert made["rank_table"]() in page
+    assert made["repeated_table"]() in page
     assert made["ablation_table"]() in page
     assert made["class_weight_table"]() in page
     change = made["changes"](made["by_recipe"]()["mae"])

@@ -11,7 +11,7 @@ import ctypes
 import os
 import platform
 
-# Of glibc's malloc.h, each with the largest value that fits an int.
+# Numbers of glibc's malloc.h, each with the bytes from which blocks are given back.
 _PARAMETERS = {"M_MMAP_THRESHOLD": (-3, 1 << 30), "M_TRIM_THRESHOLD": (-1, (1 << 31) - 1)}
 # Who sets one of these has chosen already.
 _CHOSEN_BY = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")

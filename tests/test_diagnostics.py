@@ -358,7 +358,7 @@ def test_nothing_wrong_is_nothing_said():
 
 def test_a_class_that_is_never_predicted():
     (said,) = told([[30, 0, 0], [12, 0, 0], [0, 0, 30]])
-    assert said.startswith("Never predicted: “mild” (12 test samples).")
+    assert said.startswith("Never predicted: “mild” (12 samples).")
     assert "--class-weight balanced" in said
     assert told([[30, 0, 0], [0, 0, 0], [0, 0, 30]]) == []  # nothing was there to be found
 
@@ -377,8 +377,14 @@ def test_of_many_classes_some_are_named():
     confusion[:, 0] = 30
     classes = [f"c{k}" for k in range(12)]
     found = alarms({"confusion": confusion.tolist()}, {"test": [30] * 12}, classes)
-    assert "“c5” (30 test samples) and 6 more classes" in found[0]
+    assert "“c5” (30 samples) and 6 more classes" in found[0]
     assert "“c6”" not in found[0]
+
+
+def test_the_part_that_was_measured_is_named():
+    for part, named in {"validation": "validation samples", "all": "samples"}.items():
+        (said,) = alarms({"confusion": [[5, 0], [0, 30]], "part": part}, {}, ["low", "high"])
+        assert said.startswith(f"Fewer than 20 {named}: “low” (5).")
 
 
 def test_ends_that_are_confused():

@@ -15,12 +15,13 @@ from accelerate.utils import broadcast_object_list
 from rich.console import Console
 
 from layline import data
-from layline.arguments import check_known
+from layline.arguments import check_known, find_known
 from layline.geometry.decoding import Decode
 from layline.memory import memory_errors
 from layline.model import OrdinalModel
 from layline.model_file import load
 from layline.plugins import use
+from layline.prediction_file import FORMATS
 from layline.training.config import Config
 from layline.training.decisions import decided
 from layline.training.display import Reporter
@@ -366,6 +367,8 @@ def evaluate(
     place = None if out is None else RunFolder(Path(out))
     if place is not None:
         place.check_new()
+    if predictions is not None:  # now, not after all of it is measured
+        find_known("the ending of predictions", Path(predictions).suffix, FORMATS)
     given = {"label": label, "group": group}
     options = {name: value for name, value in given.items() if value is not None}
     if options and root is None:
@@ -429,7 +432,7 @@ def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
     if make_accelerator(resolved(configuration(tree))).is_main_process:
         try:
             outcome = [decided(tree, say)]
-        except (ValueError, OSError, MemoryError) as error:
+        except Exception as error:  # whatever it is
             outcome = [error]  # or the others would wait for ever
     config = broadcast_object_list(outcome)[0]
     if isinstance(config, Exception):
@@ -467,7 +470,7 @@ def write_report(folder: RunFolder, console: Console) -> None:
 def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[str, dict[str, Any]]:
     """Give the name of the source, and the root where a path was given instead."""
     root, images = (
-        None if value is None else Path(str(value))
+        None if value is None else Path(str(value)).expanduser()
         for value in (setting_at(tree, "data.root"), setting_at(tree, "data.options.images"))
     )
     sheet = setting_at(tree, "data.options.sheet")

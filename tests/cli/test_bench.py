@@ -25,6 +25,7 @@ from layline.cli import app
 from layline.cli.bench import show_table
 from layline.experiments import runner
 from layline.experiments.results import read_environments, read_results, select_runs
+from layline.experiments.store import Store
 from layline.experiments.tables import Column, Entry, Table
 
 
@@ -124,6 +125,27 @@ def test_a_grid_that_was_killed_at_once_goes_on_from_its_folder(bench, ratings, 
     again = bench("--out", "out", "--dry-run")
     assert again.exit_code == 0, again.output
     assert again.stdout.splitlines()[-1] == "2 runs"
+
+
+def test_some_data_sets_of_a_grid_leave_the_whole_of_it_in_the_folder(bench, ratings, monkeypatch):
+    grid = 'methods = ["classification"]\nseeds = [0]\n' + "".join(
+        f'[[data]]\nname = "{name}"\nsource = "table"\nroot = "{ratings}"\n'
+        'options = { label = "grade" }\n'
+        for name in ("one", "two")
+    )
+    Path("grid.toml").write_text(grid)
+
+    def killed(*arguments, **options):
+        raise SystemExit(137)
+
+    monkeypatch.setattr("layline.experiments.runner.run_grid", killed)
+    assert bench("--grid", "grid.toml", "--out", "out", "--only", "one").exit_code == 137
+    written = Path("out", "grid.toml").read_text()
+    assert bench("--out", "out", "--dry-run").stdout.splitlines()[-1] == "2 runs"
+    with Store(Path("out")).alone():
+        other = bench("--grid", "grid.toml", "--seeds", 3, "--out", "out")
+    assert "out must be used by one grid at a time" in str(other.exception)
+    assert Path("out", "grid.toml").read_text() == written
 
 
 def test_the_current_folder_has_a_name_too(bench, ratings, tmp_path):

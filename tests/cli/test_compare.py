@@ -1,6 +1,7 @@
 """``layline compare``: runs on the same test samples."""
 
 import json
+import shutil
 
 import pytest
 
@@ -44,3 +45,9 @@ def test_a_mistake_is_one_sentence(refused, runs, tmp_path):
     assert "runs must have predictions, got" in refused("compare", runs / "arc", tmp_path)
     sentence = refused("compare", runs / "arc", runs / "fewer")
     assert "got 40 in common of 60 in arc and 40 in fewer: measure them on one root" in sentence
+    shutil.copytree(runs / "arc", tmp_path / "edited")
+    predictions = tmp_path / "edited" / "predictions.csv"
+    for text in ("", predictions.read_text().replace("low", "lower", 3)):
+        predictions.write_text(text)
+        sentence = refused("compare", runs / "arc", tmp_path / "edited")
+        assert "predictions.csv must be as the run wrote it, got something else" in sentence

@@ -63,6 +63,9 @@ def test_unreadable_files_are_listed_up_to_twenty_and_counted(decades):
     found = json.loads(run("check", *arguments, "--json").output)
     assert (found["unreadable"], found["can_run"], len(found["bad"])) == (30, False, 30)
     assert found["counts"]["train"] == [7] * 5
+    left_out = json.loads(run("check", *arguments, "--set", "data.skip_bad=true", "--json").output)
+    assert left_out["counts"]["train"] == [0, 0, 0, 7, 7]
+    assert "30 files" not in left_out["why"]
 
 
 def test_missing_files_are_told_from_unreadable_ones(tmp_path):

@@ -216,7 +216,12 @@ def test_ranges_confidence_and_who_should_look_at_it(layline, grades, graded_run
 
 def test_costs_from_a_file_decide(layline, run, photos, tmp_path):
     costs = tmp_path / "costs.csv"
-    for text in ("0,1,9\n1,0,9\n1,1,0\n", ",low,mid,high\nlow,0,1,9\nmid,1,0,9\nhigh,1,1,0\n"):
+    for text in (
+        "0,1,9\n1,0,9\n1,1,0\n",
+        "low,mid,high\n0,1,9\n1,0,9\n1,1,0\n",
+        "low,0,1,9\nmid,1,0,9\nhigh,1,1,0\n",
+        ",low,mid,high\nlow,0,1,9\nmid,1,0,9\nhigh,1,1,0\n",
+    ):
         costs.write_text(text)
         found = layline("predict", run, photos, "--decode", costs)
         rows = list(csv.DictReader(found.out.splitlines()))
@@ -238,10 +243,13 @@ def test_a_mistake_about_certainty_is_one_sentence(refused, run, grades, graded_
         "predict", graded_run, grades, "--review", "some"
     )
     costs = tmp_path / "costs.csv"
-    costs.write_text("a,b\n1,2\n")
-    assert "decode must be a file of costs" in refused(
-        "predict", graded_run, grades, "--decode", costs
-    )
+    for text, message in {
+        "0,a\n1,2\n": "decode must be a file of costs",
+        "": "decode must have a row for each true class",
+        ",2,1\n2,0,1\n1,1,0\n": "decode must name the classes as they are, lowest first: ",
+    }.items():
+        costs.write_text(text)
+        assert message in refused("predict", graded_run, grades, "--decode", costs)
 
 
 @pytest.fixture

@@ -320,6 +320,15 @@ def test_a_mistake_is_one_sentence_and_leaves_no_folder(
     assert not out.exists()
 
 
+def test_costs_with_names_want_the_order_of_the_classes(refused, photos, small, tmp_path):
+    costs = tmp_path / "costs.csv"
+    costs.write_text(",low,high,mid\nlow,0,1,1\nhigh,1,0,1\nmid,1,1,0\n")
+    train = ("train", photos, *small, "--decode", costs)
+    assert "classes must be given if the file of --decode names them" in refused(*train)
+    wrong = refused(*train, "--classes", "low,mid,high")
+    assert "lowest first: low, mid, high, got low, high, mid in" in wrong
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

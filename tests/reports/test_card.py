@@ -1,5 +1,7 @@
 """The model card of a run, read again by the hub's own loader."""
 
+import shutil
+
 import pytest
 from huggingface_hub import ModelCard
 
@@ -37,6 +39,15 @@ def test_it_has_counts_alarms_and_coverage(run):
     (ranges,) = folder.read_numbers()["ranges"]
     assert f"| 90% | {ranges['measured']:.1%} |" in text
     assert "temperature of 1.7" in text
+
+
+def test_a_run_that_was_not_calibrated_does_not_claim_it(run, tmp_path):
+    shutil.copytree(run, tmp_path / "plain")
+    folder = RunFolder(tmp_path / "plain")
+    numbers = folder.read_numbers()
+    numbers["calibration"]["temperature"] = 1.0
+    write_json(folder.test, numbers)
+    assert "temperature" not in card(folder.path)
 
 
 def test_names_mean_nothing_in_markdown(run):

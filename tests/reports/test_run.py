@@ -49,6 +49,24 @@ def test_every_section_is_there_and_the_contents_lead_to_it(usual_page):
     assert usual_page.count("h1") == 1
 
 
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        ({"ties": "first"}, "the first with the lowest validation MAE"),
+        (
+            {"metric": "qwk"},
+            "that with the highest validation QWK, of equal ones that with the lowest loss",
+        ),
+    ],
+)
+def test_the_page_says_which_epoch_was_kept(usual, training, said):
+    run = read_run(usual)
+    config = run.config.model_copy(
+        update={"training": run.config.training.model_copy(update=training)}
+    )
+    assert f"the epoch that was kept, {said}." in render_run(replace(run, config=config))
+
+
 def test_nothing_is_fetched_from_anywhere(usual_page):
     for _, attributes in usual_page.tags:
         for name in ("src", "href", "action", "srcset"):

@@ -1,5 +1,7 @@
 """Decisions by the machine: what is chosen, what is said, and what a user says stays."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -79,8 +81,13 @@ def test_epochs_that_are_wanted_must_fit(photos, machine):
     assert (config.training.epochs, config.features.freeze) == (30, True)  # 30 · 31 s are too much
     config, _ = choose(photos, epochs=12)
     assert (config.training.epochs, config.features.freeze) == (12, False)
-    with pytest.raises(ValueError, match="budget must allow"):
+    with pytest.raises(
+        ValueError, match=r"must allow the 3000 epochs .* give --budget (\d+)min, or fewer --epochs"
+    ) as refused:
         choose(photos, epochs=3000, budget=0.3)
+    enough = int(re.search(r"--budget (\d+)min", str(refused.value))[1])
+    config, _ = choose(photos, epochs=3000, budget=enough)
+    assert config.training.epochs == 3000
 
 
 def test_what_a_user_says_stays(photos, machine):
@@ -164,7 +171,10 @@ def test_a_measurement_of_this_machine_is_positive(photos):
         "training": {"budget": 60, "epochs": 1},
     }
     config = resolved(configuration(tree))
-    dataset = decisions.data.read("folder", photos)
+    dataset = decisions.data.read("folder", photos, calibration=0.3)
     costs = decisions._Costs.measure(config, dataset, torch.device("cpu"))
-    assert costs.counts == tuple(len(part) for part in dataset.partition.parts().values())
+    parts = dataset.partition
+    assert len(parts.calibration) > 0
+    seen_once = len(parts.test) + len(parts.calibration)
+    assert costs.counts == (len(parts.train), len(parts.validation), seen_once)
     assert min(costs.forward, costs.read, costs.step) > 0

@@ -177,6 +177,7 @@ def bench(
     wanted = read_grid(
         grid, data_folder, given, read_settings(config, set_), parse_tune(tune or [])
     )
+    whole = wanted
     if only:
         wanted = wanted.only(_split(only))
     console = Console(stderr=True)
@@ -188,7 +189,8 @@ def bench(
     if dry_run:
         _list_cells(cells, wanted)
         return
-    write_grid(wanted, out)  # now: a grid that is killed goes on from it
+    with Store(out).alone():
+        write_grid(whole, out)  # now: a grid that is killed goes on from it
     executor = Executor(engine, jobs, address)
     _merge(out, merge or [], Reporter(console))
     options = {"any_version": any_version, "keep_models": keep_models}

@@ -125,7 +125,7 @@ def check(
         flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
         given |= {option: value for option, value in flags.items() if value is not None}
         images = given.get("images")
-        place = None if images is None else Path(str(images))
+        place = None if images is None else Path(str(images)).expanduser()
         name, root, sentence = data.find_source(name, root, data.names(), place, given.get("sheet"))
         own = {
             "data__partition": partition,
@@ -142,7 +142,7 @@ def check(
     bad: list[BadImage] = []
     if isinstance(dataset.inputs, data.Images):
         dataset, bad = _look_at_images(dataset, wanted)
-    found = _findings(dataset, bad)
+    found = _findings(dataset, bad, wanted.skip_bad)
     if as_json:
         listed = [{"name": one.name, "why": one.why} for one in bad]
         report = {"source": name, **found, "bad": listed}
@@ -188,16 +188,18 @@ def _look_at_images(
     with say.progress("images", len(images)) as progress:
         # a JPEG is read to its end at any scale, and a small one is quicker
         bad = find_bad(images, at_least=32, progress=progress)
+    if wanted.skip_bad:
+        dataset = dataset.drop(one.index for one in bad)
     return dataset, list({one.name: one for one in bad}.values())  # a list may name a file twice
 
 
-def _findings(dataset: data.Dataset, bad: Sequence["BadImage"]) -> dict[str, Any]:
-    """Count the samples and say whether they are enough."""
+def _findings(dataset: data.Dataset, bad: Sequence["BadImage"], left_out: bool) -> dict[str, Any]:
+    """Count the samples and say whether they are enough; bad ones may be left out already."""
     from layline.training.display import amount
 
     missing = sum(one.why.startswith("missing") for one in bad)
     are = "is" if len(bad) == 1 else "are"
-    why = f"{amount(len(bad), 'file')} {are} missing or unreadable" if bad else ""
+    why = f"{amount(len(bad), 'file')} {are} missing or unreadable" if bad and not left_out else ""
     try:
         dataset.check_complete()
     except ValueError as error:

@@ -1,6 +1,7 @@
 """``layline evaluate``: the numbers of a trained run, measured again."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,6 +88,10 @@ def evaluate(
     from rich.console import Console
 
     from layline import api
+    from layline.model_file import load
+
+    def classes() -> Sequence[str]:
+        return load(run, plugins=plugins or ()).classes
 
     found = api.evaluate(
         run,
@@ -95,7 +100,7 @@ def evaluate(
         out=out,
         label=label,
         group=group,
-        decode=None if decode is None else read_decode(decode),
+        decode=None if decode is None else read_decode(decode, classes),
         skip_unknown=skip_unknown,
         predictions=predictions,
         report=report,

@@ -1,6 +1,6 @@
 """Options that several commands take, how they become settings, and the exit codes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,23 +86,29 @@ def settings(**values: Any) -> dict[str, Any]:
     return tree
 
 
-def read_decode(text: str, classes: Sequence[str] | None = None) -> "str | list[list[float]]":
-    """Give the name of a decoding, or the costs that a CSV file has.
+def read_decode(text: str, classes: Callable[[], Sequence[str]]) -> "str | list[list[float]]":
+    """Give the name of a decoding, or the costs that a CSV file has, with or without names.
 
     Args:
         text: What was given: a name, or a path.
-        classes: The classes of the model; a first row or column with their names is left out.
+        classes: Tells the classes, lowest first; asked only if the file names them.
     """
     if not text.endswith(".csv"):
         return text
     import csv
 
     with Path(text).expanduser().open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.reader(file) if row]
-    if classes is not None and rows and rows[0][-1] == classes[-1]:
-        rows = rows[1:]
-    if classes is not None and rows and [row[0] for row in rows] == list(classes):
-        rows = [row[1:] for row in rows]
+        rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+    high, wide = len(rows), max(map(len, rows), default=0)
+    both = high == wide > 0 and not _is_number(rows[0][0])  # costs are square
+    header = rows.pop(0)[int(both) :] if both or high > wide else None
+    side = [row.pop(0) for row in rows] if both or wide > high else None
+    for names in filter(None, (header, side)):
+        if names != list(known := classes()):
+            raise ValueError(
+                f"decode must name the classes as they are, lowest first: {', '.join(known)}, got "
+                f"{', '.join(names)} in {text}"
+            )
     try:
         return [[float(cell) for cell in row] for row in rows]
     except ValueError as error:
@@ -110,6 +116,14 @@ def read_decode(text: str, classes: Sequence[str] | None = None) -> "str | list[
             f"decode must be a file of costs, got {text} ({error}): numbers, a row for each true "
             "class, a column for each decision"
         ) from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_share(text: str) -> float:

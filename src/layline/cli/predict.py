@@ -86,7 +86,7 @@ def predict(
     open_model = _open_onnx if path.suffix.lower() == ".onnx" else _open_torch
     model = open_model(path, device, plugins or [])
     classes = model.classes
-    wanted = model.spec.decode if decode is None else read_decode(decode, classes)
+    wanted = model.spec.decode if decode is None else read_decode(decode, lambda: classes)
     wanted = checked_decode(wanted, len(classes))
     calibration = model.spec.calibration
     if coverage is not None:

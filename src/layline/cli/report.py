@@ -1,14 +1,9 @@
 """``layline report``: one HTML page of what a run, or a grid of runs, did."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from layline.training.run_folder import RunFolder
 
 EXAMPLES = """
 Examples:
@@ -53,10 +48,3 @@ def write_report(folder: Path, out: Path) -> None:
         from layline.reports.run import write_run_report
 
         write_run_report(folder, out)
-
-
-def write_after_training(folder: "RunFolder", console: "Console") -> None:
-    """Write the report of a run that has just ended, or say what is missing for it."""
-    from layline.api import write_report as write
-
-    write(folder, console)

@@ -73,9 +73,7 @@ def serve(
     limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
     share = None if review is None else read_share(review)
     use(plugins or ())
-    wanted = None
-    if decode is not None:  # a file of costs may name the classes
-        wanted = read_decode(decode, load(run).classes if decode.endswith(".csv") else None)
+    wanted = None if decode is None else read_decode(decode, lambda: load(run).classes)
     address = bind(host, port)
     try:
         app = create_app(

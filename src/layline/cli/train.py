@@ -101,6 +101,16 @@ def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
 _DATA, _MODEL, _TRAINING, _MACHINE, _OUTPUT = "Data", "Model", "Training", "Machine", "Output"
 
 
+def _said(classes: str | None) -> list[str]:
+    """Give the names of ``--classes``, for a file of costs that has names too."""
+    if classes is None:
+        raise ValueError(
+            "classes must be given if the file of --decode names them: the data are not read yet. "
+            "Say --classes, lowest first, or leave the names out of the file"
+        )
+    return [name.strip() for name in classes.split(",")]
+
+
 def train(
     source: Annotated[
         str | None,
@@ -250,7 +260,7 @@ def train(
 
     settings = read_settings(given.pop("config"), given.pop("set_"))
     if decode is not None:
-        given["decode"] = read_decode(decode)
+        given["decode"] = read_decode(decode, lambda: _said(classes))
     speaks = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
     try:
         run = api.train(**given, settings=settings)

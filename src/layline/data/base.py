@@ -239,7 +239,10 @@ class Dataset:
                 f"classes must be at least two, got {list(self.classes)}: nothing to tell apart"
             )
         if count and not (self.ranks.min() >= 0 and self.ranks.max() < len(self.classes)):
-            raise ValueError(f"ranks must be in 0…{len(self.classes) - 1}, got {self.ranks.max()}")
+            raise ValueError(
+                f"ranks must be in 0…{len(self.classes) - 1}, got {self.ranks.min()} to "
+                f"{self.ranks.max()}"
+            )
         used = np.concatenate(list(self.partition.parts().values()))
         if len(np.unique(used)) < len(used):
             raise ValueError("partition must put a sample into one part only")

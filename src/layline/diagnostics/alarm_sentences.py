@@ -38,7 +38,7 @@ def alarms(
         *_worse_elsewhere(numbers),
         *_failed_ranges(numbers.get("ranges") or []),
         *_copied(numbers.get("copies") or {}, int(confusion.sum())),
-        *_few_samples(confusion, counts, classes),
+        *_few_samples(confusion, counts, classes, str(numbers.get("part", "test"))),
     ]
 
 
@@ -147,12 +147,12 @@ def _copied(copies: Mapping[str, Any], samples: int) -> list[str]:
 
 
 def _few_samples(
-    confusion: Ints, counts: Mapping[str, Sequence[int]], classes: Sequence[str]
+    confusion: Ints, counts: Mapping[str, Sequence[int]], classes: Sequence[str], measured: str
 ) -> list[str]:
     parts = {
-        "training": (counts.get("train", ()), "Little can be learned of so few: add some."),
-        "test": (
-            counts.get("test", confusion.sum(axis=1).tolist()),
+        "training ": (counts.get("train", ()), "Little can be learned of so few: add some."),
+        {"train": "training ", "all": ""}.get(measured, f"{measured} "): (
+            counts.get(measured, confusion.sum(axis=1).tolist()),
             "Their numbers are rough: see the intervals, or test with more.",
         ),
     }
@@ -162,14 +162,14 @@ def _few_samples(
             name: int(count) for name, count in zip(classes, per_class, strict=False) if count < FEW
         }
         if few:
-            found.append(f"Fewer than {FEW} {part} samples: {_named(few, short=True)}. {cure}")
+            found.append(f"Fewer than {FEW} {part}samples: {_named(few, short=True)}. {cure}")
     return found
 
 
 def _named(counts: Mapping[str, int], short: bool = False) -> str:
     """List classes with their samples; of many, the first ones."""
     words = [
-        f"“{name}” ({count}{'' if short else ' test ' + _samples(count)})"
+        f"“{name}” ({count}{'' if short else ' ' + _samples(count)})"
         for name, count in counts.items()
     ]
     rest = f" and {len(words) - _NAMED} more classes" if len(words) > _NAMED + 1 else ""

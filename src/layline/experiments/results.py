@@ -53,7 +53,7 @@ def write_grid(grid: Grid, folder: Path) -> None:
 
 
 def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
-    """Write ``grid.toml``, ``environment.json``, ``results.csv`` and ``tables/`` beside the cells.
+    """Write ``environment.json``, ``results.csv`` and ``tables/`` beside the cells.
 
     Returns:
         The runs that are compared, see :func:`select_runs`.
@@ -65,15 +65,14 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
 
 
 def write_runs(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
-    """Write ``grid.toml``, and ``results.csv`` and ``environment.json`` of the runs that ended.
+    """Write ``results.csv`` and ``environment.json`` of the runs that ended.
 
-    That is all it takes to go on elsewhere, see :func:`read_outcomes`.
+    With ``grid.toml`` that is all it takes to go on elsewhere, see :func:`read_outcomes`.
 
     Returns:
         All runs that ended, one row for each decoding.
     """
     folder = store.folder
-    write_grid(grid, folder)
     frame = store.frame(cells, grid.read_by())
     if frame.empty:
         return frame

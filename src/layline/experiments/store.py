@@ -1,7 +1,6 @@
 """The outcomes of cells on disk: a folder per cell, named by its key."""
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,6 @@ _OUTCOME_FIELDS = (
     *("wanted", "place", "data"),
 )
 _OUTCOME = "outcome.json"
-_STARTED = "started"
 # What is kept of the environment of a run, beside its outcome.
 _ENVIRONMENT = (
     *("command", "layline", "commit", "torch", "numpy", "torchvision", "timm", "python"),
@@ -219,7 +217,7 @@ class Store:
             lock.release()
 
     def start(self, cell: Cell) -> None:
-        """Note that a cell is being run; what is left of a failure, or damaged, is removed."""
+        """Make the folder of a cell; what is left of a failure, or damaged, is removed."""
         folder = self.folder_of(cell)
         if (folder / _OUTCOME).exists():  # of a failure, or damaged
             old = folder.with_name(f".{folder.name}.old")  # half of it must not be taken for a cell
@@ -227,18 +225,11 @@ class Store:
             folder.rename(old)
             shutil.rmtree(old)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _STARTED).write_text(str(os.getpid()))
-
-    def was_started(self, cell: Cell) -> bool:
-        """Tell whether a cell was begun and has no outcome."""
-        folder = self.folder_of(cell)
-        return (folder / _STARTED).exists() and not (folder / _OUTCOME).exists()
 
     def finish(self, cell: Cell, outcome: Outcome) -> None:
         """Keep the outcome of a cell."""
         folder = self.folder_of(cell)
         write_json(folder / _OUTCOME, outcome.as_json())
-        (folder / _STARTED).unlink(missing_ok=True)
 
     def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
         """List the outcomes, one row per cell and decoding; cells without one are left out.

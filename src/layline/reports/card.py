@@ -190,7 +190,7 @@ def _confusion(run: RunRecord) -> str:
 
 def _certainty(numbers: Mapping[str, Any]) -> list[str]:
     calibration, found = numbers.get("calibration"), []
-    if calibration is not None:
+    if calibration is not None and calibration["temperature"] != 1:
         found.append(
             f"Probabilities are calibrated by a temperature of {calibration['temperature']:.3g}, "
             "which was fitted on samples that training did not learn from."

@@ -22,7 +22,7 @@ from layline.prediction_file import read_predictions
 from layline.reports.html import valid_unicode
 from layline.training.config import Config
 from layline.training.recipes import recorded
-from layline.training.run_folder import RunFolder
+from layline.training.run_folder import RunFolder, as_written
 
 # By the metric: its name, and whether a lower value is better.
 METRICS = {
@@ -150,8 +150,9 @@ def _read(path: Path) -> ComparedRun:
     """Read the predictions of a run or an evaluation."""
     folder = RunFolder(path)
     if folder.evaluation.is_file():
-        about = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-        config, name = recorded(about["config"]), Path(about["run"]).name
+        with as_written(folder.evaluation, "layline evaluate writes it anew"):
+            about = json.loads(folder.evaluation.read_text(encoding="utf-8"))
+            config, name = recorded(about["config"]), Path(about["run"]).name
     elif folder.config.is_file():
         config, name = folder.read_record(), path.resolve().name
     else:
@@ -164,7 +165,9 @@ def _read(path: Path) -> ComparedRun:
             f"runs must have predictions, got {path} without: finish it with layline train "
             f"--resume {path}"
         )
-    found, numbers = read_predictions(folder.predictions), folder.read_numbers()
+    with as_written(folder.predictions, f"layline evaluate {path} --out PLACE measures it anew"):
+        found = read_predictions(folder.predictions)
+    numbers = folder.read_numbers()
     return ComparedRun(
         name=valid_unicode(name),
         folder=folder,

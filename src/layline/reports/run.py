@@ -12,6 +12,7 @@ from jaxtyping import Int
 
 from layline import metrics
 from layline.diagnostics import alarms, diagnose, referral
+from layline.evaluation import CRITERIA
 from layline.files import write_text
 from layline.reports.html import HOVER, plot_text, render_page, valid_unicode
 from layline.reports.layout_frames import layout_frames
@@ -118,6 +119,7 @@ def render_run(run: RunRecord) -> str:
         first_threshold=first,
         most_buttons=MOST_BUTTONS,
         class_rates=_class_rates(run),
+        kept=_kept(run),
         data_uri=_data_uri,
         facts=_facts(run),
         decoded=[_TILES[key][0] for key in _DECODED],
@@ -309,8 +311,19 @@ def _origin(run: RunRecord) -> list[tuple[str, str]]:
     if run.is_evaluation:
         of_them = "trained on" if run.environment["own_data"] else "not trained on"
         return [*found, ("Model", f"best of {run.environment['run']}, {of_them} these data")]
-    epochs = f"{len(run.history)} trained, {run.numbers['epoch']} kept (validation MAE)"
+    epochs = f"{len(run.history)} trained, {run.numbers['epoch']} kept, {_kept(run)}"
     return [*found, ("Epochs", epochs)]
+
+
+def _kept(run: RunRecord) -> str:
+    """Say which epoch was kept."""
+    training = run.config.training
+    best = "lowest" if CRITERIA[training.metric].sign > 0 else "highest"
+    metric = {"mae": "MAE", "qwk": "QWK"}.get(training.metric, training.metric)
+    found = f"the {best} validation {metric}"
+    if training.ties == "first":
+        return f"the first with {found}"
+    return f"that with {found}, of equal ones that with the lowest loss"
 
 
 def _figures(run: RunRecord, modes: Int[np.ndarray, " n"]) -> dict[str, Any]:
@@ -345,7 +358,7 @@ def _learning(run: RunRecord) -> dict[str, Any]:
 def _reliability(run: RunRecord) -> dict[str, Any]:
     """Draw whether probabilities can be believed, before and after they were calibrated."""
     before, calibration = None, run.numbers.get("calibration")
-    if calibration is not None:
+    if calibration is not None and calibration["temperature"] != 1:
         raw = uncalibrated(run.proba, calibration["temperature"])
         before = reliability_bins(run.ranks, raw)
     return reliability_figure(reliability_bins(run.ranks, run.proba), before)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from layline import data, features
+from layline.arguments import decode_name
 from layline.data.base import Dataset
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import ImageBatches, RowBatches
@@ -66,10 +67,10 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
     config = resolved(configuration(chosen, tree))
     chosen = combine(chosen, _plan(config, tree, device, say))
     config = resolved(configuration(_with_careful_rate(chosen, config, tree), tree))
-    method = config.head.method
+    method, decode = config.head.method, decode_name(config.training.decoding)
     say(
         f"Method: {method}, {HEADS[method].summary} (--method). Epochs are chosen by "
-        f"{config.training.metric} and decoded by the {config.training.decode} (--metric)"
+        f"{config.training.metric} and decoded by the {decode} (--metric)"
     )
     return config
 
@@ -129,10 +130,13 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
         fit = max(int(seconds / cheapest.per_epoch), 1)
         plan = replace(cheapest, epochs=max(min(fit, config.training.epochs), cheapest.fewest))
     if plan is None:
+        needed = cheapest.once + cheapest.fewest * cheapest.per_epoch
+        what, cure = "an epoch", "or a smaller --size"
+        if cheapest.fewest > 1:
+            what, cure = f"the {cheapest.fewest} epochs that are wanted", "or fewer --epochs"
         raise ValueError(
-            f"budget must allow an epoch, got {_duration(seconds)}: {cheapest.words} takes about "
-            f"{_duration(cheapest.once + cheapest.per_epoch)}; give --budget "
-            f"{math.ceil((cheapest.once + cheapest.per_epoch) / 60)}min, or a smaller --size"
+            f"budget must allow {what}, got {_duration(seconds)}: {cheapest.words} takes about "
+            f"{_duration(needed)}; give --budget {math.ceil(needed / 60)}min, {cure}"
         )
     where = "No GPU" if device.type == "cpu" else f"GPU {device}"
     source = "--budget" if budget is not None else "--budget changes it"
@@ -205,7 +209,8 @@ class _Costs:
     """What a sample costs, in seconds, on this machine.
 
     Attributes:
-        counts: Samples for training, validation and test.
+        counts: Samples for training, for validation, and for test and calibration, which are seen
+            once.
         read: To read and prepare it.
         forward: To compute its features.
         step: To train on it.
@@ -225,7 +230,8 @@ class _Costs:
     @classmethod
     def measure(cls, config: Config, dataset: Dataset, device: torch.device) -> "_Costs":
         """Try a few samples."""
-        train, validation, test = (len(part) for part in dataset.partition.parts().values())
+        parts = dataset.partition
+        counts = len(parts.train), len(parts.validation), len(parts.test) + len(parts.calibration)
         model = build(config, dataset)
         network = model.features.to(device)
         x, read = _fetched(dataset, model.spec)
@@ -237,7 +243,7 @@ class _Costs:
             network.train_stages(config.features.stages)
         network.train()
         step = _seconds(lambda: network(x).sum().backward(), len(x))
-        return cls((train, validation, test), read, forward, step)
+        return cls(counts, read, forward, step)
 
 
 def _fetched(dataset: Dataset, spec: ModelSpec) -> tuple[Tensor, float]:

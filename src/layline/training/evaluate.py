@@ -36,7 +36,7 @@ from layline.training.record import (
     write_proxies,
     write_review,
 )
-from layline.training.run_folder import RunFolder
+from layline.training.run_folder import RunFolder, as_written
 from layline.training.start import known_inputs
 
 PARTS = ("train", "validation", "test", "calibration")
@@ -175,7 +175,8 @@ def _seen_before(folder: RunFolder, dataset: Dataset) -> list[str]:
 
     if not folder.predictions.is_file():
         return []
-    tested = read_predictions(folder.predictions)
+    with as_written(folder.predictions, "layline train --resume tests the run again"):
+        tested = read_predictions(folder.predictions)
     truth = dict(zip(tested.names, (tested.classes[rank] for rank in tested.ranks), strict=True))
     here = zip(dataset.inputs.names, dataset.ranks.tolist(), strict=True)
     same = sum(truth.get(name) == dataset.classes[rank] for name, rank in here)

@@ -59,7 +59,7 @@ def calibrate_run(
     else:
         dataset = read_other(other_config(config, root, say), model.spec, say, whole=True)
         rng = np.random.default_rng(config.data.partition)
-        halves = stratified_holdout(dataset.ranks, 0.5, rng)
+        halves = stratified_holdout(dataset.ranks, 0.5, rng, dataset.groups)
     held_out, unseen = (_outcome(model, config, dataset, index) for index in halves)
     calibration = Calibration.fit(held_out, unseen)
     model.spec = replace(model.spec, calibration=calibration)

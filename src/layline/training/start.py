@@ -159,8 +159,9 @@ def _check_classes(tree: Mapping[str, Any], spec: ModelSpec) -> None:
     wanted = setting_at(tree, "data.options.classes")
     if wanted is not None and parse_names("classes", wanted) != spec.classes:
         raise ValueError(
-            f"classes must be left out with --from, got {', '.join(wanted)}: the model has its "
-            f"own, {', '.join(spec.classes)}"
+            "classes must be left out with --from, got "
+            f"{', '.join(parse_names('classes', wanted))}: the model has its own, "
+            f"{', '.join(spec.classes)}"
         )
 
 

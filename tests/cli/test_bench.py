@@ -130,8 +130,8 @@ def test_a_grid_that_was_killed_at_once_goes_on_from_its_folder(bench, ratings, 
 def test_some_data_sets_of_a_grid_leave_the_whole_of_it_in_the_folder(bench, ratings, monkeypatch):
     grid = 'methods = ["classification"]\nseeds = [0]\n' + "".join(
         f'[[data]]\nname = "{name}"\nsource = "table"\nroot = "{ratings}"\n'
-        'options = { label = "grade" }\n'
-        for name in ("one", "two")
+        f'options = {{ label = "grade", test = {share} }}\n'
+        for name, share in {"one": 0.2, "two": 0.3}.items()
     )
     Path("grid.toml").write_text(grid)
 
@@ -144,7 +144,7 @@ def test_some_data_sets_of_a_grid_leave_the_whole_of_it_in_the_folder(bench, rat
     assert bench("--out", "out", "--dry-run").stdout.splitlines()[-1] == "2 runs"
     with Store(Path("out")).alone():
         other = bench("--grid", "grid.toml", "--seeds", 3, "--out", "out")
-    assert "out must be used by one grid at a time" in str(other.exception)
+    assert "out must be used by one grid at a time" in other.output
     assert Path("out", "grid.toml").read_text() == written
 
 

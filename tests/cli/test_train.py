@@ -261,7 +261,7 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
         ("--metric f1", "training.metric: .*got 'f1': known are mae, accuracy, qwk"),
         ("--budget soon", "budget must be a time such as 90s, 10min or 1h, got 'soon'"),
         ("--budget -5min", "budget must be a time such as 90s, 10min or 1h, got '-5min'"),
-        ("--budget 0.001s", "budget must allow an epoch, got"),
+        ("--budget 0.001s", "budget must allow the 2 epochs that are wanted, got"),
         ("--budget 1h --recipe paper", "budget must be left out for the recipe paper"),
         ("--device abacus", "device must be one that PyTorch finds here, got 'abacus': here is"),
         ("--precision int8", "training.precision: .*'no', 'bf16', 'fp16' or 'auto', got 'int8'"),

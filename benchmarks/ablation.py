@@ -32,7 +32,8 @@ FOLDER, TUNED, FROZEN, PIXELS, TABLE = "folder", "fine-tuned", "frozen", "from s
 LITE: Tree = {"features": {"name": "tf_efficientnet_lite0", "weights": "bundled"}}
 
 
-def _table(name: str) -> Tree:
+def table(name: str) -> Tree:
+    """Give the settings of a table."""
     options = {"label": "rank"}
     return {"data": {"source": "table", "root": f"tables/{name}.csv", "options": options}}
 
@@ -46,8 +47,8 @@ DATA: dict[str, tuple[str, int, Tree]] = {
         5,
         combine(LITE, {"data": {"source": FOLDER, "root": "vehicle-damage3", "size": 64}}),
     ),
-    "wine": (TABLE, 20, _table("winequality-red")),
-    "abalone": (TABLE, 20, _table("abalone")),
+    "wine": (TABLE, 20, table("winequality-red")),
+    "abalone": (TABLE, 20, table("abalone")),
     "vehicle-damage3 frozen": (
         FROZEN,
         20,

@@ -1,6 +1,7 @@
 """The outcomes of cells on disk: a folder per cell, named by its key."""
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ _OUTCOME_FIELDS = (
     *("wanted", "place", "data"),
 )
 _OUTCOME = "outcome.json"
+_STARTED = "started"
 # What is kept of the environment of a run, beside its outcome.
 _ENVIRONMENT = (
     *("command", "layline", "commit", "torch", "numpy", "torchvision", "timm", "python"),
@@ -217,7 +219,7 @@ class Store:
             lock.release()
 
     def start(self, cell: Cell) -> None:
-        """Make the folder of a cell; what is left of a failure, or damaged, is removed."""
+        """Note the process of a cell; what is left of a failure, or damaged, is removed."""
         folder = self.folder_of(cell)
         if (folder / _OUTCOME).exists():  # of a failure, or damaged
             old = folder.with_name(f".{folder.name}.old")  # half of it must not be taken for a cell
@@ -225,11 +227,13 @@ class Store:
             folder.rename(old)
             shutil.rmtree(old)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / _STARTED).write_text(str(os.getpid()))
 
     def finish(self, cell: Cell, outcome: Outcome) -> None:
         """Keep the outcome of a cell."""
         folder = self.folder_of(cell)
         write_json(folder / _OUTCOME, outcome.as_json())
+        (folder / _STARTED).unlink(missing_ok=True)
 
     def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
         """List the outcomes, one row per cell and decoding; cells without one are left out.

@@ -4,8 +4,10 @@ import json
 import re
 import runpy
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -119,6 +121,42 @@ def test_the_tables_of_the_recipes_follow_from_their_runs():
     by_set = change.groupby(level="data").mean()
     assert f"by {-100 * by_set.mean():.1f} % in the mean over the four data sets" in page
     assert f"by {-100 * change.mean():.1f} % over the six rows" in page
+
+
+def test_what_is_said_of_rates_follows_from_their_runs():
+    runs = pd.read_csv(ROOT / "results" / "recipes" / "rates.csv")
+    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    recipe, one = runs[runs["mode"] == "recipe"], ["data", "seed", "method"]
+    usual = recipe[(recipe["rate"] == 0.001) & (recipe["head_rate"] == 0.01)]
+    both = recipe.merge(usual, on=one, suffixes=("", "_usual"))
+    slow = both["method"].isin(["coral", "proportional-odds"])
+    for chosen, rate, head_rate, metric, said in (
+        (~slow, 0.003, 0.01, "mae", "2.1 ± 1.1 %"),
+        (~slow, 0.003, 0.01, "rps", "0.3 ± 0.8 %"),
+        (slow, 0.001, 0.1, "mae", "12 ± 4 %"),
+        (slow, 0.001, 0.1, "rps", "27 ± 7 %"),
+    ):
+        pair = both[chosen & (both["rate"] == rate) & (both["head_rate"] == head_rate)]
+        lower = 100 * (1 - pair[metric] / pair[f"{metric}_usual"])
+        by_data = lower.groupby(pair["data"]).mean()
+        digits = 1 if "." in said else 0
+        error = by_data.std() / len(by_data) ** 0.5
+        assert f"{by_data.mean():.{digits}f} ± {error:.{digits}f} %" == said
+        assert f"lower by {said}" in page or f"RPS by {said}" in page
+    tables = runs[(runs["mode"] == "edition") & runs["data"].isin(recipe["data"])]
+    mean = tables.groupby(["data", "method"])["mae"].mean()
+    by_range = {}
+    for rates in combinations(sorted(tables["rate"].unique()), 2):
+        for heads_at in combinations(sorted(tables["head_rate"].unique()), 2):
+            tried = tables[tables["rate"].isin(rates) & tables["head_rate"].isin(heads_at)]
+            best = tried.groupby(["data", "method"])["mae"].min()
+            by_range[rates, heads_at] = (best / mean).mean()
+    ordered = sorted(by_range, key=by_range.__getitem__)
+    assert len(ordered) == 18
+    assert ordered[0] == ((0.003, 0.01), (0.01, 0.1))  # that of the second edition
+    assert ordered[-1] == ((0.001, 0.003), (0.003, 0.01))  # that of before
+    tune = read_grid(ROOT / "benchmarks" / "edition-2.toml").tune
+    assert tuple(tuple(values) for values in tune.values()) == ordered[0]
 
 
 def test_the_tables_of_certainty_follow_from_their_runs():

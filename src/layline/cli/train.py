@@ -103,12 +103,14 @@ _DATA, _MODEL, _TRAINING, _MACHINE, _OUTPUT = "Data", "Model", "Training", "Mach
 
 def _said(classes: str | None) -> list[str]:
     """Give the names of ``--classes``, for a file of costs that has names too."""
+    from layline.data.labels import parse_names
+
     if classes is None:
         raise ValueError(
             "classes must be given if the file of --decode names them: the data are not read yet. "
             "Say --classes, lowest first, or leave the names out of the file"
         )
-    return [name.strip() for name in classes.split(",")]
+    return list(parse_names("classes", classes))
 
 
 def train(

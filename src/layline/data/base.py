@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -188,6 +189,11 @@ class Partition:
         found = {"train": self.train, "validation": self.validation, "test": self.test}
         return found | ({"calibration": self.calibration} if len(self.calibration) else {})
 
+    def moved(self, place: Indices) -> "Partition":
+        """Follow samples to their new places; those at -1 are left out."""
+        moved = {name: place[part] for name, part in self.parts().items()}
+        return Partition(**{name: part[part >= 0] for name, part in moved.items()})
+
 
 class Drawing(NamedTuple):
     """How a partition was drawn, where it was not given whole.
@@ -200,6 +206,22 @@ class Drawing(NamedTuple):
 
     again: Callable[[Indices], tuple[Partition, tuple[str, ...]]]
     notes: tuple[str, ...]
+
+    def without(self, place: Indices) -> "Drawing":
+        """Draw the parts of the samples that are left, after some were left out.
+
+        Args:
+            place: Where each sample is now, -1 for one that was left out.
+        """
+        return self._replace(again=partial(_draw_and_leave_out, self.again, place))
+
+
+def _draw_and_leave_out(
+    again: Callable[[Indices], tuple[Partition, tuple[str, ...]]], place: Indices, copies: Indices
+) -> tuple[Partition, tuple[str, ...]]:
+    """Draw all samples, as without copies, and leave the same ones out of the parts."""
+    parts, notes = again(np.where(place >= 0, copies[place], -1))
+    return parts.moved(place), notes
 
 
 @dataclass(frozen=True)
@@ -271,14 +293,13 @@ class Dataset:
         keep = np.setdiff1d(np.arange(len(self.inputs)), np.fromiter(indices, dtype=np.int64))
         place = np.full(len(self.inputs), -1)
         place[keep] = np.arange(len(keep))
-        moved = {name: place[part] for name, part in self.partition.parts().items()}
         return replace(
             self,
             inputs=self.inputs.subset(keep),
             ranks=self.ranks[keep],
-            partition=Partition(**{name: part[part >= 0] for name, part in moved.items()}),
+            partition=self.partition.moved(place),
             groups=None if self.groups is None else tuple(self.groups[i] for i in keep.tolist()),
-            drawing=None,  # which is one of all samples
+            drawing=self.drawing and self.drawing.without(place),
         )
 
     def check_complete(self) -> None:

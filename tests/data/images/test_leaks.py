@@ -7,6 +7,7 @@ from PIL import Image
 
 from layline import data
 from layline.data import Dataset, Partition
+from layline.data.base import groups_of
 from layline.data.images.copies import Copies
 from layline.data.images.files import ImageFiles
 from layline.data.images.leaks import Leaks, find_copies_in, keep_copies_together
@@ -64,6 +65,38 @@ def test_no_original_is_in_two_parts(four_times, tmp_path, seed, calibration):
         "with_copy_in_training": dict.fromkeys(list(dataset.partition.parts())[1:], 0),
     }
     assert "90 images are copies of others (30 groups): copies stay in one part" in dataset.notes
+
+
+@pytest.mark.parametrize("calibration", [0.0, 0.2])
+def test_no_original_is_in_two_parts_after_samples_were_left_out(four_times, tmp_path, calibration):
+    known = data.KnownInputs(("low", "high"), skip_unknown=True)
+    for seed in range(4):
+        before = data.read("folder", four_times, seed, calibration, known)
+        dataset = looked_at(before.drop([0, 5]), tmp_path)  # bad files, say
+        parts = originals_by_part(dataset)
+        assert sum(map(len, parts)) == 20 == len(set.union(*parts))
+        assert sum(map(len, dataset.partition.parts().values())) == 78
+        for part in dataset.partition.parts().values():
+            assert {*dataset.ranks[part].tolist()} == {0, 1}
+        assert any(note.endswith("copies stay in one part") for note in dataset.notes)
+
+
+def test_groups_stay_in_one_part_after_samples_were_left_out(tmp_path):
+    rows = ["path,label,group"]
+    for picture in range(60):
+        write(tmp_path / f"{picture}.png", picture)
+        rows.append(f"{picture}.png,{('low', 'mid', 'high')[picture % 3]},{picture // 3}")
+    shutil.copy(tmp_path / "0.png", tmp_path / "5.png")  # of group 0, and now of group 1
+    (tmp_path / "photos.csv").write_text("\n".join(rows))
+    known = data.KnownInputs(("low", "high"), skip_unknown=True)
+    for seed in range(10):
+        dataset = looked_at(data.read("csv", tmp_path / "photos.csv", seed, 0.0, known), tmp_path)
+        assert len(dataset.inputs) == 40
+        parts_of = {}
+        for part, index in dataset.partition.parts().items():
+            for group in groups_of(dataset, index):
+                parts_of.setdefault("0 or 1" if group in "01" else group, set()).add(part)
+        assert all(len(found) == 1 for found in parts_of.values())
 
 
 def test_the_notes_of_the_first_drawing_are_replaced(four_times, tmp_path):
@@ -203,9 +236,7 @@ def test_files_that_cannot_be_read_are_left_out_as_before(four_times, tmp_path):
     (four_times / "low" / "0-1.png").write_bytes(b"damaged")
     dataset = looked_at(data.read("folder", four_times), tmp_path)
     assert dataset.leaks.copies == 88
-    left = dataset.drop([0, 1])
-    assert len(left.inputs) == 118
-    assert left.keep_together(np.zeros(118, dtype=np.int64)) is left  # the drawing was of all
+    assert len(dataset.drop([0, 1]).inputs) == 118
 
 
 def test_one_copy_is_said_in_the_singular():

@@ -98,8 +98,8 @@ class Predictor(ABC):
 
         Args:
             samples: Images as paths, bytes, open files, arrays (height, width, 3) or Pillow
-                images, one or a list of them, or a folder; for a table a data frame, or a CSV
-                file as a path, bytes or an open file.
+                images, one or a list of them (a pandas Series or an array of paths will do), or a
+                folder; for a table a data frame, or a CSV file as a path, bytes or an open file.
             decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of what each
                 decision costs, a row for each true class; as in training if not given.
         """

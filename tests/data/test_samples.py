@@ -4,6 +4,7 @@ import io
 import pickle
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -49,6 +50,25 @@ def test_paths_folders_arrays_and_pillow_images_may_stand_together(files):
     assert found.names == (str(files / "9.png"), str(files / "sub/1.png"), "2", "3")
     for index, seed in enumerate((5, 9, 1, 2)):
         np.testing.assert_array_equal(found.load(index), pixels(seed))
+
+
+@pytest.mark.parametrize(
+    "listing",
+    [
+        np.array,
+        lambda paths: np.array(paths, dtype=object),
+        lambda paths: np.array(paths, dtype=np.dtypes.StringDType()),
+        lambda paths: pd.Series(paths, index=[7, 3]),
+        lambda paths: pd.Series(paths, dtype="string"),
+        lambda paths: pd.Series(paths, dtype="category"),
+        lambda paths: pd.Series(map(Path, paths)),
+        pd.Index,
+    ],
+)
+def test_paths_in_an_array_or_a_column_are_those_in_a_list(files, listing):
+    paths = [str(files / "9.png"), str(files / "10.png")]
+    assert as_images(listing(paths)) == as_images(paths)
+    assert as_images(listing(paths)[:0]) == as_images([])
 
 
 def test_one_array_is_one_image_and_four_dimensions_are_many():

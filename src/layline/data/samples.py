@@ -15,6 +15,8 @@ from layline.data.table import Rows, TableEncoding
 from layline.data.table_file import read_table_file
 from layline.optional import require
 
+_LISTING = "OUT"  # kinds of dtypes whose arrays list samples: of objects, and both of texts
+
 
 @dataclass(frozen=True)
 class UserImages:
@@ -77,8 +79,9 @@ def as_images(samples: Any) -> UserImages:
 
     Args:
         samples: A path, a folder, the bytes of an image file, an open file, an array
-            (height, width, 3), a Pillow image, or a sequence of them; an array
-            (n, height, width, 3) is n images. Arrays hold values from 0 to 255.
+            (height, width, 3), a Pillow image, or a sequence of them, also a pandas Series or an
+            array of paths; an array (n, height, width, 3) is n images. Arrays of pixels hold
+            values from 0 to 255.
     """
     items: list[Path | bytes | Pixels] = []
     names: list[str] = []
@@ -148,6 +151,8 @@ def _as_sequence(samples: Any) -> Sequence[Any]:
     if isinstance(samples, Sequence):
         return samples
     array = np.asarray(samples)
+    if array.ndim == 1 and array.dtype.kind in _LISTING:
+        return list(array)
     return array if array.ndim == 4 else [array]  # type: ignore[return-value]
 
 

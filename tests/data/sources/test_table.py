@@ -173,6 +173,31 @@ def test_a_file_as_german_offices_write_it_is_read(tmp_path):
     assert data.notes[1] == "Decimal commas were read as points: 'wert'"
 
 
+@pytest.mark.parametrize("name", ["score", "Quality", "y"])
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [("label", {}), ("grade", {"label": "grade"}), ("urteil", {"label": "urteil"})],
+)
+def test_an_input_is_read_alike_whatever_its_name(tmp_path, name, column, options):
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([f"{name};{column}", *(f"{i},5;{i % 3:03}" for i in range(30))]))
+    data = read_table(path, **options)
+    assert data.inputs.values.ravel().tolist() == [i + 0.5 for i in range(30)]
+    assert f"Decimal commas were read as points: {name!r}" in data.notes
+    assert data.classes == ("000", "001", "002")  # as they are written
+    again = read_table(path, **options, known_encoding=data.inputs.encoding)
+    np.testing.assert_array_equal(again.inputs.values, data.inputs.values)
+
+
+def test_of_two_columns_that_may_be_labels_the_other_is_an_input(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["score;grade", *(f"{i},5;{i % 3:03}" for i in range(30))]))
+    data = read_table(path)
+    assert "The labels are taken from the column 'grade'" in data.notes
+    assert data.inputs.values.ravel().tolist() == [i + 0.5 for i in range(30)]
+    assert data.classes == ("000", "001", "002")
+
+
 @pytest.mark.parametrize("option", ["label", "group", "split", "id", "sheet", "encoding"])
 @pytest.mark.parametrize("value", [[], {}, True, 1.5])
 def test_a_column_that_is_no_name_is_refused(tmp_path, option, value):

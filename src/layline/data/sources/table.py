@@ -1,6 +1,6 @@
 """A table of numbers and categories with a column of labels."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,15 +54,20 @@ def read_table(
         known_encoding: How a trained model reads the cells; learned from the training rows if not
             given.
     """
-    named = {label, split, group, id}
+    named = {split, group, id}
     usual = {name for names in LABEL_COLUMNS for name in names}
 
-    def is_text(name: str) -> bool:
-        is_word = known_encoding is not None and known_encoding.is_text(name)
-        return is_word or name in named or name.lower() in usual
+    def read_file(is_label: Callable[[str], bool]) -> TableFile:
+        def is_text(name: str) -> bool:
+            is_word = known_encoding is not None and known_encoding.is_text(name)
+            return is_word or name in named or is_label(name)
 
-    file = read_table_file(root, is_text, sheet, encoding)
+        return read_table_file(root, is_text, sheet, encoding)
+
+    file = read_file(lambda name: name == label or name.lower() in usual)
     label, label_note = label_column(file, "label", label)
+    if any(name != label and name.lower() in usual for name in file.frame):
+        file = read_file(lambda name: name == label)  # the others are inputs like any
     labels = file.filled("label", label)
     ranks, ordered, note = rank_labels(labels, file.rows.tolist(), classes)
     splits = file.optional("split", split, "split")

@@ -163,6 +163,26 @@ def test_a_split_that_was_given_is_reported_and_not_changed(split_photos, tmp_pa
     assert "test/low/smaller.jpg (low) and train/high/7.png (high)" in after.notes[-1]
 
 
+def test_copies_in_two_parts_beside_training_are_counted_and_not_said_to_stay_in_one(
+    split_photos, tmp_path
+):
+    for again in ("again.png", "smaller.jpg"):
+        (split_photos / "test" / "low" / again).unlink()
+    shutil.copy(split_photos / "test" / "low" / "0.png", split_photos / "test" / "low" / "a.png")
+    inside = looked_at(data.read("folder", split_photos), tmp_path)
+    assert inside.notes[-1] == "1 image is a copy of another (1 group): copies stay in one part"
+    shutil.copy(split_photos / "val" / "low" / "2.png", split_photos / "test" / "low" / "b.png")
+    shutil.copy(split_photos / "val" / "low" / "4.png", split_photos / "test" / "low" / "c.png")
+    before = data.read("folder", split_photos)
+    across = looked_at(before, tmp_path)
+    assert across.notes[-2:] == (
+        "3 images are copies of others (3 groups): the split that was given stays as it is",
+        "Of 15 test images 2 have a copy in validation",
+    )
+    for name, part in before.partition.parts().items():
+        assert np.array_equal(part, across.partition.parts()[name])
+
+
 def test_only_identical_files_are_copies_if_that_is_wanted(split_photos, tmp_path):
     after = looked_at(data.read("folder", split_photos), tmp_path, exact=True)
     assert after.leaks.with_copy_in_training == {"validation": 0, "test": 1}

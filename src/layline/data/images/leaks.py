@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
-from layline.data.base import Dataset, Images
+from layline.data.base import Dataset, Images, Indices
 from layline.data.file_digests import DIGEST_BYTES
 from layline.data.images.copies import (
     HASH_BYTES,
@@ -74,6 +75,8 @@ class Leaks:
         contradicting: The groups whose labels differ: name and label of each image.
         with_copy_in_training: Images of each other part that have a copy in training.
         samples: Images of each other part.
+        shared: Two other parts, and how many images of the second have a copy in the first, where
+            there are any.
     """
 
     copies: int
@@ -82,6 +85,7 @@ class Leaks:
     contradicting: tuple[tuple[tuple[str, str], ...], ...]
     with_copy_in_training: dict[str, int]
     samples: dict[str, int]
+    shared: dict[tuple[str, str], int]
 
     @classmethod
     def of(cls, dataset: Dataset, copies: Copies) -> "Leaks":
@@ -92,17 +96,27 @@ class Leaks:
             for members in copies.members()
             if len(np.unique(ranks[members])) > 1
         )
-        trained = np.zeros(copies.num_groups + 1, dtype=np.bool_)
-        trained[group[dataset.partition.train]] = True
-        trained[-1] = False  # of images that are copies of nothing
+
+        def with_copy_in(one: Indices, part: Indices) -> int:
+            found = np.zeros(copies.num_groups + 1, dtype=np.bool_)
+            found[group[one]] = True
+            found[-1] = False  # of images that are copies of nothing
+            return int(found[group[part]].sum())
+
+        train = dataset.partition.train
         others = {k: v for k, v in dataset.partition.parts().items() if k != "train"}
+        shared = {
+            (one, other): with_copy_in(others[one], others[other])
+            for one, other in combinations(others, 2)
+        }
         return cls(
             copies.num_copies,
             int(copies.identical.sum()),
             copies.num_groups,
             contradicting,
-            {name: int(trained[group[part]].sum()) for name, part in others.items()},
+            {name: with_copy_in(train, part) for name, part in others.items()},
             {name: len(part) for name, part in others.items()},
+            {pair: count for pair, count in shared.items() if count},
         )
 
     def notes(self, obstacle: str = "") -> tuple[str, ...]:
@@ -121,18 +135,27 @@ class Leaks:
         groups = f"{self.groups} group{'' if self.groups == 1 else 's'}"
         if self.contradicting:
             groups += f"; {len(self.contradicting)} with different labels"
-        done = "the split that was given stays as it is" if leaks else "copies stay in one part"
+        done = "copies stay in one part"
+        if leaks or self.shared:  # where parts are drawn there are none
+            done = "the split that was given stays as it is"
         if obstacle:
             done = f"copies could not be kept in one part, since {obstacle}"
         notes = [f"{are} ({groups}): {done}"]
         notes += [
-            f"Of {self.samples[name]} {name} images {count} {'has' if count == 1 else 'have'} a "
-            "copy in training: numbers on them are too good"
+            f"{self._have_copy(name, count)} in training: numbers on them are too good"
             for name, count in leaks.items()
+        ]
+        notes += [
+            f"{self._have_copy(other, count)} in {one}"
+            for (one, other), count in self.shared.items()
         ]
         if self.contradicting:
             notes.append("\n".join(["Copies with different labels:", *self._listed()]))
         return tuple(notes)
+
+    def _have_copy(self, name: str, count: int) -> str:
+        has = "has" if count == 1 else "have"
+        return f"Of {self.samples[name]} {name} images {count} {has} a copy"
 
     def _listed(self) -> Sequence[str]:
         lines = []

@@ -36,6 +36,17 @@ def same(a, b):
     return a.history_ == b.history_ and all(torch.equal(p, q) for p, q in states)
 
 
+@pytest.mark.parametrize("method", ["coral", "proportional-odds", "arc"])
+def test_a_head_has_its_own_rate_in_modern_unless_one_is_given(method):
+    own = 0.01 if method == "arc" else 0.1
+    usual = quick(method=method).fit(X, Y)
+    assert same(usual, quick(method=method, head_learning_rate=own).fit(X, Y))
+    assert not same(usual, quick(method=method, head_learning_rate=0.05).fit(X, Y))
+    paper = quick(method=method, recipe="paper")
+    named = quick(method=method, recipe="paper", head_learning_rate=0.01)
+    assert same(paper.fit(X, Y), named.fit(X, Y))
+
+
 class Watching(nn.Linear):
     """Remembers the rows it was trained on and the others it saw since, by their last column."""
 

@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from layline import train
+from layline import heads, train
 from layline.training.recipes import RECIPES, configuration, resolved
 from layline.training.settings import combine, parse_settings, read_toml, to_toml
 
@@ -44,6 +44,28 @@ def test_what_the_user_says_stands_above_the_recipe():
     config = configuration(MINIMAL, {"recipe": "released", "training": {"learning_rate": 0.5}})
     assert config.training.learning_rate == 0.5
     assert config.training.head_learning_rate == 0.1
+
+
+@pytest.mark.parametrize("method", heads.names())
+def test_the_rate_of_a_head_is_its_own_in_modern_alone_unless_it_is_named(method):
+    factor = 10 if method in ("coral", "proportional-odds") else 1
+    own = {"head": {"method": method}}
+    written = tomllib.loads(to_toml(resolved(configuration(MINIMAL, own))))
+    assert written["training"]["head_learning_rate"] == pytest.approx(0.01 * factor)
+    for recipe, rate in (("paper", 0.01), ("released", 0.1)):
+        config = configuration(MINIMAL, own, {"recipe": recipe})
+        assert config.training.head_learning_rate == rate
+    for rate in (0.003, 0.01):
+        named = configuration(MINIMAL, own, {"training": {"head_learning_rate": rate}})
+        assert named.training.head_learning_rate == rate
+    assert configuration(written) == resolved(configuration(MINIMAL, own))
+
+
+def test_the_rate_of_a_trained_head_is_a_part_of_its_own(tmp_path):
+    start = {"start": {"model": str(tmp_path), "rate": 0.5}}
+    for method, rate in (("coral", 0.05), ("arc", 0.005)):
+        config = configuration(MINIMAL, start, {"head": {"method": method}})
+        assert config.training.head_learning_rate == pytest.approx(rate)
 
 
 def test_later_settings_decide_key_by_key():

@@ -47,6 +47,7 @@ _DECIDED = {
     "weights": "those at hand",
     "freeze": "where there is no time for more",
     "body_lr": "{}, less for some networks",
+    "head_lr": "{}, more for some methods",
     "epochs": "{}, fewer where there is no time",
 }
 

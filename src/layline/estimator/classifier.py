@@ -72,7 +72,8 @@ class OrdinalClassifier(
         epochs: Passes over the training samples.
         batch_size: Most samples in a step of AdamW.
         learning_rate: AdamW's rate for the features.
-        head_learning_rate: AdamW's rate for the head.
+        head_learning_rate: AdamW's rate for the head. If not given 0.01, multiplied by the method's
+            ``rate_factor`` with the recipe ``"modern"``.
         weight_decay: AdamW's decay, for both.
         decode: How a distribution becomes a label, in validation and in ``predict``: ``"mode"``
             (most accurate), ``"median"`` (least absolute error), ``"mean"`` or ``"quadratic"``
@@ -149,7 +150,7 @@ class OrdinalClassifier(
         epochs: int = 48,
         batch_size: int = 32,
         learning_rate: float = 1e-3,
-        head_learning_rate: float = 1e-2,
+        head_learning_rate: float | None = None,
         weight_decay: float = 1e-2,
         decode: Decode = "mode",
         validation_fraction: float = 0.1,

@@ -13,7 +13,7 @@ from layline import heads
 from layline.arguments import check_integer, check_known
 from layline.devices import check_device, choose_device
 from layline.plugins import is_reference
-from layline.training.optimisation import MODERN, Options, usual_warmup
+from layline.training.optimisation import MODERN, Options, usual_head_rate, usual_warmup
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
@@ -36,7 +36,7 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
         )
     if isinstance(estimator.features, str) and not is_reference(estimator.features):
         check_known("features", estimator.features, feature_registry.names("table"))
-    heads.find(estimator.method)
+    _, method = heads.find(estimator.method)
     check_integer("dim", estimator.dim, 1, "it is the length of a feature")
     fraction, apart = estimator.validation_fraction, estimator.calibration_fraction
     if not (isinstance(fraction, Real) and 0 <= fraction < 1):
@@ -77,12 +77,15 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
     check_known("recipe", estimator.recipe, ("modern", "paper"))
     check_integer("epochs", estimator.epochs, 1)
     modern = MODERN | {"warmup_epochs": usual_warmup(estimator.epochs)}
+    head_rate = estimator.head_learning_rate
     return Options(
         **(modern if estimator.recipe == "modern" else {}),
         epochs=estimator.epochs,
         batch_size=estimator.batch_size,
         learning_rate=estimator.learning_rate,
-        head_learning_rate=estimator.head_learning_rate,
+        head_learning_rate=(
+            usual_head_rate(method, estimator.recipe) if head_rate is None else head_rate
+        ),
         weight_decay=estimator.weight_decay,
         decode=estimator.decode,
         patience=estimator.patience,

@@ -26,7 +26,7 @@ from layline.data.images.preprocessing import AUGMENTATIONS
 from layline.evaluation import CRITERIA
 from layline.geometry.decoding import Decode, checked_decode
 from layline.plugins import Plugin
-from layline.training.optimisation import Options, usual_warmup
+from layline.training.optimisation import HEAD_RATE, Options, usual_warmup
 
 COPIES = ("together", "exact", "ignore")
 Tree = dict[str, Any]
@@ -165,7 +165,8 @@ class TrainingConfig(Section):
         learning_rate: The rate of the features.
         body_learning_rate: The rate of the features below their last layers, if it is another.
         layer_decay: What that rate is multiplied by with every layer away from the last ones.
-        head_learning_rate: The rate of the head.
+        head_learning_rate: The rate of the head; the recipe ``modern`` multiplies it by the
+            method's own factor if it is not given.
         weight_decay: For all of them.
         decay_vectors: Whether it also pulls tensors of one dimension and proxies.
         momentum: Of ``sgd``.
@@ -208,7 +209,7 @@ class TrainingConfig(Section):
     learning_rate: PositiveFloat = 1e-3
     body_learning_rate: PositiveFloat | None = None
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    head_learning_rate: PositiveFloat = 1e-2
+    head_learning_rate: PositiveFloat = HEAD_RATE
     weight_decay: NonNegativeFloat = 1e-2
     decay_vectors: bool = True
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9

@@ -15,6 +15,7 @@ from layline.arguments import check_above, check_at_least, check_integer, check_
 from layline.evaluation import CRITERIA
 from layline.features.base import Features
 from layline.geometry.decoding import Decode, checked_decode
+from layline.heads import HeadSpec
 from layline.heads.base import OrdinalHead
 
 
@@ -80,6 +81,12 @@ MODERN: dict[str, Any] = {
     "ema": 0.99,
     "ties": "loss",
 }
+HEAD_RATE = 1e-2  # of every head, if nobody says
+
+
+def usual_head_rate(method: HeadSpec, recipe: str) -> float:
+    """Give the rate of the head if nobody says: other recipes than modern know one for all."""
+    return HEAD_RATE * (method.rate_factor if recipe == "modern" else 1.0)
 
 
 def usual_warmup(epochs: int) -> float:

@@ -16,7 +16,7 @@ from layline.arguments import find_known
 from layline.features.weights import NAMES, check_weights
 from layline.geometry.decoding import Decode
 from layline.training.config import Config, TrainingConfig, Tree, validated
-from layline.training.optimisation import MODERN
+from layline.training.optimisation import MODERN, usual_head_rate
 from layline.training.settings import combine, setting_at
 
 
@@ -125,6 +125,8 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     own: Tree = {"head": {"method": recipe.method}}
     if name == "released":
         own["head"]["options"] = dict(method.released)
+    if name == "modern":
+        own["training"] = {"head_learning_rate": usual_head_rate(method, name)}
     situation = recipe.situations.get(_situation(draft, recipe), {})
     below = combine(recipe.settings, situation, own)
     if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network

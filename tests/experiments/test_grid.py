@@ -225,3 +225,18 @@ def test_everything_else_passes(settings):
 def test_a_section_is_not_a_value():
     with pytest.raises(ValueError, match="training: must be a section of settings, got 1"):
         check_not_reserved({"training": 1}, {"training.seed": "it follows"})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"methods": ["arc", "classification"]}, "classification"),
+        ({"methods": ["arc", "soft-poisson"]}, "arc"),
+        ({"methods": ["arc", "classification"], "reference": "arc"}, "arc"),
+        ({}, "classification"),
+    ],
+)
+def test_methods_are_compared_with_a_plain_classifier_or_the_first_unless_one_is_named(
+    given, expected
+):
+    assert Grid(data=[{"name": "photos", "source": "photo-quality"}], **given).against() == expected

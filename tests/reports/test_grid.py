@@ -87,12 +87,12 @@ def test_pictures_are_written(results):
 
 def test_every_table_is_written_in_every_format(results):
     folder, _, grid = results
-    made = dict(tables(select_runs(read_results(folder)), grid.read_by(), grid.reference))
+    made = dict(tables(select_runs(read_results(folder)), grid.read_by(), grid.against()))
     write_tables(folder / "tables", made)
     assert {path.name for path in (folder / "tables").iterdir()} == {
         f"{name}.{ending}" for name in made for ending in ("md", "tex", "csv")
     }
-    assert f"mae-{grid.read_by()[0]}-against-{grid.reference}" in made
+    assert f"mae-{grid.read_by()[0]}-against-{grid.against()}" in made
 
 
 def test_a_metric_that_no_decoding_changes_is_compared_once(long_frame):

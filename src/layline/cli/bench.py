@@ -108,7 +108,10 @@ def bench(
         ),
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="The method to compare the others with.")
+        str | None,
+        typer.Option(
+            help="The method to compare the others with. [default: classification, or the first]"
+        ),
     ] = None,
     grid: Annotated[Path | None, typer.Option(help="TOML file that describes all of it.")] = None,
     data_folder: Annotated[

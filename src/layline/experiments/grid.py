@@ -23,6 +23,7 @@ from layline.training.recipes import RECIPES, configuration, recipe_decoding, re
 from layline.training.settings import combine, parse_settings, read_toml
 
 ALL_METHODS = "all"
+_USUAL_REFERENCE = "classification"
 # Settings that a grid makes itself, and where to say them instead.
 _RESERVED = {
     "recipe": "name it in recipes (--recipe)",
@@ -89,7 +90,8 @@ class Grid(Section):
         tune_seeds: The seeds that settings are tried with, if not all: what is best on their
             validation parts, in the mean, is chosen for all seeds, and the others run only that.
         threads: Threads of each run.
-        reference: The method that the others are compared with.
+        reference: The method that the others are compared with; if none is named
+            ``classification`` where it is among them, or the first one.
         competitors: Estimators of other libraries that are fitted to the same tables and frozen
             features, such as ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``. Each
             has a ``tune`` of its own.
@@ -106,7 +108,7 @@ class Grid(Section):
     tune: SearchSpace = Field(default_factory=dict)
     tune_seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
     threads: PositiveInt = 1
-    reference: str = "hard-linear"
+    reference: str | None = None
     competitors: list[str | Competitor] = Field(default_factory=list)
     plugins: list[str] = Field(default_factory=list)
 
@@ -185,6 +187,11 @@ class Grid(Section):
             for recipe, entry in product(self.recipes, self.data)
         )
         return self.decodings or list(dict.fromkeys(own))
+
+    def against(self) -> str:
+        """Name the method that the others are compared with."""
+        names = [each.name for each in self.variants()]
+        return self.reference or (_USUAL_REFERENCE if _USUAL_REFERENCE in names else names[0])
 
     def _cell(
         self,

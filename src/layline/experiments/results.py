@@ -59,7 +59,7 @@ def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFra
         The runs that are compared, see :func:`select_runs`.
     """
     selected = select_runs(write_runs(grid, cells, store), grid.tune_seeds)
-    named = dict(tables(selected, grid.read_by(), grid.reference))
+    named = dict(tables(selected, grid.read_by(), grid.against()))
     write_tables(store.folder / "tables", named)
     return selected
 

@@ -75,7 +75,7 @@ def _render(folder: Path) -> str:
     figures: dict[str, Any] = {"ranks": ranks_figure(ranking)} if _can_rank(ranking) else {}
     panels = _panels(frame, first)
     figures["interval"] = next(iter(panels.values()))
-    against = find_reference(frame, grid.reference)
+    against = find_reference(frame, grid.against())
     several = frame["recipe"].nunique() > 1
     return render_page(
         "grid.html",

@@ -95,9 +95,9 @@ class TimmBackbone(ImageFeatures):
         own_dropout = _take_out_dropout(self.network)
         self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
         if self.all_stages:
-            width = self._width_of_stages()
+            width = self._width_of_stages()  # which tries the size, too
         self.last = make_last_layer(width, dim, hidden, own_dropout if dropout is None else dropout)
-        if self.input.size != default.size:
+        if self.input.size != default.size and not self.all_stages:
             self._check_size()
 
     @property

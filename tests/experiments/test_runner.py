@@ -1,5 +1,6 @@
 """A grid runs each cell once, also where it or one of its processes is killed."""
 
+import io
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ import pytest
 import torch
 from filelock import FileLock
 from joblib import cpu_count
+from rich.console import Console
 from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
 
 from layline.experiments import cells as cells_module
@@ -95,6 +97,18 @@ def test_weights_are_kept_if_that_is_wanted(grid, tmp_path, go):
     go(small, tmp_path / "with", keep_models=True)
     assert not list(tmp_path.glob("without/cells/*/best.safetensors"))
     assert len(list(tmp_path.glob("with/cells/*/best.safetensors"))) == 2
+
+
+def test_the_time_left_knows_how_long_a_run_on_each_data_set_takes(grid):
+    cell, said = grid.cells()[0], io.StringIO()
+    small, large = (replace(cell, labels={"data": name}) for name in ("small", "large"))
+    progress = runner.GridProgress(Console(file=said, width=200))
+    progress.start([small, small, small, large, large, large], 0)
+    for each, seconds in ((small, 2.0), (large, 60.0), (large, 62.0)):
+        outcome = Outcome(**Outcome.about(each), error="ValueError: none", seconds=seconds)
+        progress.show(each, outcome, jobs=1)
+    endings = [line.rpartition("  ")[2] for line in said.getvalue().splitlines()[1:]]
+    assert endings == ["0:10 left, 1 data set not yet begun", "2:04 left", "1:05 left"]
 
 
 def test_a_cell_that_fails_is_noted_and_tried_again(tree, tmp_path, ratings, go, results):

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from functools import partial
@@ -55,12 +56,20 @@ class GridProgress:
         columns = BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}")
         self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_live)
         self._task = self._bar.add_task("")
-        self._total = self._done = 0
-        self._outcomes: list[Outcome] = []
+        self._total = self._done = self._failed = 0
+        self._left: Counter[str] = Counter()  # cells to come, by their data set
+        self._seconds: dict[str, list[float]] = {}  # of the cells that ended, likewise
 
-    def start(self, total: int, done: int) -> None:
-        """Say how many cells the grid has, and how many are finished already."""
-        self._total, self._done = total, done
+    def start(self, todo: Sequence[Cell], done: int) -> None:
+        """Say how many cells the grid has, and how many are finished already.
+
+        Args:
+            todo: Those to come.
+            done: How many are finished.
+        """
+        self._left = Counter(_data_of(cell) for cell in todo)
+        self._total, self._done = len(todo) + done, done
+        total = self._total
         before = f", {done} of them finished before" if done else ""
         if total == done == 1:
             before = ", finished before"
@@ -70,11 +79,10 @@ class GridProgress:
     def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:
         """Show how a cell ended, of a grid that runs so many jobs at once."""
         self._done += 1
-        self._outcomes.append(outcome)
-        spent = sum(each.seconds for each in self._outcomes)
-        left = self._total - self._done
-        at_once = max(1, min(jobs, left))  # in the end there are fewer than places
-        time_left = f"{format_time(spent / len(self._outcomes) * left / at_once)} left"
+        self._failed += bool(outcome.error)
+        self._left[_data_of(cell)] -= 1
+        self._seconds.setdefault(_data_of(cell), []).append(outcome.seconds)
+        time_left = self._time_left(jobs)
         result = ""
         if not outcome.error:
             mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
@@ -82,10 +90,25 @@ class GridProgress:
         if outcome.error or not self._is_live:
             ending = f"  {result}" if result else f" failed: {outcome.error}"
             self.say(f"{self._done}/{self._total}  {cell.name}{ending}  {time_left}")
-        failed = sum(bool(each.error) for each in self._outcomes)
-        failures = f"  {failed} failed" if failed else ""
+        failures = f"  {self._failed} failed" if self._failed else ""
         line = f"{time_left}{failures}  {result}"
         self._bar.update(self._task, completed=self._done, description=line)
+
+    def _time_left(self, jobs: int) -> str:
+        """Say how long the rest takes, each data set as long a cell as it took until now.
+
+        Of a data set that has not begun nothing is known: it counts as the mean of the others, and
+        it is said that it is a guess.
+        """
+        every = [seconds for known in self._seconds.values() for seconds in known]
+        means = {data: sum(known) / len(known) for data, known in self._seconds.items()}
+        mean = sum(every) / len(every)
+        left = {data: count for data, count in self._left.items() if count > 0}
+        seconds = sum(count * means.get(data, mean) for data, count in left.items())
+        at_once = max(1, min(jobs, sum(left.values())))  # in the end there are fewer than places
+        unknown = len(left.keys() - means.keys())
+        guess = f", {amount(unknown, 'data set')} not yet begun" if unknown else ""
+        return f"{format_time(seconds / at_once)} left{guess}"
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -93,6 +116,10 @@ class GridProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+
+def _data_of(cell: Cell) -> str:
+    return cell.labels.get("data", "")
 
 
 def run_grid(
@@ -120,7 +147,7 @@ def run_grid(
         todo = [cell for cell in distinct if not store.is_done(cell)]
         for sentence in store.explain(todo) if todo else ():
             progress.say(sentence)
-        progress.start(len(distinct), len(distinct) - len(todo))
+        progress.start(todo, len(distinct) - len(todo))
         if todo:
             _run(todo, store, progress, executor, keep_models)
     return [cell for cell in distinct if not store.is_done(cell)]

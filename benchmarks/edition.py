@@ -1,30 +1,48 @@
 """The tables of docs/benchmark.md and of the README, from the published runs.
 
-    python benchmarks/edition.py [FOLDER]
+    python benchmarks/edition.py
 
-FOLDER is that of ``layline bench``, ``results/edition-2`` if none is named. Ranks and means are over
-data sets, of means over seeds; each metric is read by the decoding that it asks for.
+writes each anew between its two comments, ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
+Ranks and means are over data sets, of means over seeds; each metric is read by the decoding that it
+asks for.
 """
 
-import sys
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
+from claims import claim_table, compare, compare_seeds, read, seed_table
 
 from layline.experiments.grid import read_grid
-from layline.experiments.results import GRID, read_results, select_runs
+from layline.experiments.results import GRID, first_places, read_results, select_runs
 from layline.experiments.statistics import MeanRanks, mean_ranks, rank_methods
-from layline.experiments.summaries import METRICS, means
-from layline.experiments.tables import Column, Entry, Table, mark_best, to_markdown
+from layline.experiments.summaries import METRICS, means, select_decoding
+from layline.experiments.tables import (
+    Column,
+    Entry,
+    Table,
+    mark_best,
+    summary_entries,
+    to_markdown,
+)
 
-FOLDER = Path(__file__).resolve().parents[1] / "results" / "edition-2"
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "results" / "edition-2"
+FINETUNED = ROOT / "results" / "edition-2-finetuned"
+CLAIMS = ROOT / "results" / "claims"
+PAGES = (ROOT / "docs" / "benchmark.md", ROOT / "README.md")
 DECODINGS = ("median", "mode", "mean")
 PHOTOGRAPHS = ("photo-quality", "retinamnist", "vehicle-damage3", "utkface8")
 DEFAULT, PLAIN = "arc", "classification"
 RANKED = ("mae", "macro_mae", "accuracy", "qwk", "rps", "nll")
-AVERAGED = ("mae", "macro_mae", "accuracy", "within_one", "qwk", "rps", "ece", "range_width")
-SHORT = ("mae", "macro_mae", "accuracy", "qwk", "rps", "range_width")
-PAPER = ("hard-linear", "hard-semicircular", "soft-poisson", "soft-binomial", "unconstrained")
+AVERAGED = (
+    *("mae", "macro_mae", "accuracy", "within_one", "qwk", "rps", "ece", "range_width"),
+    *("unimodality_rate", "seconds"),
+)
+CPL = ("hard-linear", "hard-semicircular", "soft-poisson")
+SHORT = ("mae", "macro_mae", "accuracy", "qwk", "rps", "range_width", "unimodality_rate")
+OF_EACH_SET = ("mae", "accuracy", "rps")
 
 
 def compared(folder: Path = FOLDER) -> pd.DataFrame:
@@ -50,7 +68,7 @@ def ranked(frame: pd.DataFrame) -> dict[str, MeanRanks]:
     return found
 
 
-def rank_table(frame: pd.DataFrame) -> str:
+def rank_table(frame: pd.DataFrame, others: list[str]) -> str:
     """Write the mean rank of each method, best in MAE first."""
     found = ranked(frame)
     return _written(
@@ -59,34 +77,27 @@ def rank_table(frame: pd.DataFrame) -> str:
             Column(title, digits=1, lower_is_better=True): ranks.ranks
             for title, ranks in found.items()
         },
+        others,
     )
 
 
-def mean_table(frame: pd.DataFrame, names: list[str] | None = None) -> str:
-    """Write the means over data sets, best mean rank in MAE first.
-
-    Args:
-        frame: The runs that are compared.
-        names: Methods to show, all if not given.
-    """
+def mean_table(frame: pd.DataFrame, others: list[str]) -> str:
+    """Write the means over data sets, best mean rank in MAE first."""
     order = rank_methods(frame, "mae", "median").ranks
-    shown = (*AVERAGED, "unimodality_rate", "seconds")
-    return _written(
-        [name for name in order.index if names is None or name in names],
-        {_column(name): _mean(frame, name) for name in shown},
-    )
+    columns = {_column(name): _mean(frame, name) for name in AVERAGED}
+    return _written(list(order.index), columns, others)
 
 
 def readme_table(frame: pd.DataFrame, others: list[str]) -> str:
-    """Write the first in each metric, our default, the paper's methods and the others' best."""
+    """Write the first ones, our default, the paper's methods and the others' best."""
     ranks = {name: found.ranks for name, found in zip(RANKED, ranked(frame).values(), strict=False)}
     order = ranks["mae"]
     best_other = [name for name in order.index if name in others][:2]
     firsts = [ranks[name].index[0] for name in ("mae", "accuracy", "rps", "macro_mae")]
-    names = {*firsts, DEFAULT, PLAIN, *PAPER[:3], *best_other, "gradient boosting"}
-    columns = {Column("mean rank in MAE", digits=1, lower_is_better=True): order}
+    names = {*order.index[:4], *firsts, DEFAULT, PLAIN, *CPL, *best_other, "gradient boosting"}
+    columns = {Column("Rank in MAE", digits=1, lower_is_better=True): order}
     columns |= {_column(name): _mean(frame, name) for name in SHORT}
-    return _written([name for name in order.index if name in names], columns)
+    return _written([name for name in order.index if name in names], columns, others)
 
 
 def set_table(frame: pd.DataFrame, others: list[str]) -> str:
@@ -121,19 +132,24 @@ def _mean(frame: pd.DataFrame, name: str) -> "pd.Series[float]":
     return metric.scale * found.mean(skipna=False)
 
 
-def _written(names: list[str], columns: dict[Column, "pd.Series[float]"]) -> str:
+def _written(names: list[str], columns: dict[Column, "pd.Series[float]"], others: list[str]) -> str:
     """Write a table of numbers, the best of each column in bold, in Markdown without a caption."""
     table = mark_best(
         Table(
             caption="",
-            rows=tuple(names),
+            rows=tuple(_name(name, others) for name in names),
             columns=tuple(columns),
             entries=tuple(
                 tuple(_entry(values.get(name)) for values in columns.values()) for name in names
             ),
         )
     )
-    return to_markdown(table).partition("\n\n")[2].strip()
+    return _without_caption(table)
+
+
+def _without_caption(table: Table) -> str:
+    text = to_markdown(table).partition("\n\n")[2].strip()
+    return text.replace("\\`", "`")  # the names of our methods are code
 
 
 def _entry(value: float | None) -> Entry:
@@ -144,17 +160,58 @@ def _name(method: str, others: list[str]) -> str:
     return method if method in others else f"`{method}`"
 
 
+def finetuned_table(frame: pd.DataFrame) -> str:
+    """Write the means over seeds with their deviations, for each data set by itself."""
+    columns, found = [], []
+    for data in frame["data"].unique():
+        for name in OF_EACH_SET:
+            metric = METRICS[name]
+            columns.append(Column.of_metric(metric, f"{data}: {metric.title}"))
+            rows = select_decoding(frame, metric.own_decoding(DECODINGS))
+            entries = summary_entries(rows, name, ("data", "method"))
+            found.append({method: each for (of, method), each in entries.items() if of == data})
+    methods = list(frame["method"].unique())
+    rows = tuple(f"`{method}`" for method in methods)
+    entries = tuple(tuple(values[method] for values in found) for method in methods)
+    table = Table(caption="", rows=rows, columns=tuple(columns), entries=entries)
+    return _without_caption(mark_best(table))
+
+
+def first_table(frame: pd.DataFrame) -> str:
+    """Write who is first in each metric, against the second and a plain classifier."""
+    return _without_caption(first_places(frame, DECODINGS, PLAIN))
+
+
+def tables() -> dict[str, str]:
+    """Write every table, by its name in the pages."""
+    frame, others = compared(), other_libraries()
+    return {
+        "short": readme_table(frame, others),
+        "first": first_table(frame),
+        "ranks": rank_table(frame, others),
+        "means": mean_table(frame, others),
+        "sets": set_table(frame, others),
+        "claims": claim_table(compare(read([FOLDER, CLAIMS]))),
+        "finetuned": finetuned_table(compared(FINETUNED)),
+        "finetuned_claims": seed_table(compare_seeds(compared(FINETUNED))),
+    }
+
+
+def filled(page: str, written: Mapping[str, str]) -> str:
+    """Put the tables into a page, each between its comments."""
+    return re.sub(
+        r"(<!-- table: (\w+) -->\n).*?(<!-- end of table -->)",
+        lambda found: f"{found[1]}{written[found[2]]}\n{found[3]}",
+        page,
+        flags=re.DOTALL,
+    )
+
+
 def main() -> None:
-    """Print the tables."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
-    frame, others = compared(folder), other_libraries(folder)
-    for table in (
-        readme_table(frame, others),
-        rank_table(frame),
-        mean_table(frame),
-        set_table(frame, others),
-    ):
-        print(table, end="\n\n")
+    """Write the tables into the pages."""
+    written = tables()
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8"), written), encoding="utf-8")
 
 
 if __name__ == "__main__":

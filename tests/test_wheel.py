@@ -427,4 +427,4 @@ def test_the_wheel_comes_from_an_sdist_that_has_what_tests_and_site_need(wheel):
         held = {name.partition("/")[2] for name in archive.getnames()}
     for needed_file in ("tests/test_wheel.py", "mkdocs.yml", "docs/index.md", "examples/table.py"):
         assert needed_file in held
-    assert {"results/benchmark/results.csv", "requirements.lock", "CITATION.cff"} <= held
+    assert {"results/edition-2/results.csv", "requirements.lock", "CITATION.cff"} <= held

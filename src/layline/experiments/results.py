@@ -429,7 +429,7 @@ def first_places(frame: pd.DataFrame, decodings: Sequence[str], reference: str |
             "Mean difference: of the first to the other, over data sets, with the 95 % interval of "
             "the bootstrap over data sets. p: Wilcoxon's signed-rank test, two-sided; Holm: "
             "corrected for the comparisons of this metric. The first was found on these data sets, "
-            "so its lead is seen with a favourable eye.",
+            "so its lead looks larger than it is.",
         ),
     )
 

@@ -53,11 +53,7 @@ def test_every_run_of_a_published_grid_is_there(folder):
 
 @pytest.mark.slow
 def test_six_runs_of_the_second_edition_give_the_published_numbers(tmp_path, monkeypatch):
-    """On photographs that come with the package.
-
-    Most runs give every digit. On another processor rounding differs, and the epochs of a run may
-    make that larger: the code of that time gives other numbers there too.
-    """
+    """On photographs that come with the package; another processor may round a little."""
     monkeypatch.chdir(ROOT)  # where the grid finds what other libraries offer
     grid = read_grid(EDITION / "grid.toml")
     published = select_runs(read_results(EDITION), grid.tune_seeds)
@@ -78,8 +74,7 @@ def test_six_runs_of_the_second_edition_give_the_published_numbers(tmp_path, mon
     assert len(found) == len(SIX) * len(grid.read_by())
     for metric, tolerance in {"mae": 0.005, "accuracy": 0.005, "rps": 5e-4, "nll": 5e-3}.items():
         difference = found[f"{metric}_x"] - found[f"{metric}_y"]
-        assert difference.abs().mean() <= tolerance, metric
-        assert difference.abs().max() <= 4 * tolerance, metric
+        assert difference.abs().max() <= tolerance, metric
 
 
 def test_the_tables_of_the_benchmark_follow_from_its_runs(monkeypatch):

@@ -233,7 +233,7 @@ def test_failed_and_missing_entries_are_told_apart(long_frame):
     text = to_markdown(table)
     for part in ("(3 of 4)", "failed: FloatingPointError", "–"):
         assert part in text
-    assert "without a rank: arc, sord." in text
+    assert "missing on some data set: arc, sord." in text
 
 
 def test_a_single_run_has_no_deviation(long_frame):

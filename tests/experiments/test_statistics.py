@@ -65,7 +65,7 @@ def test_a_method_without_a_number_somewhere_is_left_out_and_named():
     found = mean_ranks(table, lower_is_better=True)
     assert found.left_out == ("m1",)
     assert found.ranks.to_dict() == {"m0": 1.0, "m2": 2.5, "m3": 2.5}
-    assert "without a rank: m1." in found.notes[0]
+    assert "missing on some data set: m1." in found.notes[0]
 
 
 def test_a_data_set_without_any_number_does_not_count():

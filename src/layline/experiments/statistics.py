@@ -48,7 +48,7 @@ class MeanRanks:
         notes = []
         if self.left_out:
             names = ", ".join(self.left_out)
-            notes.append(f"Some run failed or is missing, and so without a rank: {names}.")
+            notes.append(f"Without a rank, as a number is missing on some data set: {names}.")
         if self.p is not None:
             notes.append(
                 f"Friedman's test that {len(self.ranks)} methods are alike on {self.num_data} data "

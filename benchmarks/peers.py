@@ -56,6 +56,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from layline.data.splits import stratified_holdout
+from layline.heads.cumulative import log_probs_from_conditional, log_probs_from_cumulative
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 _FROZEN = 500  # tables have fewer columns, frozen features have more
@@ -351,12 +352,6 @@ class EarlyStopping(Watch):
         """Keep the last weights."""
 
 
-def from_cumulative(above: Tensor) -> Tensor:
-    """Turn P(y > k), (n, K-1), into P(y = k), (n, K), by differences; they may be negative."""
-    ends = above.new_ones(len(above), 1), above.new_zeros(len(above), 1)
-    return -torch.cat([ends[0], above, ends[1]], dim=1).diff(dim=1)
-
-
 @dataclass(eq=False, repr=False)
 class Coral(Network):
     """coral-pytorch's CORAL.
@@ -367,8 +362,8 @@ class Coral(Network):
     of 32, 200 epochs; a tenth of the training samples, stratified, chooses the epoch by its MAE.
     The tutorial without Lightning has 0.05, batches of 128 and 20 epochs, and chooses none.
 
-    Ours: probabilities are differences of P(y > k). Its biases are free, so that a difference can
-    be negative: it is set to zero and the rest normalised. Without one its label is the median.
+    Ours: probabilities are differences of P(y > k), sorted first, as its biases are free, and taken
+    of logarithms, as a plain difference of small ones would be zero. Its label is their median.
     """
 
     learning_rate: float = 0.01
@@ -384,7 +379,7 @@ class Coral(Network):
         return levels_from_labelbatch(ranks, num_classes)
 
     def _proba(self, outputs: Tensor) -> Tensor:
-        return from_cumulative(outputs.sigmoid())
+        return log_probs_from_cumulative(outputs).exp()
 
     def labels(self, outputs: Tensor) -> Tensor:
         """Count the P(y > k) above one half."""
@@ -404,8 +399,8 @@ class Corn(Network):
     columns; Adam at 0.005, batches of 64, 200 epochs; a tenth of the training samples, stratified,
     chooses the epoch by its MAE.
 
-    Ours: probabilities are differences of P(y > k), which never rise with k; its label is the
-    median.
+    Ours: probabilities are differences of P(y > k), which never rise with k, by logarithms; its
+    label is their median.
     """
 
     learning_rate: float = 0.005
@@ -419,7 +414,7 @@ class Corn(Network):
         return lambda outputs, ranks: corn_loss(outputs, ranks, num_classes)
 
     def _proba(self, outputs: Tensor) -> Tensor:
-        return from_cumulative(outputs.sigmoid().cumprod(dim=1))
+        return log_probs_from_conditional(outputs).exp()
 
     def labels(self, outputs: Tensor) -> Tensor:
         """Count the P(y > k) above one half."""

@@ -56,8 +56,8 @@ def bench(tmp_path, monkeypatch):
 @pytest.fixture
 def without_report(monkeypatch):
     """Leave out figures and page, which take longer than the runs, where nobody looks at them."""
-    monkeypatch.setattr("layline.reports.grid.write_grid_figures", lambda out: None)
-    monkeypatch.setattr("layline.reports.grid.write_grid_report", lambda out, page: None)
+    monkeypatch.setattr("layline.reports.grid.write_grid_figures", lambda out, only: None)
+    monkeypatch.setattr("layline.reports.grid.write_grid_report", lambda out, page, only: None)
 
 
 def small(ratings, *more) -> list[str]:
@@ -80,7 +80,7 @@ def test_a_comparison_from_the_command_line(bench, ratings, tmp_path):
     means = frame[frame["decode"] == "median"].groupby("method")["mae"].mean()
     for method, mean in means.items():
         assert f"{mean:.3f}" in found[method]
-    for name in ("grid.toml", "environment.json", "report.html", "figures/mae-mode.png"):
+    for name in ("grid.toml", "environment.json", "report.html", "figures/mae-median.png"):
         assert (out / name).stat().st_size > 0
     table = pd.read_csv(out / "tables" / "mae-median.csv").set_index(["row", "column"])["mean"]
     medians = frame[frame["decode"] == "median"].groupby("method")["mae"].mean()
@@ -448,6 +448,55 @@ def test_a_grid_goes_on_from_its_published_table(bench, ratings, tmp_path):
     _, environments = read_environments(tmp_path / "two")
     assert {each["threads"] for each in environments} == {1}
     assert set(after["environment"]) == set(range(len(environments)))
+    result = bench(*command, "--seeds", "1", "--out", "one")  # the published folder itself
+    assert "1 run taken from one\n1 run, finished before" in result.output
+    pd.testing.assert_frame_equal(read_results(tmp_path / "one"), before)
+
+
+@pytest.mark.usefixtures("without_report")
+def test_runs_that_are_not_read_by_what_is_wanted_are_not_taken(bench, ratings, tmp_path):
+    command = small(ratings, "--methods", "classification", "--seeds", "1")
+    assert bench(*command, "--decode", "mode", "--out", "one").exit_code == 0
+    shutil.rmtree(tmp_path / "one" / "cells")
+    result = bench(*command, "--decode", "mode,median", "--out", "two", "--merge", "one")
+    left = "1 run of one/results.csv left out: not read by all of mode, median\n"
+    assert f"{left}0 runs taken from one\n1 run\n" in result.output
+    assert read_results(tmp_path / "two")["mae"].notna().all()
+    (tmp_path / "one" / "environment.json").unlink()
+    result = bench(*command, "--out", "three", "--merge", "one")
+    assert "merge must be results with environment.json, got one: it says" in result.output
+
+
+@pytest.mark.slow
+def test_a_grid_may_be_run_one_data_set_after_another(bench, ratings, tmp_path):
+    """Also where they are read by different decodings."""
+    grid = (
+        'methods = ["classification", "arc"]\n'
+        "settings = { head = { dim = 4 }, training = { epochs = 1 } }\n"
+    )
+    for name, metric in {"one": "accuracy", "two": "mae"}.items():
+        shutil.copy(ratings, f"{name}.csv")
+        grid += (
+            f'[[data]]\nname = "{name}"\nsource = "table"\nroot = "{name}.csv"\n'
+            'options = { label = "grade" }\n'
+            f'settings = {{ training = {{ metric = "{metric}" }} }}\n'
+        )
+    Path("grid.toml").write_text(grid)
+    command = ("--grid", "grid.toml", "--out", "out", "--jobs", "1")
+    for name in ("one", "two"):
+        result = bench(*command, "--only", name)
+        assert result.exit_code == 0, result.output
+        assert "2 runs\n" in result.output
+        table = (tmp_path / "out" / "tables" / "mae-median.md").read_text()
+        assert [each in table for each in ("one", "two")] == [name == "one", name == "two"]
+    assert set(read_results(tmp_path / "out")["data"]) == {"one", "two"}
+    about, _ = read_environments(tmp_path / "out")
+    assert about["runs"] == 4
+    shutil.rmtree(tmp_path / "out" / "cells")
+    result = bench(*command, "--reference", "arc")
+    assert "4 runs taken from out\n4 runs, 4 of them finished before" in result.output
+    assert (tmp_path / "out" / "tables" / "mae-median-against-arc.md").exists()
+    assert not (tmp_path / "out" / "tables" / "mae-median-against-classification.md").exists()
 
 
 @pytest.mark.usefixtures("without_report")

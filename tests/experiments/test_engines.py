@@ -3,11 +3,13 @@
 import os
 import signal
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from joblib.externals.loky import process_executor
 
 from layline.experiments import engines
 from layline.experiments.cells import Cell
@@ -64,6 +66,36 @@ def test_a_process_that_dies_takes_no_other_with_it(cells):
     pids = {pid for _, pid in again.values()}
     assert len(pids) <= 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def _seem_to_have_grown():
+    """Let loky replace this process, as it does with one whose memory has grown."""
+    process_executor._MEMORY_LEAK_CHECK_DELAY, process_executor._MAX_MEMORY_LEAK_SIZE = 0, -(2**60)
+
+
+def _wait_to_be_told(ready):
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    ready.touch()
+    return told.wait(20)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:A worker stopped while some jobs")
+def test_a_process_that_took_the_place_of_another_is_told_to_stop(tmp_path):
+    process = engines._Process(threads=1)
+    try:
+        first = process.executor.submit(os.getpid).result()
+        for task in (_seem_to_have_grown, os.getpid, os.getpid):  # it is looked at after each
+            last = process.executor.submit(task).result()
+        assert last != first
+        future, ready = process.executor.submit(_wait_to_be_told, tmp_path / "ready"), False
+        while not ready and not future.done():
+            ready = (tmp_path / "ready").exists()
+        process.terminate()
+        assert future.result()
+    finally:
+        process.executor.shutdown(kill_workers=True)
 
 
 def test_what_is_interrupted_is_told_to_stop(grid):

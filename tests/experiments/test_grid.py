@@ -138,6 +138,20 @@ def test_options_of_the_command_decide_over_the_file(grid, tmp_path):
     assert mixed.methods == grid.methods
 
 
+def test_options_of_the_command_decide_over_a_data_set_of_the_file(tree, tmp_path):
+    own = {"settings": {"training": {"epochs": 7, "batch_size": 4}}, "tune": {"head.dim": [4, 8]}}
+    tree["data"].append({**tree["data"][0], "name": "other", **own})
+    file = tmp_path / "grid.toml"
+    file.write_text(Grid.model_validate(tree).to_toml())
+    mixed = read_grid(file, None, {}, {"training": {"epochs": 9}}, {"head.dim": [2]})
+    for cell in mixed.cells():
+        assert cell.config.training.epochs == 9
+        assert cell.config.head.dim == 2
+        assert cell.config.training.batch_size == (4 if cell.labels["data"] == "other" else 16)
+    with pytest.raises(ValueError, match=r"head.dim must not be set, got 3: it is tuned; --tune"):
+        read_grid(file, None, {}, {"head": {"dim": 3}}, {})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -160,6 +174,9 @@ def test_options_of_the_command_decide_over_the_file(grid, tmp_path):
         ({"settings": {"training": {"budget": 5}}}, "does not depend on the clock"),
         ({"settings": {"data": {"partition": 3}}}, "got 3: it follows from seeds"),
         ({"tune": {"training.seed": [5, 6]}}, "training.seed must not be set, got 5"),
+        ({"tune": {"head.dim": [4, 4]}}, "values of head.dim to tune must be different, got 4, 4"),
+        ({"reference": "hard-liner"}, "reference must be a known name, got 'hard-liner'"),
+        ({"tune_seeds": [9]}, "tune_seeds must be among seeds, got .9.* add them to seeds"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(tree, change, message):

@@ -192,10 +192,11 @@ def bench(
     if dry_run:
         _list_cells(cells, wanted)
         return
+    executor = Executor(engine, jobs, address)
+    executor.check()
     with Store(out).alone():
         write_grid(whole, out)  # now: a grid that is killed goes on from it
-    executor = Executor(engine, jobs, address)
-    _merge(out, merge or [], Reporter(console))
+    _merge(out, merge or [], wanted.read_by(), Reporter(console))
     options = {"any_version": any_version, "keep_models": keep_models}
     try:
         if wanted.tune_seeds:
@@ -203,11 +204,12 @@ def bench(
             cells = chosen_cells(cells, store, wanted.tune_seeds)
         store, failed = run_cells(cells, out, executor, console, **options)
     except typer.Exit:  # it was stopped
-        write_runs(wanted, cells, Store(out, any_version))
+        write_runs(whole, cells, Store(out, any_version))
         raise
-    frame = write_results(wanted, cells, store)
-    write_grid_figures(out)
-    write_grid_report(out, out / "report.html")
+    frame = write_results(wanted, cells, store, part_of=whole)
+    shown = [each.name for each in wanted.data]
+    write_grid_figures(out, shown)
+    write_grid_report(out, out / "report.html", shown)
     for sentence in differing_environments(store, cells):
         Reporter(console)(sentence)
     show_table(leaderboard(frame, wanted.read_by()), Console())
@@ -262,15 +264,24 @@ def _seeds(option: str, text: str | None) -> list[int] | None:
     return list(range(numbers[0]))
 
 
-def _merge(out: Path, others: Sequence[Path], say: "Reporter") -> None:
-    from layline.experiments.results import read_outcomes
+def _merge(out: Path, others: Sequence[Path], decodings: Sequence[str], say: "Reporter") -> None:
+    """Take the runs of other folders, and those of this one if its cells are gone."""
+    from layline.experiments.results import RESULTS, holds_runs, read_outcomes
     from layline.experiments.store import Store
     from layline.training.display import amount
 
     store = Store(out)
-    for other in others:
-        has_cells = (other / "cells").is_dir()
-        taken = store.merge(other) if has_cells else store.take(read_outcomes(other))
+    is_published = not store.has_cells and holds_runs(out)
+    for other in [out, *others] if is_published else others:
+        if Store(other).has_cells:
+            taken = store.merge(other)
+        else:
+            found = read_outcomes(other)
+            whole = [each for each in found if each.error or set(decodings) <= set(each.numbers)]
+            taken = store.take(whole)
+            if left := len(found) - len(whole):
+                by = ", ".join(decodings)
+                say(f"{amount(left, 'run')} of {other / RESULTS} left out: not read by all of {by}")
         say(f"{amount(taken, 'run')} taken from {other}")
 
 

@@ -99,16 +99,23 @@ class Executor:
         """Say how many cells of so many threads run at once on this machine."""
         return self.jobs or gpus or max(1, int(joblib.cpu_count()) // threads)
 
+    def check(self) -> "StartEngine":
+        """Refuse an engine that there is not; give how the one that is named is started."""
+        start_engine = find_known("engine", self.engine, ENGINES)
+        if self.engine == "local" and self.address is not None:
+            raise ValueError(
+                f"address must be left out for the local engine, got {self.address}: name the "
+                "cluster's too (--engine dask or ray)"
+            )
+        return start_engine
+
     @contextmanager
     def start(self, threads: int = 1, gpus: int = 0) -> Iterator[Pool[Any]]:
         """Give the processes that run cells of so many threads, with so many GPUs on this machine.
 
         Cells that are still running at the end, after an interruption, are told to save and stop.
         """
-        start_engine = find_known("engine", self.engine, ENGINES)
-        if self.engine == "local" and self.address is not None:
-            raise ValueError(f"address must be left out for the local engine, got {self.address}")
-        with start_engine(self, threads, gpus) as pool:
+        with self.check()(self, threads, gpus) as pool:
             try:
                 yield pool
             except KeyboardInterrupt:
@@ -118,6 +125,7 @@ class Executor:
 
 
 LOCAL = Executor()
+StartEngine = Callable[[Executor, int, int], AbstractContextManager[Pool[Any]]]
 
 
 class _ThisProcess(Pool[_T]):
@@ -195,12 +203,13 @@ class _Process:
                 initargs=(os.getpid(),),
                 env={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
             )
-            self._pid = self.executor.submit(os.getpid)
 
     def terminate(self) -> None:
         """Send SIGTERM, which a run answers by saving; one that is still starting is killed."""
-        with suppress(concurrent.futures.TimeoutError, BrokenProcessPool, ProcessLookupError):
-            os.kill(self._pid.result(timeout=1), signal.SIGTERM)
+        # asked now: loky replaces a process whose memory has grown
+        for process in list(self.executor._processes.values()):
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
 
 
 @contextmanager
@@ -380,7 +389,7 @@ def _ray(wanted: Executor, threads: int, gpus: int) -> Iterator[Pool[Any]]:
 
 
 # How each engine is started, from what is wanted of it, and the threads and GPUs of the cells.
-ENGINES: dict[str, Callable[[Executor, int, int], AbstractContextManager[Pool[Any]]]] = {
+ENGINES: dict[str, StartEngine] = {
     "local": _local,
     "dask": _dask,
     "ray": _ray,

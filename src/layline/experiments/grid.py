@@ -20,7 +20,7 @@ from layline.experiments.competitors import (
 from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import Config, Section, Tree, validated
 from layline.training.recipes import RECIPES, configuration, recipe_decoding, resolved
-from layline.training.settings import combine, parse_settings, read_toml
+from layline.training.settings import combine, parse_settings, read_toml, setting_at
 
 ALL_METHODS = "all"
 _USUAL_REFERENCE = "classification"
@@ -138,11 +138,18 @@ class Grid(Section):
         if not set(self.tune_seeds) <= set(self.seeds):
             raise ValueError(
                 f"tune_seeds must be among seeds, got {self.tune_seeds} beside {self.seeds}: the "
-                "runs that choose a setting are among those that are compared"
+                "runs that choose a setting are among those that are compared; add them to seeds, "
+                "where another machine has run them --merge takes their runs"
             )
         _check_different("recipes", self.recipes)
         _check_different("features", self.features)
         _check_different("decodings", self.decodings)
+        own = [each.tune or {} for each in self.data] + [each.tune for each in competitors]
+        for tune in (self.tune, *own):
+            for key, values in tune.items():
+                _check_different(f"the values of {key} to tune", [str(each) for each in values])
+        if self.reference is not None:
+            check_known("reference", self.reference, names)
         chosen: list[str | None] = [*self.features]  # None: what the data set's settings choose
         cells = (
             self._cell(entry, method, recipe, features, combination, seed)
@@ -323,8 +330,8 @@ def read_grid(
         file: TOML file with the grid, if there is one.
         data_folder: Where the relative roots of that file are, if not in the current folder.
         given: Parts of the grid that decide over those of the file.
-        settings: Settings of every run, laid over those of the file.
-        tune: What to tune, laid over that of the file.
+        settings: Settings of every run, laid over those of the file and of its data sets.
+        tune: What to tune, laid over that of the file and of its data sets.
     """
     tree = read_toml(file) if file is not None else {}
     if data_folder is not None:
@@ -335,6 +342,17 @@ def read_grid(
     for key, more in (("settings", settings), ("tune", tune)):
         if more:
             tree[key] = combine(tree.get(key, {}), more)
+            for entry in tree.get("data", []):
+                if key in entry:  # it would decide over the grid's
+                    entry[key] = combine(entry[key], more)
+    spaces = (tree, *tree.get("data", []))
+    for key in {key for each in spaces for key in each.get("tune", {})}:
+        value = setting_at(settings or {}, key)
+        if value is not None:
+            raise ValueError(
+                f"{key} must not be set, got {value!r}: it is tuned; --tune '{key}=[{value}]' "
+                "tries this value alone"
+            )
     if not tree.get("data"):
         raise ValueError("SOURCES must be given: photo-quality needs no data, or take a --grid")
     return validated(Grid, tree)

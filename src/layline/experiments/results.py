@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,38 +52,67 @@ def write_grid(grid: Grid, folder: Path) -> None:
     write_text(folder / GRID, grid.to_toml())
 
 
-def write_results(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
+def write_results(
+    grid: Grid, cells: Sequence[Cell], store: Store, part_of: Grid | None = None
+) -> pd.DataFrame:
     """Write ``environment.json``, ``results.csv`` and ``tables/`` beside the cells.
+
+    Args:
+        grid: What is compared.
+        cells: Its runs.
+        store: Where their outcomes are.
+        part_of: The whole grid, if that was some of its data sets only; see :func:`write_runs`.
 
     Returns:
         The runs that are compared, see :func:`select_runs`.
     """
-    selected = select_runs(write_runs(grid, cells, store), grid.tune_seeds)
-    named = dict(tables(selected, grid.read_by(), grid.against()))
-    write_tables(store.folder / "tables", named)
+    whole = part_of or grid
+    frame = write_runs(whole, cells, store)
+    frame = frame[frame["data"].isin([each.name for each in grid.data])]
+    selected = select_runs(frame, grid.tune_seeds)
+    named = dict(tables(selected, whole.read_by(), grid.against()))
+    folder = store.folder / "tables"
+    written = write_tables(folder, named)
+    for stale in {file for ending in TABLE_FORMATS for file in folder.glob(f"*.{ending}")}:
+        if stale not in written:  # of an earlier form of the grid
+            stale.unlink()
     return selected
 
 
 def write_runs(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
     """Write ``results.csv`` and ``environment.json`` of the runs that ended.
 
-    With ``grid.toml`` that is all it takes to go on elsewhere, see :func:`read_outcomes`.
+    With ``grid.toml`` that is all it takes to go on elsewhere, see :func:`read_outcomes`. Runs on
+    other data sets of the grid than those of the cells stay as they are there.
 
     Returns:
         All runs that ended, one row for each decoding.
     """
     folder = store.folder
-    frame = store.frame(cells, grid.read_by())
+    others = {each.name for each in grid.data} - {cell.labels["data"] for cell in cells}
+    kept = _runs_on(folder, others)
+    frame = pd.concat([store.frame(cells, grid.read_by()), kept], ignore_index=True)
     if frame.empty:
         return frame
     environments = [*dict.fromkeys(frame["environment"])]
     frame["environment"] = frame["environment"].map(environments.index)
     with atomic_write(folder / RESULTS) as part:
         frame.to_csv(part, index=False)
-    about = _environment(frame, store.environments(cells))
+    once = kept.drop_duplicates(["wanted", "version"])["environment"] if len(kept) else ()
+    about = _environment(frame, [*store.environments(cells), *map(json.loads, once)])
     each = [json.loads(text) for text in environments]
     write_json(folder / ENVIRONMENT, about | {_EACH: each})
     return frame
+
+
+def _runs_on(folder: Path, names: Collection[str]) -> pd.DataFrame:
+    """Read the runs on some data sets from ``results.csv``, each with its environment as JSON."""
+    if not names or not holds_runs(folder):
+        return pd.DataFrame()
+    texts = [json.dumps(each, sort_keys=True) for each in read_environments(folder)[1]]
+    frame = read_results(folder)
+    frame = frame[frame["data"].isin(names)]
+    return frame.assign(environment=[texts[place] for place in frame["environment"]])
 
 
 def _environment(frame: pd.DataFrame, environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -147,6 +176,14 @@ def read_environments(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]
     return about, about.pop(_EACH, [])
 
 
+def holds_runs(folder: Path) -> bool:
+    """Tell whether :func:`read_outcomes` finds runs in a folder; an earlier version left none."""
+    try:
+        return bool(read_outcomes(folder))
+    except ValueError:
+        return False
+
+
 def read_outcomes(folder: Path) -> list[Outcome]:
     """Read the outcomes of all runs from ``results.csv``, where the folders of cells are gone."""
     if not (folder / RESULTS).is_file():
@@ -158,6 +195,11 @@ def read_outcomes(folder: Path) -> list[Outcome]:
         raise ValueError(
             f"merge must be results that say what each run was, got {folder}: an earlier version "
             "left them without cells"
+        )
+    if not (folder / ENVIRONMENT).is_file() or not read_environments(folder)[1]:
+        raise ValueError(
+            f"merge must be results with {ENVIRONMENT}, got {folder}: it says what each run was "
+            f"made on; copy it beside {RESULTS}"
         )
     _, environments = read_environments(folder)
     return [

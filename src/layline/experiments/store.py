@@ -96,7 +96,8 @@ class Outcome:
         """Take it from its rows in ``results.csv``, one for each decoding."""
         numbers = {
             str(row["decode"]): {
-                name: None if pd.isna(row[name]) else float(row[name]) for name in METRIC_COLUMNS
+                name: None if pd.isna(row.get(name)) else float(row[name])
+                for name in METRIC_COLUMNS  # those that came later an earlier version has not
             }
             for row in rows
         }
@@ -124,6 +125,11 @@ class Store:
 
     def __init__(self, folder: Path, any_version: bool = False) -> None:
         self.folder, self._any_version = folder, any_version
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether any cell left an outcome here; a published folder has ``results.csv`` alone."""
+        return any((self.folder / "cells").glob(f"[!.]*/{_OUTCOME}"))
 
     def folder_of(self, cell: Cell) -> Path:
         """Name the folder of a cell."""

@@ -1,5 +1,6 @@
 """The report of a grid: tables, ranks and intervals of many runs, on one page and as pictures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +37,27 @@ _ALL = "all data sets"
 _LINE = 21  # pixels for a method
 
 
-def write_grid_report(folder: Path, out: Path) -> None:
+def write_grid_report(folder: Path, out: Path, only: Sequence[str] | None = None) -> None:
     """Write the page of a grid.
 
     Args:
         folder: Of the grid.
         out: The HTML file.
+        only: The data sets that it is about, if not all that were run.
     """
-    write_text(out, _render(folder))
+    write_text(out, _render(folder, only))
 
 
-def write_grid_figures(folder: Path) -> None:
+def write_grid_figures(folder: Path, only: Sequence[str] | None = None) -> None:
     """Write the critical-difference diagram and the intervals as PNG and PDF, where there are any.
 
     Args:
         folder: Of the grid; the pictures come into ``figures``.
+        only: The data sets that they are about, if not all that were run.
     """
     grid = read_grid(folder / GRID)
-    frame = select_runs(read_results(folder), grid.tune_seeds)
-    decode = grid.read_by()[0]
+    frame = select_runs(_runs(folder, only), grid.tune_seeds)
+    decode = find_metric("mae").own_decoding(grid.read_by())
     ranking = rank_methods(frame, "mae", decode)
     figures = {f"mae-{decode}": forest_plot(frame, "mae", decode)}
     if _can_rank(ranking):
@@ -66,11 +69,16 @@ def write_grid_figures(folder: Path) -> None:
             save_figure(figure, folder / "figures" / f"{name}{ending}")
 
 
-def _render(folder: Path) -> str:
-    grid, everything = read_grid(folder / GRID), read_results(folder)
+def _runs(folder: Path, only: Sequence[str] | None) -> pd.DataFrame:
+    frame = read_results(folder)
+    return frame if only is None else frame[frame["data"].isin(only)]
+
+
+def _render(folder: Path, only: Sequence[str] | None) -> str:
+    grid, everything = read_grid(folder / GRID), _runs(folder, only)
     frame = select_runs(everything, grid.tune_seeds)
     decodings = grid.read_by()
-    first = decodings[0]
+    first = find_metric("mae").own_decoding(decodings)
     ranking = rank_methods(frame, "mae", first)
     figures: dict[str, Any] = {"ranks": ranks_figure(ranking)} if _can_rank(ranking) else {}
     panels = _panels(frame, first)
@@ -84,6 +92,7 @@ def _render(folder: Path) -> str:
         title=folder.resolve().name,
         grid=grid,
         decodings=decodings,
+        decode=first,
         facts=_facts(grid, everything, ranking),
         board=leaderboard(frame, decodings),
         boards={decode: leaderboard(frame, [decode]) for decode in decodings},
@@ -93,7 +102,10 @@ def _render(folder: Path) -> str:
         metrics=[(key.replace("_", "-"), metric.title) for key, metric in measured(frame).items()],
         panels=list(panels),
         reference=against,
-        against=[pairwise(frame, against, metric, first) for metric in ("mae", "accuracy")]
+        against=[
+            pairwise(frame, against, metric, find_metric(metric).own_decoding(decodings))
+            for metric in ("mae", "accuracy")
+        ]
         if against is not None
         else [],
         gains=[
@@ -139,6 +151,16 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
             f"Every method was tried with up to {tries} settings on each {where}, and "
             "is judged by the one with the lowest validation error."
         )
+    unseen = (
+        "Every number is measured on samples that neither training nor the choice of an epoch or "
+        "a setting has seen."
+    )
+    if tries > 1 and grid.tune_seeds:
+        unseen = (
+            "Every number is measured on samples that neither training nor the choice of an epoch "
+            "has seen; where splits are random, some of them are among those that chose the "
+            "setting, in the split of another seed, for every method alike."
+        )
     difference = ""
     if _can_rank(ranking):
         value = critical_difference(len(ranking.ranks), ranking.num_data)
@@ -153,6 +175,7 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
         "data": once["data"].nunique(),
         "seeds": once["seed"].nunique(),
         "tuning": tuning,
+        "unseen": unseen,
         "difference": difference,
     }
 

@@ -40,7 +40,7 @@ AVERAGED = (
     *("mae", "macro_mae", "accuracy", "within_one", "qwk", "rps", "ece", "range_width"),
     *("unimodality_rate", "seconds"),
 )
-CPL = ("hard-linear", "hard-semicircular", "soft-poisson")
+CPL = ("hard-linear", "hard-semicircular", "soft-poisson", "soft-binomial-cosine")
 SHORT = ("mae", "macro_mae", "accuracy", "qwk", "rps", "unimodality_rate")
 OF_EACH_SET = ("mae", "accuracy", "rps")
 

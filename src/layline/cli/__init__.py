@@ -1,5 +1,6 @@
 """The ``layline`` command: its subcommands, one file each, and how it says what is wrong."""
 
+import atexit
 import io
 import os
 import sys
@@ -138,3 +139,19 @@ def main() -> None:
     except KeyboardInterrupt:  # before any subcommand was begun
         sys.stderr.write("layline: stopped\n")
         sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        if end.code in (0, None) and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            _leave()
+        raise
+
+
+def _leave() -> None:
+    """End one of several processes that is done.
+
+    PyTorch's threads of a process group may abort while Python is taken down, now and then, and a
+    launcher then calls a finished training a failure.
+    """
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

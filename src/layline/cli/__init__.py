@@ -140,7 +140,7 @@ def main() -> None:
         sys.stderr.write("layline: stopped\n")
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        if end.code in (0, None) and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if end.code in (0, None) and os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
             _leave()
         raise
 

@@ -84,6 +84,7 @@ def _wait_to_be_told(ready):
 @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs")
 def test_a_process_that_took_the_place_of_another_is_told_to_stop(tmp_path):
     process = engines._Process(threads=1)
+    assert len(process.executor._processes) == 1  # it is started where SIGUSR1 is ignored
     try:
         first = process.executor.submit(os.getpid).result()
         for task in (_seem_to_have_grown, os.getpid, os.getpid):  # it is looked at after each

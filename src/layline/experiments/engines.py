@@ -203,6 +203,7 @@ class _Process:
                 initargs=(os.getpid(),),
                 env={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
             )
+            self.executor.submit(os.getpid)  # which starts it, here
 
     def terminate(self) -> None:
         """Send SIGTERM, which a run answers by saving; one that is still starting is killed."""

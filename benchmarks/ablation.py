@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from layline.devices import Processes
-from layline.evaluation import Predictions, measure
+from layline.evaluation.evaluate import Predictions, measure
 from layline.training.assembly import assemble, parts_of
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
@@ -26,10 +25,11 @@ from layline.training.frozen import frozen_parts, trained_network
 from layline.training.loop import Hooks, Loop, TrainingState
 from layline.training.recipes import configuration, resolved
 from layline.training.settings import combine
+from layline.utils.devices import Processes
 
 Tree = dict[str, Any]
 FOLDER, TUNED, FROZEN, PIXELS, TABLE = "folder", "fine-tuned", "frozen", "from scratch", "table"
-LITE: Tree = {"features": {"name": "tf_efficientnet_lite0", "weights": "bundled"}}
+LITE: Tree = {"backbone": {"name": "tf_efficientnet_lite0", "weights": "bundled"}}
 
 
 def table(name: str) -> Tree:
@@ -128,7 +128,7 @@ def train(name: str, tree: Tree, method: str, seed: int, folder: Path) -> dict[s
         "head": {"method": method},
         "training": {"epochs": epochs, "seed": seed, "patience": 0},
         "data": {"partition": seed, "workers": 0, "cache": True},
-        "features": {"freeze": True} if DATA[name][0] == FROZEN else {},
+        "backbone": {"freeze": True} if DATA[name][0] == FROZEN else {},
     }
     root = settings["data"].get("root")
     place: Tree = {} if root is None else {"data": {"root": str(folder / root)}}
@@ -136,7 +136,7 @@ def train(name: str, tree: Tree, method: str, seed: int, folder: Path) -> dict[s
     accelerator = make_accelerator(config)
     run = assemble(config, Reporter(Console(quiet=True)), accelerator)
     parts = parts_of(config, run.dataset, run.model.spec)
-    if config.features.freeze:
+    if config.backbone.freeze:
         parts = frozen_parts(run, parts, Path("frozen"))
     options = replace(config.training.options(), workers=0)
     network = trained_network(run)

@@ -12,8 +12,8 @@ import time
 
 import torch
 
-from layline import features
-from layline.allocator import keep_freed_memory
+from layline import backbones
+from layline.utils.allocator import keep_freed_memory
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     if given.keep and not keep_freed_memory():
         parser.error("--keep needs glibc with its own settings")
     torch.set_num_threads(given.threads)
-    network = features.create("tf_efficientnet_lite0", dim=512).eval()
+    network = backbones.create("tf_efficientnet_lite0", dim=512).eval()
     for size in given.batches:
         images = torch.randint(0, 255, (size, 3, given.size, given.size), dtype=torch.uint8)
         images = images.contiguous(memory_format=torch.channels_last)

@@ -27,16 +27,16 @@ from rich.console import Console
 
 import layline
 from layline import metrics
-from layline.calibration import (
+from layline.evaluation.diagnostics import referral
+from layline.geometry.decoding import median
+from layline.model.calibration import (
     COVERAGES,
     Calibration,
     expected_coverage,
     fit_temperature,
     tempered,
 )
-from layline.diagnostics import referral
-from layline.geometry.decoding import median
-from layline.model import normalised
+from layline.model.model import normalised
 from layline.training.assembly import read_data
 from layline.training.display import Reporter
 from layline.training.finished_run import predict_samples
@@ -48,7 +48,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "certainty"
 METHODS = ("arc", "classification", "corn")
 SPLITS = 100
 QUIET = Console(quiet=True)
-LITE = {"features": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "cache": True}
+LITE = {"backbone": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "cache": True}
 IMAGES: dict[str, dict[str, Any]] = {
     "utkface8": {"source": "utkface8", "size": 112, **LITE},
     "vehicle-damage3": {"source": "vehicle-damage3", "size": 160, **LITE},

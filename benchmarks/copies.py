@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw
 
+from layline.backbones.comparison import comparison_at_hand
 from layline.data.base import linked
 from layline.data.images import copies
 from layline.data.images.copies import Copies, find_copies, near_pairs, picture_hash
@@ -29,7 +30,6 @@ from layline.data.images.decoding import decode
 from layline.data.images.files import ImageFiles, list_images
 from layline.data.images.index import index_images
 from layline.data.images.leaks import find_copies_in
-from layline.features.comparison import comparison_at_hand
 
 Change = Callable[[Image.Image], Image.Image]
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pandas as pd
 from claims import claim_table, compare, compare_seeds, read, seed_table
 
-from layline.experiments.grid import read_grid
-from layline.experiments.results import GRID, first_places, read_results, select_runs
-from layline.experiments.statistics import MeanRanks, mean_ranks, rank_methods
-from layline.experiments.summaries import METRICS, means, select_decoding
-from layline.experiments.tables import (
+from layline.bench.grid import read_grid
+from layline.bench.results import GRID, first_places, read_results, select_runs
+from layline.bench.statistics import MeanRanks, mean_ranks, rank_methods
+from layline.bench.summaries import METRICS, means, select_decoding
+from layline.bench.tables import (
     Column,
     Entry,
     Table,

@@ -21,15 +21,15 @@ import numpy as np
 import onnxruntime
 import torch
 
-from layline.allocator import keep_freed_memory
 from layline.data.images.check import find_bad
 from layline.data.loading import ImageBatches
 from layline.data.table import NumericColumn, TableEncoding
-from layline.export_file import Graph, export, to_onnx, traced
 from layline.heads import HEADS
-from layline.model import ModelSpec
-from layline.model_file import load
-from layline.onnx_model import OnnxModel
+from layline.model.model import ModelSpec
+from layline.model.model_file import load
+from layline.model.onnx_export import Graph, export, to_onnx, traced
+from layline.model.onnx_runtime import OnnxModel
+from layline.utils.allocator import keep_freed_memory
 
 CLASSES, COLUMNS, DIM = 8, 16, 32
 
@@ -165,19 +165,19 @@ def compare_heads() -> None:
     encoding = TableEncoding(tuple(NumericColumn(str(i), 0.0, False) for i in range(COLUMNS)), ())
     specs = [
         ModelSpec(
-            features="mlp",
+            backbone="mlp",
             method=name,
             dim=DIM,
             classes=tuple(map(str, range(CLASSES))),
             inputs=encoding,
-            features_options={"in_features": COLUMNS},
+            backbone_options={"in_features": COLUMNS},
             decode=HEADS[name].decode,
         )
         for name in names
     ]
     models = [spec.build().eval() for spec in specs]
     for model in models:
-        model.features = models[0].features
+        model.backbone = models[0].features
     rows = torch.randn(1000, COLUMNS, dtype=torch.float64) * torch.logspace(-1, 2, 1000)[:, None]
     kinds = ("log_probs", "probs", "rank")
     program = traced(Several([Graph(model, None).eval() for model in models]), rows)
@@ -190,7 +190,7 @@ def compare_heads() -> None:
     for place, (name, model) in enumerate(zip(names, models, strict=True)):
         log_probs, probs, rank = found[len(kinds) * place :][: len(kinds)]
         with torch.no_grad():
-            features = model.features(rows)
+            features = model.backbone(rows)
             expected = model.head.log_probs(features).numpy()
             decided = model.head.predict(features, model.spec.decode).numpy()
         off = float(np.abs(np.exp(expected) - probs).max())

@@ -59,7 +59,7 @@ def options() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=Path, required=True, help="a folder of graded images")
-    parser.add_argument("--features", default="tf_efficientnet_lite0")
+    parser.add_argument("--backbone", default="tf_efficientnet_lite0")
     parser.add_argument("--size", type=int, default=112)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
@@ -74,7 +74,7 @@ def prepare(given: argparse.Namespace, say: Reporter, accelerator: Accelerator) 
     """Read the data, decode them into the cache, and make a model."""
     wanted = {
         "data": {"source": "folder", "root": given.root, "size": given.size, "cache": True},
-        "features": {"name": given.features, "weights": "none"},
+        "backbone": {"name": given.features, "weights": "none"},
         "training": {"epochs": 1, "batch_size": given.batch_size, "device": "cpu"},
     }
     config = resolved(configuration(wanted))
@@ -110,7 +110,7 @@ def forward(model: Any, pixels: torch.Tensor, size: int) -> float:
     model.eval()
     start = time.perf_counter()
     for x in pixels.split(size):
-        model.head.predict_proba(model.features(x))
+        model.head.predict_proba(model.backbone(x))
     return time.perf_counter() - start
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-FEATURES = 1280
+BACKBONES = 1280
 PHOTOGRAPH = (3000, 4000)
 
 
@@ -161,7 +161,7 @@ def start(given: argparse.Namespace) -> dict[str, Any]:
 class Wide:
     """Stands for a network: a row of features for each number."""
 
-    width = FEATURES
+    width = BACKBONES
 
     def eval(self) -> "Wide":
         """Do nothing."""
@@ -173,7 +173,7 @@ class Wide:
 
     def body(self, x: Any) -> Any:
         """Give rows that differ."""
-        return x.repeat(1, FEATURES)
+        return x.repeat(1, BACKBONES)
 
 
 def features(given: argparse.Namespace) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def features(given: argparse.Namespace) -> dict[str, Any]:
     begun = time.perf_counter()
     for first in range(0, min(len(part), 64_000), 128):
         x, _ = part.__getitems__([(i, 0) for i in range(first, min(first + 128, len(part)))])
-        assert x.shape[1] == FEATURES
+        assert x.shape[1] == BACKBONES
     return {
         "seconds": round(seconds, 2),
         "before": before,
@@ -251,7 +251,7 @@ STEPS = {
     "plain": plain,
     "first": start,
     "second": start,
-    "features": features,
+    "backbone": features,
     "again": features,
     "third": features,
     "photographs": photographs,

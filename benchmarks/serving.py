@@ -25,8 +25,8 @@ from typing import Any
 import psutil
 
 import layline
-from layline.allocator import keep_freed_memory
 from layline.data.images.files import list_images
+from layline.utils.allocator import keep_freed_memory
 
 CLIENTS = (1, 4, 16)
 IN_A_FORM = 32

@@ -13,7 +13,7 @@ class _BeforeTorchvision(MetaPathFinder):
         """Declare the missing operators first, then let the usual finders go on."""
         if name == "torchvision":
             sys.meta_path.remove(self)
-            from layline.torchvision_import import declare_missing
+            from layline.utils.torchvision_import import declare_missing
 
             declare_missing()
 

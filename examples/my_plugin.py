@@ -1,7 +1,7 @@
 """A plug-in in one file: a method, a layout, features and a source of data of one's own.
 
 layline train glow --plugin examples/my_plugin.py --method bump
-layline train photo-quality --plugin examples/my_plugin.py --method quarter --features stripes
+layline train photo-quality --plugin examples/my_plugin.py --method quarter --backbone stripes
 """
 
 import math
@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from layline import ConstrainedProxies
+from layline.backbones import ImageFeatures, InputSpec
 from layline.data import Dataset, Partition, SourceSpec, stratified_holdout
 from layline.data.images.files import ImageArrays
-from layline.features import ImageFeatures, InputSpec
 from layline.geometry.layouts import Layout, orthonormal_pair
 from layline.geometry.similarities import Cosine
 from layline.heads import LinearHead
@@ -93,12 +93,12 @@ def read_glow(*, partition=0, per_class=40):
 
 
 HEADS = {"bump": Bump, "quarter": quarter}
-FEATURES = {"stripes": Stripes}
+BACKBONES = {"stripes": Stripes}
 SOURCES = {
     "glow": SourceSpec(
         read_glow,
         "noisy squares in four grades of light",
-        features="stripes",
+        backbone="stripes",
         needs_root=False,
         has_images=False,  # none in files, that is
         has_files=False,

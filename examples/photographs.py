@@ -51,7 +51,7 @@ for rank, grade in enumerate(GRADES):
 
 run = layline.train(
     place / "photos",
-    features="convnet",
+    backbone="convnet",
     epochs=8,
     dim=16,
     calibration=0.2,

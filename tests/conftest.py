@@ -93,9 +93,9 @@ def write_grid():
     def write(folder, frame):
         import json
 
-        from layline.experiments.grid import Grid
+        from layline.bench.grid import Grid
 
-        labels = {"recipe": "paper", "features": "mlp", "setting": "", "version": "1"}
+        labels = {"recipe": "paper", "backbone": "mlp", "setting": "", "version": "1"}
         frame = frame.assign(**labels, seconds=1.0, samples=10)
         grid = Grid.model_validate(
             {

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from layline.calibration import Calibration
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
-from layline.model import ModelSpec
-from layline.prediction_file import prediction_lines
+from layline.evaluation.prediction_file import prediction_lines
+from layline.model.calibration import Calibration
+from layline.model.model import ModelSpec
 from layline.training.run_folder import RunFolder
 
 CLASSES = ("low", "mid", "high")

@@ -7,9 +7,8 @@ import torch
 
 from layline import heads
 from layline.data.images.files import ImageArrays
-from layline.diagnostics import alarms, diagnose
-from layline.evaluation import Evaluation, Predictions, measure
-from layline.files import write_json
+from layline.evaluation.diagnostics import alarms, diagnose
+from layline.evaluation.evaluate import Evaluation, Predictions, measure
 from layline.training.recipes import configuration
 from layline.training.record import (
     chosen_samples,
@@ -19,6 +18,7 @@ from layline.training.record import (
     write_review,
 )
 from layline.training.run_folder import RunFolder
+from layline.utils.files import write_json
 
 
 class Unloaded:
@@ -63,7 +63,7 @@ def write_run(
     folder = RunFolder(path)
     config = {
         "data": {"source": "folder"},
-        "features": {"name": "convnet", "weights": "none"},
+        "backbone": {"name": "convnet", "weights": "none"},
         "head": {"method": method, "dim": dim},
         "training": {"epochs": epochs},
         "report": {"points": points},

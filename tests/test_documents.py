@@ -216,7 +216,7 @@ def place(tmp_path_factory):
     for name in ("first", "second"):
         images = rng.integers(0, 255, (60, 16, 16, 3), dtype=np.uint8)
         np.savez(folder / f"{name}.npz", images=images, labels=np.arange(60) % 3)
-    small = {"features": "convnet", "epochs": 1, "dim": 4, "workers": 0, "verbose": False}
+    small = {"backbone": "convnet", "epochs": 1, "dim": 4, "workers": 0, "verbose": False}
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.chdir(folder)
     for name in ("photos-arc", "cars-arc"):
@@ -232,7 +232,7 @@ def test_the_python_of_the_guide_runs(place, monkeypatch):
     train = layline.train
 
     def quick(*given, **options):  # whatever a page says, but one epoch of a small network
-        small = {} if "from_run" in options else {"features": "convnet", "dim": 4}
+        small = {} if "from_run" in options else {"backbone": "convnet", "dim": 4}
         return train(*given, **small | options | {"epochs": 1, "workers": 0})
 
     monkeypatch.setattr(layline, "train", quick, raising=False)

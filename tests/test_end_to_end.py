@@ -16,7 +16,7 @@ from layline.cli import app
 
 pytestmark = pytest.mark.slow
 
-NETWORK = ("--features", "convnet", "--weights", "none", "--set", "features.options.channels=4")
+NETWORK = ("--backbone", "convnet", "--weights", "none", "--set", "backbone.options.channels=4")
 SHORT = ("--epochs", "1", "--dim", "8", "--workers", "0", "--batch-size", "64")
 
 

@@ -64,12 +64,12 @@ may_ask = True
 layline.heads.names()
 heavy = {"gpytorch", "pytorch_metric_learning"} & set(sys.modules)
 assert not heavy, heavy
-import layline.features, layline.features.weights
-layline.features.names()
-layline.features.create("convnet", 2)
+import layline.backbones, layline.backbones.weights
+layline.backbones.names()
+layline.backbones.create("convnet", 2)
 heavy = {"timm", "torchvision", "PIL", "safetensors"} & set(sys.modules)
 assert not heavy, heavy
-import layline.evaluation
+import layline.evaluation.evaluate
 assert "scipy.stats" not in sys.modules  # a prediction does not wait for statistics
 """
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from layline.experiments.competitors import _by_rank, parse_competitor
+from layline.bench.baselines import _by_rank, parse_competitor
 from layline.geometry.decoding import decide
 
 FILE = Path(__file__).parent.parent / "benchmarks" / "peers.py"
@@ -200,12 +200,12 @@ def test_training_ends_early_and_slows_down():
 
 
 def test_the_body_is_ours(toy):
-    from layline.features.mlp import MLP
+    from layline.backbones.mlp import MLP
     from layline.training.recipes import RECIPES
 
     widths = from_file("body_widths")
     assert list(widths(20)) == MLP(20, 8).options["hidden"]
-    after_frozen = RECIPES["modern"].situations["frozen"]["features"]["options"]["hidden"]
+    after_frozen = RECIPES["modern"].situations["frozen"]["backbone"]["options"]["hidden"]
     assert widths(1280) == (after_frozen,)
     x, ranks, *_ = toy
     peer = fitted(f"{FILE}:Corn(epochs=1)", x, ranks)

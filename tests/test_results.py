@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 from layline import heads
-from layline.experiments.engines import Executor
-from layline.experiments.grid import read_grid
-from layline.experiments.results import read_results, select_runs, tables
-from layline.experiments.runner import GridProgress, run_grid
-from layline.experiments.store import Store
-from layline.experiments.tables import to_markdown
+from layline.bench.engines import Executor
+from layline.bench.grid import read_grid
+from layline.bench.results import read_results, select_runs, tables
+from layline.bench.runner import GridProgress, run_grid
+from layline.bench.store import Store
+from layline.bench.tables import to_markdown
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/tables"))

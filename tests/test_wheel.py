@@ -272,7 +272,7 @@ def photographs(ending):
             image.save(Path(f"photos{ending}", name, f"{number}{ending}"))
 
 def train(**given):
-    given = {"features": "convnet", "epochs": 1, "dim": 4, "workers": 0, "out": "run"} | given
+    given = {"backbone": "convnet", "epochs": 1, "dim": 4, "workers": 0, "out": "run"} | given
     return layline.train("photos.png", **given)
 """
 
@@ -285,7 +285,7 @@ run = train()
 assert 0 <= run.metrics["accuracy"] <= 1 and run.report is None
 assert layline.load("run").predict("photos.png/mild/0.png")[0] in ("mild", "moderate", "severe")
 
-BUNDLED = "--features tf_efficientnet_lite0 --weights bundled --freeze --size 32"
+BUNDLED = "--backbone tf_efficientnet_lite0 --weights bundled --freeze --size 32"
 refused("report", "report run")
 refused("report", "bench photos.png")
 Path("list.xlsx").write_bytes(b"PK")
@@ -329,7 +329,7 @@ assert "30" in command("data check list.xlsx --label grade")
     "pretrained": SMALL
     + """
 photographs(".png")
-network = {"features": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "size": 32}
+network = {"backbone": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "size": 32}
 run = train(**network, recipe="paper")
 assert run.model.predict("photos.png/mild/0.png").shape == (1,)
 """,

@@ -47,7 +47,7 @@ REFERENCE = {
 }
 # Public by what they are returned from: the class, and the page that it is on.
 INHERITED = ["classes", "predict", "predict_proba", "predict_range"]  # not all of a module's
-RETURNED = {"layline.model.OrdinalModel": "What `layline.load` and `run.model` give."}
+RETURNED = {"layline.model.model.OrdinalModel": "What `layline.load` and `run.model` give."}
 # The one place of a name that several modules offer.
 HOMES = {"ConstrainedProxies": "layline.heads", "OrdinalHead": "layline.heads"}
 HOMES |= {"create": "layline.heads", "names": "layline.heads"}

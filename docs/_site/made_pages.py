@@ -20,13 +20,13 @@ from pathlib import Path
 from hooks import MADE, ROOT, split_tutorial
 from PIL import Image
 
-from layline.experiments.code_version import code_version
+from layline.bench.code_version import code_version
 
 PICTURES = ROOT / "docs" / "images" / "gallery"
 # Pages of the gallery: the commands, which docs/gallery.md shows, and the file that they leave.
 GALLERY = {
     "run": (
-        "layline train photo-quality --features convnet --epochs 12 --out arc",
+        "layline train photo-quality --backbone convnet --epochs 12 --out arc",
         "arc/report.html",
     ),
     "table": (
@@ -34,7 +34,7 @@ GALLERY = {
         "table/report.html",
     ),
     "comparison": (
-        "layline train photo-quality --features convnet --epochs 12 \\\n"
+        "layline train photo-quality --backbone convnet --epochs 12 \\\n"
         "    --method classification --out classification\n"
         "layline compare arc classification --out comparison.html",
         "comparison.html",

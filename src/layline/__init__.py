@@ -3,19 +3,19 @@
 ``layline.train`` goes from data to a tested model in one call.
 ``layline.heads`` has the methods as PyTorch modules, ``OrdinalClassifier`` is the scikit-learn
 estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics,
-``layline.scorers`` the same as scikit-learn's scorers.
+``layline.estimator.scorers`` the same as scikit-learn's scorers.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from layline import geometry, heads, metrics, scorers
-    from layline.api import Evaluated, Run, compare, evaluate, train
-    from layline.estimator import OrdinalClassifier, negative_mae
-    from layline.export_file import export
+    from layline import geometry, heads, metrics
+    from layline.estimator import OrdinalClassifier, negative_mae, scorers
     from layline.heads import ConstrainedProxies, OrdinalHead, create, names
-    from layline.model_file import load
+    from layline.model.model_file import load
+    from layline.model.onnx_export import export
+    from layline.training.api import Evaluated, Run, compare, evaluate, train
 
 __version__ = "0.2.0"  # the only place: the package's metadata are read from here
 
@@ -28,17 +28,17 @@ _LAZY = {
     "OrdinalHead": "layline.heads",
     "create": "layline.heads",
     "names": "layline.heads",
-    "train": "layline.api",
-    "evaluate": "layline.api",
-    "compare": "layline.api",
-    "Run": "layline.api",
-    "Evaluated": "layline.api",
-    "load": "layline.model_file",
-    "export": "layline.export_file",
+    "train": "layline.training.api",
+    "evaluate": "layline.training.api",
+    "compare": "layline.training.api",
+    "Run": "layline.training.api",
+    "Evaluated": "layline.training.api",
+    "load": "layline.model.model_file",
+    "export": "layline.model.onnx_export",
     "OrdinalClassifier": "layline.estimator",
     "negative_mae": "layline.estimator",
     "metrics": "layline.metrics",
-    "scorers": "layline.scorers",
+    "scorers": "layline.estimator.scorers",
 }
 
 __all__ = [
@@ -72,7 +72,7 @@ def __getattr__(name: str) -> Any:
         raise ImportError(
             f"layline.{name} needs {error.name}: pip install layline[images]"
         ) from error
-    return module if module.__name__ == f"layline.{name}" else getattr(module, name)
+    return module if module.__name__.endswith(f".{name}") else getattr(module, name)
 
 
 def __dir__() -> list[str]:

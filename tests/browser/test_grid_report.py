@@ -5,9 +5,9 @@ import io
 import pytest
 from PIL import Image
 
+from layline.bench.results import read_results
+from layline.bench.summaries import measured
 from layline.cli.report import write_report
-from layline.experiments.results import read_results
-from layline.experiments.summaries import measured
 
 pytestmark = pytest.mark.slow
 

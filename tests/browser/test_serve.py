@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
-from layline.prediction_file import csv_lines
+from layline.evaluation.prediction_file import csv_lines
 from layline.serve import create_app
 
 pytestmark = pytest.mark.slow

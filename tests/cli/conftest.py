@@ -8,8 +8,8 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from layline.backbones import create
 from layline.cli import app
-from layline.features import create
 
 LEVELS = ("low", "mid", "high")
 
@@ -74,7 +74,7 @@ def photos(tmp_path_factory):
 @pytest.fixture(scope="session")
 def small():
     """Arguments that make a run small."""
-    network = ["--features", "convnet", "--dim", "4", "--set", "features.options.channels=8"]
+    network = ["--backbone", "convnet", "--dim", "4", "--set", "backbone.options.channels=8"]
     return [*network, "--epochs", "2", "--workers", "0"]
 
 
@@ -93,7 +93,7 @@ def frozen_run(photos, tmp_path_factory):
     """A run on the frozen features of a small network whose weights are in a file."""
     folder = tmp_path_factory.mktemp("frozen")
     save_file(create("mobilenetv3_small_050", 4).state_dict(), folder / "weights.safetensors")
-    network = ("--features", "mobilenetv3_small_050", "--set", "data.size=32", "--dim", 4)
+    network = ("--backbone", "mobilenetv3_small_050", "--set", "data.size=32", "--dim", 4)
     weights = ("--weights", folder / "weights.safetensors", "--freeze")
     common = ("--classes", ",".join(LEVELS), "--epochs", 2, "--workers", 0, "--out", folder / "run")
     found = call("train", "folder", "--root", photos, *network, *weights, *common)

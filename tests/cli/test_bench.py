@@ -21,12 +21,12 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from layline import heads
+from layline.bench import runner
+from layline.bench.results import read_environments, read_results, select_runs
+from layline.bench.store import Store
+from layline.bench.tables import Column, Entry, Table
 from layline.cli import app
 from layline.cli.bench import show_table
-from layline.experiments import runner
-from layline.experiments.results import read_environments, read_results, select_runs
-from layline.experiments.store import Store
-from layline.experiments.tables import Column, Entry, Table
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_comparison_from_the_command_line(bench, ratings, tmp_path):
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_report")
 def test_photographs_are_decoded_by_workers_within_the_process_of_a_run(bench, photos, tmp_path):
-    source = ["folder", "--root", photos, "--features", "convnet", "--methods", "sord"]
+    source = ["folder", "--root", photos, "--backbone", "convnet", "--methods", "sord"]
     classes = ",".join(path.name for path in sorted(photos.iterdir()))
     options = [
         "training.epochs=1",
@@ -119,7 +119,7 @@ def test_a_grid_that_was_killed_at_once_goes_on_from_its_folder(bench, ratings, 
         raise SystemExit(137)
 
     with monkeypatch.context() as context:
-        context.setattr("layline.experiments.runner.run_grid", killed)
+        context.setattr("layline.bench.runner.run_grid", killed)
         command = small(ratings, "--methods", "classification", "--seeds", "0,3", "--out", "out")
         assert bench(*command).exit_code == 137
     again = bench("--out", "out", "--dry-run")
@@ -138,7 +138,7 @@ def test_some_data_sets_of_a_grid_leave_the_whole_of_it_in_the_folder(bench, rat
     def killed(*arguments, **options):
         raise SystemExit(137)
 
-    monkeypatch.setattr("layline.experiments.runner.run_grid", killed)
+    monkeypatch.setattr("layline.bench.runner.run_grid", killed)
     assert bench("--grid", "grid.toml", "--out", "out", "--only", "one").exit_code == 137
     written = Path("out", "grid.toml").read_text()
     assert bench("--out", "out", "--dry-run").stdout.splitlines()[-1] == "2 runs"
@@ -237,7 +237,7 @@ def test_groups_are_part_of_what_is_run(bench, tmp_path, grouped):
             for index in range(10):
                 image = Image.new("RGB", (8, 8), (index, 0, 0))
                 image.save(tmp_path / "data" / name / f"{index}.png")
-        given = (tmp_path / "data", "--classes", "low,high", "--features", "convnet")
+        given = (tmp_path / "data", "--classes", "low,high", "--backbone", "convnet")
     command = (*given, "--methods", "coral", "--dry-run")
     plain, own = bench(*command), bench(*command, *grouped)
     assert (plain.exit_code, own.exit_code) == (0, 0), plain.output + own.output
@@ -542,7 +542,7 @@ def test_swapped_and_deleted_images_are_noticed(bench, tmp_path):
         for index in range(12):
             pixels = rng.integers(100 * number, 100 * number + 90, (16, 16, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.png")
-    options = ("--classes", "low,high", "--features", "convnet", "--methods", "classification")
+    options = ("--classes", "low,high", "--backbone", "convnet", "--methods", "classification")
     options += ("--set", "training.epochs=1", "--set", "data.workers=0", "--jobs", 1)
     command = ("folder", "--root", "photos", *options, "--recipe", "paper", "--out", "out")
     assert bench(*command).exit_code == 0

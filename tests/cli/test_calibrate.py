@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import layline as package
-from layline.calibration import Calibration
+from layline.model.calibration import Calibration
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import re
 import pytest
 from PIL import Image
 
-from layline import api
 from layline.cli.demo import METHODS
+from layline.training import api
 
 NUMBERS = ("accuracy", "mae", "within_one", "qwk", "rps", "unimodality_rate")
 # few crops, but enough of them to calibrate on: a tenth of 240
 FEW = {"per_class": 40, "validation_per_class": 5, "test_per_class": 5, "size": 16}
 SMALL = [*(f"data.options.{name}={value}" for name, value in FEW.items()), "data.workers=0"]
-SMALL += ["features.options.channels=4", "head.dim=4"]
+SMALL += ["backbone.options.channels=4", "head.dim=4"]
 OPTIONS = [word for setting in SMALL for word in ("--set", setting)] + ["--epochs", "1"]
 
 

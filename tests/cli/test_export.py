@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from layline.cli import app
-from layline.onnx_model import OnnxModel
+from layline.model.onnx_runtime import OnnxModel
 
 pytestmark = pytest.mark.slow  # an export takes seconds
 
@@ -71,7 +71,7 @@ def test_photographs_are_predicted_as_by_the_run(layline, run, photos, exported)
 def test_prepared_alike_photographs_have_the_same_probabilities(run, photos, exported):
     """What is left is the graph alone: the images have the size that it takes."""
     from layline.data.images.decoding import decode
-    from layline.model_file import load
+    from layline.model.model_file import load
 
     model, opened = load(run), OnnxModel(exported[0])
     side = opened.spec.inputs.size
@@ -176,7 +176,7 @@ def changed(path, out, **values):
     """Write a model with other metadata."""
     import onnx
 
-    from layline.model_description import KEY
+    from layline.model.description import KEY
 
     model = onnx.load(path)
     metadata = {entry.key: entry.value for entry in model.metadata_props}

@@ -159,7 +159,7 @@ def test_a_failure_leaves_the_old_predictions(layline, refused, run, photos, tmp
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("layline.model.OrdinalModel.stream", fail)
+    monkeypatch.setattr("layline.model.model.OrdinalModel.stream", fail)
     assert "No space left on device" in refused(
         "predict", run, photos / "low", "--out", tmp_path / "p.csv"
     )

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from layline.experiments import runner
-from layline.experiments.paper import REPRODUCTIONS
-from layline.experiments.store import Outcome
+from layline.bench import runner
+from layline.bench.paper import REPRODUCTIONS
+from layline.bench.store import Outcome
 
 TINY = ["--epochs", "1", "--partitions", "1", "--jobs", "1"]
 for _setting in (
@@ -16,8 +16,8 @@ for _setting in (
     "data.options.per_class=2",
     "data.options.validation_per_class=1",
     "data.options.test_per_class=2",
-    "features.options.channels=4",
-    "features.options.depth=1",
+    "backbone.options.channels=4",
+    "backbone.options.depth=1",
 ):
     TINY += ["--set", _setting]
 
@@ -93,7 +93,7 @@ def test_missing_data_of_the_paper_are_named_with_their_origin(refused, tmp_path
 def test_a_figure_of_own_photographs_is_run_once_and_written(layline, photos, tmp_path):
     out = tmp_path / "out"
     own = ["--source", "folder", "--root", photos, "--set", "data.size=16", "--partitions", "1"]
-    small = ["--epochs", "1", "--jobs", "1", "--set", "features.options.channels=4"]
+    small = ["--epochs", "1", "--jobs", "1", "--set", "backbone.options.channels=4"]
     asked = ["reproduce", "figure-layouts", *own, *small, "--out", out]
     found = layline(*asked)
     assert found.code == 0, found.err

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layline.evaluation import DECODED
+from layline.evaluation.evaluate import DECODED
 from layline.geometry.decoding import DECODINGS
 from layline.heads import DEFAULT_METHOD
 from layline.training.recipes import configuration
@@ -155,7 +155,7 @@ def test_relative_paths_are_written_out_in_full(layline, photos, small, tmp_path
     arguments = ("--weights", "start.safetensors", "--out", "more")
     found = layline("train", "folder", "--root", photos, *small, *arguments)
     assert found.code == 0, found.err
-    assert settings_of(tmp_path / "more")["features"]["weights"] == str(
+    assert settings_of(tmp_path / "more")["backbone"]["weights"] == str(
         tmp_path / "start.safetensors"
     )
 
@@ -251,8 +251,8 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
     ("arguments", "message"),
     [
         ("--method hard-lines", "got 'hard-lines': did you mean hard-linear"),
-        ("--features convnets", "got 'convnets': did you mean convnet"),
-        ("--features local-dir:some/model", "must be a name without ':' or '/'"),
+        ("--backbone convnets", "got 'convnets': did you mean convnet"),
+        ("--backbone local-dir:some/model", "must be a name without ':' or '/'"),
         ("--weights bundle", "weights must be a known name, got 'bundle': did you mean bundled?"),
         ("--weights bundled", "weights must be none, imagenet or a file for convnet"),
         ("--weights imagenet", "weights must be none or a file for convnet"),
@@ -275,7 +275,7 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
         ("--set training.epochs", "--set must be key=value, got 'training.epochs'"),
         ("--set training.decode=mod", "did you mean mode"),
         ("--set training.learning_rate=-1", "training.learning_rate: .* greater than 0, got -1"),
-        ("--set features.options=3", "features.options must be a section of settings, got 3"),
+        ("--set backbone.options=3", "backbone.options must be a section of settings, got 3"),
         ("--set features.options.deep=3", "option of convnet .*'deep': did you mean depth?"),
         (
             "--method hard-linear --set head.options.nrom=3",
@@ -306,7 +306,7 @@ def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(
         ("--classes low,mid,high,top", "got 'top': there are only high, low, mid"),
         ("--classes low,low", "classes must be different names, got .*'low', 'low'"),
         ("--freeze", "freeze must come with weights, got none for convnet"),
-        ("--features mlp", "features.name must be for images, got mlp: folder has images"),
+        ("--backbone mlp", "backbone.name must be for images, got mlp: folder has images"),
         ("--config none.toml", "config must be a file, got none.toml: it is not there"),
         ("--config .", "Is a directory"),
     ],
@@ -412,7 +412,7 @@ def test_a_run_that_goes_on_has_its_folder(refused, run, tmp_path):
 def test_an_empty_class_is_one_sentence(refused, make_photos, tmp_path):
     root = make_photos(tmp_path / "photos")
     (root / "none").mkdir()
-    found = refused("train", "folder", "--root", root, "--features", "convnet")
+    found = refused("train", "folder", "--root", root, "--backbone", "convnet")
     assert "every class must have images, got none in " in found
 
 
@@ -434,12 +434,12 @@ def test_a_list_of_images_that_is_wrong_is_one_sentence(refused, tmp_path, rows,
 
 
 def test_a_table_takes_no_features_of_images(refused, table):
-    found = refused("train", "table", "--root", table, "--features", "convnet")
-    assert "features.name must be for tables, got convnet: table has rows" in found
+    found = refused("train", "table", "--root", table, "--backbone", "convnet")
+    assert "backbone.name must be for tables, got convnet: table has rows" in found
 
 
 def test_a_size_that_a_network_cannot_take_is_one_sentence(refused, photos):
-    network = ("--features", "vit_tiny_patch16_224", "--weights", "none")
+    network = ("--backbone", "vit_tiny_patch16_224", "--weights", "none")
     found = refused("train", "folder", "--root", photos, *network, "--set", "data.size=8")
     assert "size must suit vit_tiny_patch16_224, got 8" in found
 

@@ -348,13 +348,13 @@ WRONG_BATCHES = [
     ({"ranks": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
     ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
     ({"ranks": torch.tensor([[0], [1], [1]])}, r"ranks must have the shape \(3,\), got \(3, 1"),
-    ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
-    ({"features": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
+    ({"backbone": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
+    ({"backbone": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
     ({"ranks": [0, 4, 1]}, "ranks must be a tensor, got list"),
     ({"sample_weight": [1, 1, 1]}, "sample_weight must be a tensor, got list"),
     ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
-    ({"features": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
-    ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
+    ({"backbone": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
+    ({"backbone": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
     ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
     ({"sample_weight": torch.tensor([1, -2.0, 1])}, r"finite and not negative, got -2.0"),
     ({"sample_weight": torch.tensor([1, torch.nan, 1])}, r"finite and not negative, got nan"),
@@ -369,7 +369,7 @@ def test_what_is_wrong_is_named_with_its_value(name):
             create(name, **{"num_classes": 5, "dim": 8, **change})
     head = create(name, 5, 8)
     for change, message in WRONG_BATCHES:
-        given = {"features": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
+        given = {"backbone": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
         with pytest.raises(ValueError, match=message):
             head.loss(**given)
 

@@ -26,7 +26,7 @@ from layline.estimator import OrdinalClassifier, negative_mae
 
 def quick(method="hard-linear", **changes):
     small = {"dim": 8, "hidden": (16,), "epochs": 3, "learning_rate": 1e-2, "random_state": 0}
-    if not isinstance(changes.get("features", "mlp"), str):
+    if not isinstance(changes.get("backbone", "mlp"), str):
         del small["hidden"]  # a module has its own layers
     return OrdinalClassifier(method, **{**small, **changes})
 
@@ -45,7 +45,7 @@ def plain_fit(num_classes=4):
 
 
 def weights_of(model):
-    modules = model.features_, model.head_
+    modules = model.backbone_, model.head_
     return [p.detach().numpy() for module in modules for p in module.state_dict().values()]
 
 
@@ -67,9 +67,9 @@ def test_the_fitted_estimator_has_what_it_promises(method):
     assert model.predict_proba(X).shape == (120, 4)
     assert model.transform(X).shape == (120, 8)
     assert model.get_feature_names_out().tolist() == [f"ordinalclassifier{i}" for i in range(8)]
-    assert isinstance(model.features_, nn.Module)
+    assert isinstance(model.backbone_, nn.Module)
     assert isinstance(model.head_, nn.Module)
-    assert not model.features_.training
+    assert not model.backbone_.training
     assert not model.head_.training
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1)
     assert model.score(X, y) > 0.7
@@ -240,7 +240,7 @@ def test_an_integer_weight_is_that_many_samples():
 
 def test_class_weights_are_sample_weights_in_training_and_in_validation():
     X, y = samples(noise=1.0)
-    settings = {"features": nn.Linear(3, 8)}
+    settings = {"backbone": nn.Linear(3, 8)}
     by_class = quick(**settings, class_weight={1: 3.0, 2: 0.5}).fit(X, y)
     by_sample = quick(**settings).fit(X, y, sample_weight=np.array([1, 3, 0.5, 1])[y])
     assert same(by_class, by_sample)
@@ -310,7 +310,7 @@ class Dropping(nn.Module):
         return nn.functional.dropout(self.linear(x), 0.5, self.training)
 
 
-@pytest.mark.parametrize("features", ["mlp", Dropping()])
+@pytest.mark.parametrize("backbone", ["mlp", Dropping()])
 def test_a_seeded_fit_leaves_the_global_generators_alone(features):
     X, y = samples()
     torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
@@ -365,7 +365,7 @@ def test_images_of_a_module_of_ones_own(dtype):
     model = quick(features=given, epochs=15).fit(X, y)
     assert model.transform(X).shape == (66, 8)
     assert model.score(X, y) > 0.7
-    assert model.features_ is not given
+    assert model.backbone_ is not given
     assert all(torch.equal(value, before[name]) for name, value in given.state_dict().items())
     assert given.training
 
@@ -375,7 +375,7 @@ def test_a_given_module_starts_from_its_own_weights():
     given = nn.Linear(3, 8)
     rate = {"learning_rate": 1e-12, "weight_decay": 0}
     model = quick(features=given, **rate, epochs=1).fit(X, y)
-    torch.testing.assert_close(model.features_.weight, given.weight)
+    torch.testing.assert_close(model.backbone_.weight, given.weight)
 
 
 def test_embeddings_need_no_features_of_their_own():
@@ -393,7 +393,7 @@ def test_a_lazy_module_finds_its_own_width():
 def test_a_module_of_another_precision_is_trained_in_float32():
     X, y = samples()
     model = quick(features=nn.Linear(3, 8).double()).fit(X, y)
-    assert model.features_.weight.dtype == torch.float32
+    assert model.backbone_.weight.dtype == torch.float32
 
 
 def test_the_default_precision_of_torch_does_not_matter():
@@ -448,14 +448,14 @@ def test_it_does_not_matter_how_labels_are_kept(kind):
 
 
 @pytest.mark.parametrize("twin", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-@pytest.mark.parametrize("features", ["mlp", nn.Linear(3, 8)])
+@pytest.mark.parametrize("backbone", ["mlp", nn.Linear(3, 8)])
 def test_a_copy_predicts_the_same(twin, features):
     X, y = samples()
     model = quick(features=features).fit(X, y)
     np.testing.assert_array_equal(twin(model).predict_proba(X), model.predict_proba(X))
 
 
-@pytest.mark.parametrize("features", ["mlp", nn.Linear(3, 8)])
+@pytest.mark.parametrize("backbone", ["mlp", nn.Linear(3, 8)])
 def test_a_clone_is_unfitted_and_fits_the_same(features):
     X, y = samples()
     model = quick(features=features).fit(X, y)

@@ -15,7 +15,7 @@ import layline
 from layline import OrdinalClassifier
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import NumericColumn, TableEncoding
-from layline.model import ModelSpec
+from layline.model.model import ModelSpec
 
 RANKS = np.arange(120) % 3
 X, NEW = (
@@ -41,7 +41,7 @@ LABELS = {
 
 def quick(**changes):
     small = {"dim": 4, "hidden": (8,), "epochs": 3, "learning_rate": 1e-2, "random_state": 0}
-    if isinstance(changes.get("features"), nn.Module):
+    if isinstance(changes.get("backbone"), nn.Module):
         del small["hidden"]
     return OrdinalClassifier(**{**small, "calibration_fraction": 0.3, **changes})
 
@@ -190,11 +190,11 @@ def test_an_estimator_that_is_not_fitted_is_not_saved(tmp_path):
 def test_a_file_that_says_something_wrong_is_refused(saved, tmp_path, change, message):
     from dataclasses import replace
 
-    from layline.model import OrdinalModel
+    from layline.model.model import OrdinalModel
 
     model = layline.load(saved[1])
     spec = replace(model.spec, estimator={**model.spec.estimator, **change})
-    OrdinalModel(spec, model.features, model.head).save(tmp_path / "odd.safetensors")
+    OrdinalModel(spec, model.backbone, model.head).save(tmp_path / "odd.safetensors")
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         OrdinalClassifier.load(tmp_path / "odd.safetensors")
     assert "odd.safetensors must describe its estimator" in str(refused.value)

@@ -16,9 +16,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
-from layline import scorers
 from layline.data.splits import stratified_holdout
-from layline.estimator import OrdinalClassifier
+from layline.estimator import OrdinalClassifier, scorers
 
 Y = np.arange(120) % 4
 X = Y[:, None] + 0.6 * np.random.default_rng(0).normal(size=(120, 3))
@@ -26,7 +25,7 @@ X = Y[:, None] + 0.6 * np.random.default_rng(0).normal(size=(120, 3))
 
 def quick(**changes):
     small = {"dim": 4, "hidden": (8,), "epochs": 3, "learning_rate": 1e-2, "random_state": 0}
-    if isinstance(changes.get("features"), nn.Module):
+    if isinstance(changes.get("backbone"), nn.Module):
         del small["hidden"]  # a module has its own layers
     return OrdinalClassifier(**{**small, **changes})
 
@@ -212,11 +211,11 @@ def test_groups_and_validation_samples_are_routed():
 
 def test_a_warm_start_goes_on_from_the_fitted_weights():
     model = quick(warm_start=True).fit(X, Y)
-    before, mean = model.features_, model.features_.mean.clone()
+    before, mean = model.backbone_, model.backbone_.mean.clone()
     model.set_params(learning_rate=1e-12, head_learning_rate=1e-12, weight_decay=0).fit(X, Y)
-    for old, new in zip(before.parameters(), model.features_.parameters(), strict=True):
+    for old, new in zip(before.parameters(), model.backbone_.parameters(), strict=True):
         torch.testing.assert_close(old, new)
-    assert torch.equal(model.features_.mean, mean)
+    assert torch.equal(model.backbone_.mean, mean)
     assert [record["epoch"] for record in model.history_] == [1, 2, 3, 4, 5, 6]
     assert model.n_iter_ == 3
     assert model.best_epoch_ > 3
@@ -279,7 +278,7 @@ SPARSE = np.where(X > 1, X, 0)
 
 
 @pytest.mark.parametrize(
-    ("kind", "features", "dtype"),
+    ("kind", "backbone", "dtype"),
     [
         (sparse.csr_matrix, "mlp", np.float64),
         (sparse.csc_array, "mlp", np.float32),
@@ -318,7 +317,7 @@ def test_a_wide_sparse_matrix_never_becomes_dense(monkeypatch):
     model = quick(epochs=2, hidden=(4,), batch_size=16, validation_fraction=0)
     model.fit(wide, Y, sample_weight=1.0 + Y).predict(wide)
     assert max(largest) <= 64 * 5000 < 120 * 5000  # a batch of evaluation
-    np.testing.assert_allclose(model.features_.mean, expected)
+    np.testing.assert_allclose(model.backbone_.mean, expected)
 
 
 @pytest.mark.parametrize(
@@ -388,7 +387,7 @@ def test_log_probabilities_are_those_of_the_probabilities():
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X))
 
 
-@pytest.mark.parametrize("features", ["mlp", nn.Linear(3, 4)])
+@pytest.mark.parametrize("backbone", ["mlp", nn.Linear(3, 4)])
 def test_auto_takes_what_is_there(features):
     torch.manual_seed(0)
     model = quick(features=features, device="auto").fit(X, Y)

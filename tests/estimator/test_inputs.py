@@ -19,7 +19,7 @@ Y = np.arange(30) % 3
 
 def quick(**changes):
     small = {"dim": 4, "hidden": (4,), "epochs": 1, "random_state": 0}
-    if isinstance(changes.get("features"), nn.Module):
+    if isinstance(changes.get("backbone"), nn.Module):
         del small["hidden"]  # a module has its own layers
     return OrdinalClassifier(**{**small, **changes})
 
@@ -34,8 +34,8 @@ def changed(place, value, dtype=np.float64):
     ("parameters", "message"),
     [
         ({"method": "hard-liner"}, "method must be a known name, got 'hard-liner': did you mean"),
-        ({"features": "mpl"}, "features must be a known name, got 'mpl': did you mean mlp"),
-        ({"features": 3}, "features must be a name or an nn.Module, got 3: names are mlp"),
+        ({"backbone": "mpl"}, "features must be a known name, got 'mpl': did you mean mlp"),
+        ({"backbone": 3}, "features must be a name or an nn.Module, got 3: names are mlp"),
         ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
         ({"dim": 2.0}, "dim must be an integer, at least 1, got 2.0"),
         ({"hidden": (0,)}, "hidden must be an integer, at least 1, got 0"),
@@ -66,10 +66,10 @@ def changed(place, value, dtype=np.float64):
         ({"hidden": (3.5,)}, "hidden must be an integer, at least 1, got 3.5"),
         ({"head_options": [1]}, "head_options must be a dict, got [1]"),
         ({"head_options": {"alpha": 3.0}}, "options must be those of arc, got alpha=3.0"),
-        ({"features": nn.Linear(3, 4), "hidden": (9,)}, "hidden must be None if features is a mod"),
-        ({"features": nn.Linear(7, 4)}, "features must take X of shape (n, 3), got an error"),
+        ({"backbone": nn.Linear(3, 4), "hidden": (9,)}, "hidden must be None if features is a mod"),
+        ({"backbone": nn.Linear(7, 4)}, "features must take X of shape (n, 3), got an error"),
         (
-            {"features": nn.LSTM(3, 4), "dim": 4},
+            {"backbone": nn.LSTM(3, 4), "dim": 4},
             "features must give (n, dim), here (2, 4), got tup",
         ),
         ({"device": None}, "device must be one that PyTorch finds here, got None"),

@@ -29,7 +29,7 @@ def make(composition, num_classes, dim, dtype=torch.float64):
 
 
 def features_at(place, layout, n=24):
-    """Features with gradient, at a place where a formula may break, and their ranks."""
+    """Backbone with gradient, at a place where a formula may break, and their ranks."""
     ranks = torch.arange(n) % layout.num_classes
     proxies = layout.proxies().detach()
     features = {
@@ -184,7 +184,7 @@ def test_second_derivatives_are_those_of_the_plain_computation(composition):
 
 @EVERY
 @pytest.mark.parametrize("create_graph", [False, True])
-@pytest.mark.parametrize("frozen", [0, 1], ids=["features", "vectors"])
+@pytest.mark.parametrize("frozen", [0, 1], ids=["backbone", "vectors"])
 def test_what_is_frozen_changes_nothing_for_the_other(composition, create_graph, frozen):
     layout, similarity = make(composition, 5, 8)
     features, ranks = features_at("anywhere", layout)

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from layline.experiments.results import comparisons, read_results, select_runs, tables, write_tables
-from layline.experiments.statistics import critical_difference, rank_methods
-from layline.experiments.summaries import find_metric, intervals
+from layline.bench.results import comparisons, read_results, select_runs, tables, write_tables
+from layline.bench.statistics import critical_difference, rank_methods
+from layline.bench.summaries import find_metric, intervals
 from layline.reports.grid import (
     intervals_figure,
     ranks_figure,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from layline.experiments.statistics import cliques
-from layline.experiments.summaries import METRICS, intervals
+from layline.bench.statistics import cliques
+from layline.bench.summaries import METRICS, intervals
 from layline.reports.printed_figures import (
     bar_levels,
     best_first,

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from layline.experiments.paper import REPRODUCTIONS
-from layline.experiments.paper.presets import PRESETS
+from layline.bench.paper import REPRODUCTIONS
+from layline.bench.paper.presets import PRESETS
 from layline.reports.paper_figures import (
     draw_curves,
     draw_layouts,

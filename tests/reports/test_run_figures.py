@@ -9,7 +9,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, mean_absolute_error
 
 from layline import metrics
-from layline.diagnostics import class_rates, threshold_rates
+from layline.evaluation.diagnostics import class_rates, threshold_rates
 from layline.reports.run_figures import (
     BINS,
     MOST_WITH_COUNTS,

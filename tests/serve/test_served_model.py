@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import layline
-from layline.calibration import Calibration
-from layline.diagnostics import certainty
-from layline.model_file import load
-from layline.predictor import Prediction
+from layline.evaluation.diagnostics import certainty
+from layline.model.calibration import Calibration
+from layline.model.model_file import load
+from layline.model.predictor import Prediction
 from layline.serve.served_model import Layout, ServedModel
 
 

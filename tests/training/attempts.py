@@ -39,8 +39,8 @@ import torch
 import torchvision.transforms.v2  # noqa: F401
 from sklearn.datasets import load_sample_images
 
-import layline.api
 import layline.reports.run
+import layline.training.api
 import layline.training.run  # noqa: F401
 from layline.cli import main
 from layline.reports.html import _environment

@@ -86,7 +86,7 @@ def test_the_weights_follow_from_the_seed(photographs_read):
     one, same = (build(config(), photographs_read).state_dict() for _ in range(2))
     other = build(config(training={"seed": 1}), photographs_read).state_dict()
     assert all(torch.equal(one[name], same[name]) for name in one)
-    assert not torch.equal(one["features.last.weight"], other["features.last.weight"])
+    assert not torch.equal(one["backbone.last.weight"], other["backbone.last.weight"])
 
 
 def test_building_draws_nothing_from_others(photographs_read):
@@ -110,7 +110,7 @@ def test_columns_are_scaled_by_the_training_rows(table):
     rows = data.read("table", table)
     model = build(config(data={"source": "table", "root": table}), rows)
     expected = rows.inputs.values[rows.partition.train].mean(axis=0)
-    np.testing.assert_allclose(model.features.mean, expected, atol=1e-6)
+    np.testing.assert_allclose(model.backbone.mean, expected, atol=1e-6)
 
 
 def test_data_are_told_apart(photographs_read):
@@ -150,9 +150,9 @@ def test_only_training_images_vary_and_only_the_test_is_unweighted(photographs_r
         ({"head": {"dim": 10**30}}, "sizes must fit into memory, got one that no computer has"),
         ({"data": {"size": 100_000}}, r"a batch of 24 images of 100000 × 100000 pixels"),
         ({"data": {"size": 10**30}}, r"the run must fit into memory"),
-        ({"features": {"options": {"channels": 10**12}}}, "sizes must fit into memory"),
-        ({"features": {"options": {"depth": 14}}}, "the run must fit into memory"),
-        ({"features": {"options": {"hidden": 10**12}}}, "the run must fit into memory"),
+        ({"backbone": {"options": {"channels": 10**12}}}, "sizes must fit into memory"),
+        ({"backbone": {"options": {"depth": 14}}}, "the run must fit into memory"),
+        ({"backbone": {"options": {"hidden": 10**12}}}, "the run must fit into memory"),
     ],
 )
 @pytest.mark.parametrize("method", ["arc", "gp-dnnor"])

@@ -192,7 +192,7 @@ def test_random_weights_are_not_frozen():
 @pytest.mark.parametrize(
     ("setting", "place"),
     [("data=3", "data"), ("head=[]", "head"), ("training=x", "training"), ("report=true", "report"),
-     ("data.options=3", "data.options"), ("features.options=[1]", "features.options")],
+     ("data.options=3", "data.options"), ("backbone.options=[1]", "backbone.options")],
 )  # fmt: skip
 def test_a_value_in_the_place_of_a_section_is_refused(setting, place):
     with pytest.raises(ValueError, match=f"^{place} must be a section of settings, got"):

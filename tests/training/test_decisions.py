@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from layline.features.weights import Backbone
+from layline.backbones.weights import Backbone
 from layline.training import decisions
 from layline.training.decisions import decided
 from layline.training.recipes import configuration, resolved
@@ -51,17 +51,17 @@ def test_without_a_gpu_as_much_is_trained_as_there_is_time_for(photos, machine):
     """An epoch of all takes 31 s, the features once 13 s."""
     machine()
     config, said = choose(photos)
-    assert (config.features.name, config.features.weights) == ("tf_efficientnet_lite0", "bundled")
+    assert (config.backbone.name, config.backbone.weights) == ("tf_efficientnet_lite0", "bundled")
     assert "the hub does not answer" in said
-    assert (config.features.freeze, config.features.stages, config.training.epochs) == (
+    assert (config.backbone.freeze, config.backbone.stages, config.training.epochs) == (
         False,
         None,
         19,  # of 31 s each, after 2 s
     )
     config, said = choose(photos, budget=2)
-    assert (config.features.freeze, config.training.epochs) == (True, 30)
+    assert (config.backbone.freeze, config.training.epochs) == (True, 30)
     assert "all of the network would take 5 min" in said
-    assert config.features.options["hidden"] > 0  # the recipe's for a frozen body
+    assert config.backbone.options["hidden"] > 0  # the recipe's for a frozen body
 
 
 def test_a_budget_too_short_for_one_epoch_says_what_would_do(photos, machine):
@@ -71,16 +71,16 @@ def test_a_budget_too_short_for_one_epoch_says_what_would_do(photos, machine):
     ):
         choose(photos, budget=0.5)
     config, said = choose(photos)  # a time that nobody asked for is no reason to refuse
-    assert (config.features.freeze, config.training.epochs) == (True, 30)
+    assert (config.backbone.freeze, config.training.epochs) == (True, 30)
     assert "10 min (--budget changes it): its last layers, on frozen features" in said
 
 
 def test_epochs_that_are_wanted_must_fit(photos, machine):
     machine()
     config, _ = choose(photos, epochs=30)
-    assert (config.training.epochs, config.features.freeze) == (30, True)  # 30 · 31 s are too much
+    assert (config.training.epochs, config.backbone.freeze) == (30, True)  # 30 · 31 s are too much
     config, _ = choose(photos, epochs=12)
-    assert (config.training.epochs, config.features.freeze) == (12, False)
+    assert (config.training.epochs, config.backbone.freeze) == (12, False)
     with pytest.raises(
         ValueError, match=r"must allow the 3000 epochs .* give --budget (\d+)min, or fewer --epochs"
     ) as refused:
@@ -94,10 +94,10 @@ def test_what_a_user_says_stays(photos, machine):
     machine()
     root = {"data": {"source": "folder", "root": str(photos)}}
     said = []
-    own = {"features": {"name": "resnet10t", "weights": "none", "stages": 1}}
+    own = {"backbone": {"name": "resnet10t", "weights": "none", "stages": 1}}
     config = decided(root | own | {"training": {"budget": 5}}, said.append)
-    assert (config.features.name, config.features.stages) == ("resnet10t", 1)
-    frozen = decided(root | {"features": {"freeze": True}}, said.append)
+    assert (config.backbone.name, config.backbone.stages) == ("resnet10t", 1)
+    frozen = decided(root | {"backbone": {"freeze": True}}, said.append)
     assert frozen.features.freeze
 
 
@@ -113,7 +113,7 @@ def test_a_network_without_batch_normalisation_learns_slowly(photos, machine):
     machine()
     rates = {}
     for name in ("resnet10t", "vit_tiny_patch16_224"):
-        tree = {"data": {"source": "folder", "root": str(photos)}, "features": {"name": name}}
+        tree = {"data": {"source": "folder", "root": str(photos)}, "backbone": {"name": name}}
         rates[name] = decided(tree, print).training.body_learning_rate
     assert rates == {"resnet10t": 2e-3, "vit_tiny_patch16_224": 1e-4}
 
@@ -123,7 +123,7 @@ def test_a_rate_that_is_named_is_the_rate_of_all_of_the_network(photos, machine,
     machine()
     tree = {
         "data": {"source": "folder", "root": str(photos)},
-        "features": {"name": name},
+        "backbone": {"name": name},
         "training": {"learning_rate": 3e-4},
     }
     training = decided(tree, print).training
@@ -133,10 +133,10 @@ def test_a_rate_that_is_named_is_the_rate_of_all_of_the_network(photos, machine,
 def test_features_that_do_not_fit_the_data_are_refused_by_name(photos):
     tree = {
         "data": {"source": "folder", "root": str(photos)},
-        "features": {"name": "mlp"},
+        "backbone": {"name": "mlp"},
         "training": {"budget": 5},
     }
-    with pytest.raises(ValueError, match=r"features.name must be for images, got mlp"):
+    with pytest.raises(ValueError, match=r"backbone.name must be for images, got mlp"):
         decided(tree, print)
 
 
@@ -146,10 +146,10 @@ def test_weights_for_a_table_leave_nothing_to_decide(tmp_path):
     weights.write_bytes(b"")
     tree = {
         "data": {"source": "table", "root": str(table)},
-        "features": {"weights": str(weights)},
+        "backbone": {"weights": str(weights)},
     }
     config = decided(tree, print)
-    assert not config.features.freeze
+    assert not config.backbone.freeze
 
 
 def test_only_modern_decides(photos):
@@ -167,7 +167,7 @@ def test_only_modern_decides(photos):
 def test_a_measurement_of_this_machine_is_positive(photos):
     tree = {
         "data": {"source": "folder", "root": str(photos), "size": 32},
-        "features": {"name": "resnet10t", "weights": "none"},
+        "backbone": {"name": "resnet10t", "weights": "none"},
         "training": {"budget": 60, "epochs": 1},
     }
     config = resolved(configuration(tree))

@@ -1,4 +1,4 @@
-"""Features of a frozen body."""
+"""Backbone of a frozen body."""
 
 import zlib
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from layline import features
+from layline import backbones
 from layline.data import file_digests
 from layline.data.images.files import ImageArrays
 from layline.data.images.preprocessing import ImagePreprocessing
@@ -22,7 +22,7 @@ COUNT = 50
 @pytest.fixture
 def body(monkeypatch):
     monkeypatch.setattr(frozen, "PIECE", 16)
-    return features.create("mlp", 2, in_features=3, hidden=[5])
+    return backbones.create("mlp", 2, in_features=3, hidden=[5])
 
 
 @pytest.fixture

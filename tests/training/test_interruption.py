@@ -7,13 +7,13 @@ import threading
 import pytest
 import torch
 
-from layline.devices import Processes
 from layline.training.interruption import (
     Interrupted,
     Interruption,
     polite_signals_interrupt,
     stopped_by,
 )
+from layline.utils.devices import Processes
 
 STEP = "layline.training.loop:Loop._step"
 
@@ -181,7 +181,7 @@ def test_before_there_is_a_run_nothing_is_promised(monkeypatch, command, options
 @pytest.fixture(scope="module")
 def with_workers(attempt, photographs, outcome, tmp_path_factory):
     """Options of a run with workers, and what comes of it undisturbed."""
-    options = ("folder", "--root", photographs, "--features", "convnet", "--workers", 2)
+    options = ("folder", "--root", photographs, "--backbone", "convnet", "--workers", 2)
     options += ("--dim", 4, "--epochs", 2, "--batch-size", 12)
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert attempt("train", *options, "--out", folder).codes == [0]

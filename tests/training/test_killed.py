@@ -5,7 +5,7 @@ import random
 import pytest
 from safetensors.torch import save_file
 
-from layline import features
+from layline import backbones
 
 pytestmark = pytest.mark.slow
 
@@ -21,15 +21,15 @@ MOMENTS = [
     {"target": f"{SAVING}:publish_folder"},
     {"target": f"{SAVING}:publish_folder", "when": "after"},
     {"target": f"{LOOP}._validate"},
-    {"target": "layline.model_file:save_file", "when": "half"},
-    {"target": "layline.model:OrdinalModel.save", "when": "after"},
+    {"target": "layline.model.model_file:save_file", "when": "half"},
+    {"target": "layline.model.model:OrdinalModel.save", "when": "after"},
     {"target": "numpy:savez"},
     {"target": "layline.training.run_folder:write_text", "number": 2},
     {"target": "layline.training.run_folder:write_text", "number": 2, "when": "after"},
     {"target": f"{SAVING}:publish_folder", "number": 2, "when": "after"},
     {"target": f"{SAVING}:shutil.rmtree", "number": 2},
     {"target": "layline.training.record:_write_thumbnail"},
-    {"target": "layline.evaluation:Evaluation.write_predictions", "when": "after"},
+    {"target": "layline.evaluation.evaluate:Evaluation.write_predictions", "when": "after"},
     {"target": "layline.training.run:write_json"},
 ]
 
@@ -79,7 +79,7 @@ def test_killed_at_any_time(attempt, crops, outcome, undisturbed, tmp_path):
 
 
 def test_killed_while_workers_decode(attempt, outcome, photographs, tmp_path):
-    options = ("folder", "--root", photographs, "--features", "convnet", "--workers", 2)
+    options = ("folder", "--root", photographs, "--backbone", "convnet", "--workers", 2)
     options += ("--dim", 4, "--epochs", 2, "--batch-size", 12)
     options += ("--set", "training.checkpoint_minutes=0")
     assert attempt("train", *options, "--out", tmp_path / "whole").codes == [0]
@@ -94,7 +94,7 @@ def test_killed_while_workers_decode(attempt, outcome, photographs, tmp_path):
 
 def test_killed_while_frozen_features_are_extracted(attempt, crops, outcome, tmp_path):
     weights = tmp_path / "weights.safetensors"
-    save_file(features.create("convnet", 4).state_dict(), weights)
+    save_file(backbones.create("convnet", 4).state_dict(), weights)
     options = (*crops, "--weights", weights, "--freeze")
     small = {"layline.training.frozen:PIECE": 20}  # 84 samples are five of them
     assert attempt("train", *options, "--out", tmp_path / "whole", values=small).codes == [0]

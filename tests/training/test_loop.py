@@ -12,17 +12,17 @@ from safetensors.torch import load_file
 from torch import nn
 
 from layline import heads, metrics
+from layline.backbones import MLP
 from layline.data.loading import RowBatches
-from layline.devices import Processes
 from layline.estimator import OrdinalClassifier
-from layline.evaluation import Part, measure, predict_part
-from layline.features import MLP
-from layline.model import Network, OrdinalModel
+from layline.evaluation.evaluate import Part, measure, predict_part
+from layline.model.model import Network, OrdinalModel
 from layline.training import run as run_module
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import TrainingConfig
 from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
 from layline.training.optimisation import WeightAverage
+from layline.utils.devices import Processes
 
 CPU = torch.device("cpu")
 
@@ -556,10 +556,10 @@ def test_one_sample_left_over_does_not_stop_a_batch_norm():
 
 def test_frozen_weights_stay_and_parameter_free_features_will_do():
     model = network()
-    model.features[0].requires_grad_(False)
-    before = model.features[0].weight.clone()
+    model.backbone[0].requires_grad_(False)
+    before = model.backbone[0].weight.clone()
     fit(model, samples())
-    assert torch.equal(model.features[0].weight, before)
+    assert torch.equal(model.backbone[0].weight, before)
     history = fit(network("classification", nn.Identity(), dim=4), samples()).history
     assert history[-1]["train_loss"] < history[0]["train_loss"]
 
@@ -572,10 +572,10 @@ def test_a_batch_of_light_samples_moves_the_weights_little():
     # the mean weight of the eight is an eighth, so the one sample that counts steps eightfold
     for chosen_part, rate in [(light, 0.01), (alone, 0.08)]:
         model = network("classification")
-        before = model.features[0].weight.detach().clone()
+        before = model.backbone[0].weight.detach().clone()
         rates = {"learning_rate": rate, "head_learning_rate": rate, "weight_decay": 0.0}
         fit(model, chosen_part, epochs=1, batch_size=1, optimiser="sgd", momentum=0.0, **rates)
-        moved.append(model.features[0].weight.detach() - before)
+        moved.append(model.backbone[0].weight.detach() - before)
     assert moved[1].abs().max() > 1e-3
     torch.testing.assert_close(*moved, atol=1e-6, rtol=1e-3)
 

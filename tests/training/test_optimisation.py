@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from layline import heads
-from layline.features import MLP
+from layline.backbones import MLP
 from layline.training.config import TrainingConfig
 from layline.training.optimisation import Options, make_optimiser, rate_factor, set_rates
 from layline.training.recipes import RECIPES

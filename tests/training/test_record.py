@@ -14,7 +14,7 @@ from layline import heads
 from layline.data.base import Dataset, Partition
 from layline.data.images.files import ImageArrays
 from layline.data.table import Rows, TableEncoding
-from layline.evaluation import Evaluation, Predictions
+from layline.evaluation.evaluate import Evaluation, Predictions
 from layline.geometry import LAYOUTS
 from layline.training.record import (
     LONGER_SIDE,
@@ -41,7 +41,7 @@ def rotation(dim):
 
 
 def sample(dim, num_classes=5, count=120):
-    """Features around proxies of their classes."""
+    """Backbone around proxies of their classes."""
     proxies = RNG.normal(size=(num_classes, dim))
     ranks = np.arange(count) % num_classes
     return proxies[ranks] + 0.3 * RNG.normal(size=(count, dim)), ranks, proxies

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from layline import features, load
+from layline import backbones, load
 from layline.reports.run import write_run_report
 from layline.training.run_folder import RunFolder
 
@@ -83,7 +83,7 @@ def photographs_of_my_own(photographs, tmp_path):
 
 def test_data_that_changed_are_refused(command, photographs_of_my_own, tmp_path):
     root, folder = photographs_of_my_own, tmp_path / "run"
-    small = ("--features", "convnet", "--dim", 4, "--epochs", 1, "--workers", 0)
+    small = ("--backbone", "convnet", "--dim", 4, "--epochs", 1, "--workers", 0)
     assert command("train", "folder", "--root", root, *small, "--out", folder).exit_code == 0
     shutil.copy(next((root / "train" / "0").iterdir()), root / "train" / "0" / "one-more.png")
     result = command("train", "--resume", folder)
@@ -183,7 +183,7 @@ def test_a_tracker_that_is_not_installed_is_named(monkeypatch, command, options,
 @pytest.fixture
 def frozen(crops, tmp_path):
     file = tmp_path / "weights.safetensors"
-    save_file(features.create("convnet", 4).state_dict(), file)
+    save_file(backbones.create("convnet", 4).state_dict(), file)
     return (*crops, "--weights", file, "--freeze")
 
 
@@ -214,7 +214,7 @@ def test_weights_that_changed_are_refused_where_they_are_frozen(command, frozen,
 
 @pytest.mark.slow
 def test_neither_workers_nor_the_cache_change_anything(attempt, photographs, outcome, tmp_path):
-    options = ("folder", "--root", photographs, "--features", "convnet", "--dim", 4)
+    options = ("folder", "--root", photographs, "--backbone", "convnet", "--dim", 4)
     options += ("--epochs", 2, "--batch-size", 12)
     ways = {
         "plain": ("--workers", 0),
@@ -242,7 +242,7 @@ def test_a_second_start_reads_no_file_but_those_that_changed(command, photograph
     from layline.data.images import index as index_module
 
     root = Path(shutil.copytree(photographs, tmp_path / "photographs"))
-    options = ("folder", "--root", root, "--features", "convnet", "--dim", 4, "--epochs", 1)
+    options = ("folder", "--root", root, "--backbone", "convnet", "--dim", 4, "--epochs", 1)
     read, look = [], index_module._look
 
     def counting(path, size):
@@ -264,17 +264,17 @@ def test_a_frozen_run_with_a_cache_leaves_features_and_no_pixels(
     command, photographs, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "cache"))
-    network = features.create("convnet", 4, channels=4)
+    network = backbones.create("convnet", 4, channels=4)
     save_file(network.state_dict(), tmp_path / "weights.safetensors")
-    options = ("folder", "--root", photographs, "--features", "convnet", "--dim", 4, "--epochs", 1)
-    options += ("--set", "features.options.channels=4", "--freeze", "--cache", "--workers", 0)
+    options = ("folder", "--root", photographs, "--backbone", "convnet", "--dim", 4, "--epochs", 1)
+    options += ("--set", "backbone.options.channels=4", "--freeze", "--cache", "--workers", 0)
     options += ("--weights", tmp_path / "weights.safetensors")
     for number in range(2):
         made = command("train", *options, "--out", tmp_path / f"{number}")
         assert made.exit_code == 0, made.stderr
         assert ("Extracting frozen features" in made.stderr) == (number == 0)
     kinds = sorted(path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir())
-    assert [kind for kind in kinds if not kind.endswith(".copies")] == ["features", "files"]
+    assert [kind for kind in kinds if not kind.endswith(".copies")] == ["backbone", "files"]
     file = next((tmp_path / "cache").glob("features-*/rows.npy"))
     data = bytearray(file.read_bytes())
     data[300] ^= 1
@@ -298,7 +298,7 @@ def test_a_run_is_not_resumed_on_other_content_under_the_same_names(
         options = ("table", "--root", root, "--dim", 4)
     elif kind == "folder":
         root = Path(shutil.copytree(photographs, tmp_path / "photographs"))
-        options = ("folder", "--root", root, "--features", "convnet", "--dim", 4, "--workers", 0)
+        options = ("folder", "--root", root, "--backbone", "convnet", "--dim", 4, "--workers", 0)
     else:
         root, rng = tmp_path / "images.npz", np.random.default_rng(0)
         arrays = {"images": rng.integers(0, 256, (60, 8, 8), dtype=np.uint8)}

@@ -11,12 +11,12 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from layline import load, metrics
-from layline.devices import Processes
-from layline.evaluation import predict_part
+from layline.evaluation.evaluate import predict_part
 from layline.training.assembly import parts_of, read_data
 from layline.training.display import Reporter
 from layline.training.evaluate import evaluate_run
 from layline.training.run_folder import RunFolder
+from layline.utils.devices import Processes
 
 pytestmark = pytest.mark.slow
 
@@ -171,7 +171,7 @@ def test_all_stop_where_one_is_interrupted(attempt, uneven, tmp_path, rank):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_all_stop_where_one_is_no_longer_finite(attempt, uneven, tmp_path, rank):
-    harm = {"target": "layline.model:OrdinalModel.forward", "deed": "nan", "number": 5}
+    harm = {"target": "layline.model.model:OrdinalModel.forward", "deed": "nan", "number": 5}
     folder = tmp_path / "run"
     made = attempt("train", *uneven, "--out", folder, processes=2, harm=[harm | {"rank": rank}])
     assert made.codes == [1, 1]

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import load_file
 
 import layline
+from layline.bench.cells import Cell
 from layline.data.file_digests import digest_file
 from layline.data.sources.photo_quality import read_photo_quality
-from layline.experiments.cells import Cell
 from layline.training.config import StartConfig
 from layline.training.run import _RunHooks
 from layline.training.run_folder import RunFolder
@@ -59,7 +59,7 @@ def test_it_has_the_classes_and_the_columns_of_the_first(first, second):
     assert models[0].classes == models[1].classes == ("0", "1", "2", "3")
     assert torch.equal(models[0].features.scale, models[1].features.scale)
     config = RunFolder(second).read_config()
-    assert (config.head.method, config.head.dim, config.features.weights) == ("arc", 4, "none")
+    assert (config.head.method, config.head.dim, config.backbone.weights) == ("arc", 4, "none")
 
 
 def test_its_rates_are_a_part_of_those_of_the_recipe_and_named_ones_are_taken(
@@ -123,7 +123,7 @@ def test_a_frozen_body_stays_as_it_was(command, first, other, tmp_path):
     tensors = [load_file(run / "best.safetensors") for run in (first, tmp_path / "run")]
     moved = {name for name in tensors[0] if not torch.equal(tensors[0][name], tensors[1][name])}
     assert moved
-    assert all(name.startswith(("features.last", "head.")) for name in moved)
+    assert all(name.startswith(("backbone.last", "head.")) for name in moved)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_a_frozen_body_stays_as_it_was(command, first, other, tmp_path):
     [
         (("--method", "coral"), "--method must be left out with --from, got coral"),
         (("--dim", 8), "--dim must be left out with --from, got 8"),
-        (("--features", "convnet"), "--features must be left out with --from, got convnet"),
+        (("--backbone", "convnet"), "--backbone must be left out with --from, got convnet"),
         (("--weights", "bundled"), "--weights must be left out with --from, got bundled"),
         (("--classes", "3,2,1,0"), "classes must be left out with --from, got 3, 2, 1, 0"),
-        (("--set", "features.options.hidden=[4]"), "features.options must be left out"),
+        (("--set", "backbone.options.hidden=[4]"), "backbone.options must be left out"),
     ],
 )
 def test_what_contradicts_the_model_is_refused(cli, first, other, arguments, message):
@@ -222,7 +222,7 @@ def test_a_few_images_from_elsewhere_are_learned_better_from_a_trained_model(tmp
     save(tmp_path / "a.npz", 0, 60, lambda pixels: pixels)
     save(tmp_path / "b.npz", 1, 4, darker)
     options = {"report": False, "verbose": False, "workers": 0}
-    network = {"dim": 8, "settings": {"features": {"options": {"channels": 16}}}}
+    network = {"dim": 8, "settings": {"backbone": {"options": {"channels": 16}}}}
     first = layline.train(tmp_path / "a.npz", epochs=15, out=tmp_path / "a", **options, **network)
     common = {"epochs": 8, **options}
     again = layline.train(

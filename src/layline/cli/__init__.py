@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand
 
 from layline import __version__
-from layline.allocator import keep_freed_memory
 from layline.cli import (
     bench,
     cache,
@@ -31,6 +30,7 @@ from layline.cli import (
     train,
 )
 from layline.cli.options import INTERRUPTED
+from layline.utils.allocator import keep_freed_memory
 
 __all__ = ["app", "main"]
 
@@ -62,7 +62,7 @@ def _errors_as_sentences() -> Iterator[None]:
         raise typer.Exit(1) from None
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
         from layline.data.loading import explain_killed
-        from layline.memory import memory_sentence
+        from layline.utils.memory import memory_sentence
 
         sentence = memory_sentence(error) or explain_killed(error)
         if sentence is None or os.environ.get("LAYLINE_DEBUG"):

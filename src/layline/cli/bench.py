@@ -21,17 +21,17 @@ from layline.cli.options import (
     Verify,
     read_settings,
 )
-from layline.optional import require
-from layline.plugins import full_reference, use
+from layline.utils.optional import require
+from layline.utils.plugins import full_reference, use
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from layline.experiments.cells import Cell
-    from layline.experiments.engines import Executor
-    from layline.experiments.grid import Grid
-    from layline.experiments.store import Store
-    from layline.experiments.tables import Table
+    from layline.bench.cells import Cell
+    from layline.bench.engines import Executor
+    from layline.bench.grid import Grid
+    from layline.bench.store import Store
+    from layline.bench.tables import Table
     from layline.training.display import Reporter
 
 EXAMPLES = """
@@ -83,7 +83,7 @@ def bench(
     recipe: Annotated[
         str | None, typer.Option(help="Names with commas; more than one are compared.")
     ] = None,
-    features: Annotated[str | None, typer.Option(help="Names with commas.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Names with commas.")] = None,
     decode: Annotated[
         str | None,
         typer.Option(help="mode,median,mean: the first chooses the epoch. [default: the recipe's]"),
@@ -145,9 +145,9 @@ def bench(
     require_libraries("layline bench")
     from rich.console import Console
 
-    from layline.experiments.engines import Executor
-    from layline.experiments.grid import parse_tune, read_grid
-    from layline.experiments.results import (
+    from layline.bench.engines import Executor
+    from layline.bench.grid import parse_tune, read_grid
+    from layline.bench.results import (
         chosen_cells,
         differing_environments,
         leaderboard,
@@ -155,7 +155,7 @@ def bench(
         write_results,
         write_runs,
     )
-    from layline.experiments.store import Store
+    from layline.bench.store import Store
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.display import Reporter
 
@@ -167,7 +167,7 @@ def bench(
         "seeds": _seeds("--seeds", seeds),
         "tune_seeds": _seeds("--tune-seeds", tune_seeds),
         "recipes": _split(recipe),
-        "features": _split(features),
+        "backbones": _split(backbone),
         "decodings": _split(decode),
         "reference": reference,
         "competitors": competitor or [],
@@ -266,8 +266,8 @@ def _seeds(option: str, text: str | None) -> list[int] | None:
 
 def _merge(out: Path, others: Sequence[Path], decodings: Sequence[str], say: "Reporter") -> None:
     """Take the runs of other folders, and those of this one if its cells are gone."""
-    from layline.experiments.results import RESULTS, holds_runs, read_outcomes
-    from layline.experiments.store import Store
+    from layline.bench.results import RESULTS, holds_runs, read_outcomes
+    from layline.bench.store import Store
     from layline.training.display import amount
 
     store = Store(out)
@@ -313,8 +313,8 @@ def run_cells(
     Returns:
         The store with the results, and the cells that failed.
     """
-    from layline.experiments.runner import GridProgress, run_grid
-    from layline.experiments.store import Store
+    from layline.bench.runner import GridProgress, run_grid
+    from layline.bench.store import Store
     from layline.training.display import Reporter, amount
 
     store, say = Store(out, any_version), Reporter(console)
@@ -341,7 +341,7 @@ def show_table(table: "Table", console: "Console") -> None:
     from rich.table import Table as Shown
     from rich.text import Text
 
-    from layline.experiments.tables import entry_remark, entry_text
+    from layline.bench.tables import entry_remark, entry_text
 
     texts = [
         [

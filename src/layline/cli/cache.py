@@ -190,7 +190,7 @@ def _features(path: Path) -> Entry:
 
     size = sum(file.stat().st_size for file in path.iterdir())
     about = describe_rows(path)
-    kind, samples, root = ("unfinished", None, "") if about is None else ("features", *about)
+    kind, samples, root = ("unfinished", None, "") if about is None else ("backbone", *about)
     return Entry(path.name, kind, size, samples, path.stat().st_mtime, root, (path,))
 
 

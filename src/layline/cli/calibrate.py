@@ -30,7 +30,7 @@ def calibrate(
     """Fit the temperature of the probabilities, and the scores that ranges are made from."""
     from rich.console import Console
 
-    from layline.calibration import COVERAGES, samples_needed
+    from layline.model.calibration import COVERAGES, samples_needed
     from layline.training.finished_run import calibrate_run
     from layline.training.run_folder import RunFolder
 

@@ -25,7 +25,7 @@ def card(
     It has the test metrics with their intervals, the counts of the data, and the alarms of the
     report. The licence is yours to add.
     """
-    from layline.reports.card import write_card
+    from layline.model.card import write_card
 
     place = out or run / "README.md"
     write_card(run, place)

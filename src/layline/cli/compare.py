@@ -41,7 +41,7 @@ def compare(
     """Compare runs on the same test samples: paired differences, with intervals and tests."""
     from rich.console import Console
 
-    from layline import api
+    from layline.training import api
 
     found = api.compare(runs, out=out, draws=draws, seed=seed)
     if as_json:

@@ -25,8 +25,8 @@ from layline.cli.options import (
     read_settings,
     settings,
 )
-from layline.files import json_text
-from layline.plugins import PluginError, use
+from layline.utils.files import json_text
+from layline.utils.plugins import PluginError, use
 
 if TYPE_CHECKING:
     from layline.data.images.check import BadImage
@@ -51,7 +51,7 @@ Examples:
   layline data check image-aesthetics --root DIR --set category=urban
 """
 
-_SHOWN = ("summary", "origin", "features", "partitions", "needs_root")
+_SHOWN = ("summary", "origin", "backbone", "partitions", "needs_root")
 
 
 def list_sources(as_json: Json = False, plugins: Plugins = None) -> None:

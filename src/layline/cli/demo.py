@@ -12,9 +12,9 @@ import typer
 from layline.cli.options import INTERRUPTED, ConfigFile, Set, read_settings
 
 if TYPE_CHECKING:
-    from layline.api import Run
     from layline.reports.demo_picture import GradedImage
     from layline.reports.run_record import RunRecord
+    from layline.training.api import Run
     from layline.training.config import Config
     from layline.training.display import Reporter
 
@@ -116,7 +116,7 @@ def _command(
 
 def _train(tree: Mapping[str, Any], path: Path, say: "Reporter") -> "Run":
     """Train a run, go on with it, or take it as it is if it is finished."""
-    from layline import api
+    from layline.training import api
     from layline.training.decisions import decided
     from layline.training.run_folder import RunFolder
 
@@ -189,8 +189,8 @@ def _instead(config: "Config") -> str:
 
 def _chance(records: Mapping[str, "RunRecord"], out: Path) -> str:
     """Say which differences may be chance, by the test samples; seeds are another matter."""
-    from layline import api
     from layline.reports.comparison import verdict
+    from layline.training import api
 
     default, other = METHODS
     (pair,) = api.compare([out / other, out / default]).numbers["pairs"]
@@ -271,8 +271,8 @@ def _first_of_each(run: "Run", record: "RunRecord") -> tuple[float | None, list[
     import numpy as np
 
     from layline import data
-    from layline.calibration import shown_coverage
     from layline.data.base import Images
+    from layline.model.calibration import shown_coverage
     from layline.reports.demo_picture import GradedImage
 
     calibration = run.model.spec.calibration

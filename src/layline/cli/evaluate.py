@@ -87,8 +87,8 @@ def evaluate(
     """Measure the best model of a run, on a part of its data or on labelled data elsewhere."""
     from rich.console import Console
 
-    from layline import api
-    from layline.model_file import load
+    from layline.model.model_file import load
+    from layline.training import api
 
     def classes() -> Sequence[str]:
         return load(run, plugins=plugins or ()).classes

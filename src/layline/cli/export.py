@@ -44,8 +44,8 @@ def export(
     It is checked against the model on samples of the run before it is written. Beside it comes a
     model card, unless there is a README.md already.
     """
-    from layline.export_file import export as write
-    from layline.memory import in_words
+    from layline.model.onnx_export import export as write
+    from layline.utils.memory import in_words
 
     made = write(run, out, format_, coverage, opset, plugins=plugins or ())
     size = in_words(made.path.stat().st_size)
@@ -62,7 +62,7 @@ def export(
     else:
         typer.echo(f"No low and high: {made.why_no_range}")
     if card and (run / "test.json").is_file():
-        from layline.reports.card import write_card
+        from layline.model.card import write_card
 
         place = made.path.with_name("README.md")
         if place.exists():

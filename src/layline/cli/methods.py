@@ -29,7 +29,7 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
     Those of plug-ins come last, with the package or file that they are of.
     """
     from layline.heads import HEADS
-    from layline.plugins import PluginError, use
+    from layline.utils.plugins import PluginError, use
 
     use(plugins or ())
     outside = list(HEADS.outside())

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layline.cli.options import Decode, Plugins, read_decode, read_share
-from layline.prediction_file import FORMATS, WHY_NO_PROBABILITIES, prediction_lines
+from layline.evaluation.prediction_file import FORMATS, WHY_NO_PROBABILITIES, prediction_lines
 
 if TYPE_CHECKING:
-    from layline.predictor import Prediction, Predictor
+    from layline.model.predictor import Prediction, Predictor
 
 EXAMPLES = """
 Examples:
@@ -74,11 +74,11 @@ def predict(
     """
     import numpy as np
 
-    from layline.arguments import checked_decode
     from layline.data.images.check import describe_bad, find_bad
     from layline.data.images.files import describe_skipped
     from layline.data.samples import UserImages
-    from layline.diagnostics import REVIEWED, certainty_columns
+    from layline.evaluation.diagnostics import REVIEWED, certainty_columns
+    from layline.utils.validation import checked_decode
 
     if out is not None and out.suffix not in FORMATS:
         raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
@@ -132,8 +132,8 @@ def predict(
 
 def _open_torch(path: Path, device: str, plugins: Sequence[str | Path]) -> "Predictor":
     """Load the model of a run."""
-    from layline.devices import choose_device
-    from layline.model_file import load
+    from layline.model.model_file import load
+    from layline.utils.devices import choose_device
 
     model = load(path, plugins=plugins)
     return model.to(choose_device(device, model.is_table))
@@ -141,7 +141,7 @@ def _open_torch(path: Path, device: str, plugins: Sequence[str | Path]) -> "Pred
 
 def _open_onnx(path: Path, device: str, plugins: Sequence[str | Path]) -> "Predictor":
     """Open an exported model, which needs no plug-in; this and what follows import no torch."""
-    from layline.onnx_model import OnnxModel
+    from layline.model.onnx_runtime import OnnxModel
 
     if device not in ("auto", "cpu"):
         raise ValueError(

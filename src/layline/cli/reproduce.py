@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.arguments import check_known, find_known
 from layline.cli.bench import Address, AnyVersion, Engine, Jobs, require_libraries, run_cells
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
+from layline.utils.validation import check_known, find_known
 
 if TYPE_CHECKING:
-    from layline.experiments.cells import Cell
-    from layline.experiments.paper.presets import Preset
+    from layline.bench.cells import Cell
+    from layline.bench.paper.presets import Preset
 
 ALL = "all"
 EXAMPLES = """
@@ -70,9 +70,9 @@ def reproduce(
         return
     from rich.console import Console
 
-    from layline.experiments.cells import with_content
-    from layline.experiments.engines import Executor
-    from layline.experiments.paper import REPRODUCTIONS
+    from layline.bench.cells import with_content
+    from layline.bench.engines import Executor
+    from layline.bench.paper import REPRODUCTIONS
     from layline.reports.reproduction import write_reproduction
     from layline.training.display import Reporter
 
@@ -104,8 +104,8 @@ def reproduce(
 
 
 def _list_reproductions() -> None:
-    from layline.experiments.paper import REPRODUCTIONS
-    from layline.experiments.paper.presets import PRESETS
+    from layline.bench.paper import REPRODUCTIONS
+    from layline.bench.paper.presets import PRESETS
 
     for name, reproduction in REPRODUCTIONS.items():
         typer.echo(f"{name:26}{reproduction.title}")
@@ -115,7 +115,7 @@ def _list_reproductions() -> None:
 
 
 def _chosen_names(names: Sequence[str]) -> list[str]:
-    from layline.experiments.paper import REPRODUCTIONS
+    from layline.bench.paper import REPRODUCTIONS
 
     for name in names:
         check_known("NAME", name, (*REPRODUCTIONS, ALL))
@@ -130,7 +130,7 @@ def _preset(
     trees: Sequence[dict[str, Any]],
 ) -> "Preset":
     """Put the preset and what the user wants otherwise together."""
-    from layline.experiments.paper.presets import PRESETS
+    from layline.bench.paper.presets import PRESETS
 
     preset = find_known("--preset", name, PRESETS)
     if source is not None:
@@ -157,7 +157,7 @@ def _root(text: str) -> tuple[str, Path]:
 
 
 def _list_cells(cells: "dict[str, list[Cell]]") -> None:
-    from layline.experiments.paper import REPRODUCTIONS
+    from layline.bench.paper import REPRODUCTIONS
 
     for name, some in cells.items():
         for cell in some:

@@ -57,11 +57,11 @@ def serve(
     Nobody has to log in, so it listens on this machine only unless --host says otherwise. Ctrl-C
     or SIGTERM stops it, after what was asked has been answered.
     """
-    from layline.model_file import load
-    from layline.plugins import use
+    from layline.model.model_file import load
     from layline.serve import Limits, create_app
     from layline.serve import serve as serve_app
     from layline.serve.server import bind, is_local, url_of
+    from layline.utils.plugins import use
 
     asked = {
         "max_mb": max_mb,

@@ -19,7 +19,7 @@ Examples:
 
   layline train photos --classes low,mid,high --metric qwk --budget 10min
 
-  layline train labels.csv --features tf_efficientnet_lite0 --weights bundled --freeze
+  layline train labels.csv --backbone tf_efficientnet_lite0 --weights bundled --freeze
 
   layline train ratings.csv --label rating                  a table
 
@@ -43,7 +43,7 @@ _OPEN = {
 }
 # What the machine decides under the recipe modern, with {} for the recipe's own choice.
 _DECIDED = {
-    "features": "the best that can be had",
+    "backbone": "the best that can be had",
     "weights": "those at hand",
     "freeze": "where there is no time for more",
     "body_lr": "{}, less for some networks",
@@ -66,7 +66,7 @@ class TrainCommand(TyperCommand):
 
 def _defaults() -> dict[str, str]:
     """Say what each recipe chooses for photographs if nobody says."""
-    from layline.api import SETTINGS
+    from layline.training.api import SETTINGS
     from layline.training.recipes import RECIPES, configuration, resolved
 
     data = {"source": "folder"}
@@ -168,7 +168,7 @@ def train(
         _option(_DATA, "Leave out classes that the model does not know.", "--skip-unknown"),
     ] = None,
     method: Annotated[str | None, _option(_MODEL, "See layline methods.")] = None,
-    features: Annotated[str | None, _option(_MODEL, "mlp, convnet, or any model of timm.")] = None,
+    backbone: Annotated[str | None, _option(_MODEL, "mlp, convnet, or any model of timm.")] = None,
     weights: Annotated[str | None, _option(_MODEL, "none, imagenet, bundled, or a file.")] = None,
     freeze: Annotated[
         bool | None,
@@ -258,7 +258,7 @@ def train(
     given = locals().copy()
     from rich.console import Console
 
-    from layline import api
+    from layline.training import api
     from layline.training.display import Reporter
 
     settings = read_settings(given.pop("config"), given.pop("set_"))

@@ -2,7 +2,7 @@
 
 A source is a function of the root and of its own options that gives a :class:`Dataset`. Its files
 are read when it is asked, and its own libraries imported then. Those of plug-ins are found beside
-them, see :mod:`layline.plugins`.
+them, see :mod:`layline.utils.plugins`.
 """
 
 import hashlib
@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layline.arguments import check_known
 from layline.data.base import (
     Dataset,
     Drawing,
@@ -37,7 +36,8 @@ from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
 from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
 from layline.data.table import Rows, TableEncoding
-from layline.plugins import Registry, summary_of
+from layline.utils.plugins import Registry, summary_of
+from layline.utils.validation import check_known
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class SourceSpec:
             ``partition`` (which official fold, or the seed of a random split) and own options.
         summary: What it is, in one line.
         origin: Where the data come from, with their licence; empty for the user's own.
-        features: The features to train if the user does not say; None for photographs, for which
+        backbone: The backbone to train if the user does not say; None for photographs, for which
             the recipe has a network.
         partitions: How many partitions the protocol has; None if any seed makes one.
         needs_root: Whether there is something to point at.
@@ -61,7 +61,7 @@ class SourceSpec:
     read: Callable[..., Dataset]
     summary: str
     origin: str = ""
-    features: str | None = None
+    backbone: str | None = None
     partitions: int | None = None
     needs_root: bool = True
     path_options: tuple[str, ...] = ()
@@ -77,10 +77,10 @@ _BUILT_IN: dict[str, SourceSpec] = {
         read_manifest, "images that a CSV file lists with their labels", path_options=("images",)
     ),
     "table": SourceSpec(
-        read_table, "numbers and categories in a CSV file", features="mlp", has_images=False
+        read_table, "numbers and categories in a CSV file", backbone="mlp", has_images=False
     ),
     "npz": SourceSpec(
-        read_npz, "images in arrays, as MedMNIST has them", features="convnet", has_images=False
+        read_npz, "images in arrays, as MedMNIST has them", backbone="convnet", has_images=False
     ),
     "historical-color": SourceSpec(
         read_historical_color,
@@ -110,7 +110,7 @@ _BUILT_IN: dict[str, SourceSpec] = {
         read_photo_quality,
         "crops of two photographs in six levels of quality, made on the spot",
         origin="the two photographs that scikit-learn ships, CC BY 2.0",
-        features="convnet",
+        backbone="convnet",
         needs_root=False,
         has_images=False,
         has_files=False,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from layline.files import atomic_write
+from layline.utils.files import atomic_write
 
 DIGEST_BYTES = 16
 Stamp = tuple[int, int, int, int]

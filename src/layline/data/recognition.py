@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from layline.data.base import listed
 from layline.data.splits import PART_WORDS
 from layline.data.table_file import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
-from layline.plugins import is_reference
+from layline.utils.plugins import is_reference
 
 if TYPE_CHECKING:
     from layline.data.table_file import TableFile

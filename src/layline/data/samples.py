@@ -13,7 +13,7 @@ import numpy as np
 from layline.data.base import Indices, Pixels, listed
 from layline.data.table import Rows, TableEncoding
 from layline.data.table_file import read_table_file
-from layline.optional import require
+from layline.utils.optional import require
 
 _LISTING = "OUT"  # kinds of dtypes whose arrays list samples: of objects, and both of texts
 

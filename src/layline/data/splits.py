@@ -26,8 +26,8 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from layline.arguments import check_above, check_integer
 from layline.data.base import Indices, KnownClasses, Partition, linked
+from layline.utils.validation import check_above, check_integer
 
 PART_WORDS = {
     "train": "train",

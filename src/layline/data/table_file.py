@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.arguments import check_known
 from layline.data.base import Indices, listed, only_file
 from layline.data.table import MISSING, NUMERIC_KINDS, check_different, text_of, texts_of
-from layline.optional import require
+from layline.utils.optional import require
+from layline.utils.validation import check_known
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,12 +18,11 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from layline import heads, scorers
-from layline.calibration import Calibration, tempered
+from layline import heads
 from layline.data.labels import Array
 from layline.data.loading import mixed_seed
 from layline.data.table import TableEncoding
-from layline.devices import Processes, has_double
+from layline.estimator import scorers
 from layline.estimator.inputs import Rows, fitted_rows
 from layline.estimator.network import apply_in_batches, new_network, takes_table
 from layline.estimator.parameters import (
@@ -36,10 +35,12 @@ from layline.estimator.parts import FitParts, Samples, given_validation, read_pa
 from layline.estimator.training import BestInMemory, display, seeded
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
-from layline.model import Network
-from layline.optional import require
+from layline.model.calibration import Calibration, tempered
+from layline.model.model import Network
 from layline.training.loop import EpochRecord, Loop
 from layline.training.optimisation import Options
+from layline.utils.devices import Processes, has_double
+from layline.utils.optional import require
 
 
 class OrdinalClassifier(
@@ -54,7 +55,7 @@ class OrdinalClassifier(
         method: Name of the head, one of ``layline.heads.names()``, or a place such as
             ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
             a head from ``num_classes``, ``dim`` and ``head_options``.
-        features: Name of the features, ``layline.features.names("table")``, or a module that maps
+        backbone: Name of the backbone, ``layline.backbones.names("table")``, or a module that maps
             (n, ...) in float32 to (n, dim). A module is copied with its weights and trained
             further; the given one never changes. X may then have any number of dimensions. A class
             or a function makes the module anew in every fit, from ``dim`` and ``in_features``, the
@@ -102,7 +103,7 @@ class OrdinalClassifier(
 
     Attributes:
         classes_: The labels, lowest first. Columns of ``predict_proba`` are in this order.
-        features_: The trained features module.
+        backbone_: The trained backbone module.
         head_: The trained head.
         proxies_: The proxies, (K, d), for heads that have them.
         history_: One dict per epoch: ``epoch``, ``train_loss`` and, if samples were held out,
@@ -114,10 +115,10 @@ class OrdinalClassifier(
         n_features_in_: Number of columns of X.
         feature_names_in_: Names of the columns, if X had names in ``fit``.
         encoding_: How the columns of a data frame become numbers; None if X was an array, or
-            ``features`` is a module.
+            ``backbone`` is a module.
 
     Note:
-        The scorers of :mod:`layline.scorers` know the order of the classes. scikit-learn's own take
+        The scorers of :mod:`layline.estimator.scorers` know the order of the classes. scikit-learn's own take
         the columns of ``predict_proba`` to be in sorted order; where one reads others, a warning
         says so. Meta-estimators that encode labels themselves, such as ``BaggingClassifier``, sort
         them: give ranks as y there, and no ``classes``.
@@ -140,7 +141,7 @@ class OrdinalClassifier(
         method: str | type[heads.OrdinalHead] | Callable[..., heads.OrdinalHead] = (
             heads.DEFAULT_METHOD
         ),
-        features: str | nn.Module | Callable[..., nn.Module] = "mlp",
+        backbone: str | nn.Module | Callable[..., nn.Module] = "mlp",
         dim: int = 512,
         *,
         classes: Sequence[Any] | None = None,
@@ -163,7 +164,7 @@ class OrdinalClassifier(
         warm_start: bool = False,
     ) -> None:
         self.method = method
-        self.features = features
+        self.backbone = backbone
         self.dim = dim
         self.classes = classes
         self.head_options = head_options
@@ -248,7 +249,7 @@ class OrdinalClassifier(
         seed = mixed_seed(self._seed, len(past)) if goes_on else self._seed
         with seeded(seed):
             if goes_on:  # copies: if this fails, the model stays as it was
-                network = copy.deepcopy(Network(self.features_, self.head_)).to(device)
+                network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
             else:
                 network = new_network(self, parts.train, len(parts.classes), device)
             options = replace(options, generator=torch.Generator().manual_seed(seed))
@@ -262,7 +263,7 @@ class OrdinalClassifier(
                 validation = parts.validation.as_part(parts.class_factors, keeps_dtype=keeps_dtype)
             state = Loop(network, train, validation, options, Processes(device), hooks).run()
             hooks.restore_best()
-        self._set_fitted(parts.classes, network.features, network.head)
+        self._set_fitted(parts.classes, network.backbone, network.head)
         self.calibration_ = Calibration.fit(
             self._outcome(parts.validation) if self.recipe == "modern" else None,
             self._outcome(parts.calibration),
@@ -274,10 +275,10 @@ class OrdinalClassifier(
             *({**record, "epoch": len(past) + record["epoch"]} for record in state.history),
         ]
 
-    def _set_fitted(self, classes: Array, features: nn.Module, head: heads.OrdinalHead) -> None:
+    def _set_fitted(self, classes: Array, backbone: nn.Module, head: heads.OrdinalHead) -> None:
         """Keep what was trained."""
         self.classes_ = classes
-        self.features_, self.head_ = features, head
+        self.backbone_, self.head_ = backbone, head
         self._n_features_out = self.dim
         self.__dict__.pop("proxies_", None)  # of an earlier fit with another method
         if isinstance(head, HasProxies):
@@ -361,7 +362,7 @@ class OrdinalClassifier(
     @property
     def _takes_table(self) -> bool:
         """Whether X is a table, which is encoded and scaled, or what a module takes as it is."""
-        return takes_table(self._built_from["features"])
+        return takes_table(self._built_from["backbone"])
 
     def _outcome(self, samples: Samples) -> tuple[Tensor, Tensor] | None:
         """Give the log probabilities of samples, before calibration, and their ranks."""

@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
+from layline.backbones.base import TableFeatures
 from layline.data.labels import Array
 from layline.data.table import NumericColumn, TableEncoding, text_of
 from layline.estimator.inputs import column_names
 from layline.estimator.parameters import structure_of
-from layline.features.base import TableFeatures
 from layline.geometry.decoding import checked_decode
-from layline.model import ModelSpec, OrdinalModel
-from layline.model_description import first_mistake, plain_decode
-from layline.model_file import load
+from layline.model.description import first_mistake, plain_decode
+from layline.model.model import ModelSpec, OrdinalModel
+from layline.model.model_file import load
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
@@ -68,7 +68,7 @@ class _Estimator(BaseModel):
 
 def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
     """Write a fitted estimator to the file of a model."""
-    for name, registry in (("features", "layline.features"), ("method", "layline.heads")):
+    for name, registry in (("backbone", "layline.backbones"), ("method", "layline.heads")):
         value = estimator._built_from[name]
         if not isinstance(value, str):
             raise ValueError(
@@ -76,16 +76,16 @@ def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
                 "file that runs no code cannot rebuild what is written in code; pickle the "
                 "estimator instead"
             )
-    features, head, classes = estimator.features_, estimator.head_, estimator.classes_
+    features, head, classes = estimator.backbone_, estimator.head_, estimator.classes_
     assert isinstance(features, TableFeatures)  # features of a name are
     built = _plain("head_options", estimator._built_from["head_options"] or {})
     spec = ModelSpec(
-        features=estimator._built_from["features"],
+        backbone=estimator._built_from["backbone"],
         method=estimator._built_from["method"],
         dim=estimator._built_from["dim"],
         classes=_names(classes),
         inputs=estimator.encoding_ or _unnamed_columns(estimator),
-        features_options=features.options,
+        backbone_options=features.options,
         head_options=built,
         decode=checked_decode(estimator.decode, len(classes)),
         calibration=estimator.calibration_,
@@ -111,14 +111,14 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
         why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
         raise ValueError(f"{path} must describe its estimator, got: {why}") from error
     # the network is what the description of the model says
-    parameters |= {"method": spec.method, "features": spec.features, "dim": spec.dim}
+    parameters |= {"method": spec.method, "backbone": spec.backbone, "dim": spec.dim}
     estimator = cls(**{**parameters, "device": str(torch.device(device))})
     if about.dtype == "float32":
-        for name, values in list(model.features.named_buffers(recurse=False)):
+        for name, values in list(model.backbone.named_buffers(recurse=False)):
             if values.is_floating_point():
-                setattr(model.features, name, values.to(torch.float32))
+                setattr(model.backbone, name, values.to(torch.float32))
     estimator._built_from, estimator._seed = structure_of(estimator), about.seed
-    estimator._set_fitted(labels, model.features, model.head)
+    estimator._set_fitted(labels, model.backbone, model.head)
     estimator.encoding_ = spec.inputs if about.encoded else None
     estimator.calibration_ = spec.calibration
     estimator.history_, estimator.best_epoch_ = about.history, about.best_epoch
@@ -132,7 +132,7 @@ def _described(estimator: "OrdinalClassifier") -> _Estimator:
     labels = estimator.classes_
     kind = "str" if labels.dtype.kind == "U" else labels.dtype.name
     columns = getattr(estimator, "feature_names_in_", None)
-    statistics = next(estimator.features_.buffers(recurse=False), torch.zeros(0).double())
+    statistics = next(estimator.backbone_.buffers(recurse=False), torch.zeros(0).double())
     given = estimator.get_params(deep=False)
     weights = given["class_weight"]
     if isinstance(weights, Mapping):  # a list, since JSON knows texts as keys only
@@ -168,7 +168,7 @@ def _of_run(spec: ModelSpec, inputs: TableEncoding) -> _Estimator:
         kind="str",
         parameters={
             "classes": list(spec.classes),
-            "hidden": spec.features_options.get("hidden"),
+            "hidden": spec.backbone_options.get("hidden"),
             "head_options": spec.head_options or None,
             "decode": plain_decode(spec.decode),
         },
@@ -223,7 +223,7 @@ def _check_columns(about: _Estimator, inputs: TableEncoding) -> None:
 def _unnamed_columns(estimator: "OrdinalClassifier") -> TableEncoding:
     """Describe the columns of an array, none of which has a missing value."""
     names = column_names(estimator)
-    means = getattr(estimator.features_, "mean", torch.zeros(len(names))).tolist()
+    means = getattr(estimator.backbone_, "mean", torch.zeros(len(names))).tolist()
     return TableEncoding(
         tuple(NumericColumn(name, mean, False) for name, mean in zip(names, means, strict=True)), ()
     )

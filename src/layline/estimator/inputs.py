@@ -15,7 +15,7 @@ from layline.data.base import listed
 from layline.data.labels import Array
 from layline.data.loading import Batch, Key
 from layline.data.table import TableEncoding
-from layline.optional import require
+from layline.utils.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,14 +10,13 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from layline import features as feature_registry
-from layline import heads
+from layline import backbones, heads
 from layline.data.labels import Array
-from layline.devices import has_double
 from layline.estimator.inputs import Rows, as_tensor, check_rows, column_blocks, dense, tensor_dtype
 from layline.estimator.parts import Samples
-from layline.evaluation import EVALUATION_FACTOR
-from layline.model import Network
+from layline.evaluation.evaluate import EVALUATION_FACTOR
+from layline.model.model import Network
+from layline.utils.devices import has_double
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 def takes_table(features: Any) -> bool:
     """Tell features that take a table, by name or as a class, from those that take X as it is."""
-    is_class = isinstance(features, type) and issubclass(features, feature_registry.TableFeatures)
+    is_class = isinstance(features, type) and issubclass(features, backbones.TableFeatures)
     return isinstance(features, str) or is_class
 
 
@@ -40,13 +39,11 @@ def new_network(
         num_classes: Number of classes.
         device: Where to put it.
     """
-    make, x = estimator.features, samples.rows
+    make, x = estimator.backbone, samples.rows
     features: nn.Module
     if isinstance(make, str):
         options = {} if estimator.hidden is None else {"hidden": estimator.hidden}
-        features = feature_registry.create(
-            make, dim=estimator.dim, in_features=x.shape[1], **options
-        )
+        features = backbones.create(make, dim=estimator.dim, in_features=x.shape[1], **options)
     elif isinstance(make, nn.Module):
         features = copy.deepcopy(make)
     else:
@@ -86,10 +83,10 @@ def _called_with_known(make: Callable[..., nn.Module], **known: Any) -> nn.Modul
 
 def _fit_scale(features: nn.Module, samples: Samples, *, keeps_dtype: bool) -> None:
     """Let features of a table learn the scale of the columns."""
-    if not isinstance(features, feature_registry.TableFeatures):
+    if not isinstance(features, backbones.TableFeatures):
         raise ValueError(
             f"features must be for tables, got {type(features).__name__}: names are "
-            f"{', '.join(feature_registry.names('table'))}"
+            f"{', '.join(backbones.names('table'))}"
         )
     x, weight = samples.rows, torch.from_numpy(samples.weight)
     if sparse.issparse(x):
@@ -122,7 +119,7 @@ def apply_in_batches(
     function: Callable[[heads.OrdinalHead, Tensor], Tensor],
 ) -> Array:
     """Apply a function of the head and the features to rows, batch by batch."""
-    features, head = estimator.features_, estimator.head_
+    features, head = estimator.backbone_, estimator.head_
     device = next(head.parameters()).device
     keeps_dtype = estimator._takes_table and has_double(device)
     if has_double(device):
@@ -135,6 +132,6 @@ def apply_in_batches(
         # copied: a module that works in place must not change X
         x = as_tensor(dense(rows[start : start + size]), keeps_dtype=keeps_dtype).to(device)
         vectors = features(x)
-        check_rows("features", vectors, start)
+        check_rows("backbone", vectors, start)
         outputs.append(function(head, vectors).cpu().numpy())
     return np.concatenate(outputs)

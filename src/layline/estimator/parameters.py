@@ -8,18 +8,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from layline import features as feature_registry
-from layline import heads
-from layline.arguments import check_integer, check_known
-from layline.devices import check_device, choose_device
-from layline.plugins import is_reference
+from layline import backbones, heads
 from layline.training.optimisation import MODERN, Options, usual_head_rate, usual_warmup
+from layline.utils.devices import check_device, choose_device
+from layline.utils.plugins import is_reference
+from layline.utils.validation import check_integer, check_known
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
 
 # What a network is built from, and warm_start cannot change.
-_STRUCTURE = ("method", "features", "dim", "hidden", "head_options")
+_STRUCTURE = ("method", "backbone", "dim", "hidden", "head_options")
 
 
 def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) -> Options:
@@ -29,13 +28,13 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
         estimator: Fitted or not.
         has_validation: Whether there are samples to choose the epoch by beside X.
     """
-    if not isinstance(estimator.features, str | nn.Module) and not callable(estimator.features):
+    if not isinstance(estimator.backbone, str | nn.Module) and not callable(estimator.backbone):
         raise ValueError(
-            f"features must be a name or an nn.Module, got {estimator.features!r}: names are "
-            f"{', '.join(feature_registry.names('table'))}; what makes a module will do too"
+            f"features must be a name or an nn.Module, got {estimator.backbone!r}: names are "
+            f"{', '.join(backbones.names('table'))}; what makes a module will do too"
         )
-    if isinstance(estimator.features, str) and not is_reference(estimator.features):
-        check_known("features", estimator.features, feature_registry.names("table"))
+    if isinstance(estimator.backbone, str) and not is_reference(estimator.backbone):
+        check_known("backbone", estimator.backbone, backbones.names("table"))
     _, method = heads.find(estimator.method)
     check_integer("dim", estimator.dim, 1, "it is the length of a feature")
     fraction, apart = estimator.validation_fraction, estimator.calibration_fraction
@@ -53,7 +52,7 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
             f"patience must be None if validation_fraction is 0, got {estimator.patience!r}: "
             "without validation there is nothing to wait for"
         )
-    if estimator.hidden is not None and not isinstance(estimator.features, str):
+    if estimator.hidden is not None and not isinstance(estimator.backbone, str):
         raise ValueError(
             f"hidden must be None if features is a module or makes one, got {estimator.hidden!r}: "
             "the module has its own layers"

@@ -34,7 +34,7 @@ from layline.estimator.inputs import (
     tensor_dtype,
     training_samples,
 )
-from layline.evaluation import Part
+from layline.evaluation.evaluate import Part
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layline.evaluation import Predictions
-from layline.model import Network
+from layline.evaluation.evaluate import Predictions
+from layline.model.model import Network
 from layline.training.loop import Display, Hooks, TrainingState
 
 _FIT_LOCK = threading.RLock()

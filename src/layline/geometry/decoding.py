@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from layline.arguments import COST, Costs, Decode, checked_decode, decode_name
+from layline.utils.validation import COST, Costs, Decode, checked_decode, decode_name
 
 __all__ = [
     "COST",

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from layline.devices import autocast_is_on
+from layline.utils.devices import autocast_is_on
 
 
 def in_full_precision(device: torch.device) -> AbstractContextManager[Any]:

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layline.arguments import check_above
+from layline.utils.validation import check_above
 
 Measure = Literal["squared_distances", "cosines"]
 

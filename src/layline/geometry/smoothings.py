@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from layline.arguments import check_above
+from layline.utils.validation import check_above
 
 
 class Smoothing(ABC):

@@ -1,6 +1,6 @@
 """The ordinal methods by name. To add one: write its file, and one line in ``HEADS``.
 
-Those of plug-ins are found beside them, see :mod:`layline.plugins`.
+Those of plug-ins are found beside them, see :mod:`layline.utils.plugins`.
 """
 
 import inspect
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from layline.arguments import check_integer
 from layline.geometry.smoothings import Binomial, Exponential, Poisson
 from layline.heads import constrained_proxies as cpl
 from layline.heads.base import OrdinalHead
@@ -26,7 +25,8 @@ from layline.heads.linear import LinearHead
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.poe import POE
 from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
-from layline.plugins import Registry, summary_of
+from layline.utils.plugins import Registry, summary_of
+from layline.utils.validation import check_integer
 
 
 @dataclass(frozen=True)

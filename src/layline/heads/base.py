@@ -8,8 +8,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.arguments import check_integer, check_known
-from layline.devices import can_check_values
 from layline.geometry.decoding import (
     COST,
     DECODINGS,
@@ -18,6 +16,8 @@ from layline.geometry.decoding import (
     decide,
 )
 from layline.geometry.precision import in_full_precision
+from layline.utils.devices import can_check_values
+from layline.utils.validation import check_integer, check_known
 
 Reduction = Literal["mean", "sum", "none"]
 REDUCTIONS = get_args(Reduction)
@@ -209,14 +209,14 @@ class OrdinalHead(nn.Module, ABC):
         return self.log_probs(features)
 
     def _checked_features(self, features: Tensor) -> Tensor:
-        _check_tensor("features", features)
+        _check_tensor("backbone", features)
         if features.ndim != 2 or features.shape[1] != self.dim:
             raise ValueError(
                 f"features must have the shape (n, {self.dim}), got {tuple(features.shape)}: "
                 f"this head was made with dim={self.dim}"
             )
         parameter = next(self.parameters())
-        _check_device("features", features, parameter.device)
+        _check_device("backbone", features, parameter.device)
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
 
     def _checked_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:

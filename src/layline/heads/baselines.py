@@ -25,9 +25,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from layline.arguments import check_known
 from layline.heads.cells import log_cells, log_laplace_cdf, log_normal_cdf
 from layline.heads.linear import LinearHead, SoftmaxHead
+from layline.utils.validation import check_known
 
 _LEAST_SCALE = 1e-3  # of a rank; keeps log P finite when the training set is fitted exactly
 

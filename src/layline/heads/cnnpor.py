@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from layline.arguments import check_at_least
 from layline.heads.linear import LinearHead
+from layline.utils.validation import check_at_least
 
 
 class CNNPOR(LinearHead):

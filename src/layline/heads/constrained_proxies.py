@@ -23,13 +23,13 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from layline.arguments import check_at_least, check_boolean, check_known, find_known
 from layline.geometry import SIMILARITIES, Layout, Similarity, Smoothing, divergence
 from layline.geometry.constants import ConstantTable
 from layline.geometry.layouts import Free, Linear, Semicircular
 from layline.geometry.similarities import Cosine, LearnedScale
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads.base import OrdinalHead
+from layline.utils.validation import check_at_least, check_boolean, check_known, find_known
 
 Target = Literal["proxies", "onehot"] | float
 UnimodalOver = Literal["batch", "classes"]

@@ -26,10 +26,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.arguments import check_integer
 from layline.heads.cells import log_cells
 from layline.heads.linear import LinearHead
-from layline.optional import require
+from layline.utils.optional import require
+from layline.utils.validation import check_integer
 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 LEAST_GAP = 1e-5

@@ -45,10 +45,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from layline.arguments import check_above, check_at_least, check_known
 from layline.geometry.constants import ConstantTable
 from layline.geometry.divergence import squared_emd
 from layline.heads.linear import SoftmaxHead
+from layline.utils.validation import check_above, check_at_least, check_known
 
 
 def powers_of_distance(

@@ -33,9 +33,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from layline.arguments import check_above, check_integer
 from layline.heads.base import OrdinalHead
-from layline.optional import require
+from layline.utils.optional import require
+from layline.utils.validation import check_above, check_integer
 
 
 class _MetricHead(OrdinalHead):

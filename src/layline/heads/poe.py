@@ -28,8 +28,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.arguments import check_at_least, check_integer
 from layline.heads.linear import LinearHead
+from layline.utils.validation import check_at_least, check_integer
 
 LARGEST_LOG_VARIANCE = 10.0
 LARGEST_TABLE = 2**24

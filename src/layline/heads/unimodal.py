@@ -43,9 +43,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.arguments import check_above
 from layline.heads.cells import log_cells
 from layline.heads.linear import LinearHead
+from layline.utils.validation import check_above
 
 WIDEST = 10.0
 """Largest σ, in half lines: then the distribution is flat to three digits."""

@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from layline.data.base import listed
 from layline.data.file_digests import digest_file
 from layline.data.recognition import image_folder
-from layline.diagnostics import COMPARED, paired_differences
-from layline.prediction_file import read_predictions
+from layline.evaluation.diagnostics import COMPARED, paired_differences
+from layline.evaluation.prediction_file import read_predictions
 from layline.reports.html import valid_unicode
 from layline.training.config import Config
 from layline.training.recipes import recorded
@@ -294,7 +294,7 @@ def _described(run: ComparedRun, pairs: Sequence[dict[str, Any]], place: int) ->
         "name": run.name,
         "folder": valid_unicode(str(run.folder.path)),
         "method": run.config.head.method,
-        "features": run.config.features.name,
+        "backbone": run.config.backbone.name,
         "part": run.part,
         "decode": run.decode,
         "metrics": {name: values[name][which] for name in COMPARED},

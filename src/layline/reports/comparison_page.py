@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from layline.diagnostics import COMPARED
-from layline.files import write_text
+from layline.evaluation.diagnostics import COMPARED
 from layline.reports.comparison import (
     METRICS,
     ComparedRun,
@@ -22,6 +21,7 @@ from layline.reports.comparison import (
 from layline.reports.html import plot_text, render_page, valid_unicode
 from layline.reports.run_figures import confusion_figure
 from layline.training.record import LONGER_SIDE
+from layline.utils.files import write_text
 
 _SHOWN = 12  # samples that only one of two runs gets right
 

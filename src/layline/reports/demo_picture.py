@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from layline.data.base import Pixels
-from layline.optional import require
 from layline.reports.layout_frames import at_rim
 from layline.reports.printed_figures import draw_plane, new_figure
 from layline.training.record import Snapshot
+from layline.utils.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

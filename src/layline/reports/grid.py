@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from layline.experiments.grid import Grid, read_grid
-from layline.experiments.results import (
+from layline.bench.grid import Grid, read_grid
+from layline.bench.results import (
     GRID,
     comparisons,
     find_reference,
@@ -20,10 +20,9 @@ from layline.experiments.results import (
     recipe_gains,
     select_runs,
 )
-from layline.experiments.statistics import MeanRanks, critical_difference, rank_methods
-from layline.experiments.summaries import Metric, find_metric, intervals, measured
-from layline.experiments.tables import entry_text
-from layline.files import write_text
+from layline.bench.statistics import MeanRanks, critical_difference, rank_methods
+from layline.bench.summaries import Metric, find_metric, intervals, measured
+from layline.bench.tables import entry_text
 from layline.reports.html import render_page
 from layline.reports.printed_figures import (
     PRINT_FORMATS,
@@ -32,6 +31,7 @@ from layline.reports.printed_figures import (
     save_figure,
 )
 from layline.training.display import amount
+from layline.utils.files import write_text
 
 _ALL = "all data sets"
 _LINE = 21  # pixels for a method
@@ -142,7 +142,7 @@ def _panels(frame: pd.DataFrame, decode: str) -> dict[str, dict[str, Any]]:
 
 def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
     once = frame[frame["decode"] == grid.read_by()[0]]
-    tries = max(once.groupby(["data", "method", "recipe", "features", "seed"]).size())
+    tries = max(once.groupby(["data", "method", "recipe", "backbone", "seed"]).size())
     tuning = "Nothing was tuned: every method has the same settings."
     if tries > 1:
         seeds = amount(len(grid.tune_seeds), "seed")
@@ -181,7 +181,7 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
 
 
 def _failures(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    labels = ["data", "method", "recipe", "features", "setting", "seed"]
+    labels = ["data", "method", "recipe", "backbone", "setting", "seed"]
     wrong = frame[frame["error"] != ""].drop_duplicates(labels)
     return [
         (" · ".join(str(row[label]) for label in labels if row[label]), row["error"])

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layline.optional import require
+from layline.utils.optional import require
 
 TEMPLATES = Path(__file__).parent / "templates"
 TICK = 18  # characters beside an axis

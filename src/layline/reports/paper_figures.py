@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from layline.experiments.paper.figures import Curve
-from layline.experiments.summaries import find_metric
-from layline.optional import require
+from layline.bench.paper.figures import Curve
+from layline.bench.summaries import find_metric
 from layline.reports.printed_figures import draw_plane, new_figure
 from layline.training.record import Snapshot
+from layline.utils.optional import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

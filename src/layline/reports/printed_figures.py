@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from layline.arguments import find_known
-from layline.experiments.statistics import cliques, critical_difference
-from layline.experiments.summaries import Metric, find_metric, intervals
-from layline.files import atomic_write
-from layline.optional import require
+from layline.bench.statistics import cliques, critical_difference
+from layline.bench.summaries import Metric, find_metric, intervals
+from layline.utils.files import atomic_write
+from layline.utils.optional import require
+from layline.utils.validation import find_known
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

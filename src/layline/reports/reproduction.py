@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layline.experiments.cells import Cell
-from layline.experiments.paper import Reproduction
-from layline.experiments.paper.figures import LayoutGrid, Sweep, read_snapshots
-from layline.experiments.paper.presets import Preset
-from layline.experiments.results import write_tables
-from layline.files import write_text
+from layline.bench.cells import Cell
+from layline.bench.paper import Reproduction
+from layline.bench.paper.figures import LayoutGrid, Sweep, read_snapshots
+from layline.bench.paper.presets import Preset
+from layline.bench.results import write_tables
 from layline.reports.paper_figures import (
     draw_curves,
     draw_layouts,
@@ -21,6 +20,7 @@ from layline.reports.paper_figures import (
 )
 from layline.reports.printed_figures import PRINT_FORMATS, save_figure
 from layline.training.run_folder import RunFolder
+from layline.utils.files import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Int
 
 from layline import metrics
-from layline.diagnostics import alarms, diagnose, referral
-from layline.evaluation import CRITERIA
-from layline.files import write_text
+from layline.evaluation.diagnostics import alarms, diagnose, referral
+from layline.evaluation.evaluate import CRITERIA
 from layline.reports.html import HOVER, plot_text, render_page, valid_unicode
 from layline.reports.layout_frames import layout_frames
 from layline.reports.run_figures import (
@@ -33,6 +32,7 @@ from layline.reports.run_figures import (
 )
 from layline.reports.run_record import RunRecord, read_run
 from layline.training.run_folder import as_written
+from layline.utils.files import write_text
 
 # By the key in test.json: name, meaning and format.
 _TILES = {
@@ -280,16 +280,16 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
     counts = environment.get("counts", {})
     parts = [run.numbers["part"]] if run.is_evaluation else counts
     samples = ", ".join(f"{sum(counts[part]):,} {part}" for part in parts)
-    weights, dim = config.features.weights, config.head.dim
+    weights, dim = config.backbone.weights, config.head.dim
     data, source = run.data_name, config.data.source
     data += "" if data == source else f" ({source})"
-    features = str(config.features.name)
+    features = str(config.backbone.name)
     features += "" if weights in (None, "none") else f" · weights {weights}"
-    features += ", frozen" if config.features.freeze else ""
+    features += ", frozen" if config.backbone.freeze else ""
     found = [
         ("Data", data + (f" · {samples}" if samples else "")),
         ("Method", f"{config.head.method} · {dim} dimension{'s' if dim > 1 else ''}"),
-        ("Features", features),
+        ("Backbone", features),
         *_origin(run),
         ("Decoding", str(run.numbers["decode"])),
     ]

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from layline.data import SOURCES
+from layline.evaluation.prediction_file import read_predictions
 from layline.heads import HEADS
-from layline.prediction_file import read_predictions
 from layline.reports.html import valid_unicode
 from layline.training.config import Config
 from layline.training.loop import EpochRecord

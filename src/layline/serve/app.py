@@ -35,8 +35,8 @@ from layline.data.images.decoding import BadImageError, Image
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.geometry.decoding import Decode
-from layline.model import OrdinalModel
-from layline.predictor import Prediction
+from layline.model.model import OrdinalModel
+from layline.model.predictor import Prediction
 from layline.reports.html import TEMPLATES
 from layline.serve.batching import Batcher
 from layline.serve.openapi import describe_api

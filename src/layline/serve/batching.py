@@ -16,8 +16,8 @@ from torch import Tensor
 
 from layline.data.loading import PreparedBatches
 from layline.geometry.decoding import Decode
-from layline.model import OrdinalModel
-from layline.predictor import Prediction
+from layline.model.model import OrdinalModel
+from layline.model.predictor import Prediction
 
 _WAIT = 0.02  # seconds that a sample which is ready waits for those that are being prepared
 

@@ -144,7 +144,7 @@ def _schemas(classes: list[str]) -> dict[str, Any]:
                 "name": text,
                 "version": text,
                 "method": text,
-                "features": text,
+                "backbone": text,
                 "classes": {"type": "array", "items": text, "minItems": 2},
                 "inputs": {
                     "type": "object",

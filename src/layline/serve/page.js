@@ -56,7 +56,7 @@
     const classes = model.classes;
     document.title = `${model.name} · Layline`;
     byId("title").textContent = model.name;
-    byId("method").textContent = `${model.method} on ${model.features}`;
+    byId("method").textContent = `${model.method} on ${model.backbone}`;
     byId("version").textContent = model.version;
     const trained = model.trained_on &&
       Object.values(model.trained_on).reduce((sum, count) => sum + count, 0);

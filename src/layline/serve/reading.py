@@ -23,13 +23,13 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 from torch import Tensor
 
-from layline.arguments import check_above, check_integer
 from layline.data.base import Pixels
 from layline.data.images.decoding import BadImageError, Image, decode, why_bad
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import ImageBatches
 from layline.data.samples import as_rows
 from layline.data.table import Rows, TableEncoding
+from layline.utils.validation import check_above, check_integer
 
 MEGABYTE = 1_000_000
 _REQUESTS = 8  # of the largest size may be in memory at once

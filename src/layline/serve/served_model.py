@@ -21,18 +21,18 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 import layline
-from layline.calibration import shown_coverage
 from layline.data.table import CategoricalColumn, TableEncoding
-from layline.devices import choose_device
-from layline.diagnostics import REVIEWED, certainty
+from layline.evaluation.diagnostics import REVIEWED, certainty
+from layline.evaluation.prediction_file import WHY_NO_PROBABILITIES, read_predictions
 from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
 from layline.heads import ConstrainedProxies, OrdinalHead
-from layline.model import OrdinalModel
-from layline.model_file import load
-from layline.prediction_file import WHY_NO_PROBABILITIES, read_predictions
-from layline.predictor import Prediction
+from layline.model.calibration import shown_coverage
+from layline.model.model import OrdinalModel
+from layline.model.model_file import load
+from layline.model.predictor import Prediction
 from layline.training.record import plane_of, proxies_of
 from layline.training.run_folder import RunFolder, as_written
+from layline.utils.devices import choose_device
 
 _Floats = NDArray[np.float64]
 _FLAT = 1e-6  # of the largest spread: below it proxies lie on a line
@@ -122,7 +122,7 @@ class ServedModel:
             "name": self.name,
             "version": layline.__version__,
             "method": spec.method,
-            "features": spec.features,
+            "backbone": spec.backbone,
             "classes": list(self.classes),
             "inputs": self._inputs(),
             "decode": decode_name(self.decode),

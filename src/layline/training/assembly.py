@@ -14,24 +14,24 @@ from accelerate.utils import broadcast_object_list
 from numpy.typing import NDArray
 from torch import nn
 
-from layline import data, features, heads
+from layline import backbones, data, heads
+from layline.backbones.base import ImageFeatures, TableFeatures
+from layline.backbones.convnet import ConvNet
+from layline.backbones.weights import check_within_reach, load_weights
 from layline.data.base import Dataset, Images
 from layline.data.file_digests import cache_folder
 from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
 from layline.data.table import Rows, TableEncoding
-from layline.devices import choose_device
-from layline.evaluation import Part
-from layline.features.base import ImageFeatures, TableFeatures
-from layline.features.convnet import ConvNet
-from layline.features.weights import check_within_reach, load_weights
-from layline.memory import check_fits, memory_errors
-from layline.model import ModelSpec, OrdinalModel
+from layline.evaluation.evaluate import Part
+from layline.model.model import ModelSpec, OrdinalModel
 from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
 from layline.training.start import known_inputs, load_start
+from layline.utils.devices import choose_device
+from layline.utils.memory import check_fits, memory_errors
 
 _LARGEST_SMALL_IMAGE = 64  # pixels at a side
 _LESS = "lower head.dim, features.options, data.size or training.batch_size"
@@ -69,7 +69,7 @@ def assemble(
         accelerator: One process or many.
         start: The model to go on from, if it is not where the configuration says.
     """
-    check_within_reach(str(config.features.weights), str(config.features.name))
+    check_within_reach(str(config.backbone.weights), str(config.backbone.name))
     trained = None if config.start is None else load_start(config, start)
     known = None if trained is None else known_inputs(config, trained.spec)
     dataset = read_data(config, say, accelerator, known)
@@ -79,7 +79,7 @@ def assemble(
     EpochBatches(count, options, processes=accelerator.num_processes)
     if trained is None:
         model = build(config, dataset)
-        for note in load_weights(model.features, str(config.features.weights)):
+        for note in load_weights(model.backbone, str(config.backbone.weights)):
             say(note)
     else:
         model = trained
@@ -165,9 +165,9 @@ def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
         return dataset
     if options.root is None:  # images that are made on the spot
         return dataset
+    from layline.backbones.comparison import comparison_at_hand
     from layline.data.file_digests import cache_folder
     from layline.data.images.leaks import find_copies_in, keep_copies_together
-    from layline.features.comparison import comparison_at_hand
 
     exact = options.copies == "exact"
     copies = find_copies_in(images, cache_folder(), exact, comparison_at_hand())
@@ -205,13 +205,13 @@ def data_fingerprint(dataset: Dataset) -> str:
 
 def build(config: Config, dataset: Dataset) -> OrdinalModel:
     """Make the model, with weights that follow from the seed."""
-    name = str(config.features.name)
-    options = dict(config.features.options)
+    name = str(config.backbone.name)
+    options = dict(config.backbone.options)
     inputs = dataset.inputs
     is_table = isinstance(inputs, Rows)
-    if is_table != (features.find(name).kind == "table"):
+    if is_table != (backbones.find(name).kind == "table"):
         raise ValueError(
-            f"features.name must be for {'tables' if is_table else 'images'}, got {name}: "
+            f"backbone.name must be for {'tables' if is_table else 'images'}, got {name}: "
             f"{config.data.source} has {'rows' if is_table else 'images'}"
         )
     if isinstance(inputs, Rows):
@@ -221,7 +221,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
         options |= {
             key: value
             for key, value in wanted.items()
-            if value is not None and key in features.options_of(features.find(name))
+            if value is not None and key in backbones.options_of(backbones.find(name))
         }
     _check_memory(config, dataset, options)
     preparation: ImagePreprocessing | TableEncoding
@@ -230,22 +230,22 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
         if isinstance(inputs, Rows):
             preparation = inputs.encoding
         else:
-            network = features.create(name, dim=config.head.dim, **options)
+            network = backbones.create(name, dim=config.head.dim, **options)
             assert isinstance(network, ImageFeatures)  # its kind was checked
             preparation, options = _preprocessing(config, network, inputs), network.options
         model = ModelSpec(
-            features=name,
+            backbone=name,
             method=config.head.method,
             dim=config.head.dim,
             classes=dataset.classes,
             inputs=preparation,
-            features_options=options,
+            backbone_options=options,
             head_options=config.head.options,
             decode=config.training.decoding,
         ).build()
     if isinstance(inputs, Rows):
-        assert isinstance(model.features, TableFeatures)  # its kind was checked
-        model.features.fit_scale(torch.from_numpy(inputs.values[dataset.partition.train]))
+        assert isinstance(model.backbone, TableFeatures)  # its kind was checked
+        model.backbone.fit_scale(torch.from_numpy(inputs.values[dataset.partition.train]))
     return model
 
 
@@ -255,15 +255,15 @@ def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> 
     It is made without values, and shown a batch of images without values. What is counted is needed
     at the same time, so it is less than training takes in the end.
     """
-    settings, name = config.training, str(config.features.name)
+    settings, name = config.training, str(config.backbone.name)
     meta = torch.device("meta")
     with memory_errors(), torch.random.fork_rng(devices=[]), meta:
-        network = features.create(name, dim=config.head.dim, **options)
+        network = backbones.create(name, dim=config.head.dim, **options)
         head: nn.Module = nn.Identity()
         if "meta" not in heads.HEADS.find("head.method", config.head.method).unsupported:
             classes = len(dataset.classes)
             head = heads.create(config.head.method, classes, config.head.dim, **config.head.options)
-    if config.features.freeze:
+    if config.backbone.freeze:
         network.train_stages(0)
     tensors = [*network.parameters(), *head.parameters()]
     learning = sum(each.numel() * each.element_size() for each in tensors if each.requires_grad)
@@ -305,7 +305,7 @@ def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> Im
 
 def keeps_pixels(config: Config, images: Images) -> bool:
     """Tell whether decoded images are kept: a frozen body leaves nothing but its features."""
-    return config.data.cache and not config.features.freeze and not images.decoded
+    return config.data.cache and not config.backbone.freeze and not images.decoded
 
 
 def _cached(run: Assembly) -> Dataset:

@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from layline.data.file_digests import digest_file
-from layline.files import publish_folder, write_error
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import TrainingState
 from layline.training.optimisation import WeightAverage
+from layline.utils.files import publish_folder, write_error
 
 _STATE = "progress.json"
 _AVERAGE = "average.safetensors"

@@ -20,13 +20,13 @@ from pydantic import (
     ValidationError,
 )
 
-from layline import data, features, heads
-from layline.arguments import check_known
+from layline import backbones, data, heads
 from layline.data.images.preprocessing import AUGMENTATIONS
-from layline.evaluation import CRITERIA
+from layline.evaluation.evaluate import CRITERIA
 from layline.geometry.decoding import Decode, checked_decode
-from layline.plugins import Plugin
 from layline.training.optimisation import HEAD_RATE, Options, usual_warmup
+from layline.utils.plugins import Plugin
+from layline.utils.validation import check_known
 
 COPIES = ("together", "exact", "ignore")
 Tree = dict[str, Any]
@@ -107,7 +107,7 @@ class DataConfig(Section):
     verify: bool = False
 
 
-class FeaturesConfig(Section):
+class BackboneConfig(Section):
     """The features: the network that maps a sample to a vector.
 
     Attributes:
@@ -126,8 +126,8 @@ class FeaturesConfig(Section):
     options: Annotated[
         dict[str, Any],
         _reserved(
-            name="set features.name",
-            model="set features.name",
+            name="set backbone.name",
+            model="set backbone.name",
             size="set data.size",
             crop="set data.crop",
             dim="set head.dim",
@@ -301,12 +301,12 @@ class Config(Section):
         start: The trained model to go on from, if there is one.
         track: Where to log beside the run folder: ``tensorboard``, ``mlflow`` or ``wandb``.
         plugins: Files, packages and modules with methods, features or sources from outside, see
-            :mod:`layline.plugins`; installed ones need not be named.
+            :mod:`layline.utils.plugins`; installed ones need not be named.
     """
 
     recipe: str = "modern"
     data: DataConfig
-    features: FeaturesConfig = FeaturesConfig()
+    backbone: BackboneConfig = BackboneConfig()
     head: HeadConfig = HeadConfig()
     training: TrainingConfig = TrainingConfig()
     report: ReportConfig = ReportConfig()
@@ -318,7 +318,7 @@ class Config(Section):
         """List the plug-ins that the run computes with, each once."""
         found = (
             heads.HEADS.plugin_of(self.head.method),
-            features.FEATURES.plugin_of(str(self.features.name)),
+            backbones.BACKBONES.plugin_of(str(self.backbone.name)),
             data.SOURCES.plugin_of(self.data.source),
         )
         return list({each.reference: each for each in found if each is not None}.values())

@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layline import data, features
-from layline.arguments import decode_name
+from layline import backbones, data
+from layline.backbones.weights import best_backbone
 from layline.data.base import Dataset
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import ImageBatches, RowBatches
 from layline.data.table import Rows
-from layline.devices import choose_device
-from layline.features.weights import best_backbone
 from layline.heads import HEADS
-from layline.model import ModelSpec
+from layline.model.model import ModelSpec
 from layline.training.assembly import build
 from layline.training.config import Config, Tree
-from layline.training.recipes import RECIPES, configuration, features_of, resolved
+from layline.training.recipes import RECIPES, backbone_of, configuration, resolved
 from layline.training.settings import combine
 from layline.training.start import known_inputs, load_start
+from layline.utils.devices import choose_device
+from layline.utils.validation import decode_name
 
 Say = Callable[[str], None]
 _MINUTES = 10.0  # without a GPU, if the user does not say
@@ -57,13 +57,13 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
         return resolved(config)
     chosen: Tree = {}
     device = choose_device(config.training.device)
-    is_open = config.features.name is None
-    if is_open and features_of(config.data.source, RECIPES["modern"]) not in features.FEATURES:
+    is_open = config.backbone.name is None
+    if is_open and backbone_of(config.data.source, RECIPES["modern"]) not in backbones.BACKBONES:
         backbone = best_backbone(device.type)
-        chosen = {"features": {"name": backbone.name}}
-        if config.features.weights is None:
-            chosen["features"]["weights"] = backbone.weights
-        say(f"Network: {backbone.name}, because {backbone.reason} (--features)")
+        chosen = {"backbone": {"name": backbone.name}}
+        if config.backbone.weights is None:
+            chosen["backbone"]["weights"] = backbone.weights
+        say(f"Network: {backbone.name}, because {backbone.reason} (--backbone)")
     config = resolved(configuration(chosen, tree))
     chosen = combine(chosen, _plan(config, tree, device, say))
     config = resolved(configuration(_with_careful_rate(chosen, config, tree), tree))
@@ -81,12 +81,12 @@ def _with_careful_rate(chosen: Tree, config: Config, tree: Mapping[str, Any]) ->
     Convolutions between batch normalisations bear a rate ten times as high as a transformer or a
     ConvNeXt, and need it in few epochs. A rate that the user names is left alone.
     """
-    is_frozen = config.features.freeze or chosen.get("features", {}).get("freeze", False)
+    is_frozen = config.backbone.freeze or chosen.get("backbone", {}).get("freeze", False)
     is_named = "learning_rate" in tree.get("training", {})
     if is_frozen or is_named or not _is_pretrained_for_images(config):
         return chosen
     with torch.random.fork_rng(devices=[]):
-        network = features.create(str(config.features.name), config.head.dim)
+        network = backbones.create(str(config.backbone.name), config.head.dim)
     if any(isinstance(each, nn.BatchNorm2d) for each in network.modules()):
         return chosen
     rate = _CAREFUL_RATE * (1.0 if config.start is None else config.start.rate)
@@ -95,13 +95,13 @@ def _with_careful_rate(chosen: Tree, config: Config, tree: Mapping[str, Any]) ->
 
 def _is_pretrained_for_images(config: Config) -> bool:
     """Tell whether there is a network that could be frozen or trained on."""
-    kind = features.find(str(config.features.name)).kind
-    return kind == "image" and (config.start is not None or config.features.weights != "none")
+    kind = backbones.find(str(config.backbone.name)).kind
+    return kind == "image" and (config.start is not None or config.backbone.weights != "none")
 
 
 def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Say) -> Tree:
     """Decide what of the network is trained and for how many epochs."""
-    wanted = tree.get("features", {})
+    wanted = tree.get("backbone", {})
     is_fixed = "freeze" in wanted or "stages" in wanted
     is_pretrained = _is_pretrained_for_images(config)
     budget = config.training.budget
@@ -194,9 +194,9 @@ def _plans(
     if is_open:
         once = look + test * (costs.forward + costs.read)
         found.append(plan("all of the network", {}, once, costs.epoch, _FEWEST_EPOCHS))
-    if is_open or config.features.freeze:
+    if is_open or config.backbone.freeze:
         once = look + sum(costs.counts) * (costs.read + costs.forward)
-        settings: Tree = {"features": {"freeze": True}}
+        settings: Tree = {"backbone": {"freeze": True}}
         words = "its last layers, on frozen features"
         found.append(plan(words, settings, once, (train + validation) * _HEAD_SECONDS, 1))
     if not found:
@@ -233,14 +233,14 @@ class _Costs:
         parts = dataset.partition
         counts = len(parts.train), len(parts.validation), len(parts.test) + len(parts.calibration)
         model = build(config, dataset)
-        network = model.features.to(device)
+        network = model.backbone.to(device)
         x, read = _fetched(dataset, model.spec)
         x = x.to(device)
         with torch.no_grad():
             network.eval()
             forward = _seconds(lambda: network(x), len(x))
-        if config.features.stages is not None:
-            network.train_stages(config.features.stages)
+        if config.backbone.stages is not None:
+            network.train_stages(config.backbone.stages)
         network.train()
         step = _seconds(lambda: network(x).sum().backward(), len(x))
         return cls(counts, read, forward, step)

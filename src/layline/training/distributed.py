@@ -14,9 +14,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from layline.devices import Processes, choose_device
-from layline.features import find
+from layline.backbones import find
 from layline.training.config import Config
+from layline.utils.devices import Processes, choose_device
 
 
 def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator:
@@ -25,7 +25,7 @@ def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator
     track = None if tracked is None else config.track
     if track and track not in map(str, get_available_trackers()):
         raise ImportError(f"--track {track} needs {track}: pip install {track}")
-    is_table = find(str(config.features.name)).kind == "table"
+    is_table = find(str(config.backbone.name)).kind == "table"
     device = choose_device(options.device, is_table)
     precision: str = options.precision
     if precision == "auto":

@@ -12,17 +12,15 @@ import torch
 from rich.console import Console
 
 import layline
-from layline.arguments import check_known
 from layline.data.base import Dataset, Images, Indices, groups_of
 from layline.data.file_digests import digest_file
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import Rows
-from layline.diagnostics import alarms
-from layline.evaluation import Evaluation, evaluated
-from layline.files import write_json
+from layline.evaluation.diagnostics import alarms
+from layline.evaluation.evaluate import Evaluation, evaluated
 from layline.geometry.decoding import Decode, checked_decode
-from layline.model import OrdinalModel
-from layline.model_file import load
+from layline.model.model import OrdinalModel
+from layline.model.model_file import load
 from layline.training.assembly import data_fingerprint, read_data
 from layline.training.config import Config
 from layline.training.display import Reporter, amount
@@ -38,6 +36,8 @@ from layline.training.record import (
 )
 from layline.training.run_folder import RunFolder, as_written
 from layline.training.start import known_inputs
+from layline.utils.files import write_json
+from layline.utils.validation import check_known
 
 PARTS = ("train", "validation", "test", "calibration")
 ALL = "all"
@@ -171,7 +171,7 @@ def _samples_of(dataset: Dataset, part: str) -> Indices:
 
 def _seen_before(folder: RunFolder, dataset: Dataset) -> list[str]:
     """Say so where other data may be those of the run after all."""
-    from layline.prediction_file import read_predictions
+    from layline.evaluation.prediction_file import read_predictions
 
     if not folder.predictions.is_file():
         return []

@@ -11,15 +11,14 @@ from jaxtyping import Int
 from rich.console import Console
 from torch import Tensor
 
-from layline.calibration import Calibration
 from layline.data.base import Dataset, Indices
 from layline.data.splits import stratified_holdout
 from layline.data.table import TableEncoding
-from layline.devices import Processes, choose_device
-from layline.evaluation import Part, Predictions, predict_part
+from layline.evaluation.evaluate import Part, Predictions, predict_part
 from layline.geometry.decoding import Decode
-from layline.model import OrdinalModel
-from layline.model_file import load
+from layline.model.calibration import Calibration
+from layline.model.model import OrdinalModel
+from layline.model.model_file import load
 from layline.training.assembly import batches_of, data_fingerprint, read_data
 from layline.training.config import Config
 from layline.training.display import Reporter
@@ -27,6 +26,7 @@ from layline.training.other_data import other_config, read_other
 from layline.training.recipes import configuration
 from layline.training.run_folder import RunFolder
 from layline.training.start import known_inputs
+from layline.utils.devices import Processes, choose_device
 
 
 def calibrate_run(
@@ -136,7 +136,7 @@ def own_data(
 def changed_config(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
     """Change some settings of the run; those of the model are in its file."""
     after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
-    for section in ("recipe", "features", "head"):
+    for section in ("recipe", "backbone", "head"):
         if getattr(after, section) != getattr(before, section):
             raise ValueError(f"{section} must stay as it was: the model was trained with it")
     if root is not None:

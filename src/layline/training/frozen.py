@@ -27,6 +27,8 @@ from jaxtyping import Float
 from numpy.lib.format import read_array_header_1_0, read_magic, write_array_header_1_0
 from rich.console import Console
 
+from layline.backbones import BACKBONES
+from layline.backbones.base import Backbone
 from layline.data.base import Inputs
 from layline.data.file_digests import cache_folder, is_settled, stamp_of
 from layline.data.images.cache import CACHE_FORMAT
@@ -34,15 +36,13 @@ from layline.data.images.decoding import PILLOW
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.images.threads import thread_map
 from layline.data.loading import Batches, RowBatches, loader, sequential_batches
-from layline.evaluation import Part, evaluation_batch_size
-from layline.features import FEATURES
-from layline.features.base import Features
-from layline.files import atomic_write, write_text
-from layline.model import Network
+from layline.evaluation.evaluate import Part, evaluation_batch_size
+from layline.model.model import Network
 from layline.training.assembly import Assembly, assemble, batches_of
 from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
+from layline.utils.files import atomic_write, write_text
 
 PIECE = 512
 ROWS = "rows.npy"
@@ -54,19 +54,19 @@ def prepare_features(config: Config, console: Console) -> None:
     """Decode the images and extract the frozen features of a run, if its cache shares them."""
     run = assemble(config, Reporter(console), make_accelerator(config))
     model = run.model
-    place = shared_folder(model.features, run.dataset.inputs, model.spec.inputs, config.data.cache)
-    if config.features.freeze and place is not None:
+    place = shared_folder(model.backbone, run.dataset.inputs, model.spec.inputs, config.data.cache)
+    if config.backbone.freeze and place is not None:
         frozen_rows(run, place)
 
 
 def trained_network(run: Assembly) -> Network:
     """Give what is trained: the whole model, its last stages, or what follows a frozen body."""
-    model, wanted = run.model, run.config.features
+    model, wanted = run.model, run.config.backbone
     if wanted.freeze:
-        model.features.train_stages(0)
-        return Network(model.features.last, model.head)
+        model.backbone.train_stages(0)
+        return Network(model.backbone.last, model.head)
     if wanted.stages is not None:
-        model.features.train_stages(wanted.stages)
+        model.backbone.train_stages(wanted.stages)
     return model
 
 
@@ -80,7 +80,7 @@ def frozen_parts(run: Assembly, parts: dict[str, Part], folder: Path) -> dict[st
     """
     model, dataset = run.model, run.dataset
     cache = run.config.data.cache
-    place = shared_folder(model.features, dataset.inputs, model.spec.inputs, cache)
+    place = shared_folder(model.backbone, dataset.inputs, model.spec.inputs, cache)
     rows = frozen_rows(run, place or folder)
     index = dataset.partition.parts()
     return {
@@ -97,7 +97,7 @@ def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
     with run.say.progress("Extracting frozen features", share) as count:
         return extract(
             Extraction(
-                run.model.features,
+                run.model.backbone,
                 samples,
                 folder,
                 accelerator,
@@ -112,12 +112,12 @@ def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
 
 
 def shared_folder(
-    features: Features, inputs: Inputs, preparation: object, cache: bool
+    backbone: Backbone, inputs: Inputs, preparation: object, cache: bool
 ) -> Path | None:
     """Name the folder that runs on the same images and body share, if a cache is wanted.
 
     Args:
-        features: Whose body gives the rows.
+        backbone: Whose body gives the rows.
         inputs: The images; they are known by their content.
         preparation: How they are prepared.
         cache: Whether a cache is wanted.
@@ -125,15 +125,15 @@ def shared_folder(
     if not cache or not isinstance(preparation, ImagePreprocessing):
         return None
     decoder = f"cache {CACHE_FORMAT}, Pillow {PILLOW}, {preparation.at_least} pixels"
-    about = [inputs.digest(), decoder, repr(preparation), features.name]
-    about += [repr(features.body_options), body_fingerprint(features)]
-    if (plugin := FEATURES.plugin_of(features.name)) is not None:  # what it computes may change
+    about = [inputs.digest(), decoder, repr(preparation), backbone.name]
+    about += [repr(backbone.body_options), body_fingerprint(backbone)]
+    if (plugin := BACKBONES.plugin_of(backbone.name)) is not None:  # what it computes may change
         about.append(plugin.version)
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
-    return cache_folder() / f"features-{digest.hexdigest()}"
+    return cache_folder() / f"backbone-{digest.hexdigest()}"
 
 
-def body_fingerprint(features: Features) -> str:
+def body_fingerprint(features: Backbone) -> str:
     """Tell bodies apart by their tensors."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(features.state_dict().items()):
@@ -159,7 +159,7 @@ class Extraction:
         root: Where the samples come from, for a list of caches.
     """
 
-    features: Features
+    backbone: Backbone
     samples: Batches
     folder: Path
     accelerator: Accelerator
@@ -197,7 +197,7 @@ def extract(job: Extraction) -> Float[np.ndarray, "n width"]:
     is_first = accelerator.is_main_process if is_common else accelerator.is_local_main_process
     if is_first and whole.exists():
         try:
-            open_rows(whole, len(job.samples), job.features.width, job.verify)
+            open_rows(whole, len(job.samples), job.backbone.width, job.verify)
         except DamagedRowsError as error:
             job.say(f"{error}; they are extracted again")
             whole.unlink()
@@ -209,7 +209,7 @@ def extract(job: Extraction) -> Float[np.ndarray, "n width"]:
             ]
         else:
             numbers = range(len(job.pieces()) if is_first else 0)
-        job.features.eval().to(accelerator.device)
+        job.backbone.eval().to(accelerator.device)
         _extract_pieces(job, numbers)
     accelerator.wait_for_everyone()
     if is_first and not whole.exists():
@@ -217,7 +217,7 @@ def extract(job: Extraction) -> Float[np.ndarray, "n width"]:
     accelerator.wait_for_everyone()
     with suppress(OSError):
         os.utime(job.folder)  # the list of caches tells when each was used
-    return open_rows(whole, len(job.samples), job.features.width, known_good=True)
+    return open_rows(whole, len(job.samples), job.backbone.width, known_good=True)
 
 
 def _is_on_common_disk(job: Extraction) -> bool:
@@ -240,7 +240,7 @@ def _is_on_common_disk(job: Extraction) -> bool:
 
 def _extract_pieces(job: Extraction, numbers: Iterable[int]) -> None:
     """Compute those of some pieces that are not there yet, or are not as they were written."""
-    names, width = job.pieces(), job.features.width
+    names, width = job.pieces(), job.backbone.width
     missing = [n for n in numbers if _read_piece(names[n], job.size_of(n), width) is None]
     batches, batches_of_piece = [], []
     for number in missing:
@@ -254,7 +254,7 @@ def _extract_pieces(job: Extraction, numbers: Iterable[int]) -> None:
         rows = []
         for _ in range(cut_into):
             x, _ = next(fetched)
-            rows.append(job.features.body(x.to(job.accelerator.device)).float().cpu().numpy())
+            rows.append(job.backbone.body(x.to(job.accelerator.device)).float().cpu().numpy())
             done += len(x)
             job.progress(done)
         with atomic_write(names[number]) as part:
@@ -279,7 +279,7 @@ def _read_piece(piece: Path, count: int, width: int) -> bytes | None:
 def _join(job: Extraction) -> None:
     """Put the pieces into one file, then remove them."""
     pieces, whole = job.pieces(), job.rows
-    shape = (len(job.samples), job.features.width)
+    shape = (len(job.samples), job.backbone.width)
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     checksums = []
     try:

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import Self
 
-from layline.devices import Processes
+from layline.utils.devices import Processes
 
 _Handler = Callable[[int, FrameType | None], object] | int | None
 # Those that ask politely; Windows has no SIGUSR1.

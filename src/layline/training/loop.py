@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from layline import metrics
 from layline.data.loading import Batch, Key, loader, mixed_seed, to_device
-from layline.devices import Processes
-from layline.evaluation import CRITERIA, Part, Predictions, predict_part
+from layline.evaluation.evaluate import CRITERIA, Part, Predictions, predict_part
 from layline.geometry.decoding import decode_name
-from layline.model import Network
+from layline.model.model import Network
 from layline.training.interruption import Interrupted
 from layline.training.optimisation import Options, WeightAverage, make_optimiser, set_rates
+from layline.utils.devices import Processes
 
 EpochRecord = dict[str, float]
 
@@ -166,7 +166,7 @@ class Loop:
         )
         self._first_validation: Iterable[Batch] | None = None
         has_fused = processes.device.type in ("cpu", "cuda")
-        optimiser = make_optimiser(model.features, model.head, options, fused=has_fused)
+        optimiser = make_optimiser(model.backbone, model.head, options, fused=has_fused)
         of_body = [group["params"] for group in optimiser.param_groups if group["body"]]
         self._body: list[nn.Parameter] = [weight for weights in of_body for weight in weights]
         self._wrapped, self._optimiser = processes.prepare(model, optimiser)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
-from layline.arguments import check_above, check_at_least, check_integer, check_known
-from layline.evaluation import CRITERIA
-from layline.features.base import Features
+from layline.backbones.base import Backbone
+from layline.evaluation.evaluate import CRITERIA
 from layline.geometry.decoding import Decode, checked_decode
 from layline.heads import HeadSpec
 from layline.heads.base import OrdinalHead
+from layline.utils.validation import check_above, check_at_least, check_integer, check_known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ def _rated(
 ) -> Iterator[tuple[nn.Parameter, float, bool]]:
     """Give every parameter that learns, its rate, and whether it belongs to the body."""
     body: dict[int, float] = {}
-    if isinstance(features, Features):
+    if isinstance(features, Backbone):
         rate = options.body_learning_rate or options.learning_rate
         layers = features.layer_groups()
         for distance, layer in enumerate(reversed(layers)):

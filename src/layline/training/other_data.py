@@ -6,7 +6,7 @@ from pathlib import Path
 from layline import data
 from layline.data.base import Dataset
 from layline.data.recognition import Recognised
-from layline.model import ModelSpec
+from layline.model.model import ModelSpec
 from layline.training.assembly import read_data
 from layline.training.config import Config
 from layline.training.display import Reporter

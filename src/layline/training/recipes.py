@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layline import data, features, heads, plugins
-from layline.arguments import find_known
-from layline.features.weights import NAMES, check_weights
+from layline import backbones, data, heads
+from layline.backbones.weights import NAMES, check_weights
 from layline.geometry.decoding import Decode
 from layline.training.config import Config, TrainingConfig, Tree, validated
 from layline.training.optimisation import MODERN, usual_head_rate
 from layline.training.settings import combine, setting_at
+from layline.utils import plugins
+from layline.utils.validation import find_known
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Recipe:
 
 
 _AFTER_FROZEN: Tree = {
-    "features": {"options": {"hidden": 512, "dropout": 0.5}},
+    "backbone": {"options": {"hidden": 512, "dropout": 0.5}},
     "training": {"batch_size": 128},
 }
 # of 256 pixels the middle 224; small images are seen whole
@@ -68,7 +69,7 @@ RECIPES: dict[str, Recipe] = {
                 "training": {"learning_rate": 1e-2},
             },
             "frozen small": _AFTER_FROZEN,
-            "frozen": combine(_AFTER_FROZEN, {"features": {"options": {"all_stages": True}}}),
+            "frozen": combine(_AFTER_FROZEN, {"backbone": {"options": {"all_stages": True}}}),
             "pretrained": {
                 "data": {"augmentation": "mild"},
                 "training": {
@@ -132,11 +133,11 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network
         below.get("training", {}).pop("body_learning_rate", None)
     if (own_options := _plugin_options(draft, recipe)) is not None:
-        options = below.get("features", {}).get("options", {})
+        options = below.get("backbone", {}).get("options", {})
         kept = {key: value for key, value in options.items() if key in own_options}
-        below = {**below, "features": {**below.get("features", {}), "options": kept}}
+        below = {**below, "backbone": {**below.get("backbone", {}), "options": kept}}
     if draft.start is not None:  # the options of the features are those of the model
-        below = combine({**below, "features": {}}, _lowered(below, draft.start.rate))
+        below = combine({**below, "backbone": {}}, _lowered(below, draft.start.rate))
     return validated(Config, combine(below, wanted))
 
 
@@ -147,7 +148,7 @@ def recorded(tree: Mapping[str, Any]) -> Config:
         tree: As the run wrote it, in full.
     """
     method, source = setting_at(tree, "head.method"), setting_at(tree, "data.source")
-    name = setting_at(tree, "features.name")
+    name = setting_at(tree, "backbone.name")
     outside = [
         wanted
         for wanted, own in ((method, heads.HEADS.builtin), (source, data.SOURCES.builtin))
@@ -158,7 +159,7 @@ def recorded(tree: Mapping[str, Any]) -> Config:
     try:
         return configuration(tree)
     except ValueError:
-        if name is None or name in features.FEATURES.builtin:
+        if name is None or name in backbones.BACKBONES.builtin:
             raise
         return validated(Config, tree)  # a network that is not installed here
 
@@ -179,43 +180,43 @@ def _lowered(below: Tree, rate: float) -> Tree:
 
 def _plugin_options(config: Config, recipe: Recipe) -> tuple[str, ...] | None:
     """List the options of features of a plug-in, which need not have those of a recipe."""
-    name = config.features.name or features_of(config.data.source, recipe)
-    if features.FEATURES.plugin_of(name) is None:
+    name = config.backbone.name or backbone_of(config.data.source, recipe)
+    if backbones.BACKBONES.plugin_of(name) is None:
         return None
-    return features.options_of(features.find(name))
+    return backbones.options_of(backbones.find(name))
 
 
 def _situation(config: Config, recipe: Recipe) -> str:
     """Tell what is trained, as the situations of a recipe are named."""
-    name = config.features.name or features_of(config.data.source, recipe)
-    spec = features.find(name)
+    name = config.backbone.name or backbone_of(config.data.source, recipe)
+    spec = backbones.find(name)
     if spec.kind == "table":
         return "table"
-    small = name in features.FEATURES and spec.augmentation != "crop"
-    if config.features.freeze:
+    small = name in backbones.BACKBONES and spec.augmentation != "crop"
+    if config.backbone.freeze:
         return "frozen small" if small else "frozen"
     if small:
         return "small"
-    is_new = config.start is None and (config.features.weights or spec.weights) == "none"
+    is_new = config.start is None and (config.backbone.weights or spec.weights) == "none"
     return "scratch" if is_new else "pretrained"
 
 
-def features_of(source: str, recipe: Recipe) -> str:
+def backbone_of(source: str, recipe: Recipe) -> str:
     """Name the features for a source: its own, or the network of the recipe for photographs."""
-    own = data.SOURCES.find("data.source", source).features
+    own = data.SOURCES.find("data.source", source).backbone
     return recipe.backbone if own is None else own
 
 
 def resolved(config: Config) -> Config:
     """Fill in what follows from other choices, so that the configuration stands by itself."""
     source = data.SOURCES.find("data.source", config.data.source)
-    name = config.features.name or features_of(config.data.source, RECIPES[config.recipe])
-    spec = features.find(name)
-    weights = config.features.weights or spec.weights
+    name = config.backbone.name or backbone_of(config.data.source, RECIPES[config.recipe])
+    spec = backbones.find(name)
+    weights = config.backbone.weights or spec.weights
     check_weights(weights, name)
     if weights not in NAMES:
         weights = str(Path(weights).expanduser().resolve())
-    if config.features.freeze and weights == "none" and config.start is None:
+    if config.backbone.freeze and weights == "none" and config.start is None:
         raise ValueError(
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
             "as it was made"
@@ -241,7 +242,7 @@ def resolved(config: Config) -> Config:
         update={
             "data": config.data.model_copy(update=filled),
             "training": training.model_copy(update=followed),
-            "features": config.features.model_copy(update={"name": name, "weights": weights}),
+            "backbone": config.backbone.model_copy(update={"name": name, "weights": weights}),
             "plugins": [*map(plugins.full_reference, config.plugins)] if config.plugins else None,
         }
     )

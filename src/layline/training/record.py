@@ -21,14 +21,14 @@ from torch import Tensor
 
 from layline.data.base import Images, Inputs, Pixels
 from layline.data.table import Rows
-from layline.diagnostics import certainty
-from layline.evaluation import Evaluation
-from layline.files import atomic_write, write_text
+from layline.evaluation.diagnostics import certainty
+from layline.evaluation.evaluate import Evaluation
 from layline.geometry import divergence
 from layline.geometry.layouts.linear import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.heads.base import HasProxies
 from layline.training.run_folder import RunFolder
+from layline.utils.files import atomic_write, write_text
 
 _Floats = NDArray[np.float64]
 LONGER_SIDE = 96  # pixels of a thumbnail
@@ -138,7 +138,7 @@ def plane_of(
     """Choose two orthonormal axes, the classes rising along the first one.
 
     The axes are rows. In one dimension the second is zero, in two they are the coordinates.
-    Features may be none, and a head need not have proxies.
+    Backbone may be none, and a head need not have proxies.
     """
     dim = features.shape[1]
     if dim <= 2:

@@ -22,24 +22,21 @@ from torch import Tensor
 
 import layline
 from layline import metrics
-from layline.calibration import Calibration, tempered
 from layline.data.base import Dataset, groups_of
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import workers_explained
-from layline.devices import processor_name
-from layline.diagnostics import alarms
-from layline.evaluation import (
+from layline.evaluation.diagnostics import alarms
+from layline.evaluation.evaluate import (
     Part,
     Predictions,
     evaluated,
     measure_distributions,
     predict_part,
 )
-from layline.files import write_json
 from layline.geometry.decoding import decide, decode_name
-from layline.model import Network, normalised
-from layline.model_file import describe_model, read_tensors
-from layline.source_code import commit_of
+from layline.model.calibration import Calibration, tempered
+from layline.model.model import Network, normalised
+from layline.model.model_file import describe_model, read_tensors
 from layline.training.assembly import (
     Assembly,
     assemble,
@@ -63,6 +60,9 @@ from layline.training.record import (
 )
 from layline.training.run_folder import RunFolder
 from layline.training.start import keep_start
+from layline.utils.devices import processor_name
+from layline.utils.files import write_json
+from layline.utils.source_code import commit_of
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
@@ -125,7 +125,7 @@ def _train(
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
         accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
-    if config.features.freeze:
+    if config.backbone.freeze:
         parts = frozen_parts(run, parts, folder.frozen)
 
     processes = SeveralProcesses(accelerator)
@@ -213,8 +213,8 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     """Describe what a run is started with; the fingerprints must be the same when it goes on."""
     dataset = run.dataset
     prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
-    if run.config.features.freeze:
-        prints["frozen"] = body_fingerprint(run.model.features)
+    if run.config.backbone.freeze:
+        prints["frozen"] = body_fingerprint(run.model.backbone)
     used = run.config.used_plugins()
     outside = {
         "plugins": {each.module.__name__: each.digest for each in used},

@@ -9,8 +9,12 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from layline.data.file_digests import cache_folder
-from layline.files import atomic_write, write_json, write_text
-from layline.plugins import (
+from layline.training.config import Config
+from layline.training.loop import EpochRecord
+from layline.training.recipes import configuration, recorded
+from layline.training.settings import combine, read_toml, setting_at, to_toml
+from layline.utils.files import atomic_write, write_json, write_text
+from layline.utils.plugins import (
     Plugin,
     PluginError,
     digest_of,
@@ -22,10 +26,6 @@ from layline.plugins import (
     source_files,
     use,
 )
-from layline.training.config import Config
-from layline.training.loop import EpochRecord
-from layline.training.recipes import configuration, recorded
-from layline.training.settings import combine, read_toml, setting_at, to_toml
 
 _HALF_WRITTEN = ".*.part"
 _CURE_OF_CONFIG = "write it as it was, or start a new run"
@@ -212,7 +212,7 @@ class RunFolder:
             Where they are now.
         """
         given = {module_name(full_reference(each)): full_reference(each) for each in named}
-        places = ("head.method", "features.name", "data.source")
+        places = ("head.method", "backbone.name", "data.source")
         asked = [name for place in places if is_reference(name := setting_at(written, place))]
         wanted = [str(each) for each in written.get("plugins") or []]
         if self.environment.is_file():  # it has those that the run computed with

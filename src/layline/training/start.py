@@ -11,27 +11,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from layline import data, features
-from layline.calibration import Calibration
+from layline import backbones, data
 from layline.data import KnownInputs
 from layline.data.file_digests import digest_file
 from layline.data.labels import parse_names
 from layline.data.table import TableEncoding
-from layline.files import atomic_write
-from layline.model import ModelSpec, OrdinalModel
-from layline.model_file import load
-from layline.plugins import full_reference, use
+from layline.model.calibration import Calibration
+from layline.model.model import ModelSpec, OrdinalModel
+from layline.model.model_file import load
 from layline.training.config import Config, Tree
 from layline.training.recipes import configuration, recorded
 from layline.training.run_folder import RunFolder
 from layline.training.settings import combine, read_toml, setting_at
+from layline.utils.files import atomic_write
+from layline.utils.plugins import full_reference, use
 
 # settings of their own, or what the data have
 _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
 _FOLLOWS = {
-    "features.name": "--features",
-    "features.options": "features.options",
-    "features.weights": "--weights",
+    "backbone.name": "--backbone",
+    "backbone.options": "backbone.options",
+    "backbone.weights": "--weights",
     "head.method": "--method",
     "head.dim": "--dim",
     "head.options": "head.options",
@@ -92,7 +92,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     assert rate is not None  # it was laid in the line above
     lowered = f"{rate.rate:g} of the recipe's rates where none is named (--lr, start.rate)"
     say(
-        f"Goes on from {path}: {spec.features}, {spec.method}, {len(spec.classes)} classes, at "
+        f"Goes on from {path}: {spec.backbone}, {spec.method}, {len(spec.classes)} classes, at "
         f"{lowered}"
     )
     return found
@@ -100,14 +100,14 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
 
 def _settings_of(spec: ModelSpec) -> Tree:
     """Give the settings that describe a model."""
-    own = spec.features_options
+    own = spec.backbone_options
     options = {
         name: value
         for name, value in own.items()
         if name not in _NOT_OPTIONS and value is not None  # which TOML cannot say
     }
     tree: Tree = {
-        "features": {"name": spec.features, "options": options, "weights": "none"},
+        "backbone": {"name": spec.backbone, "options": options, "weights": "none"},
         "head": {"method": spec.method, "dim": spec.dim, "options": dict(spec.head_options)},
     }
     if not isinstance(spec.inputs, TableEncoding):
@@ -145,12 +145,12 @@ def _usual_of(path: Path) -> Tree:
         "recipe": before.recipe,
         "data": {"augmentation": before.data.augmentation},
         "training": {"metric": before.training.metric},
-        "features": {},
+        "backbone": {},
     }
-    if before.features.freeze:  # else what there is time for is decided anew
-        usual["features"]["freeze"] = True
-    if before.features.stages is not None:
-        usual["features"]["stages"] = before.features.stages
+    if before.backbone.freeze:  # else what there is time for is decided anew
+        usual["backbone"]["freeze"] = True
+    if before.backbone.stages is not None:
+        usual["backbone"]["stages"] = before.backbone.stages
     return usual
 
 
@@ -181,11 +181,11 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
         )
     model = load(path)
     spec = model.spec
-    described = config.features.name, config.head.method, config.head.dim
-    if described != (spec.features, spec.method, spec.dim):
+    described = config.backbone.name, config.head.method, config.head.dim
+    if described != (spec.backbone, spec.method, spec.dim):
         raise ValueError(
-            f"features.name, head.method and head.dim must be those of start.model, "
-            f"{spec.features}, {spec.method} and {spec.dim}, got "
+            f"backbone.name, head.method and head.dim must be those of start.model, "
+            f"{spec.backbone}, {spec.method} and {spec.dim}, got "
             f"{', '.join(map(str, described))}: layline train --from takes them over"
         )
     decode = config.training.decoding
@@ -203,8 +203,8 @@ def keep_start(config: Config, place: Path) -> None:
 def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
     """Say what a model knows of its data, for reading those of the configuration."""
     encoding = spec.inputs if isinstance(spec.inputs, TableEncoding) else None
-    own = data.SOURCES.find("data.source", config.data.source).features
-    is_table = own is not None and features.find(own).kind == "table"
+    own = data.SOURCES.find("data.source", config.data.source).backbone
+    is_table = own is not None and backbones.find(own).kind == "table"
     if is_table != (encoding is not None):
         takes, got = ("images", "a table") if is_table else ("a table", "images")
         raise ValueError(

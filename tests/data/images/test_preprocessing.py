@@ -6,15 +6,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layline import features
+from layline import backbones
+from layline.backbones.timm import default_input
 from layline.data.images.preprocessing import (
     AUGMENTATIONS,
     INTERPOLATIONS,
     ImagePreprocessing,
     smallest_part,
 )
-from layline.features.timm_backbone import default_input
-from layline.torchvision_import import import_torchvision
+from layline.utils.torchvision_import import import_torchvision
 
 PAPER = ImagePreprocessing(224, 256)
 IMAGENET = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]
@@ -206,7 +206,7 @@ def test_a_mild_crop_needs_smaller_copies_and_the_others_keep_theirs(augmentatio
     ],
 )
 def test_the_backbones_own_mean_and_deviation_are_applied_inside_the_network(name, statistics):
-    network = features.create(name, dim=2)
+    network = backbones.create(name, dim=2)
     first = next(m for m in network.modules() if isinstance(m, torch.nn.Conv2d))
     seen = []
     first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))

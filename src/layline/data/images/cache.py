@@ -35,7 +35,7 @@ from layline.data.images.decoding import (
 from layline.data.images.files import ImageFiles
 from layline.data.images.preprocessing import shrink, shrunk_shape
 from layline.data.images.threads import thread_map
-from layline.files import atomic_write, write_json
+from layline.utils.files import atomic_write, write_json
 
 if TYPE_CHECKING:
     from layline.data.images.index import FileIndex

@@ -12,7 +12,7 @@ the mirror image follows from the hash. Two images are candidates if few bits di
 **Confirmation.** Aligned faces and retinas look alike, and so do their hashes. What all images of a
 data set have in common must not count: the coefficients, without their length, are standardised by
 their mean and deviation over the data set, and two candidates are copies if those correlate. Where
-the correlation leaves a doubt, a network may decide (see :mod:`layline.features.comparison`).
+the correlation leaves a doubt, a network may decide (see :mod:`layline.backbones.comparison`).
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from layline.data.base import Images, Indices, Pixels, linked
 from layline.data.images.decoding import Image
 from layline.data.images.threads import thread_map
-from layline.files import atomic_write
+from layline.utils.files import atomic_write
 
 _FREQUENCIES = 16
 _SIDE = 64  # pixels at a side that the coefficients are computed of
@@ -121,7 +121,7 @@ def find_copies(
         digests: Of the bytes of each image.
         hashes: Gives the perceptual hashes, if they are needed; None for identical images only.
         bad: Images that cannot be decoded, which are copies of nothing.
-        same_picture: Decides in doubt, see :mod:`layline.features.comparison`.
+        same_picture: Decides in doubt, see :mod:`layline.backbones.comparison`.
         kept: Folder where the result is kept, under a name that follows from the contents.
     """
     first, identical = _first_of_each(digests, bad)

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from layline.arguments import check_integer
 from layline.data.base import Pixels
-from layline.optional import require
+from layline.utils.optional import require
+from layline.utils.validation import check_integer
 
 if TYPE_CHECKING:
     import PIL

@@ -37,7 +37,7 @@ from layline.data.images.copies import HASH_BYTES, picture_hash
 from layline.data.images.decoding import PILLOW, examine, open_regular, why_bad
 from layline.data.images.files import ImageFiles
 from layline.data.images.threads import thread_map
-from layline.files import atomic_write
+from layline.utils.files import atomic_write
 
 INDEX_FORMAT = 1  # of the file, and of what a row means: another number reads all files again
 SUFFIX = ".index"

@@ -39,7 +39,7 @@ def find_copies_in(
         images: Files, of which the index knows the rest, or arrays.
         kept: Folder where the result is kept.
         exact: Only images with the same bytes.
-        same_picture: Decides in doubt, see :mod:`layline.features.comparison`.
+        same_picture: Decides in doubt, see :mod:`layline.backbones.comparison`.
     """
     if isinstance(images, ImageFiles):
         index = index_images(images) if images.index is None else images.index

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.arguments import check_above, check_boolean, check_integer, check_known
 from layline.data.base import Images, Pixels
+from layline.utils.validation import check_above, check_boolean, check_integer, check_known
 
 if TYPE_CHECKING:  # an exported model prepares images without torch
     from torch import Tensor
@@ -196,7 +196,7 @@ def shrunk_shape(height: int, width: int, at_least: int) -> tuple[int, int]:
 
 
 def _transforms() -> Any:
-    from layline.torchvision_import import import_torchvision
+    from layline.utils.torchvision_import import import_torchvision
 
     import_torchvision("preparing images")
     from torchvision.transforms import v2

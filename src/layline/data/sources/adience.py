@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from layline.arguments import check_boolean
 from layline.data.base import Dataset, Partition
+from layline.utils.validation import check_boolean
 
 _AGES = ("0-2", "4-6", "8-13", "15-20", "25-32", "38-43", "48-53", "60+")
 _LISTS = {"train": "train", "validation": "val", "test": "test"}  # part, and word in a file's name

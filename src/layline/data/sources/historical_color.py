@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from layline.arguments import check_boolean
 from layline.data.base import Dataset, Indices, Partition
+from layline.utils.validation import check_boolean
 
 _DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
 _TRAIN, _VALIDATION, _TEST = 210, 5, 50

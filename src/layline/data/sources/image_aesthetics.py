@@ -15,8 +15,8 @@ from statistics import median
 
 import numpy as np
 
-from layline.arguments import check_known
 from layline.data.base import Dataset, Indices, Partition
+from layline.utils.validation import check_known
 
 _CLASSES = ("unacceptable", "flawed", "ordinary", "professional", "exceptional")
 _CATEGORIES = ("nature", "animals", "people", "urban")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from layline.data.base import Dataset, Drawing, KnownClasses, listed, only_file
 from layline.data.labels import Array, parse_names, rank_labels
 from layline.data.splits import PART_WORDS, RandomSplit
-from layline.memory import check_fits, in_words
+from layline.utils.memory import check_fits, in_words
 
 _SPLIT = "|".join(PART_WORDS)
 _KEY = re.compile(

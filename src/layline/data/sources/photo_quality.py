@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from layline.arguments import check_integer, check_known
 from layline.data.base import Dataset, Partition, Pixels
-from layline.memory import check_fits
+from layline.utils.memory import check_fits
+from layline.utils.validation import check_integer, check_known
 
 _LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
 _MOST_LEVELS = 256

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layline.arguments import check_known
 from layline.data.base import Dataset
 from layline.data.groups import describe_groups, looks_like_group, suggest_columns
 from layline.data.labels import parse_names, rank_labels
@@ -13,6 +12,7 @@ from layline.data.recognition import LABEL_COLUMNS, label_column
 from layline.data.splits import RandomSplit
 from layline.data.table import Rows, TableEncoding, check_float32, texts_of
 from layline.data.table_file import TableFile, read_table_file
+from layline.utils.validation import check_known
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from layline.arguments import check_integer
 from layline.geometry import decoding, pairwise
 from layline.geometry.layouts.spacing import Spacing
 from layline.geometry.similarities import Measure, Similarity
+from layline.utils.validation import check_integer
 
 
 class Layout(nn.Module, ABC):

@@ -37,13 +37,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from layline.arguments import check_above
 from layline.geometry.constants import Constants
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.spacing import make_spacing
 from layline.geometry.pairwise import unit
 from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Measure, Similarity, StudentT
+from layline.utils.validation import check_above
 
 BLOCK = 1 << 18
 """A processor takes so many numbers of an (n, K) array at a time: they stay in its cache."""

@@ -46,13 +46,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from layline.devices import can_check_values
 from layline.geometry.constants import Constants
 from layline.geometry.layouts.base import Layout
 from layline.geometry.layouts.spacing import make_spacing
 from layline.geometry.pairwise import lengths, unit
 from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Cosine, Measure, Similarity
+from layline.utils.devices import can_check_values
 
 
 def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from layline.arguments import check_at_least
+from layline.utils.validation import check_at_least
 
 
 class Spacing(nn.Module, ABC):

@@ -1,0 +1,101 @@
+"""A small convolutional network for small images, to be trained from scratch on a CPU.
+
+A thin convolution at full resolution, one with stride 2, then ``depth`` blocks of convolution,
+batch normalisation and ReLU with max pooling between them, channels doubling from block to block,
+global average pooling, and a last Linear to ``dim``. The thin layer costs little and measures local
+contrast, which says most about sharpness and noise; all wide layers work on a quarter of the
+pixels.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from layline.backbones.base import ImageFeatures, InputSpec
+from layline.backbones.last_layer import make_last_layer
+from layline.utils.validation import check_integer
+
+_DEEPEST = 16  # images of 65,536 pixels at a side
+
+
+class ConvNet(ImageFeatures):
+    """Map small images to features. The arguments not listed here are those of :class:`InputSpec`.
+
+    Args:
+        dim: Dimension d of the features.
+        channels: Channels of the first block.
+        depth: Number of blocks.
+        hidden: Units of a hidden layer before the last Linear; zero for none.
+        dropout: Share of the units in front of each Linear that are set to zero in training.
+    """
+
+    name = "convnet"
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        channels: int = 32,
+        depth: int = 3,
+        hidden: int = 0,
+        dropout: float = 0.0,
+        size: int | None = None,
+        mean: Sequence[float] = (0.5, 0.5, 0.5),
+        std: Sequence[float] = (0.5, 0.5, 0.5),
+        interpolation: str = "bilinear",
+        crop: float = 1.0,
+    ) -> None:
+        super().__init__(InputSpec(size, mean, std, interpolation, crop))
+        for argument, value in {"dim": dim, "channels": channels, "depth": depth}.items():
+            check_integer(argument, value, 1, "a layer has units")
+        if depth > _DEEPEST:
+            raise ValueError(
+                f"depth must be at most {_DEEPEST}, got {depth}: every block halves the images"
+            )
+        self.channels = channels
+        self.depth = depth
+        if size is not None:
+            self.check_size(size, size)
+        thin = max(channels // 4, 1)
+        layers = [_convolution(3, thin), nn.ReLU(inplace=True), *_layer(thin, channels, stride=2)]
+        before = channels
+        for block in range(depth):
+            after = channels * 2**block
+            layers += [nn.MaxPool2d(2)] if block else []
+            layers += _layer(before, after)
+            before = after
+        self.layers = nn.Sequential(*layers)
+        self.last = make_last_layer(before, dim, hidden, dropout)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
+        return {"channels": self.channels, "depth": self.depth} | super().options
+
+    def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
+        """Compute one number per channel of the last block."""
+        self.check_size(*x.shape[-2:])
+        maps: Tensor = self.layers(self.normalised(x))
+        return maps.mean(dim=(-2, -1))
+
+    def check_size(self, height: int, width: int) -> None:
+        """Refuse images that are too small for so many blocks."""
+        least = 2**self.depth
+        if min(height, width) < least:
+            raise ValueError(
+                f"images must be at least {least}×{least} pixels, got {height}×{width}: "
+                f"a convnet of depth {self.depth} halves them {self.depth} times"
+            )
+
+
+def _layer(before: int, after: int, stride: int = 1) -> list[nn.Module]:
+    convolution = _convolution(before, after, stride, bias=False)
+    return [convolution, nn.BatchNorm2d(after), nn.ReLU(inplace=True)]
+
+
+def _convolution(before: int, after: int, stride: int = 1, bias: bool = True) -> nn.Conv2d:
+    convolution = nn.Conv2d(before, after, 3, stride, padding=1, bias=bias)
+    nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+    return convolution

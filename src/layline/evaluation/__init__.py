@@ -1,0 +1,1 @@
+"""What is measured on a split: metrics with intervals, rates, review lists."""

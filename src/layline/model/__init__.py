@@ -1,0 +1,1 @@
+"""A trained model: prediction, calibration, its file and its export."""

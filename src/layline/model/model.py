@@ -1,0 +1,180 @@
+"""A model: features, head and class names, from samples as a user has them to labels."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from layline import backbones, heads
+from layline.backbones.base import Backbone
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import (
+    Batches,
+    ImageBatches,
+    RowBatches,
+    loader,
+    sequential_batches,
+    to_device,
+)
+from layline.data.samples import UserImages
+from layline.data.table import Rows, TableEncoding
+from layline.geometry.decoding import Decode, checked_decode, decode_name
+from layline.heads.base import probabilities
+from layline.model.calibration import Calibration, tempered
+from layline.model.predictor import Prediction, Predictor
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A description of a model, from which it is rebuilt except for its tensors.
+
+    Attributes:
+        backbone: Name of the backbone.
+        method: Name of the head.
+        dim: Dimension d of the features.
+        classes: Names of the classes, lowest first.
+        inputs: How samples are prepared: images, or the columns of a table.
+        backbone_options: The features' own options.
+        head_options: The method's own options.
+        decode: How a distribution becomes a class if the caller does not say.
+        calibration: What is known about the certainty of its answers.
+        estimator: What is needed beside it to get an estimator back, if one wrote it.
+    """
+
+    backbone: str
+    method: str
+    dim: int
+    classes: tuple[str, ...]
+    inputs: ImagePreprocessing | TableEncoding
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    head_options: dict[str, Any] = field(default_factory=dict)
+    decode: Decode = "mode"
+    calibration: Calibration = field(default_factory=Calibration, compare=False)
+    estimator: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def build(self) -> "OrdinalModel":
+        """Make the model, with weights as they are before training."""
+        backbone = backbones.create(self.backbone, dim=self.dim, **self.backbone_options)
+        head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
+        return OrdinalModel(self, backbone, head)
+
+
+def normalised(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
+    """Turn log probabilities into rows that sum to one in float64."""
+    proba: NDArray[np.float64] = probabilities(log_probs).numpy()
+    return proba
+
+
+class Network(nn.Module):
+    """Backbone and a head: what is trained.
+
+    Args:
+        backbone: Maps prepared samples to vectors.
+        head: The ordinal method.
+    """
+
+    def __init__(self, backbone: nn.Module, head: heads.OrdinalHead) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+
+    def forward(
+        self,
+        x: Tensor,
+        ranks: Int[Tensor, " n"] | None = None,
+        weight: Float[Tensor, " n"] | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Give the log probabilities of prepared samples, (n, K), or with ranks their mean loss.
+
+        The second is what wrappers of modules such as DDP and FSDP see in training.
+        """
+        result: Tensor = self.head(self.backbone(x), ranks, weight)
+        return result
+
+
+class OrdinalModel(Network, Predictor):
+    """Backbone and a head, with the names of the classes.
+
+    Args:
+        spec: What it was made from.
+        backbone: Maps prepared samples to vectors.
+        head: The ordinal method.
+    """
+
+    backbone: Backbone
+    spec: ModelSpec
+
+    def __init__(self, spec: ModelSpec, backbone: Backbone, head: heads.OrdinalHead) -> None:
+        super().__init__(backbone, head)
+        self.spec = spec
+
+    def transform(self, samples: Any) -> NDArray[np.float32]:
+        """Compute the features, (n, d)."""
+        parts = [each.features for each in self._answers(samples) if each.features is not None]
+        return np.concatenate([np.zeros((0, self.spec.dim)), *parts], dtype=np.float32)
+
+    def stream(
+        self,
+        samples: UserImages | Rows,
+        batch_size: int = 64,
+        workers: int | None = 0,
+        decode: Decode | None = None,
+        keep_going: bool = False,
+    ) -> Iterator[Prediction]:
+        """Predict samples batch by batch, see :meth:`layline.model.predictor.Predictor.stream`."""
+        batches = self.batches(samples, keep_going)
+        return self.stream_batches(batches, batch_size, workers, decode)
+
+    def batches(self, samples: UserImages | Rows, keep_going: bool = False) -> Batches:
+        """Give where batches of samples are fetched from, see :meth:`stream`."""
+        if isinstance(samples, Rows):
+            return RowBatches(samples.values)
+        assert isinstance(self.spec.inputs, ImagePreprocessing)
+        return ImageBatches(samples, self.spec.inputs, keep_going=keep_going)
+
+    @torch.no_grad()
+    def stream_batches(
+        self,
+        samples: Batches,
+        batch_size: int = 64,
+        workers: int | None = 0,
+        decode: Decode | None = None,
+    ) -> Iterator[Prediction]:
+        """Predict samples that are fetched as tensors.
+
+        Args:
+            samples: Where batches are fetched from.
+            batch_size: Samples at a time.
+            workers: Processes that fetch batches.
+            decode: See :meth:`predict`.
+        """
+        wanted = checked_decode(self.spec.decode if decode is None else decode, len(self.classes))
+        temperature = self.spec.calibration.temperature
+        was_training = self.training
+        self.eval()
+        device = next(self.parameters()).device
+        try:
+            batches = sequential_batches(len(samples), batch_size)
+            for x, index in loader(samples, batches, workers, device.type == "cuda"):
+                vectors = self.backbone(to_device(x, device))
+                log_probs = tempered(self.head.log_probs(vectors), temperature)
+                decisions = self.head.decisions(vectors, log_probs, wanted)
+                chosen = decisions[decode_name(wanted)].cpu().numpy()
+                known = vectors if vectors.dtype == torch.float64 else vectors.float()
+                yield Prediction(
+                    index.numpy(), normalised(log_probs.cpu()), chosen, known.cpu().numpy()
+                )
+        finally:
+            self.train(was_training)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one ``.safetensors`` file, see :func:`layline.load`."""
+        from layline.model.model_file import save_model  # which needs safetensors
+
+        save_model(self, Path(path))

@@ -1,0 +1,296 @@
+"""Mean ranks, critical differences and paired tests: scipy's and Demšar's own numbers."""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from layline.bench.statistics import (
+    cliques,
+    compare_with_reference,
+    critical_difference,
+    difference_interval,
+    holm,
+    mean_ranks,
+    signed_rank,
+)
+
+# Few different values, so that there are ties.
+tables = st.tuples(st.integers(2, 6), st.integers(3, 6)).flatmap(
+    lambda shape: arrays(float, shape, elements=st.integers(0, 5).map(lambda v: v / 8))
+)
+DEMSAR = [1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164]  # q at 0.05, k = 2 … 10
+
+
+def table_of(values):
+    values = np.asarray(values, dtype=float)
+    return pd.DataFrame(values, columns=[f"m{i}" for i in range(values.shape[1])])
+
+
+@given(tables, st.booleans())
+def test_ranks_and_test_are_those_of_scipy(values, lower):
+    found = mean_ranks(table_of(values), lower_is_better=lower)
+    oracle = scipy.stats.rankdata(values if lower else -values, axis=1).mean(axis=0)
+    np.testing.assert_allclose(found.ranks.loc[[f"m{i}" for i in range(len(oracle))]], oracle)
+    k = values.shape[1]
+    assert found.ranks.sum() == pytest.approx(k * (k + 1) / 2)
+    assert found.ranks.is_monotonic_increasing
+    if (np.ptp(values, axis=1) > 0).any():
+        known = scipy.stats.friedmanchisquare(*values.T)
+        assert (found.statistic, found.p) == pytest.approx((known.statistic, known.pvalue))
+    else:
+        assert (found.statistic, found.p) == (0.0, 1.0)
+
+
+@given(tables, st.randoms())
+def test_the_order_of_data_sets_and_methods_does_not_matter(values, random):
+    table = table_of(values)
+    rows, columns = list(table.index), list(table.columns)
+    random.shuffle(rows)
+    random.shuffle(columns)
+    one = mean_ranks(table, lower_is_better=True)
+    other = mean_ranks(table.loc[rows, columns], lower_is_better=True)
+    assert one.ranks.to_dict() == pytest.approx(other.ranks.to_dict())
+    assert one.p == pytest.approx(other.p)
+
+
+def test_a_method_without_a_number_somewhere_is_left_out_and_named():
+    table = table_of([[0.1, 0.2, 0.3, 0.4], [0.1, math.nan, 0.3, 0.2]])
+    found = mean_ranks(table, lower_is_better=True)
+    assert found.left_out == ("m1",)
+    assert found.ranks.to_dict() == {"m0": 1.0, "m2": 2.5, "m3": 2.5}
+    assert "missing on some data set: m1." in found.notes[0]
+
+
+def test_a_data_set_without_any_number_does_not_count():
+    table = table_of([[0.1, 0.2], [math.nan, math.nan]])
+    found = mean_ranks(table, lower_is_better=True)
+    assert (found.num_data, found.left_out) == (1, ())
+    nothing = mean_ranks(table.tail(1), lower_is_better=True)
+    assert (nothing.num_data, nothing.left_out, len(nothing.ranks)) == (0, ("m0", "m1"), 0)
+
+
+@pytest.mark.parametrize("values", [[[0.1, 0.2], [0.2, 0.1]], [[0.1, 0.2, 0.3]]])
+def test_two_methods_or_one_data_set_have_no_friedman_test(values):
+    found = mean_ranks(table_of(values), lower_is_better=True)
+    assert (found.statistic, found.p, found.notes) == (None, None, ())
+
+
+def test_equal_numbers_are_equal_in_spite_of_floating_point():
+    found = mean_ranks(table_of([[0.1 + 0.2, 0.3, 0.4]]), lower_is_better=True)
+    assert found.ranks.to_dict() == {"m0": 1.5, "m1": 1.5, "m2": 3.0}
+
+
+@pytest.mark.parametrize(("k", "q"), list(enumerate(DEMSAR, start=2)))
+def test_the_critical_difference_has_the_constants_of_demsar(k, q):
+    assert critical_difference(k, 14) == pytest.approx(
+        q * math.sqrt(k * (k + 1) / 6 / 14), abs=2e-3
+    )
+
+
+def test_the_example_of_demsar():
+    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.01)
+    assert critical_difference(4, 14, alpha=0.10) == pytest.approx(1.12, abs=0.01)
+
+
+def test_two_methods_need_the_normal_quantile():
+    expected = scipy.stats.norm.ppf(0.995) / math.sqrt(20)
+    assert critical_difference(2, 20, alpha=0.01) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1, 5), "k must be at least 2 and n at least 1, got k = 1 and n = 5"),
+        ((3, 0), "got k = 3 and n = 0"),
+        ((3, 5, 5), "alpha must be between 0 and 1, got 5"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        critical_difference(*arguments)
+
+
+@given(st.lists(st.integers(4, 40).map(lambda v: v / 4), min_size=1, max_size=5), st.floats(0.1, 6))
+def test_cliques_are_all_maximal_groups_found_by_trying(values, difference):
+    ranks = pd.Series(values, index=[f"m{i}" for i in range(len(values))])
+    alike = [
+        set(group)
+        for size in range(2, len(values) + 1)
+        for group in itertools.combinations(ranks.index, size)
+        if ranks[list(group)].max() - ranks[list(group)].min() < difference
+    ]
+    maximal = [group for group in alike if not any(group < other for other in alike)]
+    found = [set(group) for group in cliques(ranks, difference)]
+    assert len(found) == len(maximal)
+    assert all(group in found for group in maximal)
+
+
+def test_exactly_the_critical_difference_is_significant():
+    ranks = pd.Series({"a": 1.0, "b": 2.0, "c": 2.5})
+    assert cliques(ranks, 1.0) == [("b", "c")]
+    assert cliques(ranks, 1.01) == [("a", "b"), ("b", "c")]
+    assert cliques(ranks, 9.0) == [("a", "b", "c")]
+    assert cliques(ranks, 0.1) == []
+
+
+probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=9)
+
+
+def by_definition(p):
+    """Holm's adjusted p: the largest of (m − j + 1) p₍ⱼ₎ over the p that are not larger."""
+    ordered = sorted(p)
+    adjusted = [max((len(p) - j) * ordered[j] for j in range(i + 1)) for i in range(len(ordered))]
+    return [min(1.0, adjusted[ordered.index(value)]) for value in p]
+
+
+def frame_of(values, seeds=("0",)):
+    """Runs from {method: [mae on each data set]}, shifted a little by the seed."""
+    return pd.DataFrame(
+        {"data": f"d{i}", "method": method, "seed": seed, "decode": "mode", "error": ""}
+        | {"mae": mae + 0.001 * int(seed), "accuracy": 1 - mae}
+        for method, row in values.items()
+        for i, mae in enumerate(row)
+        for seed in seeds
+    )
+
+
+@given(probabilities)
+def test_holm_is_its_definition_up_to_ties(p):
+    found = holm(p)
+    order = np.argsort(p, kind="stable")
+    assert (found >= np.asarray(p) - 1e-15).all()
+    assert (found <= 1).all()
+    assert (np.diff(found[order]) >= 0).all()
+    if len(set(p)) == len(p):
+        np.testing.assert_allclose(found, by_definition(p))
+
+
+@given(probabilities, st.floats(0.01, 0.2))
+def test_holm_rejects_what_the_step_down_procedure_rejects(p, alpha):
+    rejected = set()
+    for step, i in enumerate(np.argsort(p, kind="stable")):
+        if p[i] * (len(p) - step) > alpha:
+            break
+        rejected.add(i)
+    assert set(np.flatnonzero(holm(p) <= alpha)) == rejected
+
+
+@given(probabilities, st.randoms())
+def test_holm_does_not_depend_on_the_order(p, random):
+    order = list(range(len(p)))
+    random.shuffle(order)
+    np.testing.assert_allclose(holm([p[i] for i in order]), holm(p)[order])
+
+
+def test_holm_does_not_count_what_was_not_tested():
+    np.testing.assert_allclose(holm([0.01, math.nan, 0.04]), [0.02, math.nan, 0.04])
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
+    assert holm([]).shape == (0,)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=30))
+def test_signed_rank_is_that_of_scipy_without_zeros(steps):
+    differences = np.array(steps) / 64
+    found = signed_rank(differences)
+    other = differences[differences != 0]
+    assert found == pytest.approx(scipy.stats.wilcoxon(other).pvalue if len(other) else 1.0)
+    assert found == pytest.approx(signed_rank(-differences))
+    assert 0 < found <= 1
+
+
+def test_signed_rank_of_few_is_counted_by_hand():
+    assert signed_rank(np.array([0.5])) == 1.0
+    assert signed_rank(np.array([0.1, 0.2, 0.3, 0.4, 0.5])) == pytest.approx(2 / 2**5)
+    assert signed_rank(np.array([0.3 - (0.1 + 0.2), 0.0])) == 1.0
+    assert math.isnan(signed_rank(np.array([])))
+
+
+def test_wins_ties_and_losses_are_as_the_numbers_are_written():
+    frame = frame_of({"ours": [0.5, 0.5, 0.5, 0.5], "x": [0.4, 0.5002, 0.6, 0.7]})
+    found = compare_with_reference(frame, "ours", "mae", "mode").loc["x"]
+    assert (found["wins"], found["ties"], found["losses"]) == (1, 1, 2)
+    assert found["difference"] == pytest.approx((-0.1 + 0.0002 + 0.1 + 0.2) / 4)
+    higher = compare_with_reference(frame, "ours", "accuracy", "mode").loc["x"]
+    assert (higher["wins"], higher["losses"]) == (1, 3)  # 49.98 % is less than 50.00 %
+    assert higher["difference"] == pytest.approx(-found["difference"])
+
+
+def test_p_is_that_of_scipy_on_the_means_of_data_sets(long_frame):
+    frame = long_frame(data=[f"d{i}" for i in range(8)], failed={("d1", "arc", "2")})
+    found = compare_with_reference(frame, "line", "mae", "median")
+    runs = frame[(frame.decode == "median") & (frame.error == "")]
+    table = runs.pivot_table("mae", ["data", "seed"], "method")
+    for method in ("arc", "sord"):
+        both = table[["line", method]].dropna().groupby("data").mean()
+        known = scipy.stats.wilcoxon(both["line"], both[method]).pvalue
+        assert found.loc[method, "p"] == pytest.approx(known)
+        assert found.loc[method, "pairs"] == len(both) == 8
+    np.testing.assert_allclose(found["p_holm"], holm(found["p"]))
+    assert "line" not in found.index
+
+
+def test_the_interval_of_a_difference_is_drawn_over_data_sets(long_frame):
+    frame = long_frame(data=[f"d{i}" for i in range(8)])
+    found = compare_with_reference(frame, "line", "mae", "mode").loc["arc"]
+    runs = frame[frame.decode == "mode"].pivot_table("mae", ["data"], "method")
+    differences = (runs["arc"] - runs["line"]).to_numpy()
+    draws = np.random.default_rng(1).choice(differences, (20000, 8)).mean(axis=1)
+    assert found["low"] < found["difference"] < found["high"]
+    # the correction moves the ends of eight draws a little
+    width = found["high"] - found["low"]
+    assert width == pytest.approx(np.ptp(np.quantile(draws, [0.025, 0.975])), rel=0.15)
+    assert difference_interval(-differences) == pytest.approx(
+        (-found["high"], -found["low"]), abs=0.05 * width
+    )
+
+
+def test_few_data_sets_have_no_interval_and_equal_differences_a_point():
+    assert all(math.isnan(end) for end in difference_interval(np.array([0.1, 0.2, 0.3, 0.4])))
+    assert difference_interval(np.full(5, 0.1)) == (0.1, 0.1)
+
+
+def test_the_same_numbers_are_no_difference_and_one_data_set_no_evidence():
+    frame = frame_of({"ours": [0.5, 0.25], "same": [0.5, 0.25]}, seeds=("0", "1"))
+    found = compare_with_reference(frame, "ours", "mae", "mode").loc["same"]
+    assert (found["ties"], found["difference"], found["p"], found["pairs"]) == (2, 0, 1, 2)
+    assert (
+        compare_with_reference(frame_of({"a": [0.1], "b": [0.2]}), "a", "mae", "mode").loc["b", "p"]
+        == 1.0
+    )
+
+
+def test_a_method_that_shares_no_data_set_with_the_reference_has_no_p():
+    frame = frame_of({"ours": [0.5, math.nan], "x": [math.nan, 0.2], "y": [0.4, 0.3]})
+    found = compare_with_reference(frame, "ours", "mae", "mode")
+    assert found.loc["x", "pairs"] == 0
+    assert math.isnan(found.loc["x", "p"])
+    assert found.loc["y", "p_holm"] == found.loc["y", "p"]  # the only test
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lines", "mae", "mode"), "reference must be a known name, got 'lines'"),
+        (("line", "maee", "mode"), "metric must be a known name, got 'maee': did you mean"),
+    ],
+)
+def test_a_wrong_argument_of_a_comparison_is_named(long_frame, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        compare_with_reference(long_frame(), *arguments)
+
+
+def test_a_method_that_fails_on_a_hard_seed_does_not_win_by_it(long_frame):
+    frame = long_frame(failed={(data, "arc", "0") for data in ("lev", "era", "swd")})
+    frame["mae"] = frame["seed"].map(lambda seed: 2.0 if seed == "0" else 0.5)
+    frame.loc[frame["error"] != "", "mae"] = np.nan
+    line = compare_with_reference(frame, "line", "mae", "mode").loc["arc"]
+    assert (line["wins"], line["ties"], line["losses"]) == (0, 3, 0)
+    assert (line["difference"], line["p"]) == (0, 1)

@@ -1,0 +1,222 @@
+"""Temperature and ranges, against scikit-learn and crepes, and what must hold for any model."""
+
+import numpy as np
+import pytest
+import torch
+from crepes import ConformalClassifier
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+
+from layline import metrics
+from layline.model.calibration import (
+    Calibration,
+    expected_coverage,
+    fit_temperature,
+    measure_ranges,
+    misfits,
+    samples_needed,
+    tempered,
+)
+
+SCORES = st.floats(-6, 6)
+
+
+def sampled(count=400, num_classes=5, seed=0, sharpness=1.0):
+    """Log probabilities, and ranks that follow them if the sharpness is one."""
+    rng = np.random.default_rng(seed)
+    scores = 2 * rng.normal(size=(count, num_classes))
+    truth = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    ranks = np.array([rng.choice(num_classes, p=row) for row in truth])
+    log_probs = torch.from_numpy(sharpness * scores).log_softmax(dim=1)
+    return log_probs, torch.from_numpy(ranks)
+
+
+def calibrated(count=200, num_classes=5, seed=0):
+    return Calibration.fit(None, sampled(count, num_classes, seed))
+
+
+class Frozen(ClassifierMixin, BaseEstimator):
+    """Says what X says."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def decision_function(self, X):
+        return X
+
+    def predict(self, X):
+        return self.classes_[X.argmax(axis=1)]
+
+
+@pytest.mark.parametrize("sharpness", [0.4, 1.0, 3.0])
+def test_the_temperature_is_that_of_scikit_learn(sharpness):
+    log_probs, ranks = sampled(sharpness=sharpness)
+    X, y = log_probs.numpy(), ranks.numpy()
+    oracle = CalibratedClassifierCV(FrozenEstimator(Frozen().fit(X, y)), method="temperature")
+    expected = oracle.fit(X, y).predict_proba(X)
+    found = tempered(log_probs, fit_temperature(log_probs, ranks)).exp().numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 4.0])
+def test_the_temperature_undoes_what_is_too_sure_or_not_sure_enough(sharpness):
+    log_probs, ranks = sampled(4000, sharpness=sharpness)
+    assert fit_temperature(log_probs, ranks) == pytest.approx(sharpness, rel=0.1)
+
+
+def test_too_few_samples_fit_no_temperature():
+    log_probs, ranks = sampled(19, sharpness=3)
+    assert fit_temperature(log_probs, ranks) == 1
+
+
+def test_a_probability_of_zero_for_the_truth_is_no_obstacle():
+    log_probs, ranks = sampled()
+    log_probs[0] = -torch.inf
+    log_probs[0, (ranks[0] + 1) % 5] = 0
+    assert 1 < fit_temperature(log_probs, ranks) < 10
+
+
+@given(hnp.arrays(np.float64, (4, 6), elements=SCORES), st.floats(0.1, 10))
+def test_a_temperature_keeps_the_mode_and_the_single_peak(scores, temperature):
+    before = torch.from_numpy(scores).log_softmax(dim=1)
+    after = tempered(before, temperature)
+    by_rank = after.gather(1, before.argsort(dim=1))
+    assert (by_rank.diff(dim=1) >= -1e-12).all()
+    one_peak = torch.from_numpy(np.sort(scores, axis=1)).log_softmax(dim=1)
+    assert metrics.unimodality_rate(tempered(one_peak, temperature).exp()) == 1
+
+
+@given(hnp.arrays(np.float64, (3, 7), elements=SCORES))
+def test_a_misfit_is_the_ranked_probability_score_of_that_rank(scores):
+    proba = torch.from_numpy(scores).softmax(dim=1).numpy()
+    found = misfits(proba)
+    for k in range(7):
+        for i in range(3):
+            expected = 6 * metrics.ranked_probability_score([k], proba[[i]])
+            assert found[i, k] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_the_p_values_are_those_of_crepes(by_class):
+    calibration = calibrated()
+    proba = sampled(30, seed=1)[0].exp().numpy()
+    scores = misfits(proba)
+    if by_class:
+        oracle = ConformalClassifier().fit(calibration.scores, bins=calibration.ranks)
+        columns = [
+            oracle.predict_p(scores[:, k], bins=np.full(30, k), smoothing=False) for k in range(5)
+        ]
+        expected = np.stack(columns, axis=1)
+    else:
+        oracle = ConformalClassifier().fit(calibration.scores)
+        expected = oracle.predict_p(scores, smoothing=False)
+    np.testing.assert_allclose(calibration.p_values(proba, by_class), expected)
+
+
+@settings(deadline=None)
+@given(
+    hnp.arrays(np.float64, (5, 5), elements=SCORES),
+    st.tuples(st.floats(0.01, 0.99), st.floats(0.01, 0.99)),
+    st.booleans(),
+    st.sampled_from(["mode", "any"]),
+)
+def test_ranges_are_nested_and_have_the_decision_and_without_classes_no_gap(
+    scores, coverages, by_class, decision
+):
+    calibration = calibrated(1000)
+    proba = torch.from_numpy(scores).softmax(dim=1).numpy()
+    decided = proba.argmax(axis=1) if decision == "mode" else np.arange(5)
+    (low, high), (lower, higher) = (
+        calibration.ranges(proba, decided, coverage, by_class) for coverage in sorted(coverages)
+    )
+    assert ((lower <= low) & (low <= decided) & (decided <= high) & (high <= higher)).all()
+    if not by_class:  # what is possible has no hole in it
+        for share in coverages:
+            possible = calibration.p_values(proba) > 1 - share
+            starts = np.diff(np.pad(possible.astype(int), ((0, 0), (1, 0))), axis=1) == 1
+            assert (starts.sum(axis=1) <= 1).all()
+
+
+@pytest.fixture(scope="module")
+def overconfident():
+    """Calibrations of a model that is far too sure, each with new samples."""
+    found = []
+    for seed in range(40):
+        log_probs, ranks = sampled(600, 4, seed, sharpness=4)
+        calibration = Calibration.fit(None, (log_probs[:400], ranks[:400]))
+        found.append((calibration, log_probs[400:].exp().numpy(), ranks[400:].numpy()))
+    return found
+
+
+@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
+@pytest.mark.parametrize("by_class", [False, True])
+def test_new_samples_are_covered_as_promised(overconfident, coverage, by_class):
+    """Whatever the model is worth."""
+    shares = []
+    for calibration, proba, truth in overconfident:
+        low, high = calibration.ranges(proba, np.full(200, 2), coverage, by_class)
+        held = (low <= truth) & (truth <= high)
+        rare = truth == np.bincount(truth).argmin()
+        shares.append(held[rare].mean() if by_class else held.mean())
+    assert np.mean(shares) >= coverage - 0.02
+
+
+def test_chance_is_what_the_simulation_of_uniform_scores_shows():
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(4000):
+        scores = np.sort(rng.uniform(size=50))
+        bound = scores[int(np.ceil(51 * 0.9)) - 1]
+        covered.append((rng.uniform(size=80) <= bound).mean())
+    low, high = expected_coverage(0.9, 50, 80)
+    assert np.mean(np.array(covered) < low) == pytest.approx(0.01, abs=0.008)
+    assert np.mean(np.array(covered) > high) == pytest.approx(0.01, abs=0.008)
+
+
+def test_what_is_measured_of_ranges():
+    calibration = calibrated(60)
+    log_probs, ranks = sampled(300, seed=3)
+    proba, truth = log_probs.exp().numpy(), ranks.numpy()
+    decided = proba.argmax(axis=1)
+    found = measure_ranges(calibration, truth, proba, decided)
+    assert [each["coverage"] for each in found] == [0.8, 0.9, 0.95]
+    for each in found:
+        low, high = calibration.ranges(proba, decided, each["coverage"])
+        assert each["measured"] == pytest.approx(((low <= truth) & (truth <= high)).mean())
+        assert each["width"] == pytest.approx((high - low).mean() + 1)
+        assert each["missed_by"] is None or each["missed_by"] >= 1
+    few = measure_ranges(calibrated(9), truth, proba, decided)
+    assert [each["coverage"] for each in few] == [0.8, 0.9]  # 0.95 needs 19
+
+
+@pytest.mark.parametrize(("coverage", "needed"), [(0.5, 1), (0.8, 4), (0.9, 9), (0.95, 19)])
+def test_so_many_samples_are_needed_and_no_fewer(coverage, needed):
+    assert samples_needed(coverage) == needed
+    calibrated(needed).check(coverage, 5)
+    if needed > 1:
+        with pytest.raises(ValueError, match=f"at least {needed} calibration samples, got"):
+            calibrated(needed - 1).check(coverage, 5)
+
+
+@pytest.mark.parametrize("coverage", [0, 1, 1.5, -0.1, float("nan"), "0.9", 90])
+def test_a_coverage_is_a_share(coverage):
+    with pytest.raises(ValueError, match="coverage must be a number between 0 and 1"):
+        calibrated().check(coverage, 5)
+
+
+def test_without_calibration_samples_the_cure_is_named():
+    with pytest.raises(ValueError, match=r"--calibration 0\.1.*layline calibrate"):
+        Calibration().check(0.9, 5)
+
+
+def test_by_class_every_class_needs_its_samples():
+    log_probs, ranks = sampled(200)
+    ranks[ranks == 3] = 2
+    calibration = Calibration.fit(None, (log_probs, ranks))
+    with pytest.raises(ValueError, match="at least 9 calibration samples of every class, got 0"):
+        calibration.check(0.9, 5, by_class=True)

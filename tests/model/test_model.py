@@ -1,0 +1,340 @@
+"""A model as a user has it: from samples of any kind to labels."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import layline
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.loading import ImageBatches
+from layline.data.table import TableEncoding
+from layline.geometry.decoding import DECODINGS
+from layline.model.calibration import Calibration
+from layline.model.model import ModelSpec
+
+CLASSES = ("low", "mid", "high", "top")
+FRAME = pd.DataFrame({"size": [1.5, 2.0, None], "colour": ["red", "blue", "red"]})
+
+
+def pixels(seed=0, height=20, width=26):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def trained(spec):
+    """A model with weights, statistics and proxies as no fresh one has them."""
+    model = spec.build()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor += 0.05 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
+    return model.eval()
+
+
+def convnet(method="soft-poisson", **options):
+    small = {"channels": 4, "depth": 1}
+    inputs = ImagePreprocessing(16, 18)
+    return trained(ModelSpec("convnet", method, 3, CLASSES, inputs, small, options))
+
+
+def table():
+    encoding = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))
+    options = {"in_features": len(encoding.columns), "hidden": [8]}
+    return trained(ModelSpec("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
+
+
+@pytest.fixture
+def files(tmp_path):
+    for seed in range(3):
+        Image.fromarray(pixels(seed)).save(tmp_path / f"{seed}.png")
+    return tmp_path
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_stream_fetches_a_few_batches_ahead_and_no_more(files, workers):
+    model = convnet()
+    paths = [files / f"{place % 3}.png" for place in range(60)]
+    fetched = []
+
+    class Watched(ImageBatches):
+        def __getitems__(self, keys):
+            (files / f"fetched-{keys[0][0]}").touch()  # seen from another process too
+            return super().__getitems__(keys)
+
+    samples = Watched(model.read(paths), model.spec.inputs)
+    for done, answer in enumerate(model.stream_batches(samples, 2, workers), start=1):
+        assert answer.index.tolist() == [2 * done - 2, 2 * done - 1]
+        fetched.append(len(list(files.glob("fetched-*"))) - done)
+    assert done == 30
+    assert max(fetched) <= 2 * workers + 1
+
+
+def test_every_way_to_give_images_gives_the_same_probabilities(files):
+    model = convnet()
+    arrays = [pixels(seed) for seed in range(3)]
+    paths = [files / f"{seed}.png" for seed in range(3)]
+    expected = model.predict_proba(arrays)
+    assert expected.shape == (3, 4)
+    np.testing.assert_allclose(expected.sum(axis=1), 1, rtol=1e-12)
+    for samples in (
+        np.stack(arrays),
+        paths,
+        [str(path) for path in paths],
+        tuple(paths),
+        files,
+        str(files),
+        [Image.open(path) for path in paths],
+        [arrays[0], paths[1], Image.fromarray(arrays[2])],
+    ):
+        np.testing.assert_array_equal(model.predict_proba(samples), expected)
+    for samples in (arrays[0], paths[0], str(paths[0]), Image.fromarray(arrays[0])):
+        np.testing.assert_allclose(model.predict_proba(samples), expected[:1], atol=1e-6)
+
+
+def test_every_way_to_give_a_table_gives_the_same_probabilities(tmp_path):
+    model = table()
+    expected = model.predict_proba(FRAME)
+    FRAME.to_csv(tmp_path / "a.csv", index=False)
+    for samples in (FRAME.to_dict("list"), tmp_path / "a.csv", str(tmp_path / "a.csv")):
+        np.testing.assert_array_equal(model.predict_proba(samples), expected)
+    assert len(np.unique(expected, axis=0)) == 3
+
+
+@pytest.mark.parametrize("decode", DECODINGS)
+def test_predict_names_the_class_that_the_decoding_chooses(decode):
+    model = convnet()
+    images = [pixels(seed) for seed in range(20)]
+    ranks = DECODINGS[decode](torch.from_numpy(model.predict_proba(images)))
+    assert model.predict(images, decode).tolist() == [CLASSES[rank] for rank in ranks]
+
+
+def test_the_head_says_of_the_features_what_the_model_says_of_the_images():
+    model = convnet()
+    features = model.transform(np.stack([pixels(seed) for seed in range(3)]))
+    assert features.shape == (3, 3)
+    with torch.no_grad():
+        proba = model.head.predict_proba(torch.from_numpy(features))
+    images = [pixels(seed) for seed in range(3)]
+    np.testing.assert_allclose(model.predict_proba(images), proba, atol=1e-6)
+
+
+def test_no_samples_give_no_answers():
+    model = convnet()
+    assert model.predict([]).shape == (0,)
+    assert model.predict_proba([]).shape == (0, 4)
+    assert model.transform([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64])
+def test_the_size_of_batches_changes_nothing(size):
+    model = convnet()
+    samples = model.read([pixels(seed) for seed in range(7)])
+    parts = list(model.stream(samples, batch_size=size))
+    assert np.concatenate([part.index for part in parts]).tolist() == list(range(7))
+    whole = model.predict_proba([pixels(seed) for seed in range(7)])
+    found = np.concatenate([part.proba for part in parts])
+    np.testing.assert_allclose(found, whole, atol=1e-6)
+
+
+def test_predicting_leaves_the_mode_and_the_statistics_of_the_model_alone():
+    model = convnet().train()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    first = model.predict_proba(pixels())
+    assert model.training
+    np.testing.assert_array_equal(model.predict_proba(pixels()), first)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+class Counting:
+    """Counts how many images were decoded, and how many were asked about at that time."""
+
+    decoded = False
+
+    def __init__(self, count):
+        self.names = [str(i) for i in range(count)]
+        self.loaded = 0
+
+    def __len__(self):
+        return len(self.names)
+
+    def load(self, index, at_least=None):
+        self.loaded += 1
+        return pixels(index)
+
+
+def test_images_are_decoded_when_their_batch_comes_and_not_before(monkeypatch):
+    model, images = convnet(), Counting(50)
+    monkeypatch.setattr("layline.model.predictor.as_images", lambda samples: images)
+    samples = model.read("anything")
+    assert images.loaded == 0
+    for number, _ in enumerate(model.stream(samples, batch_size=5), start=1):
+        assert images.loaded == 5 * number
+    assert number == 10
+
+
+def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
+    (files / "1.png").write_bytes(b"")
+    model = convnet()
+    with pytest.raises(ValueError, match=r"image must be readable, got .*1\.png: empty file"):
+        model.predict(files)
+    samples = model.read(files)
+    (answer,) = model.stream(samples, keep_going=True)
+    assert answer.index.tolist() == [0, ~1, 2]
+    assert len(samples.names) == 3
+
+
+def test_a_wrong_kind_of_samples_is_refused():
+    with pytest.raises(ValueError, match=r"samples must be images of bytes.*got float64"):
+        convnet().predict(pixels() / 255)
+    with pytest.raises(ValueError, match="the model was trained on a table"):
+        table().predict([pixels()])
+    with pytest.raises(ValueError, match="must have the column 'colour'"):
+        table().predict(FRAME[["size"]])
+    with pytest.raises(ValueError, match="decode must be a known name, got 'modus'"):
+        convnet().predict(pixels(), decode="modus")
+
+
+def test_the_loss_of_a_batch_is_the_heads_and_has_a_gradient_everywhere():
+    model = convnet().train()
+    x = torch.from_numpy(np.stack([pixels(s, 16, 16) for s in range(5)])).permute(0, 3, 1, 2)
+    ranks, weight = torch.tensor([0, 1, 2, 3, 1]), torch.tensor([1.0, 2.0, 1.0, 0.5, 1.0])
+    loss = model(x, ranks, weight)
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+
+
+def test_a_loaded_model_called_on_prepared_samples_gives_log_probabilities(tmp_path):
+    convnet().save(tmp_path / "model.safetensors")
+    model = layline.load(tmp_path / "model.safetensors")
+    x = torch.from_numpy(np.stack([pixels(s, 16, 16) for s in range(5)])).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        log_probs = model(x)
+        assert torch.equal(log_probs, model.head(model.backbone(x)))
+        torch.testing.assert_close(log_probs.exp().sum(dim=1), torch.ones(5))
+        ranks = torch.tensor([0, 1, 2, 3, 1])
+        assert torch.equal(model(x, ranks), model.head.loss(model.backbone(x), ranks))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backbone": "convnets"}, "did you mean convnet"),
+        ({"method": "hard-lines"}, "did you mean hard-linear"),
+        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
+        ({"classes": ("low",)}, "num_classes must be .*2.*got 1"),
+        ({"backbone_options": {"deep": 3}}, "option of convnet must be .*did you mean depth"),
+        ({"head_options": {"nrom": 3}}, "options must be those of .*nrom"),
+        (
+            {"method": "classification", "head_options": {"nrom": 3}},
+            "options must be those of classification, got nrom",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_made_says_why(change, message):
+    inputs = ImagePreprocessing(16, 18)
+    right = {"backbone": "convnet", "method": "hard-linear", "dim": 3, "classes": CLASSES}
+    with pytest.raises(ValueError, match=message):
+        ModelSpec(**right | {"inputs": inputs} | change).build()
+
+
+def test_one_file_holds_all_that_rebuilds_it(tmp_path):
+    model = convnet(alpha=0.5)
+    model.save(tmp_path / "model.safetensors")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
+        described = json.loads(file.metadata()["layline"])
+        assert len(described.pop("blake2b")) == 40
+        assert set(file.keys()) == set(model.state_dict())
+    assert described == {
+        "format": 3,
+        "version": layline.__version__,
+        "backbone": "convnet",
+        "backbone_options": {"channels": 4, "depth": 1},
+        "method": "soft-poisson",
+        "head_options": {"alpha": 0.5},
+        "dim": 3,
+        "classes": list(CLASSES),
+        "kind": "images",
+        "inputs": {
+            "size": 16,
+            "resize": 18,
+            "keep_ratio": False,
+            "interpolation": "bilinear",
+            "smallest_part": 0.08,
+        },
+        "decode": "mode",
+        "calibration": {"temperature": 1.0, "scores": [], "ranks": []},
+    }
+
+
+def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):
+    model = table()
+    scores, ranks = np.random.default_rng(0).uniform(0, 3, 40), np.arange(40) % 4
+    model.spec = dataclasses.replace(
+        model.spec,
+        calibration=Calibration(0.5, scores, ranks),
+        decode=((0.0, 1.0, 1.0, 1.0), (1.0, 0.0, 1.0, 1.0), (1.0, 1.0, 0.0, 1.0), (9.0,) * 4),
+    )
+    model.save(tmp_path / "model.safetensors")
+    again = layline.load(tmp_path / "model.safetensors")
+    assert again.spec.decode == model.spec.decode
+    assert np.array_equal(again.predict_proba(FRAME), model.predict_proba(FRAME))
+    low, high = again.predict_range(FRAME, coverage=0.9)
+    decided = again.predict(FRAME)
+    places = [[CLASSES.index(name) for name in names] for names in (low, decided, high)]
+    assert (np.diff(places, axis=0) >= 0).all()
+    wide = model.spec.calibration.ranges(
+        model.predict_proba(FRAME), np.array(places[1]), coverage=0.9
+    )
+    assert np.array_equal(places[0], wide[0])
+    assert np.array_equal(places[2], wide[1])
+
+
+def test_a_temperature_sharpens_all_that_a_model_says():
+    model = table()
+    before, mode = model.predict_proba(FRAME), model.predict(FRAME)
+    model.spec = dataclasses.replace(model.spec, calibration=Calibration(0.5))
+    expected = before**2 / (before**2).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model.predict_proba(FRAME), expected, rtol=1e-5)
+    assert np.array_equal(model.predict(FRAME), mode)
+    median = [CLASSES[rank] for rank in (expected.cumsum(axis=1) >= 0.5).argmax(axis=1)]
+    assert model.predict(FRAME, decode="median").tolist() == median
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"temperature": 0.0},
+        {"temperature": float("nan")},
+        {"scores": [0.1], "ranks": []},
+        {"scores": [0.1], "ranks": [4]},
+    ],
+)
+def test_a_calibration_that_cannot_be_is_refused(tmp_path, wrong):
+    path = tmp_path / "model.safetensors"
+    table().save(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        described = json.loads(file.metadata()["layline"])
+    described["calibration"] |= wrong
+    save_file(tensors, path, metadata={"layline": json.dumps(described)})
+    with pytest.raises(ValueError, match="must describe its model"):
+        layline.load(path)
+
+
+def test_the_decoding_of_training_is_the_models_own(tmp_path):
+    model = dataclasses.replace(convnet().spec, decode="median").build()
+    model.save(tmp_path / "model.safetensors")
+    loaded = layline.load(tmp_path / "model.safetensors")
+    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
+    ranks = DECODINGS["median"](torch.from_numpy(loaded.predict_proba(images)))
+    assert loaded.predict(images).tolist() == [CLASSES[rank] for rank in ranks]

@@ -1,0 +1,493 @@
+"""The file of a model: it comes back the same, and nothing else gets in."""
+
+import json
+import math
+import pickle
+import re
+import resource
+import signal
+import socket
+import struct
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+import layline
+from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.table import TableEncoding
+from layline.model.model import ModelSpec
+
+CLASSES = ("low", "mid", "high")
+IMAGES = np.random.default_rng(0).integers(0, 256, (4, 40, 36, 3), dtype=np.uint8)
+FRAME = pd.DataFrame({"size": [1.5, 2.0, None, 9.0], "colour": ["red", "blue", "red", "öl"]})
+REFUSED = (ValueError, FileNotFoundError)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_downloaded(monkeypatch):
+    """Any way to the network fails the test, also where the error would be swallowed."""
+    tried = []
+
+    def refuse(*arguments, **options):
+        tried.append(arguments)
+        raise AssertionError("something was to be downloaded")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refuse)
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", refuse)
+    yield
+    assert tried == []
+
+
+def trained(spec):
+    model = spec.build()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor += 0.05 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
+    return model.eval()
+
+
+def convnet(method="hard-linear", classes=CLASSES, **options):
+    small = {"channels": 4, "depth": 1, "mean": [0.4, 0.5, 0.6]}
+    inputs = ImagePreprocessing(16, 18, keep_ratio=True, interpolation="bicubic")
+    return trained(ModelSpec("convnet", method, 3, classes, inputs, small, options))
+
+
+def timm_model():
+    inputs = ImagePreprocessing(32, 36)
+    return trained(ModelSpec("mobilenetv3_small_050", "coral", 5, CLASSES, inputs, {"size": 32}))
+
+
+def table():
+    encoding = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(4))
+    options = {"in_features": len(encoding.columns), "hidden": [8]}
+    return trained(ModelSpec("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A model file, the bytes of it, its description and its tensors."""
+    path = tmp_path_factory.mktemp("sound") / "model.safetensors"
+    convnet().save(path)
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["layline"])
+    return path.read_bytes(), description, load_file(path)
+
+
+def refusal(path):
+    """Load what must be refused, and give the sentence."""
+    with pytest.raises(REFUSED) as caught:
+        layline.load(path)
+    sentence = str(caught.value)
+    assert str(path) in sentence
+    assert "\n" not in sentence
+    return sentence
+
+
+def assert_a_model_or_a_sentence(path):
+    sentence = ""
+    try:
+        layline.load(path)
+    except REFUSED as error:
+        sentence = str(error)
+    assert "\n" not in sentence
+
+
+def with_header(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    ("make", "samples"), [(convnet, IMAGES), (timm_model, IMAGES), (table, FRAME)]
+)
+def test_a_model_comes_back_with_the_same_probabilities(tmp_path, make, samples):
+    model = make()
+    model.save(tmp_path / "model.safetensors")
+    again = layline.load(tmp_path / "model.safetensors")
+    assert (again.spec, again.classes, again.training) == (model.spec, CLASSES, False)
+    np.testing.assert_array_equal(again.predict_proba(samples), model.predict_proba(samples))
+    np.testing.assert_array_equal(again.predict(samples), model.predict(samples))
+    again.save(tmp_path / "again.safetensors")
+    first, second = ((tmp_path / f"{n}.safetensors").read_bytes() for n in ("model", "again"))
+    assert first == second
+
+
+@pytest.mark.parametrize("method", layline.names())
+def test_every_method_comes_back(tmp_path, method):
+    model = convnet(method)
+    model.save(tmp_path / "model.safetensors")
+    again = layline.load(str(tmp_path / "model.safetensors"))
+    np.testing.assert_array_equal(again.predict_proba(IMAGES), model.predict_proba(IMAGES))
+
+
+def test_options_of_the_head_and_names_of_any_kind_come_back(tmp_path):
+    names = ("[/b]", "a,b", 'say "hi"\n', "größer", "")
+    model = convnet("hard-linear", names, norm=5.0)
+    model.save(tmp_path / "model.safetensors")
+    again = layline.load(tmp_path / "model.safetensors")
+    assert again.classes == names
+    assert again.head.layout.norm == 5.0
+
+
+def test_the_folder_of_a_run_means_its_best_model(tmp_path):
+    convnet().save(tmp_path / "best.safetensors")
+    assert layline.load(tmp_path).classes == CLASSES
+
+
+def test_loading_takes_no_random_numbers_and_changes_no_file(tmp_path, sound):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(sound[0])
+    before = torch.get_rng_state()
+    layline.load(path)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert path.read_bytes() == sound[0]
+
+
+def test_a_sound_file_is_never_taken_for_a_pickle(tmp_path):
+    """A header of 128 more than a multiple of 256 bytes begins with the byte of a pickle."""
+    path, first = tmp_path / "model.safetensors", set()
+    for length in range(0, 256, 8):
+        convnet(classes=("x" * (length + 1), "y")).save(path)
+        first.add(path.read_bytes()[0])
+        assert layline.load(path).classes[1] == "y"
+    assert 0x80 in first
+
+
+def test_a_full_disk_keeps_the_old_model(tmp_path, sound):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(sound[0])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+        with pytest.raises(OSError, match="nothing was left half-written"):
+            convnet("classification").save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
+    assert path.read_bytes() == sound[0]
+
+
+def test_a_path_that_is_no_file_is_refused(tmp_path):
+    assert "it is not there" in refusal(tmp_path / "no.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"best\.safetensors: it is not there"):
+        layline.load(tmp_path)
+
+
+class Evil:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return pytest.fail, ("code of the file was run",)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_pickle_in_disguise_is_refused_and_not_run(tmp_path, protocol):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(pickle.dumps(Evil(), protocol=protocol))
+    sentence = refusal(path)
+    assert "pickle" in sentence or protocol < 2
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_a_file_of_pytorch_in_disguise_is_refused_and_not_run(tmp_path, new):
+    path = tmp_path / "model.safetensors"
+    torch.save({"x": Evil()}, path, _use_new_zipfile_serialization=new)
+    assert "got a pickle, which can run code" in refusal(path)
+
+
+def test_an_archive_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+    refusal(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary(max_size=300))
+@example(b"")
+@example(b"\0" * 8)
+@example(b"\xff" * 8)
+@example(with_header(b"{}"))
+@example(with_header(b"[]"))
+@example(with_header(b"nul"))
+@example(with_header({"__metadata__": {"layline": 3}}))
+@example(with_header({"__metadata__": None}))
+def test_other_bytes_are_refused(tmp_path, content):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    refusal(tmp_path / "model.safetensors")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(data=st.data())
+def test_a_truncated_file_is_refused(tmp_path, sound, data):
+    length = data.draw(st.integers(0, len(sound[0]) - 1))
+    (tmp_path / "model.safetensors").write_bytes(sound[0][:length])
+    assert "damaged" in refusal(tmp_path / "model.safetensors")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(data=st.data())
+def test_a_flipped_bit_of_the_header_is_refused_or_changes_a_word_only(tmp_path, sound, data):
+    content, path = bytearray(sound[0]), tmp_path / "model.safetensors"
+    end = 8 + struct.unpack("<Q", content[:8])[0]
+    content[data.draw(st.integers(0, end - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    assert_a_model_or_a_sentence(path)
+
+
+def test_safetensors_of_others_are_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file({"x": torch.zeros(2)}, path)
+    assert "got another safetensors file: as weights of a backbone it goes to" in refusal(path)
+    save_file({"x": torch.zeros(2)}, path, metadata={"format": "pt"})
+    assert "got another safetensors file" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "no JSON", "3", "null", "[]", '"text"', "{}", "[" * 100_000, "1" * 5000, '{"format": }'],
+)
+def test_a_description_that_is_none_is_refused(tmp_path, sound, text):
+    path = tmp_path / "model.safetensors"
+    save_file(sound[2], path, metadata={"layline": text})
+    assert "must describe its model: format must be there, got none" in refusal(path)
+
+
+@pytest.mark.parametrize(("value", "got"), [(math.nan, "NaN"), (-math.inf, "infinity")])
+@pytest.mark.parametrize("make", [convnet, table])
+def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path, make, value, got):
+    path = tmp_path / "model.safetensors"
+    model = make()
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            before = tensor.flatten()[-1].item()
+            tensor.view(-1)[-1] = value
+            model.save(path)
+            assert f"the tensor {name} must be finite, got {got}" in refusal(path)
+            tensor.view(-1)[-1] = before
+    model.save(path)
+    layline.load(path)
+
+
+def test_bounds_that_are_infinite_by_construction_are_no_damage(tmp_path):
+    model = convnet("gp-dnnor")
+    assert any(not tensor.isfinite().all() for tensor in model.state_dict().values())
+    model.save(tmp_path / "model.safetensors")
+    layline.load(tmp_path / "model.safetensors")
+
+
+def test_any_byte_that_is_flipped_is_noticed(tmp_path, sound):
+    path, data = tmp_path / "model.safetensors", sound[0]
+    places = [*range(0, len(data), 211), len(data) - 1]
+    for place in places:
+        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        refusal(path)
+
+
+def test_a_file_from_before_there_were_digests_is_read(tmp_path, sound):
+    path = tmp_path / "model.safetensors"
+    before = {key: value for key, value in sound[1].items() if key != "blake2b"} | {"format": 2}
+    save_file(sound[2], path, metadata={"layline": json.dumps(before)})
+    layline.load(path)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "meta", "toaster"])
+def test_a_device_that_is_not_here_is_named(tmp_path, sound, device):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(sound[0])
+    with pytest.raises(ValueError, match=f"device must be one that PyTorch finds.*{device}"):
+        layline.load(path, device=device)
+
+
+def test_a_newer_format_is_refused_with_the_cure(tmp_path, sound):
+    path = tmp_path / "model.safetensors"
+    newer = {"format": 4, "version": "9.1", "shape": "unheard of"}
+    save_file(sound[2], path, metadata={"layline": json.dumps(newer)})
+    version = re.escape(layline.__version__)
+    assert re.search(
+        rf"format must be at most 3, got 4, of layline 9\.1: this is {version}, upgrade it",
+        refusal(path),
+    )
+
+
+IMAGE_INPUTS = {"size": 16, "resize": 18, "keep_ratio": True, "interpolation": "bicubic"}
+ABSURD = 10**12
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "1"}, "format"),
+        ({"format": 0}, "format"),
+        ({"format": None}, "format"),
+        ({"method": "hard-lines"}, "did you mean hard-linear"),
+        ({"method": "os.system"}, "method must be a known name, got 'os.system'"),
+        ({"method": 3}, "method"),
+        ({"backbone": "convnets"}, "did you mean convnet"),
+        ({"backbone": "hf-hub:evil/model"}, "hf-hub:evil/model must come with"),
+        ({"backbone": "hf_hub:evil/model"}, "without ':' or '/'"),
+        ({"backbone": "local-dir:/x"}, "without ':' or '/', got 'local-dir:/x'"),
+        ({"backbone": "https://evil.example/m"}, "without ':' or '/'"),
+        ({"backbone": "../../x"}, "without ':' or '/'"),
+        ({"backbone": ""}, "known name"),
+        ({"backbone": ["convnet"]}, "backbone"),
+        ({"backbone": "resnet18", "backbone_options": {"pretrained": True}}, "pretrained"),
+        ({"backbone": "resnet18", "backbone_options": {"model": "hf-hub:e/m"}}, "model"),
+        ({"backbone": "mlp", "backbone_options": {"in_features": 3}}, "tensor"),
+        ({"backbone_options": {"channels": "4"}}, "channels must be an integer"),
+        ({"backbone_options": {"channels": ABSURD}}, ""),
+        ({"backbone_options": {"depth": ABSURD}}, ""),
+        ({"backbone_options": {"channels": 4, "depth": 1, "size": ABSURD}}, "at most 8192"),
+        ({"backbone_options": {"channels": 4, "depth": 1, "size": "big"}}, ""),
+        ({"backbone_options": {"channels": 4, "depth": 1, "mean": [0, 0]}}, "mean must be three"),
+        ({"backbone_options": {"__class__": 3}}, "__class__"),
+        ({"backbone_options": []}, "backbone_options"),
+        ({"head_options": {"norm": -3.0}}, "norm"),
+        ({"head_options": {"nrom": 3}}, "nrom"),
+        ({"head_options": {"num_classes": 3}}, "num_classes"),
+        ({"head_options": {"self": 3}}, "self"),
+        ({"dim": 0}, "dim"),
+        ({"dim": -3}, "dim"),
+        ({"dim": 2.5}, "dim"),
+        ({"dim": "many"}, "dim"),
+        ({"dim": 4}, "must be numbers of shape"),
+        ({"dim": ABSURD}, ""),
+        ({"dim": 10**400}, ""),
+        ({"classes": []}, ""),
+        ({"classes": ["low"]}, "num_classes"),
+        ({"classes": ["low", "low", "high"]}, "different names"),
+        ({"classes": ["low", 3, "high"]}, "classes"),
+        ({"classes": "abc"}, "classes"),
+        ({"kind": "sound"}, "kind"),
+        ({"kind": "table"}, "table encoding"),
+        ({"inputs": {}}, "inputs must be how images are prepared"),
+        ({"inputs": []}, "inputs"),
+        ({"inputs": IMAGE_INPUTS | {"size": "16"}}, "size must be an integer"),
+        ({"inputs": IMAGE_INPUTS | {"size": 0}}, "size must be an integer"),
+        ({"inputs": IMAGE_INPUTS | {"resize": 3}}, "resize must be an integer"),
+        ({"inputs": IMAGE_INPUTS | {"resize": ABSURD}}, "size must be at most 8192"),
+        ({"inputs": IMAGE_INPUTS | {"keep_ratio": "yes"}}, "keep_ratio must be true or false"),
+        ({"inputs": IMAGE_INPUTS | {"interpolation": "evil"}}, "interpolation"),
+        ({"inputs": IMAGE_INPUTS | {"more": 1}}, "more"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_a_description_that_is_wrong_is_refused_with_what_is_wrong(
+    tmp_path, sound, change, message
+):
+    path = tmp_path / "model.safetensors"
+    save_file(sound[2], path, metadata={"layline": json.dumps(sound[1] | change)})
+    sentence = refusal(path)
+    assert "must describe its model: " in sentence
+    assert message in sentence
+
+
+@pytest.mark.parametrize("key", ["version", "backbone", "dim", "classes", "inputs", "kind"])
+def test_a_description_that_lacks_something_is_refused(tmp_path, sound, key):
+    path = tmp_path / "model.safetensors"
+    less = {name: value for name, value in sound[1].items() if name != key}
+    save_file(sound[2], path, metadata={"layline": json.dumps(less)})
+    assert key in refusal(path)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(data=st.data(), value=JSON)
+def test_any_value_in_any_place_is_refused_or_harmless(tmp_path, sound, data, value):
+    """Whatever stands in a description, the outcome is a model or one sentence."""
+    path = tmp_path / "model.safetensors"
+    key = data.draw(st.sampled_from(sorted(sound[1])))
+    inside = sound[1][key]
+    if isinstance(inside, dict) and inside and data.draw(st.booleans()):
+        value = inside | {data.draw(st.sampled_from(sorted(inside))): value}
+    save_file(sound[2], path, metadata={"layline": json.dumps(sound[1] | {key: value})})
+    assert_a_model_or_a_sentence(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("backbone.last.bias"), r"backbone.last.bias must be numbers.*got absent"),
+        (lambda t: t.update(more=torch.zeros(1)), r"more must be absent, got numbers"),
+        (
+            lambda t: t.update({"backbone.last.bias": torch.zeros(4)}),
+            r"backbone.last.bias must be numbers of shape \(3,\), got numbers of shape \(4,\)",
+        ),
+        (
+            lambda t: t.update({"backbone.last.bias": torch.zeros(3, dtype=torch.complex64)}),
+            r"must be numbers of shape \(3,\), got torch.complex64",
+        ),
+        (
+            lambda t: t.update({"backbone.last.bias": torch.zeros(3, dtype=torch.int64)}),
+            r"must be numbers of shape \(3,\), got torch.int64",
+        ),
+        (lambda t: t.clear(), "got absent"),
+    ],
+)
+def test_tensors_that_are_not_those_of_the_model_are_refused(tmp_path, sound, change, message):
+    path, tensors = tmp_path / "model.safetensors", dict(sound[2])
+    change(tensors)
+    save_file(tensors, path, metadata={"layline": json.dumps(sound[1])})
+    assert re.search("the tensor .*" + message, refusal(path))
+
+
+def test_half_precision_is_as_good_as_full(tmp_path, sound):
+    path = tmp_path / "model.safetensors"
+    half = {n: t.half() if t.is_floating_point() else t for n, t in sound[2].items()}
+    save_file(half, path, metadata={"layline": json.dumps(sound[1])})
+    found = layline.load(path).predict_proba(IMAGES)
+    path.write_bytes(sound[0])
+    np.testing.assert_allclose(layline.load(path).predict_proba(IMAGES), found, atol=1e-2)
+
+
+def test_a_method_without_the_check_on_paper_is_refused_all_the_same(tmp_path):
+    model, path = convnet("gp-dnnor"), tmp_path / "model.safetensors"
+    model.save(path)
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    tensors.pop("backbone.last.bias")
+    save_file(tensors, path, metadata=metadata)
+    refusal(path)
+
+
+OLD = Path(__file__).parent / "model_files"
+
+
+def pictures():
+    """Four images by a formula, the same on every machine."""
+    y, x = np.mgrid[:24, :32]
+    bands = [((7 * x + 3 * y * i), (x * y + 40 * i), (11 * y + i * x)) for i in range(1, 5)]
+    return [np.stack(each, axis=-1).astype(np.uint8) for each in bands]
+
+
+@pytest.mark.parametrize("kind", ["table", "images"])
+def test_a_file_of_the_first_version_still_gives_the_same_predictions(kind):
+    """Written by layline 0.1.0, with the answers that it gave."""
+    expected = json.loads((OLD / "expected.json").read_text(encoding="utf-8"))[kind]
+    model = layline.load(OLD / f"{kind}-0.1.0.safetensors")
+    samples = pd.DataFrame(expected["rows"]) if kind == "table" else pictures()
+    np.testing.assert_allclose(model.predict_proba(samples), expected["proba"], atol=1e-6)
+    assert model.predict(samples).tolist() == expected["predicted"]

@@ -1,0 +1,222 @@
+"""Training in one call from Python."""
+
+import inspect
+import json
+from typing import get_args
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+
+import layline
+from layline.cli import app
+from layline.training import api
+from layline.training.config import Config
+from layline.training.interruption import Interrupted
+from layline.training.recipes import configuration
+
+SMALL = {"backbone": "convnet", "dim": 4, "epochs": 2, "workers": 0, "batch_size": 8}
+CHANNELS = {"backbone": {"options": {"channels": 8}}}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data") / "photos"
+    rng = np.random.default_rng(0)
+    for rank, name in enumerate(("poor", "fair", "good")):
+        (root / name).mkdir(parents=True)
+        for i in range(10):
+            pixels = rng.normal(60 + 70 * rank, 20, (16, 16, 3)).clip(0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def run(photos, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    return layline.train(photos, **SMALL, settings=CHANNELS, out=out, verbose=False)
+
+
+def test_a_run_has_its_model_its_numbers_and_its_report(run, photos):
+    assert run.model.classes == ("poor", "fair", "good")
+    assert run.model.predict_proba(photos / "poor" / "0.png").shape == (1, 3)
+    assert run.metrics == json.loads((run.folder / "test.json").read_text())
+    assert [record["epoch"] for record in run.history] == [1, 2]
+    assert run.report == run.folder / "report.html"
+    assert layline.Run(run.folder).metrics == run.metrics
+    assert repr(run) == f"Run({str(run.folder)!r})"
+
+
+def test_without_a_report_there_is_none_and_quiet_is_quiet(photos, tmp_path, capsys):
+    out = tmp_path / "run"
+    run = layline.train(photos, **SMALL, settings=CHANNELS, report=False, out=out, verbose=False)
+    assert run.report is None
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_folder_of_a_run_is_called_after_the_path(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = layline.train(photos, **SMALL, settings=CHANNELS, method="coral", report=False)
+    assert str(run.folder) == "runs/photos-coral"
+    said = capsys.readouterr().err
+    assert f"{photos} is taken as folder: there is a folder of images per class" in said
+
+
+def test_the_arguments_are_the_flags_of_the_command():
+    command = typer.main.get_command(app).commands["train"]
+    flags = {parameter.name for parameter in command.params} - {"help", "config", "set_"}
+    arguments = set(inspect.signature(layline.train).parameters)
+    assert arguments == flags | {"settings", "verbose"}
+    assert set(api.SETTINGS) == arguments - {*("source", "settings", "out", "resume", "verbose")}
+
+
+@pytest.mark.parametrize("path", api.SETTINGS.values())
+def test_every_argument_is_short_for_a_setting_that_exists(path):
+    *sections, key = path.split(".")
+    if sections[-1:] == ["options"]:
+        assert key in layline.data.options_of("csv")
+        return
+    kind = Config
+    for section in sections:
+        annotation = kind.model_fields[section].annotation
+        kind = next(iter(get_args(annotation)), annotation)  # of one that may be absent
+    assert key in kind.model_fields
+
+
+def test_arguments_become_settings_above_those_given(run, photos, tmp_path):
+    given = {"training": {"learning_rate": 0.5, "weight_decay": 0.25}}
+    more = {"lr": 0.01, "head_lr": 0.02, "metric": "qwk", "patience": 7, "size": 16, "seed": 3}
+    weight = {"class_weight": "effective", "precision": "no", "device": "cpu", "recipe": "paper"}
+    made = layline.train(
+        *(photos,),
+        **SMALL | more | weight,
+        settings=given | CHANNELS,
+        out=tmp_path / "run",
+        verbose=False,
+    )
+    config = api.RunFolder(made.folder).read_config()
+    training = config.training
+    assert (training.learning_rate, training.weight_decay) == (0.01, 0.25)
+    assert (training.head_learning_rate, training.metric, training.patience) == (0.02, "qwk", 7)
+    assert (training.class_weight, training.seed, training.device) == ("effective", 3, "cpu")
+    assert (config.recipe, config.data.size, config.data.source) == ("paper", 16, "folder")
+    assert made.metrics["decode"] == "mode"  # as the paper's recipe has it
+
+
+@pytest.mark.parametrize(
+    ("metric", "decode"), [("mae", "median"), ("accuracy", "mode"), ("qwk", "mean")]
+)
+def test_the_metric_decides_how_ranks_are_decided_on(metric, decode):
+    config = configuration(api._tree({"metric": metric}), {"data": {"source": "photo-quality"}})
+    assert config.training.decoding == decode
+
+
+def test_a_column_of_labels_is_named_alike_for_tables_and_lists(photos, tmp_path):
+    rows = [f"{i % 3},{i % 3},{photos}/poor/{i}.png" for i in range(10)]
+    path = tmp_path / "list.csv"
+    path.write_text("\n".join(["a,b,file", *rows]) + "\n")
+    found = layline.train(
+        path, label="b", **SMALL, settings=CHANNELS, out=tmp_path / "csv", verbose=False
+    )
+    assert api.RunFolder(found.folder).read_config().data.options == {"label": "b"}
+    numbers = [f"{i % 3},{i % 3 + i / 99},{i}" for i in range(30)]
+    path.write_text("\n".join(["a,b,c", *numbers]) + "\n")
+    found = layline.train(path, label="a", epochs=1, dim=4, out=tmp_path / "table", verbose=False)
+    assert api.RunFolder(found.folder).read_config().data.options == {"label": "a"}
+
+
+def test_a_finished_run_may_go_on_and_stays_what_it_was(run):
+    again = layline.train(resume=run.folder, verbose=False)
+    assert again.folder == run.folder
+    assert again.metrics == run.metrics
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_stop_is_a_keyboard_interrupt_that_says_how_to_go_on(
+    photos, tmp_path, monkeypatch, early
+):
+    def stop(config, folder, console):
+        if not early:
+            folder.create(config)
+        raise Interrupted(2, 0)
+
+    monkeypatch.setattr(api, "train_run", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        layline.train(photos, **SMALL, out=tmp_path / "run", verbose=False)
+    assert isinstance(stopped.value, api.Stopped) is not early
+    if not early:
+        assert str(stopped.value) == (
+            "Stopped after epoch 1; nothing is lost. Go on with "
+            f"layline.train(resume={str(tmp_path / 'run')!r})"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "SOURCE must be given"),
+        ({"source": "no/such"}, "source must be a known name or a path"),
+        ({"source": "photo-quality", "metric": "f1"}, "training.metric: .*got 'f1'"),
+        ({"source": "photo-quality", "class_weight": "even"}, "class_weight must be a known name"),
+        ({"source": "photo-quality", "device": "abacus"}, "device must be one that PyTorch finds"),
+        ({"source": "photo-quality", "settings": {"oops": 1}}, "oops: is no setting"),
+    ],
+)
+def test_a_mistake_is_an_ordinary_exception(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        layline.train(**arguments, out=tmp_path / "run", verbose=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_without_a_finished_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"a finished run, got .*: it has no test.json"):
+        _ = layline.Run(tmp_path).metrics
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [
+        *[("10min", 10), ("90s", 1.5), ("1h", 60), ("0.5h", 30), ("1h30min", 90), ("2 hours", 120)],
+        *[("12", 12), (12, 12), (0.5, 0.5), ("45 sec", 0.75), ("1m 30s", 1.5)],
+    ],
+)
+def test_a_budget_is_a_time(text, minutes):
+    assert api.minutes(text) == pytest.approx(minutes)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10x", "-5min", "0", "1h30", "min", "1,5h", "nan"])
+def test_a_budget_that_cannot_be_read_is_one_sentence(text):
+    with pytest.raises(ValueError, match=r"budget must be a time such as 90s, 10min or 1h, got"):
+        api.minutes(text)
+
+
+def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_path, capsys):
+    command = typer.main.get_command(app).commands["evaluate"]
+    flags = {parameter.name for parameter in command.params} - {"help", "config", "set_", "as_json"}
+    arguments = set(inspect.signature(layline.evaluate).parameters)
+    assert arguments == flags | {"settings", "verbose"}
+    own = layline.evaluate(run.folder, verbose=False)
+    assert (own.folder, own.report, own.predictions) == (None, None, None)
+    assert own.metrics["mae"] == run.metrics["mae"]
+    out = tmp_path / "out"
+    found = layline.evaluate(run.folder, part="all", out=out, verbose=False)
+    assert capsys.readouterr() == ("", "")
+    assert found.metrics["samples"] == 30
+    assert (found.folder, found.report) == (out, out / "report.html")
+    assert found.predictions.is_file()
+    assert repr(found) == f"Evaluated({str(out)!r})"
+
+
+def test_columns_are_for_other_data(run):
+    with pytest.raises(ValueError, match="label and group must come with root"):
+        layline.evaluate(run.folder, label="grade", verbose=False)
+
+
+def test_comparing_from_python_has_the_options_of_the_command(run):
+    command = typer.main.get_command(app).commands["compare"]
+    flags = {parameter.name for parameter in command.params} - {"help", "as_json"}
+    assert set(inspect.signature(layline.compare).parameters) == flags
+    found = layline.compare([run.folder, run.folder], draws=20)
+    assert found.report is None
+    assert found.numbers["pairs"][0]["metrics"]["mae"]["difference"] == 0

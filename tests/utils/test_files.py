@@ -1,0 +1,80 @@
+"""Files that are whole or not there."""
+
+import errno
+import json
+import os
+import resource
+import signal
+
+import pytest
+
+from layline.utils.files import atomic_write, publish_folder, write_json, write_text
+
+
+def test_a_file_appears_under_its_name_with_all_of_its_text(tmp_path):
+    write_text(tmp_path / "deep" / "a.txt", "grün")
+    assert (tmp_path / "deep" / "a.txt").read_text(encoding="utf-8") == "grün"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
+
+
+def test_a_name_that_is_no_utf8_is_escaped_and_all_else_is_readable(tmp_path):
+    values = {"class": "grün", "path": "\udcff.jpg", "face": "😀"}
+    write_json(tmp_path / "a.json", values)
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert json.loads(text) == values
+    assert "grün" in text
+    assert "\\udcff" in text
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+
+    def fail():
+        with atomic_write(tmp_path / "a.txt") as part:
+            part.write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
+
+
+def test_nobody_sees_the_file_before_it_is_whole(tmp_path):
+    with atomic_write(tmp_path / "a.txt") as part:
+        part.write_text("half")
+        assert not (tmp_path / "a.txt").exists()
+    assert (tmp_path / "a.txt").exists()
+
+
+def test_others_may_read_it_as_far_as_the_umask_lets_them(tmp_path):
+    before = os.umask(0o022)
+    try:
+        write_text(tmp_path / "a.txt", "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_disk_without_room_keeps_the_old_file_and_names_the_new_one(tmp_path):
+    write_text(tmp_path / "a.txt", "old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        with pytest.raises(OSError, match="nothing was left half-written") as caught:
+            write_text(tmp_path / "a.txt", "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(tmp_path / "a.txt")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
+
+
+def test_a_folder_is_published_in_one_step(tmp_path):
+    part = tmp_path / "part"
+    part.mkdir()
+    (part / "a").write_text("1")
+    publish_folder(part, tmp_path / "whole")
+    assert (tmp_path / "whole" / "a").read_text() == "1"
+    assert not part.exists()

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layline.utils.errors import UserError
+
 __all__ = [
     "accuracy",
     "accuracy_within",
@@ -253,7 +255,7 @@ def calibration_gaps(
 ) -> tuple[NDArray[np.int64], _Floats]:
     """Give the bin of each sample's confidence, and how much it is right less that confidence."""
     if not (bins >= 1 and bins % 1 == 0):
-        raise ValueError(f"bins must be a whole number from 1 on, got {bins}: it counts intervals")
+        raise UserError(f"bins must be a whole number from 1 on, got {bins}: it counts intervals")
     true, distribution = _ranks_and_proba(y_true, proba)
     confidence = distribution.max(axis=1)
     # inner edges only: a confidence that rounding put above one stays in the last bin
@@ -336,7 +338,7 @@ def _distributions(proba: ArrayLike) -> _Floats:
     array = _array("proba", proba, ndim=2).astype(np.float64)
     if array.shape[1] < 2:
         got = array.shape[1]
-        raise ValueError(f"proba must be 2 or more columns wide, got {got}: one column per class")
+        raise UserError(f"proba must be 2 or more columns wide, got {got}: one column per class")
     least, why = array.min(axis=1), "pass probabilities, not logits"
     _check_each(least >= 0, least, "proba must be non-negative", why, "row")
     total = array.sum(axis=1)
@@ -354,7 +356,7 @@ def _weights(sample_weight: Weights, n: int) -> _Floats:
     countable = (weight >= 0) & np.isfinite(weight)
     _check_each(countable, weight, claim, "a weight says how often its sample counts")
     if not weight.any():
-        raise ValueError("sample_weight must be positive somewhere, got a sum of 0: nothing counts")
+        raise UserError("sample_weight must be positive somewhere, got a sum of 0: nothing counts")
     # only ratios matter; near one, neither sums nor products of weights leave the range of floats
     return np.asarray(weight / weight.max())
 
@@ -364,15 +366,15 @@ def _array(name: str, values: ArrayLike, ndim: int) -> NDArray[Any]:
         array = np.asarray(values)
     except (RuntimeError, TypeError, ValueError) as error:  # ragged lists, tensors that need grad
         kind = type(values).__name__
-        raise ValueError(f"{name} must be readable by numpy, got {kind}: {error}") from error
+        raise UserError(f"{name} must be readable by numpy, got {kind}: {error}") from error
     if array.ndim != ndim:
         why = "a value per sample" if ndim == 1 else "a row per sample, a column per class"
-        raise ValueError(f"{name} must be {ndim}-D, got shape {array.shape}: it holds {why}")
+        raise UserError(f"{name} must be {ndim}-D, got shape {array.shape}: it holds {why}")
     if len(array) == 0:
-        raise ValueError(f"{name} must be non-empty, got 0 samples: nothing can be averaged")
+        raise UserError(f"{name} must be non-empty, got 0 samples: nothing can be averaged")
     if array.dtype.kind not in "biuf":
         why = "convert strings and objects first"
-        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}: {why}")
+        raise UserError(f"{name} must be real numbers, got dtype {array.dtype}: {why}")
     return array
 
 
@@ -381,15 +383,15 @@ def _check_each(
 ) -> None:
     if not good.all():
         i = int(np.argmin(good))  # the first that is not
-        raise ValueError(f"{claim}, got {values[i]} at {place} {i}: {why}")
+        raise UserError(f"{claim}, got {values[i]} at {place} {i}: {why}")
 
 
 def _check_length(name: str, array: NDArray[Any], n: int) -> None:
     if len(array) != n:
         why = "every sample needs one entry"
-        raise ValueError(f"{name} must be of length {n}, got {len(array)}: {why}")
+        raise UserError(f"{name} must be of length {n}, got {len(array)}: {why}")
 
 
 def _check_tolerance(tolerance: float) -> None:
     if not tolerance >= 0:  # written so that NaN fails too
-        raise ValueError(f"tolerance must be at least 0, got {tolerance}: it is a distance")
+        raise UserError(f"tolerance must be at least 0, got {tolerance}: it is a distance")

@@ -14,6 +14,7 @@ from layline.backbones.base import Backbone, ImageFeatures, InputSpec, TableFeat
 from layline.backbones.convnet import ConvNet
 from layline.backbones.mlp import MLP
 from layline.backbones.timm import TimmBackbone, check_model, has_weight_package
+from layline.utils.errors import UserError
 from layline.utils.plugins import Registry, is_reference, summary_of
 from layline.utils.validation import check_known
 
@@ -127,7 +128,7 @@ def create(name: str, dim: int, **options: Any) -> Backbone:
     if BACKBONES.plugin_of(name) is not None:
         base = next(base for base, kind in _KINDS.items() if kind == spec.kind)
         if not isinstance(module, base):
-            raise ValueError(
+            raise UserError(
                 f"{name} must give {base.__name__}, got {type(module).__name__}: derive it from "
                 f"layline.backbones.{base.__name__}"
             )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from layline.backbones.last_layer import HiddenLayer, last_layer_options
 from layline.data.images.preprocessing import INTERPOLATIONS
 from layline.utils.devices import autocast_is_on
+from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer, check_known
 
 
@@ -85,7 +86,7 @@ class Backbone(nn.Module, ABC):
         stages = _join_vectors(self._groups(coarse=True))
         check_integer("stages", count, 0, "0 freezes the whole body")
         if count > len(stages):
-            raise ValueError(
+            raise UserError(
                 f"stages must be at most {len(stages)}, got {count}: {self.name} has no more"
             )
         cut = len(stages) - count
@@ -189,9 +190,7 @@ class InputSpec:
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
         check_above("crop", self.crop, 0, "nothing would be left")
         if self.crop > 1:
-            raise ValueError(
-                f"crop must be at most 1, got {self.crop!r}: it is a share of the side"
-            )
+            raise UserError(f"crop must be at most 1, got {self.crop!r}: it is a share of the side")
 
 
 class ImageFeatures(Backbone):
@@ -230,7 +229,7 @@ class ImageFeatures(Backbone):
         order before they become numbers of four bytes.
         """
         if x.ndim != 4 or x.shape[1] != 3:
-            raise ValueError(
+            raise UserError(
                 f"images must have the shape (n, 3, height, width), got {tuple(x.shape)}"
             )
         quick = x.is_cpu or autocast_is_on(x.device)
@@ -243,5 +242,5 @@ class ImageFeatures(Backbone):
 def _triple(name: str, values: Any) -> tuple[float, ...]:
     good = isinstance(values, Sequence) and len(values) == 3
     if not good or not all(isinstance(v, Real) and math.isfinite(v) for v in values):
-        raise ValueError(f"{name} must be three finite numbers, got {values!r}: one per channel")
+        raise UserError(f"{name} must be three finite numbers, got {values!r}: one per channel")
     return tuple(float(value) for value in values)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from layline.backbones.base import ImageFeatures, InputSpec
 from layline.backbones.last_layer import make_last_layer
+from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
 _DEEPEST = 16  # images of 65,536 pixels at a side
@@ -51,7 +52,7 @@ class ConvNet(ImageFeatures):
         for argument, value in {"dim": dim, "channels": channels, "depth": depth}.items():
             check_integer(argument, value, 1, "a layer has units")
         if depth > _DEEPEST:
-            raise ValueError(
+            raise UserError(
                 f"depth must be at most {_DEEPEST}, got {depth}: every block halves the images"
             )
         self.channels = channels
@@ -84,7 +85,7 @@ class ConvNet(ImageFeatures):
         """Refuse images that are too small for so many blocks."""
         least = 2**self.depth
         if min(height, width) < least:
-            raise ValueError(
+            raise UserError(
                 f"images must be at least {least}×{least} pixels, got {height}×{width}: "
                 f"a convnet of depth {self.depth} halves them {self.depth} times"
             )

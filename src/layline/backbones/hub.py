@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import torch
 
+from layline.utils.errors import UserError
 from layline.utils.torchvision_import import import_timm
 
 PREFIX = "hf-hub:"
@@ -81,7 +82,7 @@ def split_hub_name(name: str) -> tuple[str, str | None]:
     """Give the repository and the revision, or refuse the name."""
     match = _HUB_NAME.fullmatch(name)
     if match is None:
-        raise ValueError(
+        raise UserError(
             f"features must be {PREFIX}owner/name for a network of the hub, got {name!r}"
         )
     return match["repo"], match["revision"]
@@ -123,7 +124,7 @@ def _read_config(content: Any, name: str) -> HubModel:
     repo = name.removeprefix(PREFIX)
     architecture = content.get("architecture") if isinstance(content, Mapping) else None
     if not isinstance(architecture, str) or not import_timm(name).is_model(architecture):
-        raise ValueError(
+        raise UserError(
             f"features must be a network of timm, got {name!r}: its config.json names "
             f"{architecture or 'no architecture'}"
         )

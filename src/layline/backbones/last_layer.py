@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
+from layline.utils.errors import UserError
 from layline.utils.validation import check_at_least, check_integer
 
 
@@ -103,4 +104,4 @@ def check_share(name: str, value: float) -> None:
     """Refuse what is not a share of units to drop."""
     check_at_least(name, value, 0, "it is a share of units")
     if value >= 1:
-        raise ValueError(f"{name} must be below 1, got {value!r}: nothing would be left")
+        raise UserError(f"{name} must be below 1, got {value!r}: nothing would be left")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from layline.backbones.base import TableFeatures
 from layline.backbones.last_layer import check_share, last_layer_options, make_linear
+from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
 
@@ -40,7 +41,7 @@ class MLP(TableFeatures):
     ) -> None:
         super().__init__()
         if not isinstance(hidden, Sequence):
-            raise ValueError(f"hidden must be a sequence, got {hidden!r}: write (128, 128)")
+            raise UserError(f"hidden must be a sequence, got {hidden!r}: write (128, 128)")
         for name, widths in {"in_features": [in_features], "hidden": hidden, "dim": [dim]}.items():
             for width in widths:
                 check_integer(name, width, 1, "a layer has units")

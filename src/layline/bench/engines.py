@@ -19,6 +19,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 
 from layline.bench.cells import Cell
 from layline.utils.allocator import keep_freed_memory
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import find_known
 
@@ -103,7 +104,7 @@ class Executor:
         """Refuse an engine that there is not; give how the one that is named is started."""
         start_engine = find_known("engine", self.engine, ENGINES)
         if self.engine == "local" and self.address is not None:
-            raise ValueError(
+            raise UserError(
                 f"address must be left out for the local engine, got {self.address}: name the "
                 "cluster's too (--engine dask or ray)"
             )

@@ -21,6 +21,7 @@ from layline.training.config import Config, Section, Tree, validated
 from layline.training.recipes import RECIPES, configuration, recipe_decoding, resolved
 from layline.training.settings import combine, parse_settings, read_toml, setting_at
 from layline.utils import plugins
+from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 
 ALL_METHODS = "all"
@@ -137,7 +138,7 @@ class Grid(Section):
         _check_different("methods", names)
         _check_different("seeds", [str(seed) for seed in self.seeds])
         if not set(self.tune_seeds) <= set(self.seeds):
-            raise ValueError(
+            raise UserError(
                 f"tune_seeds must be among seeds, got {self.tune_seeds} beside {self.seeds}: the "
                 "runs that choose a setting are among those that are compared; add them to seeds, "
                 "where another machine has run them --merge takes their runs"
@@ -240,7 +241,7 @@ class Grid(Section):
             if isinstance(variant, Competitor):
                 config = competitor_config(config)
         except ValueError as error:
-            raise ValueError(f"{entry.name}, {variant.name}: {error}") from None
+            raise UserError(f"{entry.name}, {variant.name}: {error}") from None
         if config.backbone.freeze:  # so that the features are extracted once, for all cells
             config = config.model_copy(
                 update={"data": config.data.model_copy(update={"cache": True})}
@@ -263,7 +264,7 @@ class Grid(Section):
 
 def _check_different(argument: str, names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        raise ValueError(
+        raise UserError(
             f"{argument} must be different, got {', '.join(names)}: what is there "
             "twice would count twice"
         )
@@ -294,11 +295,11 @@ def check_not_reserved(settings: Mapping[str, Any], reserved: Mapping[str, str])
         section, _, key = name.rpartition(".")
         values = settings.get(section, {}) if section else settings
         if not isinstance(values, Mapping):  # else the grid's own settings would replace it
-            raise ValueError(
+            raise UserError(
                 f"{section}: must be a section of settings, got {values!r}: set {section}.KEY=VALUE"
             )
         if key in values:
-            raise ValueError(f"{name} must not be set, got {values[key]!r}: {cure}")
+            raise UserError(f"{name} must not be set, got {values[key]!r}: {cure}")
 
 
 def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -310,7 +311,7 @@ def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:
         for name in key.split("."):
             value = value[name]
         if not isinstance(value, list):
-            raise ValueError(
+            raise UserError(
                 f"--tune must be a setting with a list of values, got {text!r}: "
                 f"write {key}=[{value}, …]"
             )
@@ -350,10 +351,10 @@ def read_grid(
     for key in {key for each in spaces for key in each.get("tune", {})}:
         value = setting_at(settings or {}, key)
         if value is not None:
-            raise ValueError(
+            raise UserError(
                 f"{key} must not be set, got {value!r}: it is tuned; --tune '{key}=[{value}]' "
                 "tries this value alone"
             )
     if not tree.get("data"):
-        raise ValueError("SOURCES must be given: photo-quality needs no data, or take a --grid")
+        raise UserError("SOURCES must be given: photo-quality needs no data, or take a --grid")
     return validated(Grid, tree)

@@ -34,6 +34,7 @@ from layline.bench.tables import (
     summary_entries,
 )
 from layline.training.display import amount
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, write_json, write_text
 
 RESULTS = "results.csv"
@@ -187,17 +188,17 @@ def holds_runs(folder: Path) -> bool:
 def read_outcomes(folder: Path) -> list[Outcome]:
     """Read the outcomes of all runs from ``results.csv``, where the folders of cells are gone."""
     if not (folder / RESULTS).is_file():
-        raise ValueError(
+        raise UserError(
             f"merge must be the folder of a grid, got {folder}: it has neither cells nor {RESULTS}"
         )
     frame = read_results(folder)
     if "wanted" not in frame:
-        raise ValueError(
+        raise UserError(
             f"merge must be results that say what each run was, got {folder}: an earlier version "
             "left them without cells"
         )
     if not (folder / ENVIRONMENT).is_file() or not read_environments(folder)[1]:
-        raise ValueError(
+        raise UserError(
             f"merge must be results with {ENVIRONMENT}, got {folder}: it says what each run was "
             f"made on; copy it beside {RESULTS}"
         )

@@ -18,6 +18,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from layline.bench.summaries import find_metric, finished_values, means, select_decoding
+from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 
 _DECIMALS = 12  # a smaller difference is a rounding error of floating point
@@ -108,9 +109,9 @@ def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
         alpha: The significance level.
     """
     if k < 2 or n < 1:
-        raise ValueError(f"k must be at least 2 and n at least 1, got k = {k} and n = {n}")
+        raise UserError(f"k must be at least 2 and n at least 1, got k = {k} and n = {n}")
     if not 0 < alpha < 1:
-        raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
+        raise UserError(f"alpha must be between 0 and 1, got {alpha}")
     from scipy.stats import studentized_range
 
     q = studentized_range.ppf(1 - alpha, k, np.inf) / np.sqrt(2)

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from layline.bench.cells import Cell, cell_key
 from layline.evaluation.evaluate import DECODED, DISTRIBUTION
 from layline.training.run_folder import RunFolder
+from layline.utils.errors import UserError
 from layline.utils.files import write_json
 
 _RANGES = 0.9  # the coverage of the ranges whose width is kept
@@ -215,7 +216,7 @@ class Store:
         try:
             lock.acquire()
         except Timeout:
-            raise ValueError(
+            raise UserError(
                 f"out must be used by one grid at a time, got {self.folder}: wait for the other "
                 "one, or take another folder"
             ) from None

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
 
 UNDEFINED = "undefined"  # the error of a run that finished without this number
@@ -161,11 +162,11 @@ def student_interval(
     """
     values = np.asarray(values, dtype=np.float64)
     if not np.isfinite(values).all():
-        raise ValueError(
+        raise UserError(
             f"values must be finite, got {values.tolist()}: leave out the runs that failed"
         )
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence}")
+        raise UserError(f"confidence must be between 0 and 1, got {confidence}")
     if len(values) == 0:
         return float("nan"), float("nan")
     if np.ptp(values) == 0:

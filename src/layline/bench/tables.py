@@ -13,6 +13,7 @@ from typing import Literal, Self
 import pandas as pd
 
 from layline.bench.summaries import Metric, find_metric, summary
+from layline.utils.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Entry:
         for name in ("mean", "sd", "reference", "reference_sd"):
             value = getattr(self, name)
             if value is not None and not isfinite(value):
-                raise ValueError(
+                raise UserError(
                     f"{name} must be a finite number or None, got {value}: "
                     "a field without a number has None"
                 )
@@ -114,7 +115,7 @@ class Table:
     def __post_init__(self) -> None:
         shape = [len(line) for line in self.entries]
         if shape != [len(self.columns)] * len(self.rows):
-            raise ValueError(
+            raise UserError(
                 f"entries must have {len(self.rows)} rows of {len(self.columns)} columns, got rows "
                 f"of {shape}: give an empty Entry() where there is nothing"
             )

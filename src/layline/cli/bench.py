@@ -21,6 +21,7 @@ from layline.cli.options import (
     Verify,
     read_settings,
 )
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.plugins import full_reference, use
 
@@ -254,13 +255,13 @@ def _seeds(option: str, text: str | None) -> list[int] | None:
     try:
         numbers = [int(each) for each in text.split(",")]
     except ValueError:
-        raise ValueError(
+        raise UserError(
             f"{option} must be a number of seeds or a list of them, got {text!r}: write 5 or 0,1,7"
         ) from None
     if "," in text:
         return numbers
     if numbers[0] < 1:
-        raise ValueError(f"{option} must be at least one seed, got {text}: the seed 0 alone is 1")
+        raise UserError(f"{option} must be at least one seed, got {text}: the seed 0 alone is 1")
     return list(range(numbers[0]))
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from layline.cli.options import Json
+from layline.utils.errors import UserError
 
 EXAMPLES = """
 Examples:
@@ -106,7 +107,7 @@ def clear(
     entries = find_entries()
     for name in names or ():
         if not any(entry.name.startswith(name) for entry in entries):
-            raise ValueError(f"name must be one of layline cache, got {name!r}: it is not there")
+            raise UserError(f"name must be one of layline cache, got {name!r}: it is not there")
     age = None if older_than is None else read_age(older_than)
     chosen = [
         entry
@@ -143,7 +144,7 @@ def read_age(text: str) -> float:
     """Read an age such as ``30d``, in seconds."""
     found = _AGE.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"older-than must be an age such as 12h, 30d or 8w, got {text!r}")
+        raise UserError(f"older-than must be an age such as 12h, 30d or 8w, got {text!r}")
     return float(found[1]) * _SECONDS[found[2]]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layline.cli.options import INTERRUPTED, ConfigFile, Set, read_settings
+from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from layline.reports.demo_picture import GradedImage
@@ -62,7 +63,7 @@ def demo(
     from layline.training.display import Reporter
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("layline demo must run as one process, got several: it is small")
+        raise UserError("layline demo must run as one process, got several: it is small")
     changes = read_settings(config, set_)
     _check_fixed(changes)
     say, runs, records = Reporter(Console(stderr=True)), {}, {}
@@ -85,7 +86,7 @@ def _check_fixed(changes: Mapping[str, Any]) -> None:
 
     for place, own in {"data.source": SOURCE, "head.method": " and ".join(METHODS)}.items():
         if (got := setting_at(changes, place)) is not None:
-            raise ValueError(
+            raise UserError(
                 f"{place} must be left out, got {got}: the demo has {own}; layline train takes any"
             )
 
@@ -126,7 +127,7 @@ def _train(tree: Mapping[str, Any], path: Path, say: "Reporter") -> "Run":
             return api.train(settings=tree, out=path)
         config = folder.read_config()
         if config != decided(tree, lambda _: None):
-            raise ValueError(
+            raise UserError(
                 f"out must be new, or made with the same options, got {path}: it has a run with "
                 "others"
             )

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from layline.utils.errors import UserError
+
 INTERRUPTED = 130  # what a shell shows after Ctrl-C
 SOME_FAILED = 3  # of many runs
 
@@ -105,14 +107,14 @@ def read_decode(text: str, classes: Callable[[], Sequence[str]]) -> "str | list[
     side = [row.pop(0) for row in rows] if both or wide > high else None
     for names in filter(None, (header, side)):
         if names != list(known := classes()):
-            raise ValueError(
+            raise UserError(
                 f"decode must name the classes as they are, lowest first: {', '.join(known)}, got "
                 f"{', '.join(names)} in {text}"
             )
     try:
         return [[float(cell) for cell in row] for row in rows]
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"decode must be a file of costs, got {text} ({error}): numbers, a row for each true "
             "class, a column for each decision"
         ) from None
@@ -134,5 +136,5 @@ def read_share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ValueError(f"review must be a share such as 20% or 0.2, got {text}")
+        raise UserError(f"review must be a share such as 20% or 0.2, got {text}")
     return share

@@ -9,6 +9,7 @@ import typer
 
 from layline.cli.options import Decode, Plugins, read_decode, read_share
 from layline.evaluation.prediction_file import FORMATS, WHY_NO_PROBABILITIES, prediction_lines
+from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from layline.model.predictor import Prediction, Predictor
@@ -81,7 +82,7 @@ def predict(
     from layline.utils.validation import checked_decode
 
     if out is not None and out.suffix not in FORMATS:
-        raise ValueError(f"out must end in {' or '.join(FORMATS)}, got {out}")
+        raise UserError(f"out must end in {' or '.join(FORMATS)}, got {out}")
     share = None if review is None else read_share(review)
     open_model = _open_onnx if path.suffix.lower() == ".onnx" else _open_torch
     model = open_model(path, device, plugins or [])
@@ -144,7 +145,7 @@ def _open_onnx(path: Path, device: str, plugins: Sequence[str | Path]) -> "Predi
     from layline.model.onnx_runtime import OnnxModel
 
     if device not in ("auto", "cpu"):
-        raise ValueError(
+        raise UserError(
             f"device must be cpu for an .onnx model, got {device}: predict with the folder of the "
             "run to use another"
         )

@@ -9,6 +9,7 @@ import typer
 
 from layline.cli.bench import Address, AnyVersion, Engine, Jobs, require_libraries, run_cells
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
+from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def reproduce(
         return
     missing = wanted.missing(data for name in chosen for data in REPRODUCTIONS[name].data)
     if missing:
-        raise ValueError(missing)
+        raise UserError(missing)
     every_cell = [cell for some in cells.values() for cell in some]
     executor = Executor(engine, jobs, address)
     store, failed = run_cells(every_cell, out, executor, console, any_version=any_version)
@@ -135,7 +136,7 @@ def _preset(
     preset = find_known("--preset", name, PRESETS)
     if source is not None:
         if len(roots) > 1:
-            raise ValueError(
+            raise UserError(
                 f"--root must be given once with --source, got {len(roots)}: one data set stands "
                 "for all"
             )
@@ -150,7 +151,7 @@ def _preset(
 def _root(text: str) -> tuple[str, Path]:
     source, equals, path = text.partition("=")
     if not equals or not path:
-        raise ValueError(
+        raise UserError(
             f"--root must be SOURCE=PATH, got {text!r}: write adience=PATH, or add --source folder"
         )
     return source, Path(path)

@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 from layline.cli.evaluate import show_numbers
 from layline.cli.options import INTERRUPTED, read_decode, read_settings
+from layline.utils.errors import UserError
 
 EXAMPLES = """
 Examples:
@@ -107,7 +108,7 @@ def _said(classes: str | None) -> list[str]:
     from layline.data.labels import parse_names
 
     if classes is None:
-        raise ValueError(
+        raise UserError(
             "classes must be given if the file of --decode names them: the data are not read yet. "
             "Say --classes, lowest first, or leave the names out of the file"
         )

@@ -36,6 +36,7 @@ from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
 from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
 from layline.data.table import Rows, TableEncoding
+from layline.utils.errors import UserError
 from layline.utils.plugins import Registry, summary_of
 from layline.utils.validation import check_known
 
@@ -209,7 +210,7 @@ def _check_encoding(name: str, dataset: Dataset, known: KnownInputs) -> None:
         return
     if replace(rows.encoding, id_column=known.encoding.id_column) == known.encoding:
         return
-    raise ValueError(
+    raise UserError(
         f"the rows of {name} must be encoded as those of training, got other columns or "
         f"categories: its function can take {_ENCODING}, the encoding to apply"
     )
@@ -308,7 +309,7 @@ def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:
         new = _OLD_OPTIONS.get(option, option)
         known = new if new in options_of(name) else option
         if known in renamed:
-            raise ValueError(f"{known} must be given once, got {option} beside it: leave that out")
+            raise UserError(f"{known} must be given once, got {option} beside it: leave that out")
         renamed[known] = value
     return renamed
 
@@ -321,7 +322,7 @@ def _with_texts(spec: SourceSpec, options: dict[str, Any]) -> dict[str, Any]:
         if takes[option].annotation not in (str, str | None) or isinstance(value, str | None):
             continue
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{option} must be a text, got {value!r}: write it in quotes")
+            raise UserError(f"{option} must be a text, got {value!r}: write it in quotes")
         found[option] = str(value)
     return found
 
@@ -330,23 +331,23 @@ def _read(
     name: str, spec: SourceSpec, root: str | Path | None, partition: int, options: dict[str, Any]
 ) -> Dataset:
     if spec.partitions is not None and not 0 <= partition < spec.partitions:
-        raise ValueError(
+        raise UserError(
             f"partition must be in 0…{spec.partitions - 1}, got {partition}: "
             f"{name} has {spec.partitions} of them"
         )
     if not spec.needs_root:
         if root is not None:
-            raise ValueError(f"root must be left out for {name}, got {root}: it needs no files")
+            raise UserError(f"root must be left out for {name}, got {root}: it needs no files")
         return _checked(name, spec.read(partition=partition, **options))
     if root is None:
-        raise ValueError(f"root must be given for {name}: the folder or file with the data")
+        raise UserError(f"root must be given for {name}: the folder or file with the data")
     place = existing(Path(root).expanduser())
     return _checked(name, spec.read(place, partition=partition, **options))
 
 
 def _checked(name: str, dataset: Any) -> Dataset:
     if not isinstance(dataset, Dataset):
-        raise ValueError(f"{name} must give a Dataset, got {type(dataset).__name__}")
+        raise UserError(f"{name} must give a Dataset, got {type(dataset).__name__}")
     return dataset
 
 

@@ -18,6 +18,8 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
+from layline.utils.errors import UserError
+
 if TYPE_CHECKING:
     from layline.data.images.leaks import Leaks
     from layline.data.table import Rows
@@ -62,7 +64,7 @@ class Names(Sequence[str]):
     def unpack(cls, text: bytes, ends: Indices) -> "Names":
         """Take what :meth:`pack` gave."""
         if len(ends) and (ends[-1] != len(text) or (np.diff(ends, prepend=0) < 0).any()):
-            raise ValueError("ends must be ascending up to the length of the text")
+            raise UserError("ends must be ascending up to the length of the text")
         names = cls()
         names._text, names._ends = text, ends
         return names
@@ -253,21 +255,21 @@ class Dataset:
     def __post_init__(self) -> None:
         count = len(self.inputs)
         if self.ranks.shape != (count,):
-            raise ValueError(f"ranks must have the shape ({count},), got {self.ranks.shape}")
+            raise UserError(f"ranks must have the shape ({count},), got {self.ranks.shape}")
         if self.groups is not None and len(self.groups) != count:
-            raise ValueError(f"groups must be {count}, got {len(self.groups)}: one for each sample")
+            raise UserError(f"groups must be {count}, got {len(self.groups)}: one for each sample")
         if len(self.classes) < 2:
-            raise ValueError(
+            raise UserError(
                 f"classes must be at least two, got {list(self.classes)}: nothing to tell apart"
             )
         if count and not (self.ranks.min() >= 0 and self.ranks.max() < len(self.classes)):
-            raise ValueError(
+            raise UserError(
                 f"ranks must be in 0…{len(self.classes) - 1}, got {self.ranks.min()} to "
                 f"{self.ranks.max()}"
             )
         used = np.concatenate(list(self.partition.parts().values()))
         if len(np.unique(used)) < len(used):
-            raise ValueError("partition must put a sample into one part only")
+            raise UserError("partition must put a sample into one part only")
 
     def keep_together(self, copies: Indices) -> "Dataset":
         """Draw the partition again such that each of some groups is in one part.
@@ -306,13 +308,13 @@ class Dataset:
         """Refuse an empty part, and a class that training never sees unless classes are fixed."""
         for name, part in self.partition.parts().items():
             if len(part) == 0:
-                raise ValueError(
+                raise UserError(
                     f"the {name} part must have samples, got none: give more data, or another split"
                 )
         counts = np.bincount(self.ranks[self.partition.train], minlength=len(self.classes))
         absent = [name for name, count in zip(self.classes, counts, strict=True) if count == 0]
         if absent and not self.fixed_classes:
-            raise ValueError(
+            raise UserError(
                 f"every class must have training samples, got none of {', '.join(absent)}: "
                 "add some, or leave the class out of classes"
             )
@@ -359,7 +361,7 @@ def only_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
     ]
     if len(files) != 1:
         found = listed(sorted(files)) if files else "none"
-        raise ValueError(
+        raise UserError(
             f"root must be one file of the kind {' or '.join(suffixes)}, got the folder {root} "
             f"with {found}: name the file"
         )

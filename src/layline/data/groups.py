@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from layline.data.base import listed
 from layline.data.splits import part_named
+from layline.utils.errors import UserError
 
 _WORDS = ("patient", "subject", "user", "person", "case", "study", "participant", "individual")
 _SHORT = ("pat", "subj", "sub", "p", "s", "id")  # only at the beginning of a file name with digits
@@ -31,7 +32,7 @@ def groups_by(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
     try:
         found = [re.search(pattern, path) for path in paths]
     except (re.error, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"group_by must be a regular expression, got {pattern!r}: {error}"
         ) from None
     names = [
@@ -40,7 +41,7 @@ def groups_by(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
     ]
     without = [path for path, name in zip(paths, names, strict=True) if not name]
     if without:
-        raise ValueError(
+        raise UserError(
             f"group_by must match every path, got '{pattern}' without a match in {len(without):,} "
             f"of {len(paths):,}, such as {listed(without[:3])}: change it, or move them away"
         )

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layline.data.base import Dataset, Indices, KnownClasses
 from layline.data.scales import guess_order, is_number, known_order
+from layline.utils.errors import UserError
 
 Array = NDArray[Any]
 _DIGITS = re.compile("([0-9]+)")
@@ -56,7 +57,7 @@ def parse_names(argument: str, names: str | Sequence[Any]) -> tuple[str, ...]:
     items = [name.strip() for name in names.split(",")] if isinstance(names, str) else names
     parsed = tuple(map(str, items)) if isinstance(items, Sequence) else ("",)
     if "" in parsed or len(set(parsed)) < len(parsed):
-        raise ValueError(f"{argument} must be different names, got {names!r}: write a,b,c")
+        raise UserError(f"{argument} must be different names, got {names!r}: write a,b,c")
     return parsed
 
 
@@ -76,7 +77,7 @@ def order_names(
     ordered = natural_order(sorted(names))
     for name in ordered:
         if re.search("[\ud800-\udfff]", name):
-            raise ValueError(
+            raise UserError(
                 f"{plural} must be Unicode, got {name!r}: rename it, since a model file has the "
                 "names of its classes"
             )
@@ -87,7 +88,7 @@ def order_names(
         order = parse_names("classes", classes)
         absent = [name for name in order if name not in names]
         if absent:
-            raise ValueError(
+            raise UserError(
                 f"classes must be {plural} of the data, got {', '.join(map(repr, absent))}: "
                 f"there are only {', '.join(ordered)}"
             )
@@ -95,13 +96,13 @@ def order_names(
     key = float if all(map(is_number, ordered)) else natural_key()
     for before, after in pairwise(ordered):
         if key(before) == key(after):
-            raise ValueError(
+            raise UserError(
                 f"{plural} must have an order, got {before!r} and {after!r}: "
                 "write them alike, or give classes"
             )
     known = known_order(ordered)
     if known is None:
-        raise ValueError(
+        raise UserError(
             f"{plural} must have an order that is known, got {', '.join(ordered)}: they are "
             "neither numbers nor ranges nor a known scale. Give the order, lowest first; "
             f"this line is a guess to be corrected: {classes_line(guess_order(ordered))}"
@@ -125,7 +126,7 @@ def rank_labels(
     rank_of = {name: rank for rank, name in enumerate(ordered)}
     for label, row in zip(labels, rows, strict=True):
         if label not in rank_of:
-            raise ValueError(
+            raise UserError(
                 f"labels must be among {', '.join(ordered)}, got {label!r} in row {row}: "
                 "correct it, or add it to classes"
             )
@@ -147,7 +148,7 @@ def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = F
     unknown = {name: count for name, count in samples.items() if count and name not in known}
     notes = []
     if unknown and not skip_unknown:
-        raise ValueError(_unknown_classes(unknown, known))
+        raise UserError(_unknown_classes(unknown, known))
     if unknown:
         rank_of = {name: rank for rank, name in enumerate(dataset.classes)}
         outside = np.isin(dataset.ranks, [rank_of[name] for name in unknown])
@@ -155,7 +156,7 @@ def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = F
         listed = ", ".join(f"{name!r} ({count})" for name, count in unknown.items())
         notes.append(f"Left out, since the model does not know their classes: {listed}")
     if len(dataset.inputs) == 0:
-        raise ValueError(
+        raise UserError(
             f"the data must have classes of the model, {', '.join(known)}, got no sample of them"
         )
     absent = [name for name in known if not samples.get(name)]
@@ -204,7 +205,7 @@ def ranks_of(y: ArrayLike, classes: Array) -> Array:
     labels, place = _unique(np.asarray(y))
     unknown = [label for label in labels.tolist() if label not in rank_of]
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"y must hold labels of classes only, got {unknown[0]!r}: "
             "list it in classes=[…], at its place in the order (meta-estimators that turn labels "
             "into numbers want ranks as y)"
@@ -217,7 +218,7 @@ def _unique(y: Array) -> tuple[Array, Array]:
     try:
         return np.unique(y, return_inverse=True)
     except TypeError as error:
-        raise ValueError(
+        raise UserError(
             f"y must hold labels of one kind, got {error}: numbers or strings, none missing"
         ) from error
 
@@ -226,11 +227,11 @@ def check_order(order: Sequence[Any]) -> Array:
     """Give the classes that a user lists, lowest first."""
     classes = np.asarray(order)
     if classes.ndim != 1 or len(set(classes.tolist())) < len(classes):
-        raise ValueError(
+        raise UserError(
             f"classes must be a list of different labels, got {order!r}: each has one rank"
         )
     if classes.tolist() != list(order):
-        raise ValueError(
+        raise UserError(
             f"classes must be labels of one kind, got {order!r}: numbers or strings, not both"
         )
     return classes
@@ -248,12 +249,12 @@ def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
     ranks = ranks_of(y, classes)
     counts = np.bincount(ranks, minlength=len(classes))
     if (counts > 0).sum() < 2:
-        raise ValueError(
+        raise UserError(
             f"y must have at least two classes, got one class, {y.tolist()[0]!r}: "
             "there is nothing to learn"
         )
     if len(y) < len(classes):
-        raise ValueError(
+        raise UserError(
             f"y must have at least as many samples as classes, got {len(y)} samples for "
             f"{len(classes)} classes: give more samples or fewer classes"
         )
@@ -312,17 +313,15 @@ def weigh_classes(
             factors[present] = weight.sum() / (counts / effective).sum() / effective
         return factors
     if not isinstance(class_weight, Mapping):
-        raise ValueError(
+        raise UserError(
             f"class_weight must be None, 'balanced', 'effective' or a dict, got {class_weight!r}: "
             "a dict gives labels their weights"
         )
     for label, value in class_weight.items():
         if label not in classes.tolist():
-            raise ValueError(
-                f"class_weight must have classes as keys, got {label!r}: no such class"
-            )
+            raise UserError(f"class_weight must have classes as keys, got {label!r}: no such class")
         if not (isinstance(value, Real) and 0 < value < np.inf):
-            raise ValueError(
+            raise UserError(
                 f"class_weight must be finite and above 0, got {value!r} for {label!r}: "
                 "to leave a class out, leave out its samples"
             )
@@ -336,16 +335,16 @@ def checked_weight(sample_weight: ArrayLike | None, n: int) -> Array:
         return np.ones(n)
     weight = np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n,):
-        raise ValueError(
+        raise UserError(
             f"sample_weight must have the shape ({n},), got {weight.shape}: one for each row of X"
         )
     wrong = ~((weight >= 0) & np.isfinite(weight))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(
+        raise UserError(
             f"sample_weight must be finite and not negative, got {weight[row]} in row {row}: "
             "0 leaves a sample out"
         )
     if not weight.any():
-        raise ValueError("sample_weight must be above zero somewhere, got only zeros: no sample")
+        raise UserError("sample_weight must be above zero somewhere, got only zeros: no sample")
     return np.asarray(weight / weight.max())  # so that sums stay finite

@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from layline.data.base import Images, Indices
 from layline.data.images.preprocessing import ImagePreprocessing
+from layline.utils.errors import UserError
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
 Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which samples they are
@@ -173,7 +174,7 @@ def _read_rows(rows: "np.memmap[Any, Any]", place: Indices) -> Float[np.ndarray,
         for row, number in zip(found, place.tolist(), strict=True):
             read = os.preadv(file.fileno(), [row.data], rows.offset + number * row.nbytes)
             if read < row.nbytes:
-                raise ValueError(f"{rows.filename} must keep its length, got it cut off")
+                raise UserError(f"{rows.filename} must keep its length, got it cut off")
     return found
 
 

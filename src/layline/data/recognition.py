@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from layline.data.base import listed
 from layline.data.splits import PART_WORDS
 from layline.data.table_file import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
+from layline.utils.errors import UserError
 from layline.utils.plugins import is_reference
 
 if TYPE_CHECKING:
@@ -64,12 +65,12 @@ def recognise(path: Path, images: Path | None = None, sheet: str | None = None) 
     if suffix in _TABLES:
         return _recognise_table(path, images, sheet)
     cure = "save it as CSV" if suffix in (".xls", ".ods", ".parquet") else "name another"
-    raise ValueError(f"source must be {_KINDS}, got the file {path}: {cure}")
+    raise UserError(f"source must be {_KINDS}, got the file {path}: {cure}")
 
 
 def _recognise_folder(path: Path, images: Path | None, sheet: str | None) -> Recognised:
     if (path / "config.toml").is_file() and (path / "state").is_dir():
-        raise ValueError(
+        raise UserError(
             f"source must be {_KINDS}, got the folder of a run, {path}: "
             f"layline train --resume {path} goes on with it"
         )
@@ -88,7 +89,7 @@ def _recognise_folder(path: Path, images: Path | None, sheet: str | None) -> Rec
     several = tables if len(tables) > 1 else arrays if not tables else []
     if len(several) > 1:
         names = listed(f.name for f in several)
-        raise ValueError(f"source must be one file, got {path} with {names}: name one of them")
+        raise UserError(f"source must be one file, got {path} with {names}: name one of them")
     if tables or arrays:
         found = recognise((tables or arrays)[0], images, sheet)
         return Recognised(found.source, found.root, f"of {found.root.name} there {found.why}")
@@ -105,7 +106,7 @@ def _recognise_folder(path: Path, images: Path | None, sheet: str | None) -> Rec
         what, cure = "images but no classes", "put them into a folder per class, or list them"
     else:
         what, cure = "no images, no CSV and no npz file", "check the path"
-    raise ValueError(f"source must be {_KINDS}, got {path} with {what}: {cure}")
+    raise UserError(f"source must be {_KINDS}, got {path} with {what}: {cure}")
 
 
 def _recognise_table(path: Path, images: Path | None, sheet: str | None) -> Recognised:
@@ -118,7 +119,7 @@ def _recognise_table(path: Path, images: Path | None, sheet: str | None) -> Reco
     if image_folder(values, place) is None:
         if column.casefold() in _IMAGE_COLUMNS and not any(map(_is_image, values)):
             return Recognised("table", path, f"the column {column!r} has no names of image files")
-        raise ValueError(
+        raise UserError(
             f"the images that {path.name} lists in the column {column!r} must be there, got none "
             f"for {listed(values[:1])}: say where they are with --set data.options.images=FOLDER"
         )
@@ -151,7 +152,7 @@ def find_source(
         return argument, root, other if root is None and path.exists() else None
     if path.exists():
         if root is not None:
-            raise ValueError(
+            raise UserError(
                 f"root must be left out after a path, got {root} after {argument}: one is enough"
             )
         found = recognise(path, images, sheet)
@@ -160,11 +161,11 @@ def find_source(
         return argument, root, None
     near = get_close_matches(argument, sources, n=3, cutoff=0.5)
     if near and not re.search(r"[/\\.]", argument):
-        raise ValueError(
+        raise UserError(
             f"source must be a known name or a path, got {argument!r}: "
             f"did you mean {' or '.join(near)}?"
         )
-    raise ValueError(
+    raise UserError(
         f"source must be a known name or a path, got {argument!r}: there is no such file or "
         f"folder, and the names are {', '.join(sources)}"
     )
@@ -278,7 +279,7 @@ def label_column(
     if len(usual) == 1:
         return usual[0], (f"The labels are taken from the column {usual[0]!r}",)
     cure = f"say which of {', '.join(usual)} it is" if usual else "say which it is"
-    raise ValueError(
+    raise UserError(
         f"{argument} must be a column of {file.path.name}, got {wanted!r}: {cure} with --label, "
         f"the columns are {', '.join(names)}"
     )

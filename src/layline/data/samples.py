@@ -13,6 +13,7 @@ import numpy as np
 from layline.data.base import Indices, Pixels, listed
 from layline.data.table import Rows, TableEncoding
 from layline.data.table_file import read_table_file
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 
 _LISTING = "OUT"  # kinds of dtypes whose arrays list samples: of objects, and both of texts
@@ -119,14 +120,14 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
         numbers = [f"row {row}" for row in range(len(frame))]
     elif isinstance(samples, np.ndarray) and not encoding.categorical and samples.ndim == 2:
         if samples.shape[1] != len(encoding.names):
-            raise ValueError(
+            raise UserError(
                 f"samples must have {len(encoding.names)} columns, got {samples.shape[1]}: the "
                 f"model was trained on {listed(encoding.names)}"
             )
         frame = pandas.DataFrame(samples, columns=list(encoding.names))
         numbers = [f"row {row}" for row in range(len(frame))]
     else:
-        raise ValueError(
+        raise UserError(
             "samples must be a data frame or the path of a CSV file, got "
             f"{type(samples).__name__}: the model was trained on a table"
         )
@@ -138,10 +139,10 @@ def _check_columns(columns: Mapping[str, Any]) -> None:
     """Refuse a dict that is not of columns of one length."""
     for name, column in columns.items():
         if isinstance(column, str) or not isinstance(column, Sized):
-            raise ValueError(f"a column must be a list, got {column!r} as {name!r}")
+            raise UserError(f"a column must be a list, got {column!r} as {name!r}")
     lengths = [len(column) for column in columns.values()]
     if len(set(lengths)) > 1:
-        raise ValueError(f"columns must be of one length, got {' and '.join(map(str, lengths))}")
+        raise UserError(f"columns must be of one length, got {' and '.join(map(str, lengths))}")
 
 
 def _as_sequence(samples: Any) -> Sequence[Any]:
@@ -175,11 +176,11 @@ def _content(sample: Any, place: int) -> bytes:
             sample.seek(0)
         content = sample.read()
     except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(
+        raise UserError(
             f"samples must be open files, got one at place {place} that cannot be read: {error}"
         ) from error
     if not isinstance(content, bytes):
-        raise ValueError(
+        raise UserError(
             f"samples must be files of bytes, got {type(content).__name__} from the one at place "
             f"{place}: open it with 'rb'"
         )
@@ -195,7 +196,7 @@ def _paths(path: Path, skipped: list[Path]) -> list[Path]:
         if not found:
             others = f", but with {count_suffixes(passed_over)}" if passed_over else ""
             cure = how_to_read(passed_over)
-            raise ValueError(
+            raise UserError(
                 f"samples must be images, got {path}: a folder without any{others}"
                 + (cure and f"; {cure}")
             )
@@ -215,7 +216,7 @@ def _pixels(sample: Any, place: int) -> Pixels:
     if array.ndim == 2:
         array = array[..., None].repeat(3, axis=2)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
-        raise ValueError(
+        raise UserError(
             "samples must be images of bytes, (height, width, 3), got "
             f"{array.dtype} of shape {array.shape} at place {place}: values from 0 to 255 in RGB"
         )

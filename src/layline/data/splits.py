@@ -27,6 +27,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from layline.data.base import Indices, KnownClasses, Partition, linked
+from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 
 PART_WORDS = {
@@ -51,7 +52,7 @@ Counts = NDArray[np.float64]  # samples by group or part, and by class
 def part_named(word: str) -> str:
     """Give the part that a word means: train, validation or test."""
     if word.casefold() not in PART_WORDS:
-        raise ValueError(f"split must be one of {', '.join(PART_WORDS)}, got {word!r}: rename it")
+        raise UserError(f"split must be one of {', '.join(PART_WORDS)}, got {word!r}: rename it")
     return PART_WORDS[word.casefold()]
 
 
@@ -183,7 +184,7 @@ def with_calibration(
         The partition, and notes for the user about what was done.
     """
     if not 0 <= share < 1:
-        raise ValueError(
+        raise UserError(
             f"calibration must be a share in [0, 1), got {share}: 0 takes nothing, 0.1 is usual"
         )
     train = parts.train
@@ -228,7 +229,7 @@ def stratified_holdout(
         The indices of the samples to train on and of those held out, each in ascending order.
     """
     if not 0 <= fraction < 1:
-        raise ValueError(f"fraction must be in [0, 1), got {fraction}: something must be left")
+        raise UserError(f"fraction must be in [0, 1), got {fraction}: something must be left")
     if groups is not None and fraction > 0:
         part_of = _draw_grouped(ranks, groups, [fraction], rng)
     else:
@@ -239,13 +240,13 @@ def stratified_holdout(
 
 def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
     if len(parts["train"]) == 0:
-        raise ValueError("split must have a train part, got none: there is nothing to learn from")
+        raise UserError("split must have a train part, got none: there is nothing to learn from")
     if isinstance(classes, KnownClasses):
         return  # a model has seen them before
     for name, part in parts.items():
         unseen = np.setdiff1d(ranks[part], ranks[parts["train"]])
         if len(unseen):
-            raise ValueError(
+            raise UserError(
                 f"the {name} part must have classes of the train part only, got "
                 f"{', '.join(classes[rank] for rank in unseen)}: add training samples of it"
             )
@@ -255,7 +256,7 @@ def _check_groups(names: list[str], groups: Sequence[Hashable]) -> None:
     part_of: dict[Hashable, str] = {}
     for name, group in zip(names, groups, strict=True):
         if part_of.setdefault(group, name) != name:
-            raise ValueError(
+            raise UserError(
                 f"a group must be in one part only, got {group!r} in {part_of[group]} and {name}: "
                 "what is learned of it would help in the other"
             )
@@ -296,7 +297,7 @@ def _divide(
     for name, fraction in fractions.items():
         check_above(name, fraction, 0, "it is the share to hold out")
     if sum(fractions.values()) >= 1:
-        raise ValueError(
+        raise UserError(
             f"{' and '.join(fractions)} must be below 1 together, got "
             f"{' and '.join(map(str, fractions.values()))}: training needs samples"
         )
@@ -310,7 +311,7 @@ def _divide(
         totals = [max(round(fraction * len(ranks)), 1) for fraction in fractions.values()]
         different = len(np.unique(ranks))
         if sum(totals) > len(ranks) - different:
-            raise ValueError(
+            raise UserError(
                 f"{' and '.join(fractions)} must leave a training sample of each class, got "
                 f"{len(ranks)} samples of {different} classes to hold {sum(totals)} out: "
                 "give more samples, or smaller shares"
@@ -379,7 +380,7 @@ def _draw_with_copies(
     try:
         return _draw_grouped(ranks, alone.tolist(), fractions, rng)
     except ValueError:
-        raise ValueError(
+        raise UserError(
             f"different images must be enough for {len(fractions) + 1} parts with every class in "
             f"training, got {len(np.unique(alone))} beside their copies: give more of them"
         ) from None
@@ -392,7 +393,7 @@ def _draw_grouped(
     numbers: dict[Hashable, int] = {}
     group_of = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
     if len(group_of) != len(ranks):
-        raise ValueError(f"groups must be {len(ranks)}, got {len(group_of)}: one for each sample")
+        raise UserError(f"groups must be {len(ranks)}, got {len(group_of)}: one for each sample")
     _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
     table = np.zeros((len(numbers), len(counts)))
     np.add.at(table, (group_of, class_of), 1)
@@ -446,7 +447,7 @@ def _first_groups(table: Counts, fractions: Sequence[float]) -> dict[int, int]:
     for chosen in combinations(free, len(fractions)):
         if (present[list(chosen)].sum(axis=0) < holders).all():
             return {int(g): int(part) for g, part in zip(chosen, parts, strict=True)}
-    raise ValueError(
+    raise UserError(
         f"groups must be enough for {len(fractions) + 1} parts with every class in training, got "
         f"{len(table)}: give samples of more groups, or the split yourself"
     )

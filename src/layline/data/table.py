@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from layline.data.base import Indices, listed
 from layline.data.labels import natural_order
 from layline.data.scales import is_number
+from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +43,7 @@ def check_different(names: Sequence[str]) -> None:
     """Refuse two columns of one name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"columns must have different names, got {twice[0]!r} twice: rename one")
+        raise UserError(f"columns must have different names, got {twice[0]!r} twice: rename one")
 
 
 def texts_of(column: "pd.Series[Any]") -> list[str]:
@@ -89,7 +90,7 @@ def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None)
     if wrong.any():
         i = int(wrong.argmax())
         place = f" in {rows[i]}" if rows else ""
-        raise ValueError(
+        raise UserError(
             f"column {column.name!r} must hold finite numbers, got "
             f"{texts_of(column.iloc[[i]])[0]!r}{place}: correct it, or leave the cell empty"
         )
@@ -107,7 +108,7 @@ def check_float32(values: Values, columns: Sequence[str], rows: Sequence[str]) -
     wrong = np.abs(values) > np.finfo(np.float32).max
     if wrong.any():
         row, column = map(int, np.unravel_index(wrong.argmax(), wrong.shape))
-        raise ValueError(
+        raise UserError(
             f"column {columns[column]!r} must hold numbers up to 3.4e38, got "
             f"{values[row, column]:g} in {rows[row]}: correct it, or leave the cell empty"
         )
@@ -175,7 +176,7 @@ class CategoricalColumn:
 
 def _check(name: str, value: Any, good: bool, rule: str) -> None:
     if not good:
-        raise ValueError(f"{name} of a column must be {rule}, got {value!r}: it was not fitted so")
+        raise UserError(f"{name} of a column must be {rule}, got {value!r}: it was not fitted so")
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ class TableEncoding:
 
     def __post_init__(self) -> None:
         if not 0 < len(self.names) == len(set(self.names)):
-            raise ValueError(
+            raise UserError(
                 f"columns must have values and different names, got {list(self.names)}: "
                 "there is nothing to learn from"
             )
@@ -287,7 +288,7 @@ class TableEncoding:
             categorical = tuple(CategoricalColumn(**column) for column in data["categorical"])
             id_column = data.get("id_column")
         except (TypeError, KeyError) as error:
-            raise ValueError(
+            raise UserError(
                 f"a table encoding must have numeric and categorical columns, got {error}: "
                 "the file is damaged"
             ) from error
@@ -296,7 +297,7 @@ class TableEncoding:
 
 def _column(frame: "pd.DataFrame", name: str) -> "pd.Series[Any]":
     if name not in frame:
-        raise ValueError(
+        raise UserError(
             f"the table must have the column {name!r}, got only {', '.join(map(str, frame))}: "
             "the model was trained with it"
         )
@@ -308,12 +309,12 @@ def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str
     texts = texts_of(column)
     first = texts[int(words.argmax())]
     if all(_COMMA.fullmatch(text) for text, word in zip(texts, words, strict=True) if word):
-        raise ValueError(
+        raise UserError(
             f"column {column.name!r} must have decimal points, got {first!r}: replace the commas"
         )
     different = sorted(set(texts))
     if len(different) > 50 and len(different) > len(texts) / 2:
-        raise ValueError(
+        raise UserError(
             f"column {column.name!r} must repeat its values to be a category, got "
             f"{len(different)} in {len(texts)} training rows: name it in drop, id or group, or "
             "leave it out"
@@ -339,7 +340,7 @@ class Rows:
     def __post_init__(self) -> None:
         shape = (len(self.names), len(self.encoding.columns))
         if self.values.shape != shape:
-            raise ValueError(f"values must have the shape {shape}, got {self.values.shape}")
+            raise UserError(f"values must have the shape {shape}, got {self.values.shape}")
 
     def __len__(self) -> int:
         return len(self.names)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from layline.data.base import Indices, listed, only_file
 from layline.data.table import MISSING, NUMERIC_KINDS, check_different, text_of, texts_of
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import check_known
 
@@ -72,7 +73,7 @@ class TableFile:
             near = get_close_matches(str(name), names, n=1, cutoff=0.5)
             near = near or [column for column in names if column.lower() == name.lower()]
             cure = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(
+            raise UserError(
                 f"{argument} must be a column of {self.path.name}, got {name!r}: "
                 f"{cure}it has {', '.join(names)}"
             )
@@ -83,7 +84,7 @@ class TableFile:
         cells = self.texts(argument, name)
         empty = [row for row, cell in zip(self.rows.tolist(), cells, strict=True) if not cell]
         if empty:
-            raise ValueError(
+            raise UserError(
                 f"column {name!r} must be filled, got nothing in row {listed(empty)}: "
                 "fill the cells or delete the rows"
             )
@@ -119,7 +120,7 @@ def read_table_file(
     if raw.startswith(_ZIP) or path.suffix.lower() in EXCEL_SUFFIXES:
         return _read_workbook(path, raw, is_text, sheet)
     if sheet is not None:
-        raise ValueError(f"sheet must be left out for text, got {sheet!r}: {path.name} has none")
+        raise UserError(f"sheet must be left out for text, got {sheet!r}: {path.name} has none")
     text, name, notes = _decoded(path, raw, encoding)
     return _read_text(path, text, is_text, name, notes)
 
@@ -143,7 +144,7 @@ def _decoded(path: Path, raw: bytes, encoding: str | None) -> tuple[str, str, tu
     except (UnicodeDecodeError, LookupError) as error:
         cure = "save it as CSV UTF-8, or name its encoding: --set data.options.encoding=NAME"
         tried = f" as {encoding}" if encoding else ""
-        raise ValueError(
+        raise UserError(
             f"root must be text in UTF-8, got {path}, which cannot be read{tried}: {cure}"
         ) from error
     return text.replace("\r\n", "\n").replace("\r", "\n"), name, notes
@@ -188,13 +189,13 @@ def _read_text(
         )
     except pandas.errors.ParserError as error:
         _check_records(path, text, delimiter)
-        raise ValueError(f"root must be a table, got {path.name}: {error}") from error
+        raise UserError(f"root must be a table, got {path.name}: {error}") from error
     except pandas.errors.EmptyDataError:
         frame = pandas.DataFrame(columns=range(len(header)))
     keep = ~_empty_rows(frame)
     if not keep.any():
         lines = sum(1 for _ in _records(path, io.StringIO(text), delimiter))
-        raise ValueError(f"root must have a header and rows, got {path} with {lines} lines")
+        raise UserError(f"root must have a header and rows, got {path} with {lines} lines")
     named = [i for i, name in enumerate(header) if name]
     names = [header[i] for i in named]
     check_different(names)
@@ -278,7 +279,7 @@ def _read_workbook(
     pandas = require("pandas", extra="images", needed_by="reading tables")
     rows, notes = _sheet_rows(path, raw, sheet)
     if len(rows) < 2:
-        raise ValueError(f"root must have a header and rows, got {path} with {len(rows)} rows")
+        raise UserError(f"root must have a header and rows, got {path} with {len(rows)} rows")
     (_, first), *others = rows
     header = ["" if cell is None else str(cell) for cell in first]
     names = [name for name in header if name]
@@ -318,7 +319,7 @@ def _sheet_rows(
     except Exception as error:  # a damaged file makes openpyxl raise almost anything
         wrong = str(error).partition("\n")[0] or type(error).__name__
     if wrong:
-        raise ValueError(
+        raise UserError(
             f"root must be an Excel workbook, got {path} ({wrong}): save it again as .xlsx or CSV"
         )
     if sheet is not None:
@@ -360,7 +361,7 @@ def _records(path: Path, stream: io.StringIO, delimiter: str) -> Iterator[tuple[
             if any(cells := [cell.strip() for cell in record]):
                 yield row, cells
     except csv.Error as error:
-        raise ValueError(
+        raise UserError(
             f"root must be a table, got {path.name} with {error} in line {reader.line_num}: "
             "check the quotes"
         ) from error
@@ -372,7 +373,7 @@ def _check_records(path: Path, text: str, delimiter: str) -> None:
     for row, cells in _records(path, io.StringIO(text), delimiter):
         width = width or len(cells)
         if len(cells) != width:
-            raise ValueError(
+            raise UserError(
                 f"every row must have {width} cells like the header, got {len(cells)} in "
                 f"row {row} of {path.name}: put quotes around a cell that holds the delimiter"
             )

@@ -23,6 +23,7 @@ from layline.geometry.decoding import checked_decode
 from layline.model.description import first_mistake, plain_decode
 from layline.model.model import ModelSpec, OrdinalModel
 from layline.model.model_file import load
+from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
@@ -71,7 +72,7 @@ def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
     for name, registry in (("backbone", "layline.backbones"), ("method", "layline.heads")):
         value = estimator._built_from[name]
         if not isinstance(value, str):
-            raise ValueError(
+            raise UserError(
                 f"{name} must be a name of {registry} to be saved, got {type(value).__name__}: a "
                 "file that runs no code cannot rebuild what is written in code; pickle the "
                 "estimator instead"
@@ -99,7 +100,7 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     model = load(path, device)
     spec = model.spec
     if not isinstance(spec.inputs, TableEncoding):
-        raise ValueError(
+        raise UserError(
             f"{path} must be a model of a table, got one of images: layline.load opens it"
         )
     try:
@@ -109,7 +110,7 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
         _check_columns(about, spec.inputs)
     except (ValidationError, ValueError) as error:
         why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
-        raise ValueError(f"{path} must describe its estimator, got: {why}") from error
+        raise UserError(f"{path} must describe its estimator, got: {why}") from error
     # the network is what the description of the model says
     parameters |= {"method": spec.method, "backbone": spec.backbone, "dim": spec.dim}
     estimator = cls(**{**parameters, "device": str(torch.device(device))})
@@ -155,7 +156,7 @@ def _described(estimator: "OrdinalClassifier") -> _Estimator:
             seed=estimator._seed,
         )
     except ValidationError:
-        raise ValueError(
+        raise UserError(
             f"labels must be numbers, booleans or strings to be saved, got {kind}: turn them into "
             "strings"
         ) from None
@@ -192,22 +193,22 @@ def _labels(about: _Estimator, spec: ModelSpec) -> Array:
     try:
         labels: Array = np.array(about.labels, dtype=None if about.kind == "str" else about.kind)
     except (TypeError, OverflowError) as error:
-        raise ValueError(f"labels of {about.kind}: {error}") from None
+        raise UserError(f"labels of {about.kind}: {error}") from None
     if _names(labels) != spec.classes:
-        raise ValueError(f"labels {about.labels} of the classes {', '.join(spec.classes)}")
+        raise UserError(f"labels {about.labels} of the classes {', '.join(spec.classes)}")
     return labels
 
 
 def _parameters(given: Mapping[str, Any], cls: type[_E]) -> dict[str, Any]:
     unknown = sorted(set(given) - set(cls._get_param_names()))
     if unknown:
-        raise ValueError(f"the parameter {unknown[0]!r}, which is none")
+        raise UserError(f"the parameter {unknown[0]!r}, which is none")
     parameters = dict(given)
     if isinstance(parameters.get("class_weight"), list):
         try:
             parameters["class_weight"] = dict(parameters["class_weight"])
         except TypeError:
-            raise ValueError("class_weight that is no list of pairs") from None
+            raise UserError("class_weight that is no list of pairs") from None
     return parameters
 
 
@@ -217,7 +218,7 @@ def _check_columns(about: _Estimator, inputs: TableEncoding) -> None:
     names = names if about.columns is None else about.columns
     fits = {*inputs.names} <= {*names} if about.encoded else list(inputs.names) == names
     if len(names) != about.count or not fits:
-        raise ValueError(f"{about.count} columns, {len(inputs.names)} of them inputs, that differ")
+        raise UserError(f"{about.count} columns, {len(inputs.names)} of them inputs, that differ")
 
 
 def _unnamed_columns(estimator: "OrdinalClassifier") -> TableEncoding:
@@ -240,7 +241,7 @@ def _plain(name: str, value: Any) -> Any:
     try:
         return json.loads(json.dumps(value, default=converted))
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"{name} must be made of numbers, texts and lists to be saved, got {error}: "
             "pickle the estimator instead"
         ) from None

@@ -15,6 +15,7 @@ from layline.data.base import listed
 from layline.data.labels import Array
 from layline.data.loading import Batch, Key
 from layline.data.table import TableEncoding
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def fitted_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
     if encoding is None:
         return x
     if encoding.categorical:
-        raise ValueError(
+        raise UserError(
             f"X must be a data frame like that of fit, got an array: the column "
             f"{encoding.categorical[0].name!r} has categories"
         )
@@ -186,7 +187,7 @@ class SparseBatches:
 def check_finite(X: Rows, names: Sequence[str] | None) -> None:
     """Refuse a value that float32 cannot hold, naming its row and column."""
     if 0 in X.shape:
-        raise ValueError(f"X must hold values, got the shape {X.shape}: a side of it is zero")
+        raise UserError(f"X must hold values, got the shape {X.shape}: a side of it is zero")
     values = X.data if sparse.issparse(X) else X
     # NaN fails both comparisons, and no array of the size of X is made
     if values.size == 0 or (values.min() >= -_LARGEST and values.max() <= _LARGEST):
@@ -206,7 +207,7 @@ def check_finite(X: Rows, names: Sequence[str] | None) -> None:
         got, cure = "NaN", "fill or drop missing values, sklearn.impute fills them"
     elif np.isinf(value):
         cure = "clip or drop it"
-    raise ValueError(f"X must be finite in float32, got {got} in row {row}, {where}: {cure}")
+    raise UserError(f"X must be finite in float32, got {got} in row {row}, {where}: {cure}")
 
 
 def check_rows(what: str, values: Tensor, start: int) -> None:
@@ -214,7 +215,7 @@ def check_rows(what: str, values: Tensor, start: int) -> None:
     finite = values.isfinite().all(dim=1)
     if not finite.all():
         rows = (start + torch.nonzero(~finite)[:, 0]).tolist()
-        raise ValueError(
+        raise UserError(
             f"{what} must be finite, got NaN or infinity for row {listed(rows)} of X: "
             "is it far from everything that was seen in training?"
         )

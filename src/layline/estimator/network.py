@@ -17,6 +17,7 @@ from layline.estimator.parts import Samples
 from layline.evaluation.evaluate import EVALUATION_FACTOR
 from layline.model.model import Network
 from layline.utils.devices import has_double
+from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
@@ -75,7 +76,7 @@ def _called_with_known(make: Callable[..., nn.Module], **known: Any) -> nn.Modul
     given = {name: value for name, value in known.items() if takes_any or name in names}
     module = make(**given)
     if not isinstance(module, nn.Module):
-        raise ValueError(
+        raise UserError(
             f"features must make an nn.Module, got {type(module).__name__} from {make!r}"
         )
     return module
@@ -84,7 +85,7 @@ def _called_with_known(make: Callable[..., nn.Module], **known: Any) -> nn.Modul
 def _fit_scale(features: nn.Module, samples: Samples, *, keeps_dtype: bool) -> None:
     """Let features of a table learn the scale of the columns."""
     if not isinstance(features, backbones.TableFeatures):
-        raise ValueError(
+        raise UserError(
             f"features must be for tables, got {type(features).__name__}: names are "
             f"{', '.join(backbones.names('table'))}"
         )
@@ -101,7 +102,7 @@ def _check_output(features: nn.Module, x: Rows, dim: int, device: torch.device) 
         with torch.no_grad():
             output = features.eval()(as_tensor(dense(x[:2]), keeps_dtype=False).to(device))
     except RuntimeError as error:
-        raise ValueError(
+        raise UserError(
             f"features must take X of shape (n, {', '.join(map(str, x.shape[1:]))}), "
             f"got an error for two rows: {error}"
         ) from error
@@ -109,7 +110,7 @@ def _check_output(features: nn.Module, x: Rows, dim: int, device: torch.device) 
     if shape != (2, dim):
         got = shape if isinstance(output, Tensor) else type(output).__name__
         cure = f"pass dim={shape[1]}" if len(shape) == 2 else "end it with nn.Flatten()"
-        raise ValueError(f"features must give (n, dim), here (2, {dim}), got {got}: {cure}")
+        raise UserError(f"features must give (n, dim), here (2, {dim}), got {got}: {cure}")
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ from torch import nn
 from layline import backbones, heads
 from layline.training.optimisation import MODERN, Options, usual_head_rate, usual_warmup
 from layline.utils.devices import check_device, choose_device
+from layline.utils.errors import UserError
 from layline.utils.plugins import is_reference
 from layline.utils.validation import check_integer, check_known
 
@@ -29,7 +30,7 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
         has_validation: Whether there are samples to choose the epoch by beside X.
     """
     if not isinstance(estimator.backbone, str | nn.Module) and not callable(estimator.backbone):
-        raise ValueError(
+        raise UserError(
             f"features must be a name or an nn.Module, got {estimator.backbone!r}: names are "
             f"{', '.join(backbones.names('table'))}; what makes a module will do too"
         )
@@ -39,37 +40,37 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
     check_integer("dim", estimator.dim, 1, "it is the length of a feature")
     fraction, apart = estimator.validation_fraction, estimator.calibration_fraction
     if not (isinstance(fraction, Real) and 0 <= fraction < 1):
-        raise ValueError(
+        raise UserError(
             f"validation_fraction must be a number in [0, 1), got {fraction!r}: 0 holds nothing out"
         )
     if apart is not None and not (isinstance(apart, Real) and 0 <= apart < 1):
-        raise ValueError(
+        raise UserError(
             f"calibration_fraction must be a number in [0, 1) or None, got {apart!r}: "
             "0 keeps nothing apart"
         )
     if estimator.patience is not None and fraction == 0 and not has_validation:
-        raise ValueError(
+        raise UserError(
             f"patience must be None if validation_fraction is 0, got {estimator.patience!r}: "
             "without validation there is nothing to wait for"
         )
     if estimator.hidden is not None and not isinstance(estimator.backbone, str):
-        raise ValueError(
+        raise UserError(
             f"hidden must be None if features is a module or makes one, got {estimator.hidden!r}: "
             "the module has its own layers"
         )
     if not isinstance(estimator.head_options, Mapping | None):
-        raise ValueError(
+        raise UserError(
             f"head_options must be a dict, got {estimator.head_options!r}: write {{'alpha': 2.0}}"
         )
     taken = sorted({"num_classes", "dim"} & set(estimator.head_options or {}))
     if taken:
-        raise ValueError(
+        raise UserError(
             f"head_options must be the method's own options, got {taken[0]!r}: "
             "dim is an argument of its own, and num_classes follows from the labels"
         )
     check_integer("verbose", estimator.verbose, 0)
     if not isinstance(estimator.warm_start, bool | np.bool_):
-        raise ValueError(
+        raise UserError(
             f"warm_start must be True or False, got {estimator.warm_start!r}: the epochs to go on "
             "for are epochs"
         )
@@ -108,7 +109,7 @@ def check_same_structure(estimator: "OrdinalClassifier") -> None:
     for name, now in structure_of(estimator).items():
         before = estimator._built_from[name]
         if before is not now and before != now:
-            raise ValueError(
+            raise UserError(
                 f"{name} must be {before!r} as before with warm_start, got {now!r}: it goes on "
                 "from fitted weights, so set warm_start=False to begin anew"
             )

@@ -35,6 +35,7 @@ from layline.estimator.inputs import (
     training_samples,
 )
 from layline.evaluation.evaluate import Part
+from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
@@ -96,23 +97,23 @@ def given_validation(
     if eval_set is None:
         if (X_val is None) != (y_val is None):
             there, missing = ("X_val", "y_val") if y_val is None else ("y_val", "X_val")
-            raise ValueError(f"{missing} must be given with {there}, got none: they are a pair")
+            raise UserError(f"{missing} must be given with {there}, got none: they are a pair")
         if X_val is None and sample_weight_val is not None:
-            raise ValueError("X_val must be given with sample_weight_val, got none")
+            raise UserError("X_val must be given with sample_weight_val, got none")
         return None if X_val is None else Validation(X_val, y_val, sample_weight_val)
     if X_val is not None or y_val is not None or sample_weight_val is not None:
-        raise ValueError("eval_set must be None with X_val and y_val, got both: give one of them")
+        raise UserError("eval_set must be None with X_val and y_val, got both: give one of them")
     found = eval_set
     if isinstance(found, list) and len(found) == 1:  # as XGBoost and LightGBM have it
         found = found[0]
     if not (isinstance(found, tuple | list) and len(found) in (2, 3)):
         got = f"{len(found)} of them" if isinstance(found, list | tuple) else type(found).__name__
-        raise ValueError(
+        raise UserError(
             f"eval_set must be one pair (X_val, y_val), got {got}: a third item is the weights of "
             "the samples, and there is one set to choose the epoch by"
         )
     if isinstance(found, list) and all(isinstance(each, tuple) for each in found):
-        raise ValueError(
+        raise UserError(
             f"eval_set must be one pair (X_val, y_val), got {len(found)} of them: one set chooses "
             "the epoch"
         )
@@ -125,12 +126,12 @@ def checked_groups(groups: ArrayLike | None, n: int) -> Array | None:
         return None
     found: Array = np.asarray(groups, dtype=object)  # numbers and words may be mixed
     if found.shape != (n,):
-        raise ValueError(
+        raise UserError(
             f"groups must have the shape ({n},), got {found.shape}: one for each row of X"
         )
     for row, group in enumerate(found):
         if group is None or group != group or str(group) in ("<NA>", "NaT"):
-            raise ValueError(
+            raise UserError(
                 f"groups must be there for every row, got {group} in row {row}: give a row that "
                 "belongs to nothing a group of its own"
             )
@@ -217,7 +218,7 @@ def _same_order(estimator: "OrdinalClassifier", order: Sequence[Any] | None) -> 
     """Give the classes that are fitted; another order of them cannot go on."""
     known: list[Any] = estimator.classes_.tolist()
     if order is not None and list(order) != known:
-        raise ValueError(
+        raise UserError(
             f"classes must be {known} as before with warm_start, got {list(order)}: set "
             "warm_start=False to begin anew"
         )
@@ -255,7 +256,7 @@ def _validation_samples(
     rows, labels = fitted_samples(estimator, given.X, given.y)
     unknown = [label for label in np.unique(labels).tolist() if label not in classes.tolist()]
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"eval_set must have labels of y only, got {unknown[0]!r}: the classes are "
             f"{', '.join(map(str, classes.tolist()))}"
         )

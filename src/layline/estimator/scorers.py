@@ -24,6 +24,7 @@ from sklearn.metrics._scorer import _BaseScorer
 from layline import metrics
 from layline.data.labels import check_order, ranks_of
 from layline.data.scales import known_order
+from layline.utils.errors import UserError
 from layline.utils.validation import find_known
 
 __all__ = [
@@ -180,7 +181,7 @@ def make_scorer(
         make_scorer(mean_squared_error, greater_is_better=False, response_method='predict')
     """
     if response_method not in ("predict", "predict_proba"):
-        raise ValueError(
+        raise UserError(
             f"response_method must be 'predict' or 'predict_proba', got {response_method!r}: "
             "a metric takes ranks or probabilities"
         )

@@ -25,6 +25,7 @@ from layline.evaluation.selective_prediction import (
     certainty_columns,
     referral,
 )
+from layline.utils.errors import UserError
 
 __all__ = [
     "COMPARED",
@@ -73,7 +74,7 @@ def diagnose(
     ranks, predicted, proba = checked_predictions(ranks, predicted, proba)
     num_classes = proba.shape[1]
     if len(classes) != num_classes:
-        raise ValueError(
+        raise UserError(
             f"classes must be {num_classes}, got {len(classes)}: proba has a column for each"
         )
     confusion = np.zeros((num_classes, num_classes), dtype=np.int64)

@@ -17,6 +17,7 @@ from layline.evaluation.inputs import (
     checked_predictions,
 )
 from layline.metrics import calibration_gaps, ranked_probability_scores
+from layline.utils.errors import UserError
 
 COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
 _AT_ONCE = 4_000_000  # weights of resampled units in memory
@@ -92,7 +93,7 @@ def _resamplings(rng: np.random.Generator, count: int, draws: int) -> Iterator[I
 
 def _check_draws(draws: int) -> None:
     if draws < 1:
-        raise ValueError(f"draws must be at least 1, got {draws}: it counts resamplings")
+        raise UserError(f"draws must be at least 1, got {draws}: it counts resamplings")
 
 
 def _unit_of(groups: Groups, count: int) -> Ints:
@@ -100,7 +101,7 @@ def _unit_of(groups: Groups, count: int) -> Ints:
     if groups is None:
         return np.arange(count)
     if len(groups) != count:
-        raise ValueError(f"groups must be {count}, got {len(groups)}: one for each sample")
+        raise UserError(f"groups must be {count}, got {len(groups)}: one for each sample")
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(group, len(numbers)) for group in groups])
 
@@ -188,7 +189,7 @@ def paired_differences(
     both = [checked_predictions(ranks, *each) for each in (first, second)]
     truth, num_classes = both[0][0], both[0][2].shape[1]
     if both[1][2].shape[1] != num_classes:
-        raise ValueError(
+        raise UserError(
             f"second must have {num_classes} classes, got {both[1][2].shape[1]}: as the first"
         )
     unit = _unit_of(groups, len(truth))

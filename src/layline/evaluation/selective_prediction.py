@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 
 from layline.evaluation.inputs import Floats, Ints, checked_predictions
+from layline.utils.errors import UserError
 
 REVIEWED = 0.2  # of the samples are marked for review if nobody says how many
 
@@ -103,7 +104,7 @@ def cases_to_review(
         wanted_error: The share of the rest that may be wrong.
     """
     if not 0 <= wanted_error <= 1:
-        raise ValueError(f"wanted_error must be in 0…1, got {wanted_error}: it is a share")
+        raise UserError(f"wanted_error must be in 0…1, got {wanted_error}: it is a share")
     error, _ = _selective(*checked_predictions(ranks, predicted, proba))
     allowed = np.flatnonzero(error <= wanted_error + 1e-12)
     decided = int(allowed[-1]) + 1 if len(allowed) else 0

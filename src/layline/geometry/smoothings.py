@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from layline.utils.errors import UserError
 from layline.utils.validation import check_above
 
 
@@ -110,7 +111,7 @@ class Triangular(Smoothing):
     def __post_init__(self) -> None:
         check_above("a", self.a, 0)
         if not self.a > self.b > 0:
-            raise ValueError(
+            raise UserError(
                 f"a and b must satisfy a > b > 0, got a={self.a}, b={self.b}: "
                 "a is the height at the label's own class, b at the farthest one"
             )

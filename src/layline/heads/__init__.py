@@ -25,6 +25,7 @@ from layline.heads.linear import LinearHead
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.poe import POE
 from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
+from layline.utils.errors import UserError
 from layline.utils.plugins import Registry, summary_of
 from layline.utils.validation import check_integer
 
@@ -337,7 +338,7 @@ def create(
             offer = f"they are {', '.join(known)}" if known else "it has none"
             near = get_close_matches(option, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(
+            raise UserError(
                 f"options must be those of {called}, got {option}={value!r}: {offer}{hint}"
             )
     if called in HEADS.builtin:
@@ -355,7 +356,7 @@ def find(
     try:
         return called, _adopt(called, name)
     except TypeError as error:
-        raise ValueError(f"method must be a name, or {error}, got {name!r}") from None
+        raise UserError(f"method must be a name, or {error}, got {name!r}") from None
 
 
 def _built_outside(
@@ -365,23 +366,23 @@ def _built_outside(
     try:
         head: Any = spec.build(num_classes, dim, **options)
     except TypeError as error:
-        raise ValueError(
+        raise UserError(
             f"{called} must take num_classes, dim and its options, got an error ({error})"
         ) from error
     except (RuntimeError, NotImplementedError) as error:
         if torch.get_default_device().type != "meta":
             raise
-        raise ValueError(
+        raise UserError(
             f"{called} must be made without looking at values, got an error ({error}): if it has "
             'to, give a HeadSpec with unsupported=frozenset({"meta"})'
         ) from error
     if not isinstance(head, OrdinalHead):
-        raise ValueError(
+        raise UserError(
             f"{called} must give an OrdinalHead, got {type(head).__name__}: derive it from "
             "layline.OrdinalHead"
         )
     if (head.num_classes, head.dim) != (num_classes, dim):
-        raise ValueError(
+        raise UserError(
             f"{called} must be made for {num_classes} classes and dim={dim}, got "
             f"{head.num_classes} and {head.dim}: pass both on"
         )

@@ -17,6 +17,7 @@ from layline.geometry.decoding import (
 )
 from layline.geometry.precision import in_full_precision
 from layline.utils.devices import can_check_values
+from layline.utils.errors import UserError
 from layline.utils.validation import check_integer, check_known
 
 Reduction = Literal["mean", "sum", "none"]
@@ -205,13 +206,13 @@ class OrdinalHead(nn.Module, ABC):
         if ranks is not None:
             return self.loss(features, ranks, sample_weight)
         if sample_weight is not None:
-            raise ValueError("sample_weight must come with ranks, got it alone: it weighs the loss")
+            raise UserError("sample_weight must come with ranks, got it alone: it weighs the loss")
         return self.log_probs(features)
 
     def _checked_features(self, features: Tensor) -> Tensor:
         _check_tensor("backbone", features)
         if features.ndim != 2 or features.shape[1] != self.dim:
-            raise ValueError(
+            raise UserError(
                 f"features must have the shape (n, {self.dim}), got {tuple(features.shape)}: "
                 f"this head was made with dim={self.dim}"
             )
@@ -222,22 +223,22 @@ class OrdinalHead(nn.Module, ABC):
     def _checked_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
         samples = len(features)
         if samples == 0:
-            raise ValueError("features must hold at least one sample, got none")
+            raise UserError("features must hold at least one sample, got none")
         _check_tensor("ranks", ranks)
         if ranks.shape != (samples,):
-            raise ValueError(
+            raise UserError(
                 f"ranks must have the shape ({samples},), got {tuple(ranks.shape)}: "
                 "one rank for each row of features"
             )
         _check_device("ranks", ranks, features.device)
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
-            raise ValueError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
+            raise UserError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
         ranks = ranks.long()  # a small unsigned type has no minimum in PyTorch
         if can_check_values(ranks):
             lowest, highest = (int(end) for end in ranks.aminmax())
             if lowest < 0 or highest >= self.num_classes:
                 first = ranks[(ranks < 0) | (ranks >= self.num_classes)][0]
-                raise ValueError(
+                raise UserError(
                     f"ranks must be in 0…{self.num_classes - 1}, "
                     f"got {int(first)}: this head was made for "
                     f"num_classes={self.num_classes}"
@@ -247,7 +248,7 @@ class OrdinalHead(nn.Module, ABC):
     def _checked_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
         _check_tensor("sample_weight", sample_weight)
         if sample_weight.shape != losses.shape:
-            raise ValueError(
+            raise UserError(
                 f"sample_weight must have the shape {tuple(losses.shape)}, "
                 f"got {tuple(sample_weight.shape)}: one weight for each row of features"
             )
@@ -255,12 +256,12 @@ class OrdinalHead(nn.Module, ABC):
         if can_check_values(sample_weight):
             wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
             if wrong.any():
-                raise ValueError(
+                raise UserError(
                     "sample_weight must be finite and not negative, "
                     f"got {float(sample_weight[wrong][0])}"
                 )
             if not sample_weight.any():
-                raise ValueError("sample_weight must not be zero throughout: nothing is left")
+                raise UserError("sample_weight must not be zero throughout: nothing is left")
         return sample_weight.to(losses.dtype)
 
     def extra_repr(self) -> str:
@@ -278,14 +279,14 @@ class HasProxies(Protocol):
 
 def _check_tensor(name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
-        raise ValueError(
+        raise UserError(
             f"{name} must be a tensor, got {type(value).__name__}: convert with torch.as_tensor"
         )
 
 
 def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
     if tensor.device != device:
-        raise ValueError(
+        raise UserError(
             f"{name} must be on the head's device {device}, got {tensor.device}: "
             "move one of them with .to(…)"
         )

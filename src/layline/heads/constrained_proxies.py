@@ -29,6 +29,7 @@ from layline.geometry.layouts import Free, Linear, Semicircular
 from layline.geometry.similarities import Cosine, LearnedScale
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Triangular
 from layline.heads.base import OrdinalHead
+from layline.utils.errors import UserError
 from layline.utils.validation import check_at_least, check_boolean, check_known, find_known
 
 Target = Literal["proxies", "onehot"] | float
@@ -77,7 +78,7 @@ class ConstrainedProxies(OrdinalHead):
         else:
             _check_part("smoothing", smoothing, Smoothing, "Poisson(0.11)")
             if layout.constant:
-                raise ValueError(
+                raise UserError(
                     f"smoothing must be None for this {type(layout).__name__}, got {smoothing}: "
                     "its proxies keep their distances, so there is nothing to smooth"
                 )
@@ -215,7 +216,7 @@ def _checked_share(target: Target) -> float:
     if isinstance(target, str):
         return find_known("target", target, {"proxies": 1.0, "onehot": 0.0})
     if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
-        raise ValueError(
+        raise UserError(
             f"target must be 'proxies', 'onehot' or a number from 0 to 1, got {target!r}: "
             "a number is the share of Q, the rest is the label's"
         )
@@ -224,7 +225,7 @@ def _checked_share(target: Target) -> float:
 
 def _check_part(name: str, part: object, kind: type, example: str) -> None:
     if not isinstance(part, kind):
-        raise ValueError(
+        raise UserError(
             f"{name} must be a {kind.__name__}, such as {example}, got {part!r}: "
             "heads.create makes a head from names"
         )
@@ -232,7 +233,7 @@ def _check_part(name: str, part: object, kind: type, example: str) -> None:
 
 def _check_left_out(name: str, value: object) -> None:
     if value is not None:
-        raise ValueError(
+        raise UserError(
             f"{name} must be left out where there is no smoothing, got {value!r}: "
             "it belongs to the unimodal loss"
         )
@@ -396,7 +397,7 @@ def _similarity(name: str, scale: float | None = None, *, learn: bool = False) -
     check_boolean("learn_scale", learn)
     build = find_known("similarity", name, SIMILARITIES)
     if scale is not None and build is not Cosine:
-        raise ValueError(
+        raise UserError(
             f"scale must be left out for the similarity {name}, got {scale!r}: only cosine has one"
         )
     similarity = build() if scale is None else Cosine(scale)

@@ -34,6 +34,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from layline.heads.base import OrdinalHead
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import check_above, check_integer
 
@@ -53,7 +54,7 @@ class _MetricHead(OrdinalHead):
     ) -> None:
         super().__init__(num_classes, dim)
         if not math.isfinite(margin):
-            raise ValueError(f"margin must be a finite number, got {margin}")
+            raise UserError(f"margin must be a finite number, got {margin}")
         reducers = require("pytorch_metric_learning.reducers", extra="metric", needed_by=method)
         from layline.heads import wrapped_losses
 

@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
 if TYPE_CHECKING:  # an exported model makes ranges without torch
@@ -79,7 +80,7 @@ class Calibration:
         """Refuse a coverage that is none, or that the calibration samples cannot promise."""
         check_coverage(coverage)
         if len(self.scores) == 0:
-            raise ValueError(
+            raise UserError(
                 "the model must have been calibrated for ranges, got one without calibration "
                 "samples: train with --calibration 0.1 (calibration_fraction=0.1 of the "
                 "estimator), or run layline calibrate on labelled data that it has not seen"
@@ -88,7 +89,7 @@ class Calibration:
         counts = np.bincount(self.ranks, minlength=num_classes) if by_class else [len(self.scores)]
         if min(counts) < needed:
             what = " of every class" if by_class else ""
-            raise ValueError(
+            raise UserError(
                 f"coverage {coverage:g} must have at least {needed} calibration samples{what}, "
                 f"got {min(counts)}: ask for less, or calibrate on more with layline calibrate"
             )
@@ -140,7 +141,7 @@ class Calibration:
 def check_coverage(coverage: float) -> None:
     """Refuse what is no share between nothing and all."""
     if not (isinstance(coverage, int | float) and 0 < coverage < 1):
-        raise ValueError(
+        raise UserError(
             f"coverage must be a number between 0 and 1, got {coverage!r}: 0.9 is usual, and only "
             "all grades together are always right"
         )

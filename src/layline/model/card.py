@@ -16,6 +16,7 @@ from layline.heads import HEADS
 from layline.reports.run import diagnosed, tiles
 from layline.reports.run_record import RunRecord, read_run
 from layline.training.run_folder import as_written
+from layline.utils.errors import UserError
 from layline.utils.files import write_text
 from layline.utils.optional import require
 from layline.utils.plugins.references import is_path
@@ -50,7 +51,7 @@ def card(run: str | Path) -> str:
     """
     record = read_run(Path(run))
     if record.is_evaluation:
-        raise ValueError(
+        raise UserError(
             f"run must be the folder of a run, got {run}: it has an evaluation, and a card is "
             "about a model"
         )

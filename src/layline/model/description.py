@@ -23,6 +23,7 @@ from layline import __version__
 from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.table import TableEncoding
 from layline.model.calibration import Calibration
+from layline.utils.errors import UserError
 from layline.utils.validation import Decode, checked_decode
 
 if TYPE_CHECKING:
@@ -127,23 +128,23 @@ class Description(BaseModel):
             values = json.loads(text)
             written, version = values["format"], values.get("version", "?")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ValueError("format must be there, got none: the description is damaged") from None
+            raise UserError("format must be there, got none: the description is damaged") from None
         if isinstance(written, int) and written > newest:
-            raise ValueError(
+            raise UserError(
                 f"format must be at most {newest}, got {written}, of layline {version}: this is "
                 f"{__version__}, upgrade it"
             )
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise ValueError(first_mistake(error, " must be right, got: ")) from None
+            raise UserError(first_mistake(error, " must be right, got: ")) from None
 
     def checked(self) -> DescribedModel:
         """Read the sections, and refuse what contradicts itself."""
         if len(set(self.classes)) < len(self.classes):
-            raise ValueError(f"classes must have different names, got {self.classes}")
+            raise UserError(f"classes must have different names, got {self.classes}")
         if len(self.classes) < 2:
-            raise ValueError(f"num_classes must be at least 2, got {len(self.classes)}")
+            raise UserError(f"num_classes must be at least 2, got {len(self.classes)}")
         return DescribedModel(
             backbone=self.backbone,
             method=self.method,
@@ -159,7 +160,7 @@ class Description(BaseModel):
         try:
             images = ImagePreprocessing(**self.inputs)
         except TypeError as error:
-            raise ValueError(f"inputs must be how images are prepared, got: {error}") from None
+            raise UserError(f"inputs must be how images are prepared, got: {error}") from None
         check_pixels(images.resize)
         return images
 
@@ -168,7 +169,7 @@ class Description(BaseModel):
         if len(found.scores) != len(found.ranks) or max(found.ranks, default=0) >= len(
             self.classes
         ):
-            raise ValueError(
+            raise UserError(
                 "calibration must have a rank of the classes for each score, got others"
             )
         return Calibration(
@@ -179,7 +180,7 @@ class Description(BaseModel):
 def check_pixels(side: int) -> None:
     """Refuse images that no memory would hold."""
     if side > _MOST_PIXELS:
-        raise ValueError(f"size must be at most {_MOST_PIXELS} pixels, got {side}")
+        raise UserError(f"size must be at most {_MOST_PIXELS} pixels, got {side}")
 
 
 def plain_decode(decode: Decode) -> str | list[list[float]]:

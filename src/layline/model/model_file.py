@@ -21,6 +21,7 @@ from layline.heads import HEADS
 from layline.model.description import KEY, Description, check_pixels
 from layline.model.model import ModelSpec, OrdinalModel
 from layline.utils.devices import check_device
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 from layline.utils.plugins import PluginError, use
 
@@ -75,7 +76,7 @@ def load(
         raise
     except Exception as error:  # whoever wrote the description may have written anything
         why = str(error).partition("\n")[0] or type(error).__name__
-        raise ValueError(f"{path} must describe its model: {why}") from error
+        raise UserError(f"{path} must describe its model: {why}") from error
     return model.to(device).eval()
 
 
@@ -85,17 +86,17 @@ def read_tensors(path: Path) -> tuple[str, Tensors]:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)
             if text is None:
-                raise ValueError(
+                raise UserError(
                     f"{path} must be a model of Layline, got another safetensors file: as weights "
                     "of a backbone it goes to --weights"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         what = "a pickle, which can run code" if _is_pickle(path) else f"a damaged one: {error}"
-        raise ValueError(f"{path} must be a whole .safetensors file, got {what}") from None
+        raise UserError(f"{path} must be a whole .safetensors file, got {what}") from None
     before, begins, digest = text.rpartition(_DIGEST)
     if begins and digest != f'{_digest(before + "}", tensors)}"}}':
-        raise ValueError(
+        raise UserError(
             f"{path} must be as it was written, got other bytes: it is damaged; copy it again, or "
             "train again"
         )
@@ -135,14 +136,14 @@ def _check_finite(built: Tensors, found: Tensors) -> None:
             continue
         if name not in built or not torch.equal(built[name].to(tensor.dtype), tensor):
             got = "NaN" if tensor.isnan().any() else "infinity"
-            raise ValueError(f"the tensor {name} must be finite, got {got}: train again")
+            raise UserError(f"the tensor {name} must be finite, got {got}: train again")
 
 
 def _check_tensors(expected: Tensors, found: Tensors) -> None:
     for name in sorted({*expected, *found}):
         wanted, got = _kind(expected.get(name)), _kind(found.get(name))
         if wanted != got:
-            raise ValueError(f"the tensor {name} must be {wanted}, got {got}")
+            raise UserError(f"the tensor {name} must be {wanted}, got {got}")
 
 
 def _kind(tensor: torch.Tensor | None) -> str:
@@ -208,7 +209,7 @@ def read_description(text: str) -> ModelSpec:
     BACKBONES.check_vouched("backbone", description.backbone, needs.get("backbone", ""))
     options = description.backbone_options
     if is_hub_name(description.backbone) and not options.get("architecture"):
-        raise ValueError(f"{description.backbone} must come with its architecture: no hub is asked")
+        raise UserError(f"{description.backbone} must come with its architecture: no hub is asked")
     if description.kind == "images":
         check_pixels(options.get("size") or 0)
     return ModelSpec(

@@ -32,6 +32,7 @@ from layline.model.model import OrdinalModel, normalised
 from layline.model.model_file import load
 from layline.model.onnx_runtime import LARGEST, Metadata, decide, signed
 from layline.training.run_folder import RunFolder
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 from layline.utils.optional import require
 from layline.utils.plugins import PluginError
@@ -97,7 +98,7 @@ def export(
     out = Path(out)
     check_known("format", format, SUFFIXES)
     if out.suffix.lower() != SUFFIXES[format]:
-        raise ValueError(
+        raise UserError(
             f"out must end in {SUFFIXES[format]} for the format {format}, got {out}: "
             "--format says which"
         )
@@ -105,11 +106,11 @@ def export(
         for library in ("onnx", "onnxscript", "onnxruntime"):
             require(library, extra="export", needed_by="export")
     elif opset is not None:
-        raise ValueError(f"opset must be left out with the format torch, got {opset}: it is ONNX's")
+        raise UserError(f"opset must be left out with the format torch, got {opset}: it is ONNX's")
     folder, model = _model(run, plugins)
     known = HEADS.get(model.spec.method)
     if known is not None and "export" in known.unsupported:
-        raise ValueError(
+        raise UserError(
             f"method must be one that can be exported, got {model.spec.method}: layline methods "
             "says why it cannot"
         )
@@ -310,7 +311,7 @@ def _explained(target: str, cure: str) -> Iterator[None]:
         while root.__cause__ is not None:
             root = root.__cause__
         why = next((line for line in str(root).splitlines() if line.strip()), type(root).__name__)
-        raise ValueError(
+        raise UserError(
             f"the model must be one that {target} can express, got: {why.strip()[:200]}; {cure}"
         ) from error
 
@@ -362,7 +363,7 @@ def to_onnx(
     proto = written.model_proto
     (used,) = (each.version for each in proto.opset_import if each.domain in ("", "ai.onnx"))
     if opset not in (None, used):
-        raise ValueError(
+        raise UserError(
             f"opset must be one that torch can write this model in, got {opset}: it wrote {used}"
         )
     graph = proto.graph
@@ -388,7 +389,7 @@ def _onnx_file(
 ) -> bytes:
     size = sum(weight.nbytes for weight in program.state_dict.values())
     if size > LARGEST:
-        raise ValueError(
+        raise UserError(
             f"a model must be below 2 GB to be one .onnx file, got {size / 1e9:.3g} GB: "
             "--format torch has no such bound"
         )
@@ -436,7 +437,7 @@ def _compare(
     differences = np.abs(expected["probs"] - found["probs"])[finite]
     difference = float(differences.max(initial=0.0))
     if not difference <= TOLERANCE:
-        raise ValueError(
+        raise UserError(
             f"the exported graph must compute what the model does, got probabilities that differ "
             f"by up to {difference:.2g}: nothing was written, take --format torch"
         )
@@ -454,7 +455,7 @@ def _compare(
     ]
     wrong = ~(same[0] | same[1])
     if wrong.any():
-        raise ValueError(
+        raise UserError(
             f"the exported graph must decide as the model does, got {int(wrong.sum())} of "
             f"{len(wrong)} samples otherwise: nothing was written, take --format torch"
         )

@@ -23,6 +23,7 @@ from layline.data.samples import UserImages
 from layline.data.table import Rows, TableEncoding
 from layline.model.description import KEY, DescribedModel, Description
 from layline.model.predictor import Prediction, Predictor
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import Decode, checked_decode
 
@@ -146,7 +147,7 @@ class OnnxModel(Predictor):
         content = self.path.read_bytes()
         start = content[-_ENTRY:-_DIGITS]
         if start == _ENTRY_START and _digest_entry(content[:-_ENTRY]) != content[-_ENTRY:]:
-            raise ValueError(
+            raise UserError(
                 f"{self.path} must be as it was written, got other bytes: it is damaged or was "
                 "changed; copy it again, or export again"
             )
@@ -159,10 +160,10 @@ class OnnxModel(Predictor):
             )
         except Exception as error:  # its errors have no common class
             why = str(error).partition("\n")[0]
-            raise ValueError(f"{self.path} must be a whole .onnx file, got: {why}") from error
+            raise UserError(f"{self.path} must be a whole .onnx file, got: {why}") from error
         text = self._session.get_modelmeta().custom_metadata_map.get(KEY)
         if text is None:
-            raise ValueError(
+            raise UserError(
                 f"{self.path} must be a model that layline export wrote, got another .onnx file: "
                 "nothing says how its samples are prepared"
             )
@@ -171,7 +172,7 @@ class OnnxModel(Predictor):
             self.spec: DescribedModel = self.metadata.checked()
             self._check_graph()
         except ValueError as error:
-            raise ValueError(f"{self.path} must describe its model: {error}") from error
+            raise UserError(f"{self.path} must describe its model: {error}") from error
 
     def stream(
         self,
@@ -234,12 +235,12 @@ class OnnxModel(Predictor):
             shape = [inputs.size, inputs.size, 3]
         found = {each.name: each.shape[1:] for each in self._session.get_inputs()}
         if found != {kind: shape}:
-            raise ValueError(f"the graph must take {kind} with {shape}, got {found}")
+            raise UserError(f"the graph must take {kind} with {shape}, got {found}")
         outputs = {each.name: each.shape[1:] for each in self._session.get_outputs()}
         if missing := [name for name in self.metadata.outputs if name not in outputs]:
-            raise ValueError(f"the graph must give {missing[0]}, got {', '.join(outputs)}")
+            raise UserError(f"the graph must give {missing[0]}, got {', '.join(outputs)}")
         if outputs["log_probs"] != [len(self.classes)]:
-            raise ValueError(
+            raise UserError(
                 f"the graph must have {len(self.classes)} classes, got {outputs['log_probs']}"
             )
 

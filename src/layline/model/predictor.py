@@ -18,6 +18,7 @@ from layline.data.base import listed
 from layline.data.samples import UserImages, as_images, as_rows
 from layline.data.table import Rows, TableEncoding
 from layline.evaluation.prediction_file import WHY_NO_PROBABILITIES
+from layline.utils.errors import UserError
 from layline.utils.validation import Decode
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def _with_probabilities(
             yield answer
     if without:
         called = list(names)
-        raise ValueError(
+        raise UserError(
             "samples must give probabilities, got none for "
             f"{listed(called[i] for i in without)}: {WHY_NO_PROBABILITIES}"
         )

@@ -23,6 +23,7 @@ from layline.reports.html import valid_unicode
 from layline.training.config import Config
 from layline.training.recipes import recorded
 from layline.training.run_folder import RunFolder, as_written
+from layline.utils.errors import UserError
 
 # By the metric: its name, and whether a lower value is better.
 METRICS = {
@@ -94,7 +95,7 @@ def compare_runs(
         level: Of the intervals.
     """
     if len(folders) < 2:
-        raise ValueError(
+        raise UserError(
             f"runs must be two or more, got {len(folders)}: the first is what the others are "
             "compared with"
         )
@@ -161,7 +162,7 @@ def _read(path: Path) -> ComparedRun:
             "nor evaluation.json"
         )
     if not folder.predictions.is_file() or not folder.test.is_file():
-        raise ValueError(
+        raise UserError(
             f"runs must have predictions, got {path} without: finish it with layline train "
             f"--resume {path}"
         )
@@ -200,14 +201,14 @@ def _named(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
 def _matched(first: ComparedRun, other: ComparedRun) -> tuple[ComparedRun, list[str]]:
     """Put the samples of a run into the order of the first; refuse others."""
     if other.classes != first.classes:
-        raise ValueError(
+        raise UserError(
             f"runs must have the same classes, got {', '.join(first.classes)} in {first.name} and "
             f"{', '.join(other.classes)} in {other.name}"
         )
     place = {name: i for i, name in enumerate(other.names)}
     common = sum(name in place for name in first.names)
     if not (common == len(place) == len(other.names) == len(first.names)):
-        raise ValueError(
+        raise UserError(
             f"runs must be tested on the same samples, got {common} in common of "
             f"{len(first.names)} in {first.name} and {len(other.names)} in {other.name}: measure "
             "them on one root with layline evaluate RUN --root DATA, and compare the evaluations"
@@ -220,7 +221,7 @@ def _matched(first: ComparedRun, other: ComparedRun) -> tuple[ComparedRun, list[
     changed = np.flatnonzero(matched.ranks != first.ranks)
     if len(changed):
         some = listed(valid_unicode(first.names[i]) for i in changed[:3].tolist())
-        raise ValueError(
+        raise UserError(
             f"samples must have the same labels in all runs, got {len(changed)} with others in "
             f"{other.name}, such as {some}: they were corrected between, or the data are others"
         )
@@ -240,7 +241,7 @@ def _check_content(first: ComparedRun, other: ComparedRun) -> list[str]:
         ]
     differing = [name for name, digest in contents[0].items() if contents[1][name] != digest]
     if differing:
-        raise ValueError(
+        raise UserError(
             f"runs must be tested on the same samples, got other content in {places[0][1]} and "
             f"{places[1][1]} for {listed(map(valid_unicode, differing))}: measure them on one root"
         )

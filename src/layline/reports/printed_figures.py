@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 
 from layline.bench.statistics import cliques, critical_difference
 from layline.bench.summaries import Metric, find_metric, intervals
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 from layline.utils.optional import require
 from layline.utils.validation import find_known
@@ -119,7 +120,7 @@ def critical_difference_diagram(ranks: "pd.Series[float]", data: int, title: str
         title: Above it.
     """
     if len(ranks) < 2:
-        raise ValueError(
+        raise UserError(
             f"ranks must be of at least 2 methods, got {len(ranks)}: "
             "methods are ranked where they finished on every data set"
         )

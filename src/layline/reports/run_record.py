@@ -19,6 +19,7 @@ from layline.training.recipes import recorded
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
 from layline.training.settings import to_toml
+from layline.utils.errors import UserError
 
 _WITHOUT = "remove it, and the page does without"
 
@@ -129,7 +130,7 @@ def read_run(path: Path) -> RunRecord:
     else:
         config = folder.read_record()
     if not folder.test.is_file() or not folder.predictions.is_file():
-        raise ValueError(
+        raise UserError(
             f"run must be finished, got {path}: it was not tested yet, go on with "
             f"layline train --resume {path}"
         )

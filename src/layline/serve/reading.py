@@ -29,6 +29,7 @@ from layline.data.images.preprocessing import ImagePreprocessing
 from layline.data.loading import ImageBatches
 from layline.data.samples import as_rows
 from layline.data.table import Rows, TableEncoding
+from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 
 MEGABYTE = 1_000_000
@@ -67,7 +68,7 @@ class Limits:
             check_integer(name, getattr(self, name), 1)
         most = Image.MAX_IMAGE_PIXELS
         if most is not None and self.max_pixels > most:
-            raise ValueError(
+            raise UserError(
                 f"max_pixels must be at most {most}, got {self.max_pixels}: Pillow takes a larger "
                 "image for an attack"
             )
@@ -205,7 +206,7 @@ def parse_json(content: bytes) -> Any:
     """Read JSON, and refuse what is none."""
 
     def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no number of JSON")
+        raise UserError(f"{constant} is no number of JSON")
 
     try:
         return json.loads(content, parse_constant=refuse)
@@ -308,17 +309,17 @@ def table_of(content: bytes | list[Any], encoding: TableEncoding, limits: Limits
     if isinstance(content, list):
         return as_rows(_columns(content, encoding), encoding)
     if content.startswith(_WORKBOOK):  # a small one can unfold to fill any memory
-        raise ValueError("the table must be a CSV file, got a workbook: save it as CSV")
+        raise UserError("the table must be a CSV file, got a workbook: save it as CSV")
     if _widest(content) >= max(_MOST_COLUMNS, 2 * len(encoding.names)):
-        raise ValueError(f"the table must have fewer than {_MOST_COLUMNS} columns, got more")
+        raise UserError(f"the table must have fewer than {_MOST_COLUMNS} columns, got more")
     try:
         rows = as_rows(content, encoding)
     except ValueError as error:
         why = str(error).replace(_BYTES_GIVEN, "one")
-        raise ValueError(re.sub(r"^root must", "the table must", why)) from error
+        raise UserError(re.sub(r"^root must", "the table must", why)) from error
     except Exception as error:  # garbage makes pandas raise almost anything
         why = str(error).partition("\n")[0][:100] or type(error).__name__
-        raise ValueError(f"the table must be a CSV file, got something else: {why}") from error
+        raise UserError(f"the table must be a CSV file, got something else: {why}") from error
     if len(rows) > limits.max_rows:
         raise HTTPException(
             413,
@@ -338,10 +339,10 @@ def _columns(rows: list[Any], encoding: TableEncoding) -> dict[str, list[Any]]:
     """Give the cells of the columns that the model knows; an absent cell is an empty one."""
     for place, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise ValueError(f"row {place} must be an object of cells, got {type(row).__name__}")
+            raise UserError(f"row {place} must be an object of cells, got {type(row).__name__}")
         for name, cell in row.items():
             if not isinstance(cell, str | int | float | None):
-                raise ValueError(
+                raise UserError(
                     f"column {name!r} must hold texts or numbers, got {type(cell).__name__} in "
                     f"row {place}"
                 )

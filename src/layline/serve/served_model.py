@@ -33,6 +33,7 @@ from layline.model.predictor import Prediction
 from layline.training.record import plane_of, proxies_of
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.devices import choose_device
+from layline.utils.errors import UserError
 
 _Floats = NDArray[np.float64]
 _FLAT = 1e-6  # of the largest spread: below it proxies lie on a line
@@ -218,7 +219,7 @@ def _review_threshold(
     sure = None if run is None else _test_confidences(run, model, decode)
     if sure is None or len(sure) == 0:
         if share is not None:
-            raise ValueError(
+            raise UserError(
                 "review must come with the folder of a finished run, got none with predictions: "
                 "how certain the model usually is, is known from its test part"
             )
@@ -237,7 +238,7 @@ def _test_confidences(run: RunFolder, model: OrdinalModel, decode: Decode) -> _F
     with as_written(run.predictions, f"layline serve {run.best} does without it"):
         known = read_predictions(run.predictions)
         if tuple(known.classes) != model.classes:
-            raise ValueError("it has other classes than the model")
+            raise UserError("it has other classes than the model")
         proba = known.proba
     if run.test.is_file():  # the model may have been calibrated anew since
         before = run.read_numbers().get("calibration", {}).get("temperature", 1.0)

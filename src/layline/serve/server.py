@@ -14,6 +14,8 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from layline.utils.errors import UserError
+
 
 def serve(
     app: Starlette,
@@ -55,7 +57,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise ValueError(f"host must be an address of this machine, got {host!r}") from error
+        raise UserError(f"host must be an address of this machine, got {host!r}") from error
     family, kind, protocol, _, place = found[0]
     address = socket.socket(family, kind, protocol)
     try:
@@ -71,7 +73,7 @@ def bind(host: str, port: int) -> socket.socket:
             why = f"port must be one that you may use, got {port}: take one above 1023"
         else:
             why = f"host must be an address of this machine, got {host!r}: {error.strerror}"
-        raise ValueError(why) from error
+        raise UserError(why) from error
     return address
 
 

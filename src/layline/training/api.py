@@ -31,6 +31,7 @@ from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
 from layline.training.settings import check_sections, combine, setting_at
 from layline.training.start import import_start_plugins, with_start
+from layline.utils.errors import UserError
 from layline.utils.memory import memory_errors
 from layline.utils.plugins import use
 from layline.utils.validation import check_known, find_known
@@ -294,28 +295,28 @@ def train(
         tree = combine(tree, {"data": {"source": found}}, place)
     if setting_at(tree, "start") is not None and resume is None:
         if setting_at(tree, "start.model") is None:
-            raise ValueError(
+            raise UserError(
                 "skip_unknown must come with --from: only a trained model knows its classes"
             )
         tree = with_start(tree, say)
     if resume is not None:
         folder = RunFolder(Path(resume))
         if out is not None:
-            raise ValueError(f"out must be left out with --resume, got {out}: a run has its folder")
+            raise UserError(f"out must be left out with --resume, got {out}: a run has its folder")
         before = folder.read_config(tree.pop("plugins", ()), say).model_dump(
             mode="json", exclude_none=True
         )
         config = resolved(configuration(_with_changes(before, tree)))
     else:
         if setting_at(tree, "data.source") is None and isinstance(tree.get("data", {}), Mapping):
-            raise ValueError(
+            raise UserError(
                 "SOURCE must be given, a path or a name: photo-quality needs no data, "
                 "layline data list has all"
             )
         with memory_errors():
             config = _decided(tree, say)
         if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ValueError("--out must be given: several processes would each choose a name")
+            raise UserError("--out must be given: several processes would each choose a name")
         default = f"{name or config.data.source}-{config.head.method}"
         folder = RunFolder(Path(out) if out is not None else new_folder(default))
         folder.check_new()
@@ -372,7 +373,7 @@ def evaluate(
     given = {"label": label, "group": group}
     options = {name: value for name, value in given.items() if value is not None}
     if options and root is None:
-        raise ValueError("label and group must come with root: the run knows its own columns")
+        raise UserError("label and group must come with root: the run knows its own columns")
     found = evaluate_run(
         folder,
         part,
@@ -498,7 +499,7 @@ def minutes(budget: str | float) -> float:
     total = sum(float(number) * _MINUTES[unit[:1]] for number, unit in parts)
     rest = re.sub(_TIME, "", text).strip()
     if not parts or rest or not total > 0 or (len(parts) > 1 and any(not u for _, u in parts)):
-        raise ValueError(f"budget must be a time such as 90s, 10min or 1h, got {budget!r}")
+        raise UserError(f"budget must be a time such as 90s, 10min or 1h, got {budget!r}")
     return total
 
 
@@ -538,7 +539,7 @@ def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any
         else:
             wrong = [section] if values != kept else []
         if wrong:
-            raise ValueError(
+            raise UserError(
                 f"{wrong[0]} must stay as it was when a run goes on: start a new run for another "
                 "value"
             )

@@ -31,6 +31,7 @@ from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
 from layline.training.start import known_inputs, load_start
 from layline.utils.devices import choose_device
+from layline.utils.errors import UserError
 from layline.utils.memory import check_fits, memory_errors
 
 _LARGEST_SMALL_IMAGE = 64  # pixels at a side
@@ -185,7 +186,7 @@ def _without_bad_files(
         shared = [find_bad(dataset.inputs)]
     bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
     if bad and not skip:
-        raise ValueError(describe_bad(bad))
+        raise UserError(describe_bad(bad))
     if bad:
         say(f"Left out: {describe_bad(bad, cure=False)}")
         dataset = dataset.drop(each.index for each in bad)
@@ -210,7 +211,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
     inputs = dataset.inputs
     is_table = isinstance(inputs, Rows)
     if is_table != (backbones.find(name).kind == "table"):
-        raise ValueError(
+        raise UserError(
             f"backbone.name must be for {'tables' if is_table else 'images'}, got {name}: "
             f"{config.data.source} has {'rows' if is_table else 'images'}"
         )
@@ -366,4 +367,4 @@ def batches_of(
     if isinstance(inputs, Images) and isinstance(spec.inputs, ImagePreprocessing):
         return ImageBatches(inputs, spec.inputs, augmentation, seed)
     takes = "rows" if isinstance(spec.inputs, TableEncoding) else "images"
-    raise ValueError(f"the data must be {takes}, got others: the model takes nothing else")
+    raise UserError(f"the data must be {takes}, got others: the model takes nothing else")

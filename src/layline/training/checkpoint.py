@@ -24,6 +24,7 @@ from layline.data.file_digests import digest_file
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import TrainingState
 from layline.training.optimisation import WeightAverage
+from layline.utils.errors import UserError
 from layline.utils.files import publish_folder, write_error
 
 _STATE = "progress.json"
@@ -105,7 +106,7 @@ class Checkpoints:
             objection: Tells why training cannot go on from a state, if it cannot.
 
         Raises:
-            ValueError: There are checkpoints, and none of them will do.
+            UserError: There are checkpoints, and none of them will do.
         """
         reasons: list[str] = []
         for place in reversed(self._existing()):
@@ -120,7 +121,7 @@ class Checkpoints:
             reasons.append(why)
         if not reasons:
             return None
-        raise ValueError(
+        raise UserError(
             f"{self._folder} must have a checkpoint to go on from, got none that will do: "
             f"{'; '.join(dict.fromkeys(reasons))}; without the folder state, --resume trains from "
             "the beginning"
@@ -191,13 +192,13 @@ def _read_progress(path: Path) -> TrainingState:
     text = path.read_text(encoding="utf-8")
     values, names = json.loads(text), {field.name for field in fields(TrainingState)}
     if not isinstance(values, dict) or set(values) != names:
-        raise ValueError(f"{path} must have {', '.join(sorted(names))}, got others")
+        raise UserError(f"{path} must have {', '.join(sorted(names))}, got others")
     try:
         _PROGRESS.validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path}: {name}: {first['msg']}, got {first['input']!r}") from None
+        raise UserError(f"{path}: {name}: {first['msg']}, got {first['input']!r}") from None
     return TrainingState(**values)  # as it was: validated, an integer of the history is a float
 
 

@@ -25,6 +25,7 @@ from layline.data.images.preprocessing import AUGMENTATIONS
 from layline.evaluation.evaluate import CRITERIA
 from layline.geometry.decoding import Decode, checked_decode
 from layline.training.optimisation import HEAD_RATE, Options, usual_warmup
+from layline.utils.errors import UserError
 from layline.utils.plugins import Plugin
 from layline.utils.validation import check_known
 
@@ -49,7 +50,7 @@ def _reserved(**cures: str) -> AfterValidator:
     def check(options: Tree) -> Tree:
         for name, cure in cures.items():
             if name in options:
-                raise ValueError(f"must not have {name}: {cure}")
+                raise UserError(f"must not have {name}: {cure}")
         return options
 
     return AfterValidator(check)
@@ -329,7 +330,7 @@ def validated(kind: type[S], tree: Mapping[str, Any]) -> S:
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
-        raise ValueError(_explain(error, kind)) from None
+        raise UserError(_explain(error, kind)) from None
 
 
 def _explain(error: ValidationError, kind: type[Section]) -> str:

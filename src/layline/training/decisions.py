@@ -29,6 +29,7 @@ from layline.training.recipes import RECIPES, backbone_of, configuration, resolv
 from layline.training.settings import combine
 from layline.training.start import known_inputs, load_start
 from layline.utils.devices import choose_device
+from layline.utils.errors import UserError
 from layline.utils.validation import decode_name
 
 Say = Callable[[str], None]
@@ -50,7 +51,7 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
     config = configuration(tree)
     if config.recipe != "modern":
         if config.training.budget is not None:
-            raise ValueError(
+            raise UserError(
                 f"budget must be left out for the recipe {config.recipe}, got "
                 f"{config.training.budget:g} minutes: only modern decides what fits"
             )
@@ -134,7 +135,7 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
         what, cure = "an epoch", "or a smaller --size"
         if cheapest.fewest > 1:
             what, cure = f"the {cheapest.fewest} epochs that are wanted", "or fewer --epochs"
-        raise ValueError(
+        raise UserError(
             f"budget must allow {what}, got {_duration(seconds)}: {cheapest.words} takes about "
             f"{_duration(needed)}; give --budget {math.ceil(needed / 60)}min, {cure}"
         )

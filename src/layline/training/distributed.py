@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from layline.backbones import find
 from layline.training.config import Config
 from layline.utils.devices import Processes, choose_device
+from layline.utils.errors import UserError
 
 
 def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator:
@@ -44,7 +45,7 @@ def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator
         project_dir=tracked,
     )
     if precision == "fp16" and accelerator.device.type == "cpu":
-        raise ValueError("training.precision must be no or bf16 on a CPU, got 'fp16'")
+        raise UserError("training.precision must be no or bf16 on a CPU, got 'fp16'")
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
     return accelerator

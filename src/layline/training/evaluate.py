@@ -36,6 +36,7 @@ from layline.training.record import (
 )
 from layline.training.run_folder import RunFolder, as_written
 from layline.training.start import known_inputs
+from layline.utils.errors import UserError
 from layline.utils.files import write_json
 from layline.utils.validation import check_known
 
@@ -161,11 +162,11 @@ def _samples_of(dataset: Dataset, part: str) -> Indices:
     if part == ALL:
         return np.sort(np.concatenate(list(parts.values())))
     if part not in parts:
-        raise ValueError(
+        raise UserError(
             f"part must be there, got {part}: the run kept no samples apart for calibration"
         )
     if len(parts[part]) == 0:
-        raise ValueError(f"the {part} part must have samples, got none: --part all measures all")
+        raise UserError(f"the {part} part must have samples, got none: --part all measures all")
     return parts[part]
 
 

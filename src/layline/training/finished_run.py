@@ -27,6 +27,7 @@ from layline.training.recipes import configuration
 from layline.training.run_folder import RunFolder
 from layline.training.start import known_inputs
 from layline.utils.devices import Processes, choose_device
+from layline.utils.errors import UserError
 
 
 def calibrate_run(
@@ -117,7 +118,7 @@ def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
     known = None if config.start is None else known_inputs(config, model.spec)
     dataset = read_data(config, say, known=known)
     if dataset.classes != model.classes:
-        raise ValueError(
+        raise UserError(
             f"the data must have the classes of the model, {', '.join(model.classes)}, got "
             f"{', '.join(dataset.classes)}"
         )
@@ -138,7 +139,7 @@ def changed_config(before: Config, changes: Mapping[str, Any], root: Path | None
     after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
     for section in ("recipe", "backbone", "head"):
         if getattr(after, section) != getattr(before, section):
-            raise ValueError(f"{section} must stay as it was: the model was trained with it")
+            raise UserError(f"{section} must stay as it was: the model was trained with it")
     if root is not None:
         moved = after.data.model_copy(update={"root": root.expanduser().resolve()})
         after = after.model_copy(update={"data": moved})
@@ -158,7 +159,7 @@ def _check_same_data(folder: RunFolder, dataset: Dataset, root: Path | None, say
     else:
         return
     if root is None:
-        raise ValueError(
+        raise UserError(
             f"the data must be those that {folder.path} was trained on, got others: {what}; "
             "layline predict takes any images, and --root says that other data are meant"
         )

@@ -42,6 +42,7 @@ from layline.training.assembly import Assembly, assemble, batches_of
 from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, write_text
 
 PIECE = 512
@@ -384,11 +385,11 @@ def _read_footer(stream: BinaryIO, size: int) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(tail[:_LENGTH], "little")
     end = size - _SEAL - _LENGTH - length
     if end < 0:
-        raise ValueError("the file is cut off")
+        raise UserError("the file is cut off")
     stream.seek(end)
     text = stream.read(length + _LENGTH)
     if _seal(text) != tail[_LENGTH:]:
-        raise ValueError("the seal is broken")
+        raise UserError("the seal is broken")
     about: dict[str, Any] = json.loads(text[:length])
     return about, end
 

@@ -23,6 +23,7 @@ from layline.model.model import Network
 from layline.training.interruption import Interrupted
 from layline.training.optimisation import Options, WeightAverage, make_optimiser, set_rates
 from layline.utils.devices import Processes
+from layline.utils.errors import UserError
 
 EpochRecord = dict[str, float]
 
@@ -350,12 +351,12 @@ class EpochBatches:
         self._mine = range(process * options.accumulation, (process + 1) * options.accumulation)
         size = options.batch_size
         if size < self._parts:
-            raise ValueError(
+            raise UserError(
                 f"batch_size must be at least processes × accumulation = {self._parts}, got "
                 f"{size}: every part of a batch needs a sample"
             )
         if options.drop_last and count < size:
-            raise ValueError(
+            raise UserError(
                 f"drop_last must be false for {count} training samples, got true: with a "
                 f"batch_size of {size} none would be left"
             )
@@ -365,7 +366,7 @@ class EpochBatches:
             self.steps = max(1, min(self.steps, self._used // 2))
         self.sizes = [len(part) for part in torch.arange(self._used).tensor_split(self.steps)]
         if min(self.sizes) < self._parts:
-            raise ValueError(
+            raise UserError(
                 f"a batch must have at least {self._parts} samples, got {min(self.sizes)}: every "
                 "process and accumulated part needs one, so give more samples or fewer parts"
             )

@@ -11,6 +11,7 @@ from layline.training.assembly import read_data
 from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.start import known_inputs
+from layline.utils.errors import UserError
 
 # options that say where the run's own data are, or what they hold
 _OF_OWN_DATA = ("classes", "images")
@@ -44,7 +45,7 @@ def other_config(
     given = dict(options or {})
     for name in given:
         if name not in data.options_of(source):
-            raise ValueError(f"{name} must be left out for {source}, got {given[name]}")
+            raise UserError(f"{name} must be left out for {source}, got {given[name]}")
     changes = {"source": source, "root": place, "options": kept | given}
     return config.model_copy(update={"data": own.model_copy(update=changes)})
 

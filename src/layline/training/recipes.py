@@ -18,6 +18,7 @@ from layline.training.config import Config, TrainingConfig, Tree, validated
 from layline.training.optimisation import MODERN, usual_head_rate
 from layline.training.settings import combine, setting_at
 from layline.utils import plugins
+from layline.utils.errors import UserError
 from layline.utils.validation import find_known
 
 
@@ -217,12 +218,12 @@ def resolved(config: Config) -> Config:
     if weights not in NAMES:
         weights = str(Path(weights).expanduser().resolve())
     if config.backbone.freeze and weights == "none" and config.start is None:
-        raise ValueError(
+        raise UserError(
             f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
             "as it was made"
         )
     if config.data.root is not None and re.search("[\ud800-\udfff]", str(config.data.root)):
-        raise ValueError(
+        raise UserError(
             f"data.root must be Unicode, got {config.data.root}: rename the folder, since a run "
             "writes it into its config.toml"
         )

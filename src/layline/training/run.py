@@ -61,6 +61,7 @@ from layline.training.record import (
 from layline.training.run_folder import RunFolder
 from layline.training.start import keep_start
 from layline.utils.devices import processor_name
+from layline.utils.errors import UserError
 from layline.utils.files import write_json
 from layline.utils.source_code import commit_of
 
@@ -154,7 +155,7 @@ def _lock(folder: RunFolder, accelerator: Accelerator, locks: ExitStack, say: Re
             refusal = [str(error)]
     (message,) = broadcast_object_list(refusal)
     if message:
-        raise ValueError(message)
+        raise UserError(message)
 
 
 def _calibrate(

@@ -13,6 +13,7 @@ from layline.training.config import Config
 from layline.training.loop import EpochRecord
 from layline.training.recipes import configuration, recorded
 from layline.training.settings import combine, read_toml, setting_at, to_toml
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, write_json, write_text
 from layline.utils.plugins import (
     Plugin,
@@ -59,7 +60,7 @@ def as_written(path: Path, cure: str) -> Iterator[None]:
         raise
     except Exception as error:  # whoever changed the file may have written anything
         why = str(error).partition("\n")[0] or type(error).__name__
-        raise ValueError(
+        raise UserError(
             f"{path} must be as the run wrote it, got something else ({why}): {cure}"
         ) from error
 
@@ -105,14 +106,14 @@ class RunFolder:
                 if self.config.exists()
                 else "take another name"
             )
-            raise ValueError(f"out must be new or empty, got {self.path}: {cure}")
+            raise UserError(f"out must be new or empty, got {self.path}: {cure}")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Keep other processes from writing into the folder; the lock ends with this process.
 
         Raises:
-            ValueError: Another process has it.
+            UserError: Another process has it.
             NotImplementedError: The file system knows no locks.
         """
         self.path.mkdir(parents=True, exist_ok=True)
@@ -120,7 +121,7 @@ class RunFolder:
         try:
             lock.acquire()
         except Timeout:
-            raise ValueError(
+            raise UserError(
                 f"run must be used by one process at a time, got {self.path}: another one is "
                 "writing into it, wait for its end"
             ) from None
@@ -145,7 +146,7 @@ class RunFolder:
                 if what == "content" and what not in before:
                     continue  # a run of an earlier version, which did not look at it
                 if what in environment and before.get(what) != environment[what]:
-                    raise ValueError(message.format(self.path))
+                    raise UserError(message.format(self.path))
             # that which a run goes on with says nothing of it
             environment = environment | {"command": before.get("command", environment["command"])}
         self.create(config)
@@ -279,7 +280,7 @@ class RunFolder:
         with as_written(self.environment, cure):
             environment: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
             if not isinstance(environment, dict) or not isinstance(environment.get("data"), str):
-                raise ValueError("no fingerprint of the data")
+                raise UserError("no fingerprint of the data")
             return environment
 
     def write_history(self, history: list[EpochRecord]) -> None:
@@ -300,7 +301,7 @@ class RunFolder:
         with as_written(self.test, f"layline train --resume {self.path} writes it anew"):
             numbers: dict[str, Any] = json.loads(self.test.read_text(encoding="utf-8"))
             if missing := [name for name in _NUMBERS if name not in dict(numbers)]:
-                raise ValueError(f"no {missing[0]}")
+                raise UserError(f"no {missing[0]}")
             return numbers
 
 
@@ -329,7 +330,7 @@ def _checked_record(record: Any) -> EpochRecord:
     """Refuse what is no record of an epoch."""
     good = isinstance(record, dict) and {"epoch", "train_loss"} <= set(record)
     if not good or not all(isinstance(value, int | float) for value in record.values()):
-        raise ValueError("a line that is no epoch")
+        raise UserError("a line that is no epoch")
     return dict(record)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from layline.training.config import Config, Section, Tree
+from layline.utils.errors import UserError
 
 
 def combine(*trees: Mapping[str, Any]) -> Tree:
@@ -40,7 +41,7 @@ def check_sections(tree: Mapping[str, Any]) -> None:
             places[f"{name}.options"] = section["options"]
         for place, value in places.items():
             if not isinstance(value, Mapping):
-                raise ValueError(
+                raise UserError(
                     f"{place} must be a section of settings, got {value!r}: write "
                     f"{place}.NAME=VALUE"
                 )
@@ -53,7 +54,7 @@ def read_toml(path: Path) -> Tree:
     except FileNotFoundError:
         raise FileNotFoundError(f"config must be a file, got {path}: it is not there") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"config must be TOML, got {path}: {error}") from None
+        raise UserError(f"config must be TOML, got {path}: {error}") from None
 
 
 def to_toml(config: Config) -> str:
@@ -71,7 +72,7 @@ def parse_settings(settings: Iterable[str]) -> Tree:
         key, equals, text = setting.partition("=")
         path = key.strip().split(".")
         if not equals or not all(path):
-            raise ValueError(f"--set must be key=value, got {setting!r}: write training.epochs=10")
+            raise UserError(f"--set must be key=value, got {setting!r}: write training.epochs=10")
         branch: Any = _toml_value(text.strip())
         for name in reversed(path):
             branch = {name: branch}

@@ -23,6 +23,7 @@ from layline.training.config import Config, Tree
 from layline.training.recipes import configuration, recorded
 from layline.training.run_folder import RunFolder
 from layline.training.settings import combine, read_toml, setting_at
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 from layline.utils.plugins import full_reference, use
 
@@ -65,7 +66,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     start["model"] = str(path)
     now = digest_file(path)
     if start.setdefault("digest", now) != now:
-        raise ValueError(
+        raise UserError(
             f"start.model must be as it was, got {path} with other content: it was trained or "
             "calibrated since; leave start.digest out to go on from what it is now"
         )
@@ -80,7 +81,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             is_other = None not in (wanted, own) and wanted != own
         if is_other:
             got = "another" if isinstance(wanted, dict) else str(wanted)
-            raise ValueError(
+            raise UserError(
                 f"{option} must be left out with --from, got {got}: the model in {path} has its "
                 f"own, {own}"
             )
@@ -158,7 +159,7 @@ def _check_classes(tree: Mapping[str, Any], spec: ModelSpec) -> None:
     """Refuse another order: the model has its own, and data are matched by name."""
     wanted = setting_at(tree, "data.options.classes")
     if wanted is not None and parse_names("classes", wanted) != spec.classes:
-        raise ValueError(
+        raise UserError(
             "classes must be left out with --from, got "
             f"{', '.join(parse_names('classes', wanted))}: the model has its own, "
             f"{', '.join(spec.classes)}"
@@ -175,7 +176,7 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
     assert config.start is not None  # the caller has looked
     path = model_path(config.start.model) if copy is None else copy
     if config.start.digest is not None and digest_file(path) != config.start.digest:
-        raise ValueError(
+        raise UserError(
             f"start.model must be as it was, got {path} with other content: the run would be "
             "another one"
         )
@@ -183,7 +184,7 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
     spec = model.spec
     described = config.backbone.name, config.head.method, config.head.dim
     if described != (spec.backbone, spec.method, spec.dim):
-        raise ValueError(
+        raise UserError(
             f"backbone.name, head.method and head.dim must be those of start.model, "
             f"{spec.backbone}, {spec.method} and {spec.dim}, got "
             f"{', '.join(map(str, described))}: layline train --from takes them over"
@@ -207,7 +208,7 @@ def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
     is_table = own is not None and backbones.find(own).kind == "table"
     if is_table != (encoding is not None):
         takes, got = ("images", "a table") if is_table else ("a table", "images")
-        raise ValueError(
+        raise UserError(
             f"the data must be {takes}, got {got} in {config.data.root}: the model takes nothing "
             "else"
         )

@@ -10,6 +10,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from layline.utils.errors import UserError
+
 
 def choose_device(device: str, needs_double: bool = False) -> torch.device:
     """Give the device that is meant: ``auto`` takes a GPU if there is one.
@@ -23,7 +25,7 @@ def choose_device(device: str, needs_double: bool = False) -> torch.device:
     if device != "auto":
         named = check_device(device)
         if needs_double and not has_double(named):
-            raise ValueError(f"device must have float64 for a table, got {device!r}: take cpu")
+            raise UserError(f"device must have float64 for a table, got {device!r}: take cpu")
         return named
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if found is None or (needs_double and not has_double(found)):
@@ -39,7 +41,7 @@ def check_device(name: str | torch.device) -> torch.device:
             return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError, NotImplementedError):
         pass
-    raise ValueError(
+    raise UserError(
         f"device must be one that PyTorch finds here, got {name!r}: here {_devices_here()}"
     )
 

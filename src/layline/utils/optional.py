@@ -4,6 +4,8 @@ import warnings
 from importlib import import_module
 from typing import Any
 
+from layline.utils.errors import MissingDependencyError
+
 
 def require(library: str, extra: str, needed_by: str) -> Any:
     """Import a library when it is needed, and say what to install if it is not there.
@@ -20,4 +22,6 @@ def require(library: str, extra: str, needed_by: str) -> Any:
             return import_module(library)
         except ImportError as error:
             name = library.partition(".")[0]
-            raise ImportError(f"{needed_by} needs {name}: pip install layline[{extra}]") from error
+            raise MissingDependencyError(
+                f"{needed_by} needs {name}: pip install layline[{extra}]"
+            ) from error

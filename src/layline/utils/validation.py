@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from layline.utils.errors import UserError
+
 _T = TypeVar("_T")
 Costs = Sequence[Sequence[float | int]] | NDArray[Any]
 Decode = str | Costs  # a name, or what each decision costs
@@ -54,7 +56,7 @@ def check_known(argument: str, name: str, known: Collection[str]) -> None:
     if not isinstance(name, str) or name not in known:
         near = get_close_matches(str(name), known, n=3, cutoff=0.5)
         cure = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
-        raise ValueError(f"{argument} must be a known name, got {name!r}: {cure}")
+        raise UserError(f"{argument} must be a known name, got {name!r}: {cure}")
 
 
 def find_known(argument: str, name: str, known: Mapping[str, _T]) -> _T:
@@ -76,18 +78,18 @@ def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
     try:
         costs = np.array([[float(cost) for cost in row] for row in decode])
     except (TypeError, ValueError):
-        raise ValueError(
+        raise UserError(
             f"decode must be a name or a matrix of costs, got {decode!r}: a row for each true "
             "class, a column for each decision"
         ) from None
     sides = num_classes or len(costs)
     if costs.shape != (sides, sides) or sides < 2:
-        raise ValueError(
+        raise UserError(
             f"decode must have a row for each true class and a column for each decision, "
             f"{max(sides, 2)} of both, got the shape {costs.shape}"
         )
     if not (np.abs(costs) <= np.finfo(np.float32).max).all():
-        raise ValueError("decode must have finite costs, got others: write a large number instead")
+        raise UserError("decode must have finite costs, got others: write a large number instead")
     return tuple(tuple(float(cost) for cost in row) for row in decode)
 
 
@@ -102,4 +104,4 @@ def _is_finite(value: Any) -> bool:
 
 def _check(good: bool, name: str, rule: str, value: Any, why: str) -> None:
     if not good:
-        raise ValueError(f"{name} must be {rule}, got {value!r}" + (why and f": {why}"))
+        raise UserError(f"{name} must be {rule}, got {value!r}" + (why and f": {why}"))

@@ -12,6 +12,7 @@ from layline.bench.paper.numbers import CATEGORIES
 from layline.data import SOURCES
 from layline.training.recipes import RECIPES, backbone_of, configuration, resolved
 from layline.training.settings import combine
+from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
 
 
@@ -166,7 +167,7 @@ class Preset:
         for name, used in self.data.items():
             most = SOURCES[used.source].partitions
             if most is not None and count > most:
-                raise ValueError(
+                raise UserError(
                     f"--partitions must be at most {most} for {TITLES[name]}, got {count}: "
                     f"{used.source} has {most} of them"
                 )

@@ -35,6 +35,7 @@ from layline.data.images.decoding import (
 from layline.data.images.files import ImageFiles
 from layline.data.images.preprocessing import shrink, shrunk_shape
 from layline.data.images.threads import thread_map
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, write_json
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class CachedImages:
         """Copy an image out of the file; it may be larger than what is needed."""
         check_size(at_least)
         if self.at_least is not None and (at_least is None or at_least > self.at_least):
-            raise ValueError(
+            raise UserError(
                 f"at_least must not be above {self.at_least}, got {at_least}: "
                 "the images were decoded at that size, make another cache"
             )

@@ -18,6 +18,7 @@ import numpy as np
 from layline.data.base import Indices, Names, Pixels
 from layline.data.images.decoding import READS_AVIF, check_size, decode
 from layline.data.labels import natural_key
+from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from layline.data.images.index import FileIndex
@@ -106,14 +107,14 @@ class ImageArrays:
         self, array: Pixels, names: Sequence[str] | None = None, keep: Indices | None = None
     ) -> None:
         if array.dtype != np.uint8 or not (array.ndim == 3 or array.shape[3:] == (3,)):
-            raise ValueError(
+            raise UserError(
                 "array must be uint8 and of the shape (n, height, width) or "
                 f"(n, height, width, 3), got {array.dtype} and {array.shape}"
             )
         self._keep = np.arange(len(array)) if keep is None else np.asarray(keep)
         self.names: Sequence[str] = Names(map(str, self._keep.tolist()) if names is None else names)
         if len(self.names) != len(self._keep):
-            raise ValueError(
+            raise UserError(
                 f"names must be as many as the images, {len(self._keep)}, got {len(self.names)}"
             )
         self._array = array

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.base import Images, Pixels
+from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_boolean, check_integer, check_known
 
 if TYPE_CHECKING:  # an exported model prepares images without torch
@@ -67,7 +68,7 @@ class ImagePreprocessing:
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
         check_above("smallest_part", self.smallest_part, 0, "nothing would be left")
         if self.smallest_part > 1:
-            raise ValueError(
+            raise UserError(
                 f"smallest_part must be at most 1, got {self.smallest_part!r}: it is a share"
             )
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from layline.data.base import Dataset, Partition
+from layline.utils.errors import UserError
 from layline.utils.validation import check_boolean
 
 _AGES = ("0-2", "4-6", "8-13", "15-20", "25-32", "38-43", "48-53", "60+")
@@ -84,7 +85,7 @@ def _check_subjects(parts: dict[str, list[_Line]]) -> None:
     for name in ("train", "validation"):
         shared = sorted(test & {line.folder for line in parts[name]})
         if shared:
-            raise ValueError(
+            raise UserError(
                 f"the lists must keep people apart, got {len(shared)} folders both in {name} and "
                 f"in test, such as {shared[0]}: take the official lists"
             )
@@ -151,7 +152,7 @@ def _in_archive(place: Path, wanted: dict[str, str]) -> Iterator[tuple[str, tupl
                     text = stream.read().decode("utf-8", errors="replace")
                     yield part, (f"{place}:{member.name}", text)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise ValueError(
+        raise UserError(
             f"lists must be a folder or an intact tar archive, got {place} ({error})"
         ) from error
 
@@ -164,11 +165,11 @@ def _parse(file: str, text: str) -> list[_Line]:
         path, label = ["", *line.rsplit(maxsplit=1)][-2:]
         parts = PurePosixPath(path.strip()).parts
         if len(parts) < 2 or ".." in parts or parts[0] == "/":
-            raise ValueError(
+            raise UserError(
                 f"line {number} of {file} must be folder/file and a label, got {line!r}"
             )
         if label not in map(str, range(len(_AGES))):
-            raise ValueError(
+            raise UserError(
                 f"the label in line {number} of {file} must be in 0…{len(_AGES) - 1}, got {label!r}"
             )
         lines.append(_Line("/".join(parts), int(label)))

@@ -13,6 +13,7 @@ from layline.data.groups import describe_groups, groups_by, suggest_pattern
 from layline.data.labels import order_names, parse_names
 from layline.data.recognition import user_folders
 from layline.data.splits import PART_WORDS, RandomSplit, part_named
+from layline.utils.errors import UserError
 
 _TREE = "expected is root/<class>/<image>, or root/train/<class>/<image> with val and test beside"
 
@@ -43,7 +44,7 @@ def read_folder(
 
     root = existing(root)
     if not root.is_dir():
-        raise ValueError(f"root must be a folder, got {root}: {_TREE}")
+        raise UserError(f"root must be a folder, got {root}: {_TREE}")
     splits = _split_folders(root, classes)
     class_names = {split: user_folders(root / split) for split in splits}
     ordered, note = _class_order(root, class_names, classes)
@@ -62,7 +63,7 @@ def read_folder(
         if "/".join(name.split("/", depth)[:depth]) in class_folders
     ]
     for empty in sorted(class_folders - {folders[i] for i in keep}):
-        raise ValueError(_why_empty(root / empty, skipped))
+        raise UserError(_why_empty(root / empty, skipped))
     rank_of = {name: rank for rank, name in enumerate(ordered)}
     ranks = np.fromiter(
         (rank_of[folders[i].rpartition("/")[2]] for i in keep), dtype=np.int64, count=len(keep)
@@ -108,13 +109,13 @@ def _split_folders(root: Path, classes: str | Sequence[Any] | None) -> list[str]
         return [""]
     others = [name for name in folders if name not in splits]
     if others:
-        raise ValueError(
+        raise UserError(
             f"root must hold classes or splits, got the folders {', '.join(splits)} beside "
             f"{', '.join(others)}: move the others away, or list all of them in classes"
         )
     parts = [part_named(name) for name in splits]
     if len(set(parts)) < len(parts) or "train" not in parts:
-        raise ValueError(
+        raise UserError(
             f"root must hold one train folder and at most one val and test, got "
             f"{', '.join(splits)}: {_TREE}"
         )
@@ -130,23 +131,23 @@ def _class_order(
     (first, names), *others = class_names.items()
     if len(names) < 2:
         got = f"one, {names[0]}" if names else "none"
-        raise ValueError(
+        raise UserError(
             f"{root / first} must hold a folder for each of two or more classes, got {got}: {_TREE}"
         )
     for split, folders in others:
         if unseen := [name for name in folders if name not in names]:
-            raise ValueError(
+            raise UserError(
                 f"{split} must have classes of {first} only, got {', '.join(unseen)}: "
                 "training would never see them"
             )
         if lacking := [name for name in names if name not in folders]:
-            raise ValueError(
+            raise UserError(
                 f"{split} must have every class of {first}, got no folder {', '.join(lacking)}: "
                 "add it, or use a csv file, where a part may lack a class"
             )
     ordered, note = order_names(names, classes, "folder names")
     if outside := [name for name in names if name not in ordered]:
-        raise ValueError(
+        raise UserError(
             f"folders must be among the classes {', '.join(ordered)}, got {', '.join(outside)}: "
             "add it to classes, or move it away"
         )

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from layline.data.base import Dataset, Indices, Partition
+from layline.utils.errors import UserError
 from layline.utils.validation import check_boolean
 
 _DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
@@ -85,12 +86,10 @@ def _check_counts(counts: list[int], proportional: bool) -> tuple[str, ...]:
     shown = ", ".join(f"{decade} {n}" for decade, n in zip(_DECADES, counts, strict=True))
     if proportional:
         if min(counts) < 3:
-            raise ValueError(
-                f"a decade must have at least 3 images, got {shown}: one for each part"
-            )
+            raise UserError(f"a decade must have at least 3 images, got {shown}: one for each part")
         return (f"These are shares of {shown}: not the published protocol.",)
     if min(counts) < _EACH:
-        raise ValueError(
+        raise UserError(
             f"a decade must have {_EACH} images, got {shown}: get the whole archive, "
             "or set proportional=true to take the same shares of what there is"
         )
@@ -121,7 +120,7 @@ def _unpack(archive: Path) -> tuple[Path, tuple[str, ...]]:
     a folder of its own. It appears when it is complete, or not at all.
     """
     if not tarfile.is_tarfile(archive):
-        raise ValueError(
+        raise UserError(
             f"root must be a folder or the tar archive, got {archive}: "
             "download HistoricalColor-ECCV2012-DecadeDatabase.tar again"
         )
@@ -143,7 +142,7 @@ def _extract(archive: Path, folder: Path) -> None:
             with tarfile.open(archive) as tar:
                 tar.extractall(unpacked, _members(tar), filter="data")
         except (tarfile.TarError, EOFError) as error:
-            raise ValueError(
+            raise UserError(
                 f"root must be an intact archive, got {archive} ({error}): download it again"
             ) from error
         try:

@@ -16,6 +16,7 @@ from statistics import median
 import numpy as np
 
 from layline.data.base import Dataset, Indices, Partition
+from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 
 _CLASSES = ("unacceptable", "flawed", "ordinary", "professional", "exceptional")
@@ -91,23 +92,21 @@ def _rows(table: Path) -> Iterator[_Photograph]:
         reader = csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
         absent = [name for name in _COLUMNS if name not in (reader.fieldnames or ())]
         if absent:
-            raise ValueError(f"{table} must have the column {absent[0]}, got {reader.fieldnames}")
+            raise UserError(f"{table} must have the column {absent[0]}, got {reader.fieldnames}")
         for row in reader:
             try:
                 yield _photograph(*(row[name] or "" for name in _COLUMNS))
             except ValueError as error:
-                raise ValueError(f"line {reader.line_num} of {table}: {error}") from error
+                raise UserError(f"line {reader.line_num} of {table}: {error}") from error
 
 
 def _photograph(number: str, category: str, scores: str) -> _Photograph:
     if not (number.isascii() and number.isdigit()):
-        raise ValueError(f"{_COLUMNS[0]} must be a whole number, got {number!r}")
+        raise UserError(f"{_COLUMNS[0]} must be a whole number, got {number!r}")
     check_known("category", category, _CATEGORIES)
     values = [score.strip() for score in scores.split(",")]
     if not all(value in {"1", "2", "3", "4", "5"} for value in values):
-        raise ValueError(
-            f"{_COLUMNS[2]} must be numbers in 1…5 with commas between, got {scores!r}"
-        )
+        raise UserError(f"{_COLUMNS[2]} must be numbers in 1…5 with commas between, got {scores!r}")
     return _Photograph(int(number), category, int(median(map(int, values))) - 1)
 
 

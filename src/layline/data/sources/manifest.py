@@ -16,6 +16,7 @@ from layline.data.recognition import ImageNames, image_column, image_folder, lab
 from layline.data.splits import RandomSplit, part_named
 from layline.data.table import texts_of
 from layline.data.table_file import WINDOWS, TableFile, read_table_file
+from layline.utils.errors import UserError
 
 
 def read_manifest(
@@ -102,7 +103,7 @@ def _groups(
     if group_by is None:
         return groups
     if groups is not None:
-        raise ValueError(
+        raise UserError(
             f"group_by must be left out where a column has the groups, got {group_by!r} beside "
             f"{group!r}: one is enough"
         )
@@ -120,7 +121,7 @@ def _on_disk(
     for row, path in zip(file.rows.tolist(), paths, strict=True):
         several = images.without_ending(path)
         if len(several) > 1 and not (folder / path).is_file():
-            raise ValueError(
+            raise UserError(
                 f"an image must be one file, got {listed(several)} for {path!r} in row {row}: "
                 "write its ending"
             )
@@ -177,7 +178,7 @@ def _first_of_each(paths: Sequence[str], columns: dict[str, Sequence[str] | None
             continue
         several = [path for i, path in enumerate(paths) if values[i] != values[first[path]]]
         if several:
-            raise ValueError(
+            raise UserError(
                 f"an image must have one {name}, got several for "
                 f"{listed(dict.fromkeys(several))}: keep one row of each"
             )

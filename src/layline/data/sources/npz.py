@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from layline.data.base import Dataset, Drawing, KnownClasses, listed, only_file
 from layline.data.labels import Array, parse_names, rank_labels
 from layline.data.splits import PART_WORDS, RandomSplit
+from layline.utils.errors import UserError
 from layline.utils.memory import check_fits, in_words
 
 _SPLIT = "|".join(PART_WORDS)
@@ -50,7 +51,7 @@ def read_npz(
     shapes = {array.shape[1:] for array in images.values()}
     if len(shapes) > 1:
         sizes = " and ".join(str(array.shape[1:]) for array in images.values())
-        raise ValueError(f"images must have one size in every part, got {sizes}: resize them")
+        raise UserError(f"images must have one size in every part, got {sizes}: resize them")
     labels = np.concatenate(
         [_labels(word, pair["labels"], len(images[word])) for word, pair in pairs.items()]
     )
@@ -75,13 +76,13 @@ def _load(path: Path) -> dict[str, Array]:
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile) or archive.zip is None:
-                raise ValueError("one array without a name")
+                raise UserError("one array without a name")
             wanted = [key for key in archive.files if _part_and_kind(key)]
             sizes = {key: _claimed_size(archive.zip, key) for key in wanted}
             check_fits(str(path), sizes, "take a part of the images, or an image folder")
             return {key: archive[key] for key in wanted}
     except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(
+        raise UserError(
             f"root must be an .npz file of plain arrays, got {path} ({error}): {_EXPECTED}"
         ) from error
 
@@ -96,13 +97,13 @@ def _claimed_size(archive: zipfile.ZipFile, key: str) -> int:
             (2, 0): np.lib.format.read_array_header_2_0,
         }.get(version)
         if read is None:  # names of fields in other alphabets, which no image has
-            raise ValueError(f"{key} of the format {version}")
+            raise UserError(f"{key} of the format {version}")
         shape, _, dtype = read(file)
         if dtype.hasobject:  # NumPy refuses them itself
             return 0
         size, there = math.prod(shape) * dtype.itemsize, archive.getinfo(name).file_size
         if size != there - file.tell():
-            raise ValueError(
+            raise UserError(
                 f"{key} claims {in_words(size)} of {dtype} {shape}, and has {in_words(there)}"
             )
         return size
@@ -124,7 +125,7 @@ def _pairs(arrays: dict[str, Array]) -> dict[str, dict[str, Array]]:
     kinds = ("images", "labels")
     complete = words and all((word, kind) in by_kind for word in words for kind in kinds)
     if not complete or len(by_kind) < len(arrays) or ("" in words and len(words) > 1):
-        raise ValueError(
+        raise UserError(
             f"arrays must be images and labels of each part, got "
             f"{', '.join(arrays) or 'none of them'}: {_EXPECTED}"
         )
@@ -136,7 +137,7 @@ def _images(word: str, array: Array) -> Array:
         array = array[..., 0]
     right = array.ndim == 3 or (array.ndim == 4 and array.shape[-1] == 3)
     if array.dtype != np.uint8 or not right:
-        raise ValueError(
+        raise UserError(
             f"{word} images must be uint8 of the shape (n, height, width) or (n, height, width, 3)"
             f", got {array.dtype} {array.shape}: convert them first".lstrip()
         )
@@ -145,7 +146,7 @@ def _images(word: str, array: Array) -> Array:
 
 def _labels(word: str, array: Array, count: int) -> NDArray[np.int64]:
     if array.shape not in ((count,), (count, 1)) or not np.issubdtype(array.dtype, np.integer):
-        raise ValueError(
+        raise UserError(
             f"{word} labels must be integers of the shape ({count},) or ({count}, 1), got "
             f"{array.dtype} {array.shape}: one rank for each image".lstrip()
         )
@@ -166,14 +167,14 @@ def _class_names(labels: NDArray[np.int64], classes: str | Sequence[Any] | None)
     """Name the classes, after a check that the labels are ranks."""
     present = np.unique(labels)
     if not np.array_equal(present, np.arange(len(present))):
-        raise ValueError(
+        raise UserError(
             f"labels must be 0, 1, … without a gap, got {listed(present)}: number them anew"
         )
     if classes is None:
         return tuple(str(rank) for rank in present)
     names = parse_names("classes", classes)
     if len(names) != len(present):
-        raise ValueError(
+        raise UserError(
             f"classes must name the {len(present)} labels, got {len(names)}: {', '.join(names)}"
         )
     return names

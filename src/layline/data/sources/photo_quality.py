@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from layline.data.base import Dataset, Partition, Pixels
+from layline.utils.errors import UserError
 from layline.utils.memory import check_fits
 from layline.utils.validation import check_integer, check_known
 
@@ -76,7 +77,7 @@ def read_photo_quality(
         check_integer("per_class" if part == "train" else f"{part}_per_class", count, 1)
     check_integer("levels", levels, 2)
     if levels > _MOST_LEVELS:
-        raise ValueError(
+        raise UserError(
             f"levels must be at most {_MOST_LEVELS}, got {levels}: nobody could tell more of them "
             "apart in an image of 256 greys"
         )
@@ -157,7 +158,7 @@ def _check_size(size: int, photograph: Pixels) -> None:
     check_integer("size", size, 8)
     largest = min(photograph.shape[0] // _ROWS, photograph.shape[1] // _COLUMNS) - 2 * _GAP
     if size > largest:
-        raise ValueError(
+        raise UserError(
             f"size must be at most {largest}, got {size}: crops lie in cells of the photographs"
         )
 

@@ -12,6 +12,7 @@ from layline.data.recognition import LABEL_COLUMNS, label_column
 from layline.data.splits import RandomSplit
 from layline.data.table import Rows, TableEncoding, check_float32, texts_of
 from layline.data.table_file import TableFile, read_table_file
+from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ def read_table(
     used = {label, split, group, *_dropped(file, drop)} - {id}
     frame = file.frame[[name for name in file.frame if name not in used]]
     if set(frame) <= {id}:
-        raise ValueError(
-            f"root must have columns beside {label!r}, got none: nothing to learn from"
-        )
+        raise UserError(f"root must have columns beside {label!r}, got none: nothing to learn from")
     numbers = file.row_names
     if known_encoding is None:
         encoded = TableEncoding.fit(frame, parts.train, id)

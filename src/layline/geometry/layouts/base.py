@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from layline.geometry import decoding, pairwise
 from layline.geometry.layouts.spacing import Spacing
 from layline.geometry.similarities import Measure, Similarity
+from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
 
@@ -104,7 +105,7 @@ class Layout(nn.Module, ABC):
     def check_measure(self, measure: Measure) -> None:
         """Refuse a similarity that asks for what this layout does not have."""
         if measure not in self.measures:
-            raise ValueError(
+            raise UserError(
                 f"similarity must fit the layout {type(self).__name__}, got one by {measure}: "
                 f"it has {' and '.join(sorted(self.measures))}"
             )

@@ -53,6 +53,7 @@ from layline.geometry.pairwise import lengths, unit
 from layline.geometry.precision import in_full_precision
 from layline.geometry.similarities import Cosine, Measure, Similarity
 from layline.utils.devices import can_check_values
+from layline.utils.errors import UserError
 
 
 def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
@@ -93,7 +94,7 @@ class Semicircular(Layout):
     def __init__(self, num_classes: int, dim: int, *, stiffness: float | None = None) -> None:
         super().__init__(num_classes, dim, num_vectors=2)
         if dim < 2:
-            raise ValueError(
+            raise UserError(
                 f"dim must be at least 2 for a semicircular layout, got {dim}: "
                 "half a circle needs a plane"
             )

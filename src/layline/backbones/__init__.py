@@ -1,7 +1,6 @@
 """What maps a sample to a feature vector. To add one: its file, and one line in ``BACKBONES``.
 
-Those of plug-ins are found beside them, see :mod:`layline.utils.plugins`. A name that is not there is
-taken for a network of timm.
+An unknown name is taken for a network of timm.
 """
 
 import inspect

@@ -118,7 +118,7 @@ class OrdinalClassifier(
             ``backbone`` is a module.
 
     Note:
-        The scorers of :mod:`layline.estimator.scorers` know the order of the classes. scikit-learn's own take
+        The scorers of ``layline.scorers`` know the order of the classes. scikit-learn's own take
         the columns of ``predict_proba`` to be in sorted order; where one reads others, a warning
         says so. Meta-estimators that encode labels themselves, such as ``BaggingClassifier``, sort
         them: give ranks as y there, and no ``classes``.

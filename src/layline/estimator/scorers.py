@@ -5,7 +5,7 @@ them to be sorted, which the classes of an ordinal problem rarely are: ``"high"`
 ``"low"`` in the alphabet. The scorers here turn labels into ranks first, by ``classes_`` of the
 estimator, pipeline or search that they are given, and then compute :mod:`layline.metrics`.
 
-They are objects of scikit-learn's own kind: ``scoring=layline.estimator.scorers.neg_mean_absolute_error``, or
+They are objects of scikit-learn's own kind: ``scoring=layline.scorers.neg_mean_absolute_error``, or
 several in a dict, with sample weights and metadata routing. Names that begin with ``neg_`` are
 errors with their sign turned, so that higher is better for all of them.
 """

@@ -242,7 +242,7 @@ def train(
         skip_unknown: Leave out samples of classes that the model of ``from_run`` does not know.
         method: The ordinal method, one of ``layline.names()``, or a place such as
             ``my_package.heads:MyHead``.
-        features: ``mlp``, ``convnet``, any model of timm, or a place as for ``method``.
+        backbone: ``mlp``, ``convnet``, any model of timm, or a place as for ``method``.
         weights: ``none``, ``imagenet``, ``bundled``, or a file.
         freeze: Train on frozen features, extracted once.
         dim: Dimension of the features.

@@ -5,10 +5,10 @@ There are three ways to one. An installed package has an entry point in the grou
 module, as ``--plugin my_head.py``. Or the name of a method is itself a place, such as
 ``my_package.heads:MyHead``. Nothing is imported before it is asked for.
 
-A file may have dictionaries ``HEADS``, ``BACKBONES`` and ``SOURCES``; without any of them its public
+A file may have dictionaries ``HEADS``, ``BACKBONES`` and ``SOURCES``; without them its public
 classes and entries count, by their own names. A built-in name is never replaced.
 
-What a plug-in does is known by a hash of its modules (:mod:`layline.utils.source_code`): those that it
+What a plug-in does is known by a hash of its modules (``layline.utils.source_code``): those it
 imports from its own package or, for a file, from its folder.
 """
 

@@ -66,7 +66,7 @@ def list_caches(context: typer.Context, as_json: Json = False) -> None:
     """List what is kept of images: what it is, how large, when it was used, and of which data."""
     if context.invoked_subcommand is not None:
         return
-    from layline.data.file_digests import cache_folder
+    from layline.data.array_cache import cache_folder
 
     entries = find_entries()
     if as_json:
@@ -133,7 +133,7 @@ def clear(
 
 def find_entries() -> list[Entry]:
     """Find what is kept, the largest first."""
-    from layline.data.file_digests import cache_folder
+    from layline.data.array_cache import cache_folder
 
     folder = cache_folder()
     found = [_entry(path) for path in folder.iterdir()] if folder.is_dir() else []

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from layline.data.array_cache import cache_folder
 from layline.utils.files import atomic_write
 
 DIGEST_BYTES = 16
@@ -21,14 +22,6 @@ _KEPT = 1000  # files
 _READ = frozenset(
     {".csv", ".tsv", ".txt", ".npz", ".xlsx", ".xls", ".ods", ".tar", ".gz", ".tgz", ".zip"}
 )
-
-
-def cache_folder() -> Path:
-    """Give the folder for caches: ``$LAYLINE_CACHE``, or the place the system has for them."""
-    if own := os.environ.get("LAYLINE_CACHE"):
-        return Path(own).expanduser()
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "layline"
 
 
 def stamp_of(path: str | Path) -> Stamp:

@@ -18,8 +18,8 @@ from layline import backbones, data, heads
 from layline.backbones.base import ImageFeatures, TableFeatures
 from layline.backbones.convnet import ConvNet
 from layline.backbones.weights import check_within_reach, load_weights
+from layline.data.array_cache import cache_folder
 from layline.data.base import Dataset, Images
-from layline.data.file_digests import cache_folder
 from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.labels import weigh_classes
 from layline.data.loading import Batches, ImageBatches, RowBatches
@@ -167,7 +167,7 @@ def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
     if options.root is None:  # images that are made on the spot
         return dataset
     from layline.backbones.comparison import comparison_at_hand
-    from layline.data.file_digests import cache_folder
+    from layline.data.array_cache import cache_folder
     from layline.data.images.leaks import find_copies_in, keep_copies_together
 
     exact = options.copies == "exact"

@@ -29,8 +29,9 @@ from rich.console import Console
 
 from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone
+from layline.data.array_cache import cache_folder
 from layline.data.base import Inputs
-from layline.data.file_digests import cache_folder, is_settled, stamp_of
+from layline.data.file_digests import is_settled, stamp_of
 from layline.data.images.cache import CACHE_FORMAT
 from layline.data.images.decoding import PILLOW
 from layline.data.images.preprocessing import ImagePreprocessing

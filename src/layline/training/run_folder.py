@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from layline.data.file_digests import cache_folder
+from layline.data.array_cache import cache_folder
 from layline.training.config import Config
 from layline.training.loop import EpochRecord
 from layline.training.recipes import configuration, recorded

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 import layline.data.images.cache
-from layline.data.file_digests import cache_folder
+from layline.data.array_cache import cache_folder
 from layline.data.images.cache import cache_images
 from layline.data.images.decoding import BadImageError, decode
 from layline.data.images.files import ImageFiles

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from PIL import Image
 
 from layline.data import file_digests
-from layline.data.file_digests import cache_folder
+from layline.data.array_cache import cache_folder
 from layline.data.images import index as index_module
 from layline.data.images.check import find_bad
 from layline.data.images.copies import picture_hash

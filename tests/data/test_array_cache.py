@@ -1,0 +1,105 @@
+"""The cache of arrays: complete or absent, continued after a kill, limited in size."""
+
+import os
+
+import numpy as np
+import pytest
+
+from layline.data.array_cache import ArrayCache, check_not_truncated
+from layline.utils.errors import UserError
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return ArrayCache(tmp_path / "arrays", limit_bytes=100_000)
+
+
+def fill(cache, key, rows=10, columns=3):
+    writer = cache.writer(key, (rows, columns), np.float32, {"what": key})
+    writer.array[:] = np.arange(rows * columns).reshape(rows, columns)
+    writer.finish()
+
+
+def test_what_was_written_is_read_back_and_cannot_be_changed(cache):
+    assert cache.open("a") is None
+    fill(cache, "a")
+    array = cache.open("a")
+    np.testing.assert_array_equal(array, np.arange(30, dtype=np.float32).reshape(10, 3))
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 0
+    (entry,) = cache.entries()
+    assert (entry.key, entry.complete, entry.about) == ("a", True, {"what": "a"})
+
+
+def test_a_killed_writer_is_continued_where_it_committed(cache):
+    writer = cache.writer("a", (10, 2), np.int64, {})
+    writer.array[:4] = 7
+    writer.commit(4)
+    del writer
+    assert cache.open("a") is None
+    again = cache.writer("a", (10, 2), np.int64, {})
+    assert again.done == 4 and (again.array[:4] == 7).all()
+    again.array[4:] = 8
+    again.finish()
+    assert cache.open("a")[:, 0].tolist() == [7] * 4 + [8] * 6
+
+
+def test_another_shape_starts_again(cache):
+    cache.writer("a", (10, 2), np.int64, {}).commit(5)
+    assert cache.writer("a", (10, 3), np.int64, {}).done == 0
+
+
+@pytest.mark.parametrize("damage", ["truncated", "no sidecar", "bad sidecar", "not numpy"])
+def test_a_damaged_entry_counts_as_absent_and_can_be_written_again(cache, damage):
+    fill(cache, "a")
+    file = cache.folder / "a.npy"
+    if damage == "truncated":
+        os.truncate(file, file.stat().st_size - 1)
+    elif damage == "not numpy":
+        file.write_bytes(b"x" * 500)
+    elif damage == "no sidecar":
+        file.with_suffix(".json").unlink()
+    else:
+        file.with_suffix(".json").write_text("[")
+    assert cache.open("a") is None
+    fill(cache, "a")
+    assert cache.open("a") is not None
+
+
+def test_a_file_truncated_while_in_use_is_an_error_and_no_crash(cache):
+    fill(cache, "a", rows=5000)
+    array = cache.open("a")
+    check_not_truncated(array[3:])
+    os.truncate(cache.folder / "a.npy", 200)
+    for view in (array, array[10:].reshape(-1)):
+        with pytest.raises(UserError, match="truncated"):
+            check_not_truncated(view)
+
+
+def test_the_least_recently_used_entries_make_room(cache):
+    for place, key in enumerate("abc"):
+        fill(cache, key, rows=2500)  # 30 kB each
+        os.utime(cache.folder / f"{key}.json", (place, place))
+    assert cache.open("a") is not None  # now the most recently used
+    fill(cache, "d", rows=2500)
+    assert {entry.key for entry in cache.entries()} == {"a", "c", "d"}
+
+
+def test_an_array_above_the_limit_is_refused(cache):
+    with pytest.raises(OSError, match="LAYLINE_CACHE_GB"):
+        cache.writer("a", (1000, 1000), np.float32, {})
+    assert cache.entries() == []
+
+
+def test_a_removed_entry_stays_readable_and_is_not_brought_back(cache):
+    writer = cache.writer("a", (4, 1), np.float32, {})
+    cache.remove("a")
+    writer.array[:] = 1
+    assert (writer.finish() == 1).all()
+    assert cache.open("a") is None
+
+
+def test_a_wrong_limit_is_named(monkeypatch):
+    monkeypatch.setenv("LAYLINE_CACHE_GB", "many")
+    with pytest.raises(UserError, match="LAYLINE_CACHE_GB"):
+        ArrayCache()

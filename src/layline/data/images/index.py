@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from layline.data.array_cache import cache_folder
 from layline.data.base import Indices, Names
 from layline.data.file_digests import (
     DIGEST_BYTES,
     Stamp,
     blake2b,
-    cache_folder,
     is_settled,
     stamp_of,
 )

@@ -89,7 +89,7 @@ def outcomes(
         dataset = read_data(config, Reporter(QUIET))
         arrays: dict[str, Any] = {}
         for part in ("validation", "calibration", "test"):
-            ranks, found = predict_samples(model, config, dataset, dataset.partition.parts()[part])
+            ranks, found = predict_samples(model, config, dataset, dataset.splits.by_name()[part])
             arrays |= {part: found.log_probs.numpy(), f"{part}_ranks": ranks.numpy()}
         np.savez(kept, **arrays)
     with np.load(kept) as arrays:

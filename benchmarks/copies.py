@@ -23,13 +23,13 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from layline.backbones.comparison import comparison_at_hand
-from layline.data.base import linked
+from layline.data.dataset import linked
 from layline.data.images import copies
-from layline.data.images.copies import Copies, find_copies, near_pairs, picture_hash
-from layline.data.images.decoding import decode
-from layline.data.images.files import ImageFiles, list_images
-from layline.data.images.index import index_images
-from layline.data.images.leaks import find_copies_in
+from layline.data.copies import Copies, find_copies, near_pairs, picture_hash
+from layline.data.decoding import decode
+from layline.data.images import ImageFiles, list_images
+from layline.data.index import index_images
+from layline.data.duplicates import find_copies_in
 
 Change = Callable[[Image.Image], Image.Image]
 

@@ -21,9 +21,9 @@ import numpy as np
 import onnxruntime
 import torch
 
-from layline.data.images.check import find_bad
-from layline.data.loading import ImageBatches
-from layline.data.table import NumericColumn, TableEncoding
+from layline.data.index import find_bad
+from layline.data.loaders import ImageBatches
+from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.heads import HEADS
 from layline.model.model import ModelSpec
 from layline.model.model_file import load

@@ -21,7 +21,7 @@ import torch
 from accelerate import Accelerator
 from rich.console import Console
 
-from layline.data.loading import Key, loader, sequential_batches
+from layline.data.loaders import Key, loader, sequential_batches
 from layline.training.assembly import assemble, parts_of
 from layline.training.checkpoint import Checkpoints
 from layline.training.display import Reporter

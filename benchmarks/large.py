@@ -129,8 +129,8 @@ def start(given: argparse.Namespace) -> dict[str, Any]:
     """Read the data as a run does, up to the first batch of a worker."""
     from rich.console import Console
 
-    from layline.data.images.preprocessing import ImagePreprocessing
-    from layline.data.loading import ImageBatches, loader, sequential_batches
+    from layline.data.preprocessing import ImagePreprocessing
+    from layline.data.loaders import ImageBatches, loader, sequential_batches
     from layline.training.assembly import data_fingerprint, read_data
     from layline.training.display import Reporter
     from layline.training.recipes import configuration, resolved
@@ -142,7 +142,7 @@ def start(given: argparse.Namespace) -> dict[str, Any]:
     data_fingerprint(dataset)
     dataset.inputs.digest()
     seconds, after = time.perf_counter() - begun, memory()
-    train = dataset.inputs.subset(dataset.partition.train)
+    train = dataset.inputs.subset(dataset.splits.train)
     samples = ImageBatches(train, ImagePreprocessing(48, 48))
     batches = iter(loader(samples, sequential_batches(len(train), 64), workers=1))
     for _ in range(20):
@@ -180,7 +180,7 @@ def features(given: argparse.Namespace) -> dict[str, Any]:
     """Extract features, which are read from a file from then on."""
     from accelerate import Accelerator
 
-    from layline.data.loading import RowBatches
+    from layline.data.loaders import RowBatches
     from layline.training.frozen import Extraction, extract
 
     place = given.folder / "cache" / f"features-{given.rows}"
@@ -207,11 +207,11 @@ def features(given: argparse.Namespace) -> dict[str, Any]:
 def photographs(given: argparse.Namespace) -> dict[str, Any]:
     """Cache photographs for a recipe of 224 pixels, and fetch an epoch of crops from each place."""
     from layline.data.file_digests import cache_folder
-    from layline.data.images.cache import cache_images
-    from layline.data.images.decoding import decode
-    from layline.data.images.files import ImageArrays, ImageFiles, list_names
-    from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
-    from layline.data.loading import ImageBatches
+    from layline.data.image_cache import cache_images
+    from layline.data.decoding import decode
+    from layline.data.images import ImageArrays, ImageFiles, list_names
+    from layline.data.preprocessing import ImagePreprocessing, smallest_part
+    from layline.data.loaders import ImageBatches
 
     root = given.folder / f"photographs-{given.photographs}"
     images = ImageFiles(root, list_names(root))

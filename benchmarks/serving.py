@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 import layline
-from layline.data.images.files import list_images
+from layline.data.images import list_images
 from layline.utils.allocator import keep_freed_memory
 
 CLIENTS = (1, 4, 16)

@@ -12,8 +12,8 @@ from torch import nn
 
 from layline import ConstrainedProxies
 from layline.backbones import ImageFeatures, InputSpec
-from layline.data import Dataset, Partition, SourceSpec, stratified_holdout
-from layline.data.images.files import ImageArrays
+from layline.data import Dataset, Splits, SourceSpec, stratified_holdout
+from layline.data.images import ImageArrays
 from layline.geometry.layouts import Layout, orthonormal_pair
 from layline.geometry.similarities import Cosine
 from layline.heads import LinearHead
@@ -88,7 +88,7 @@ def read_glow(*, partition=0, per_class=40):
         ),
         ranks=ranks,
         classes=("dark", "dim", "light", "bright"),
-        partition=Partition(train, validation, test),
+        splits=Splits(train, validation, test),
     )
 
 

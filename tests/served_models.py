@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.table import TableEncoding
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.table_encoding import TableEncoding
 from layline.evaluation.prediction_file import prediction_lines
 from layline.model.calibration import Calibration
 from layline.model.model import ModelSpec

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from layline import heads
-from layline.data.images.files import ImageArrays
+from layline.data.images import ImageArrays
 from layline.evaluation.diagnostics import alarms, diagnose
 from layline.evaluation.evaluate import Evaluation, Predictions, measure
 from layline.training.recipes import configuration

@@ -61,7 +61,7 @@ def whole_way(source, root, tmp_path, *options, partition=0, others=()):
         assert said in trained.stderr
     values = {name: {"true": True}.get(value, value) for name, value in pairs}
     dataset = data.read(source, root, partition, **values)
-    test = dataset.partition.test
+    test = dataset.splits.test
     with (run / "predictions.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["path"] for row in rows] == [dataset.inputs.names[i] for i in test]
@@ -131,7 +131,7 @@ def test_adience_with_the_official_lists(tmp_path, fold):
     assert found["counts"] == {"train": [8] * 8, "validation": [4] * 8, "test": [3] * 8}
     folders = {
         name: {dataset.inputs.names[i].partition("/")[0] for i in part}
-        for name, part in dataset.partition.parts().items()
+        for name, part in dataset.splits.by_name().items()
     }
     assert folders["test"] == {f"{fold}@N00"}
     assert not folders["test"] & (folders["train"] | folders["validation"])
@@ -152,7 +152,7 @@ def test_image_aesthetics_with_the_public_table_and_some_photographs_missing(tmp
     said = ["Photographs whose file is missing were left out: 10 of 60 nature"]
     option = f"category={category}"
     dataset, found = whole_way("image-aesthetics", root, tmp_path, option, partition=4, others=said)
-    sizes = {name: len(part) for name, part in dataset.partition.parts().items()}
+    sizes = {name: len(part) for name, part in dataset.splits.by_name().items()}
     assert sizes == {"train": 37, "validation": 3, "test": 10}  # of 50: 5 % and 20 %, rounded up
     assert found["samples"] == 50
     assert dataset.classes[0] == "unacceptable"

@@ -23,7 +23,7 @@ from layline.backbones.weights import (
     load_weights,
     weights_at_hand,
 )
-from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.preprocessing import ImagePreprocessing
 from layline.model.model import ModelSpec
 from layline.training.assembly import assemble
 from layline.training.display import Reporter

@@ -69,7 +69,7 @@ def measured(grid, folder, method):
 
 def parts_of(root, calibration=0.15):
     dataset = data.read("table", root, 0, calibration, label="grade")
-    rows, ranks, parts = dataset.inputs.values, dataset.ranks, dataset.partition
+    rows, ranks, parts = dataset.inputs.values, dataset.ranks, dataset.splits
 
     def part(name):
         index = getattr(parts, name)

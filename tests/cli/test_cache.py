@@ -10,9 +10,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from layline.cli import app
-from layline.data.images.cache import cache_images
-from layline.data.images.files import ImageFiles
-from layline.data.images.index import index_file
+from layline.data.image_cache import cache_images
+from layline.data.images import ImageFiles
+from layline.data.index import index_file
 
 
 @pytest.fixture

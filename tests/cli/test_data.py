@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from layline import data
 from layline.cli import app
-from layline.data import Dataset, Partition, SourceSpec
+from layline.data import Dataset, Splits, SourceSpec
 
 SMALL = ("--set", "per_class=2", "--set", "validation_per_class=1", "--set", "test_per_class=1")
 
@@ -137,7 +137,7 @@ def test_rows_of_a_table_need_no_decoding(monkeypatch):
         names = ("0", "1", "2", "3")
 
     def read(*, partition):
-        parts = Partition(np.array([0, 1]), np.array([2]), np.array([3]))
+        parts = Splits(np.array([0, 1]), np.array([2]), np.array([3]))
         return Dataset(Rows(range(4)), np.array([0, 1, 0, 1]), ("low", "high"), parts)
 
     monkeypatch.setitem(data.SOURCES.builtin, "rows", SourceSpec(read, "rows", needs_root=False))

@@ -70,7 +70,7 @@ def test_photographs_are_predicted_as_by_the_run(layline, run, photos, exported)
 
 def test_prepared_alike_photographs_have_the_same_probabilities(run, photos, exported):
     """What is left is the graph alone: the images have the size that it takes."""
-    from layline.data.images.decoding import decode
+    from layline.data.decoding import decode
     from layline.model.model_file import load
 
     model, opened = load(run), OnnxModel(exported[0])

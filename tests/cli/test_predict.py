@@ -143,7 +143,7 @@ def test_more_images_take_no_more_memory(layline, run, photos, monkeypatch):
         most[0] = max(most[0], len(alive))
         return pixels
 
-    monkeypatch.setattr("layline.data.images.decoding.decode", watched)
+    monkeypatch.setattr("layline.data.decoding.decode", watched)
     paths = [
         photos / name / f"{i}.png" for _ in range(5) for name in ("low", "mid") for i in range(12)
     ]

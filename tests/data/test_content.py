@@ -12,7 +12,7 @@ from PIL import Image
 
 from layline import data
 from layline.data import file_digests
-from layline.data.base import Names
+from layline.data.dataset import Names
 from layline.data.sources.table import read_table
 
 

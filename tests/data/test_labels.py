@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.utils.class_weight import compute_class_weight
 
-from layline.data.base import Dataset, Partition
-from layline.data.images.files import ImageArrays
+from layline.data.dataset import Dataset, Splits
+from layline.data.images import ImageArrays
 from layline.data.labels import (
     categorical_order,
     match_classes,
@@ -250,14 +250,14 @@ def test_balanced_weights_make_every_class_count_the_same_with_sample_weights():
 def test_classes_are_matched_by_name_whatever_their_order():
     inputs = ImageArrays(np.zeros((4, 2, 2), dtype=np.uint8), ["a", "b", "c", "d"])
     nothing = np.zeros(0, dtype=np.int64)
-    parts = Partition(np.array([0, 1]), nothing, np.array([2, 3]))
+    parts = Splits(np.array([0, 1]), nothing, np.array([2, 3]))
     found = Dataset(inputs, np.array([0, 1, 2, 0]), ("high", "low", "odd"), parts)
     with pytest.raises(ValueError, match=r"low, mid, high, got odd: .* its 1 sample out"):
         match_classes(found, ("low", "mid", "high"))
     matched = match_classes(found, ("low", "mid", "high"), skip_unknown=True)
     assert [matched.classes[rank] for rank in matched.ranks] == ["high", "low", "high"]
     assert list(matched.inputs.names) == ["a", "b", "d"]
-    assert matched.partition.test.tolist() == [2]
+    assert matched.splits.test.tolist() == [2]
     assert matched.fixed_classes
     assert matched.notes[-1].endswith("mid")
     with pytest.raises(ValueError, match="got no sample of them"):

@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from layline.data.images.check import find_bad
+from layline.data.index import find_bad
 from layline.data.samples import as_images, as_rows
-from layline.data.table import TableEncoding
+from layline.data.table_encoding import TableEncoding
 
 FRAME = {"size": ["1", "2", "3"], "colour": ["red", "blue", "red"]}
 ENCODING = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from layline.data.base import KnownClasses
+from layline.data.dataset import KnownClasses
 from layline.data.splits import (
     PART_WORDS,
     UNDRAWN,
@@ -99,7 +99,7 @@ FRACTIONS = st.floats(0.01, 0.3)
 @given(st.lists(st.integers(5, 40), min_size=1, max_size=6), FRACTIONS, FRACTIONS, SEEDS)
 def test_three_parts_have_their_sizes_and_every_class_its_share(counts, validation, test, seed):
     ranks = samples(counts)
-    parts = draw(ranks, validation, test, seed).parts()
+    parts = draw(ranks, validation, test, seed).by_name()
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(ranks)))
     for name, fraction in {"validation": validation, "test": test}.items():
         part = parts[name]
@@ -118,8 +118,8 @@ def test_the_seed_decides_whatever_the_global_state():
         state = np.random.get_state()[1].copy()  # noqa: NPY002
         again, other = (draw(ranks, 0.1, 0.2, seed, labels) for seed in (3, 4))
         assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
-        for name, part in first.parts().items():
-            assert part.tolist() == again.parts()[name].tolist()
+        for name, part in first.by_name().items():
+            assert part.tolist() == again.by_name()[name].tolist()
         assert first.test.tolist() != other.test.tolist()
 
 
@@ -138,7 +138,7 @@ def grouped(draw):
 @given(grouped(), FRACTIONS, FRACTIONS, SEEDS)
 def test_groups_never_cross(data, validation, test, seed):
     ranks, groups = data
-    parts = draw(ranks, validation, test, seed, groups).parts()
+    parts = draw(ranks, validation, test, seed, groups).by_name()
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(ranks)))
     homes = [{groups[i] for i in part} for part in parts.values()]
     assert sum(map(len, homes)) == len(set(groups))
@@ -216,7 +216,7 @@ SPLIT = RandomSplit(validation=0.1, test=0.2, seed=0)
 
 def parts_of(words, ranks=RANKS, groups=None):
     partition, notes = SPLIT.partition(ranks, ("low", "high"), words, groups)
-    assert sorted(np.concatenate(list(partition.parts().values()))) == list(range(len(ranks)))
+    assert sorted(np.concatenate(list(partition.by_name().values()))) == list(range(len(ranks)))
     return partition, notes
 
 
@@ -252,7 +252,7 @@ def test_both_may_be_missing():
 def test_what_is_taken_respects_the_groups():
     groups = [i // 4 for i in range(60)]
     partition, _ = parts_of(["train"] * 40 + ["test"] * 20, groups=groups)
-    homes = [{groups[i] for i in part} for part in partition.parts().values()]
+    homes = [{groups[i] for i in part} for part in partition.by_name().values()]
     assert sum(map(len, homes)) == 15
 
 
@@ -304,7 +304,7 @@ def test_no_group_is_in_training_and_in_calibration():
     groups = tuple(np.arange(180) // 3)
     before = draw(ranks, 0.1, 0.2, 0, groups)
     after, _ = with_calibration(before, ranks, 0.2, 0, groups)
-    in_part = [{groups[i] for i in part} for part in after.parts().values()]
+    in_part = [{groups[i] for i in part} for part in after.by_name().values()]
     assert len(after.calibration) > 9
     assert sum(map(len, in_part)) == len(set.union(*in_part))
 
@@ -340,7 +340,7 @@ def test_copies_are_in_one_part_and_training_has_every_class(copies, num_classes
     copies = np.array(copies)
     ranks = np.random.default_rng(seed).integers(0, num_classes, len(copies))
     try:
-        parts = RandomSplit(0.1, 0.2, seed).draw(ranks, copies=copies).parts()
+        parts = RandomSplit(0.1, 0.2, seed).draw(ranks, copies=copies).by_name()
     except ValueError:
         assume(False)  # too few different ones
     assert sorted(np.concatenate(list(parts.values()))) == list(range(len(copies)))
@@ -357,7 +357,7 @@ def test_groups_and_copies_together_keep_both_in_one_part(copies, seed):
     groups = rng.integers(0, 25, len(copies)).tolist()
     ranks = rng.integers(0, 2, len(copies))
     try:
-        parts = RandomSplit(0.1, 0.2, seed).draw(ranks, groups, copies).parts()
+        parts = RandomSplit(0.1, 0.2, seed).draw(ranks, groups, copies).by_name()
     except ValueError:
         assume(False)  # too few groups are left
     for numbers in (np.array(groups), copies):
@@ -373,7 +373,7 @@ def test_without_copies_the_drawing_is_the_same(counts, seed):
     alone = np.arange(len(ranks))  # groups of one
     for copies in (np.full(len(ranks), -1), alone):
         first, again = (
-            split.partition(ranks, names, None, None, each)[0].parts() for each in (None, copies)
+            split.partition(ranks, names, None, None, each)[0].by_name() for each in (None, copies)
         )
         assert first.keys() == again.keys()
         assert all(np.array_equal(first[name], again[name]) for name in first)
@@ -393,7 +393,7 @@ def test_few_copies_leave_the_sizes_of_the_parts_and_classes_exact():
     ranks = samples([300, 200, 500])
     copies = np.full(1000, -1)
     copies[:60] = np.repeat(np.arange(20), 3)
-    parts = RandomSplit(0.1, 0.2, 0).draw(ranks, copies=copies).parts()
+    parts = RandomSplit(0.1, 0.2, 0).draw(ranks, copies=copies).by_name()
     assert [len(part) for part in parts.values()] == [700, 100, 200]
     for part, size in zip(parts.values(), (700, 100, 200), strict=True):
         assert np.abs(np.bincount(ranks[part]) / size - [0.3, 0.2, 0.5]).max() < 0.02
@@ -403,7 +403,7 @@ def test_a_hundred_thousand_images_with_some_copies_are_divided_exactly():
     ranks = np.random.default_rng(0).integers(0, 5, 100_000)
     copies = np.full(len(ranks), -1)
     copies[:2000] = np.repeat(np.arange(1000), 2)
-    parts = RandomSplit(0.1, 0.2, 0).draw(ranks, copies=copies).parts()
+    parts = RandomSplit(0.1, 0.2, 0).draw(ranks, copies=copies).by_name()
     assert [len(part) for part in parts.values()] == [70_000, 10_000, 20_000]
 
 

@@ -13,8 +13,8 @@ from torch import nn
 
 import layline
 from layline import OrdinalClassifier
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.table import NumericColumn, TableEncoding
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.model.model import ModelSpec
 
 RANKS = np.arange(120) % 3

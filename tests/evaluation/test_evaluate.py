@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline import metrics
-from layline.data.images.files import ImageArrays
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import ImageBatches, RowBatches
-from layline.data.table import TableEncoding
+from layline.data.images import ImageArrays
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.loaders import ImageBatches, RowBatches
+from layline.data.table_encoding import TableEncoding
 from layline.evaluation.evaluate import (
     DECODED,
     Evaluation,

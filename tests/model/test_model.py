@@ -12,9 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import layline
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import ImageBatches
-from layline.data.table import TableEncoding
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.loaders import ImageBatches
+from layline.data.table_encoding import TableEncoding
 from layline.geometry.decoding import DECODINGS
 from layline.model.calibration import Calibration
 from layline.model.model import ModelSpec

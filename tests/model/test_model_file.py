@@ -22,8 +22,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import layline
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.table import TableEncoding
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.table_encoding import TableEncoding
 from layline.model.model import ModelSpec
 
 CLASSES = ("low", "mid", "high")

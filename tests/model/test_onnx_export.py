@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline import export_file
-from layline.data.table import NumericColumn, TableEncoding
+from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.geometry.decoding import DECODINGS, least_cost
 from layline.heads import HEADS, ConstrainedProxies
 from layline.heads.base import probabilities

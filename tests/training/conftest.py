@@ -92,7 +92,7 @@ def photographs(tmp_path_factory):
     """A folder with an image file for each of a few crops."""
     root = tmp_path_factory.mktemp("photographs")
     found = read_photo_quality(per_class=6, validation_per_class=2, test_per_class=2, size=40)
-    for part, indices in found.partition.parts().items():
+    for part, indices in found.splits.by_name().items():
         for index in indices:
             place = root / part / str(found.ranks[index])
             place.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,8 @@ from PIL import Image
 from rich.console import Console
 
 from layline import data
-from layline.data import Partition
-from layline.data.images.files import ImageArrays
+from layline.data import Splits
+from layline.data.images import ImageArrays
 from layline.training import assembly
 from layline.training.assembly import build, data_fingerprint, parts_of, read_data
 from layline.training.display import Reporter
@@ -70,7 +70,7 @@ def test_copies_stay_in_one_part_unless_they_are_to_be_ignored(tmp_path):
         console = Console(file=io.StringIO(), width=200)
         found = read_data(config(data=wanted, features={"name": "convnet"}), Reporter(console))
         names = np.array([name.rpartition("-")[0] for name in found.inputs.names])
-        parts = [set(names[part]) for part in found.partition.parts().values()]
+        parts = [set(names[part]) for part in found.splits.by_name().values()]
         return sum(map(len, parts)) - 20, console.file.getvalue()
 
     split, said = spread()
@@ -109,19 +109,19 @@ def test_rows_and_images_have_their_own_features(photographs_read, table):
 def test_columns_are_scaled_by_the_training_rows(table):
     rows = data.read("table", table)
     model = build(config(data={"source": "table", "root": table}), rows)
-    expected = rows.inputs.values[rows.partition.train].mean(axis=0)
+    expected = rows.inputs.values[rows.splits.train].mean(axis=0)
     np.testing.assert_allclose(model.backbone.mean, expected, atol=1e-6)
 
 
 def test_data_are_told_apart(photographs_read):
     first = data_fingerprint(photographs_read)
     assert data_fingerprint(data.read("photo-quality", **FEW)) == first
-    parts = photographs_read.partition
-    swapped = Partition(parts.train, parts.test, parts.validation)
+    parts = photographs_read.splits
+    swapped = Splits(parts.train, parts.test, parts.validation)
     others = [
         replace(photographs_read, ranks=np.roll(photographs_read.ranks, 1)),
         replace(photographs_read, classes=tuple("abcdef")),
-        replace(photographs_read, partition=swapped),
+        replace(photographs_read, splits=swapped),
         photographs_read.drop([3]),
     ]
     assert len({first, *map(data_fingerprint, others)}) == 5

@@ -173,7 +173,7 @@ def test_a_measurement_of_this_machine_is_positive(photos):
     config = resolved(configuration(tree))
     dataset = decisions.data.read("folder", photos, calibration=0.3)
     costs = decisions._Costs.measure(config, dataset, torch.device("cpu"))
-    parts = dataset.partition
+    parts = dataset.splits
     assert len(parts.calibration) > 0
     seen_once = len(parts.test) + len(parts.calibration)
     assert costs.counts == (len(parts.train), len(parts.validation), seen_once)

@@ -10,9 +10,9 @@ from accelerate import Accelerator
 
 from layline import backbones
 from layline.data import file_digests
-from layline.data.images.files import ImageArrays
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import RowBatches
+from layline.data.images import ImageArrays
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.loaders import RowBatches
 from layline.training import frozen
 from layline.training.frozen import Extraction, body_fingerprint, extract, shared_folder
 

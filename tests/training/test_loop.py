@@ -13,7 +13,7 @@ from torch import nn
 
 from layline import heads, metrics
 from layline.backbones import MLP
-from layline.data.loading import RowBatches
+from layline.data.loaders import RowBatches
 from layline.estimator import OrdinalClassifier
 from layline.evaluation.evaluate import Part, measure, predict_part
 from layline.model.model import Network, OrdinalModel

@@ -11,9 +11,9 @@ from scipy.special import softmax
 from sklearn.decomposition import PCA
 
 from layline import heads
-from layline.data.base import Dataset, Partition
-from layline.data.images.files import ImageArrays
-from layline.data.table import Rows, TableEncoding
+from layline.data.dataset import Dataset, Splits
+from layline.data.images import ImageArrays
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.evaluation.evaluate import Evaluation, Predictions
 from layline.geometry import LAYOUTS
 from layline.training.record import (
@@ -233,7 +233,7 @@ def dataset():
         inputs=ImageArrays(pixels, [*"abcdefgh", "\udcff.jpg"]),
         ranks=np.array([0, 1, 2, *RANKS]),
         classes=("low", "mid", "high"),
-        partition=Partition(first, none, last),
+        splits=Splits(first, none, last),
     )
 
 
@@ -247,7 +247,7 @@ def test_what_is_right_is_no_mistake():
 
 
 def written(dataset, folder, predicted=PREDICTED, most=10, write=write_mistakes, ranges=None):
-    run, test = RunFolder(folder), dataset.partition.test
+    run, test = RunFolder(folder), dataset.splits.test
     inputs, ranks = dataset.inputs.subset(test), torch.from_numpy(dataset.ranks[test])
     found = Predictions(torch.from_numpy(PROBA).log(), {"mode": torch.from_numpy(predicted)})
     tested = Evaluation({"decode": "mode"}, inputs.names, dataset.classes, ranks, found, ranges)

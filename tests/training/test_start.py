@@ -206,7 +206,7 @@ def test_a_few_images_from_elsewhere_are_learned_better_from_a_trained_model(tmp
             partition=seed, per_class=each, validation_per_class=20, test_per_class=5, size=32
         )
         arrays = {}
-        parts = made.partition
+        parts = made.splits
         for name, part in {
             "train": parts.train,
             "val": parts.validation,

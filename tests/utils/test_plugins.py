@@ -23,7 +23,7 @@ import layline
 from layline import OrdinalClassifier, backbones, data, heads
 from layline.bench.grid import Grid
 from layline.cli import app
-from layline.data.table import NumericColumn, TableEncoding
+from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.model.model import ModelSpec
 from layline.model.model_file import save_model
 from layline.training.run_folder import RunFolder
@@ -631,7 +631,7 @@ def test_competitors_are_fitted_to_the_same_splits(ratings, tmp_path, go):
     assert "10 runs" in said
     config = next(cell.config for cell in cells if cell.labels["method"] == "ridge")
     dataset = data.read("table", ratings, 0, config.data.calibration, label="grade")
-    parts, rows = dataset.partition, dataset.inputs.values
+    parts, rows = dataset.splits, dataset.inputs.values
     mine = frame[(frame["seed"] == "0") & (frame["setting"] == "")]
     logistic = LogisticRegression(C=0.5).fit(rows[parts.train], dataset.ranks[parts.train])
     proba, truth = logistic.predict_proba(rows[parts.test]), dataset.ranks[parts.test]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from layline.backbones.last_layer import HiddenLayer, last_layer_options
-from layline.data.images.preprocessing import INTERPOLATIONS
+from layline.data.preprocessing import INTERPOLATIONS
 from layline.utils.devices import autocast_is_on
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer, check_known

@@ -21,9 +21,9 @@ from torch.nn.functional import cosine_similarity
 from layline import backbones
 from layline.backbones.timm import WEIGHT_PACKAGES, TimmBackbone
 from layline.backbones.weights import BUNDLED, load_weights
-from layline.data.base import Pixels
-from layline.data.images.copies import SamePicture
-from layline.data.images.decoding import Image
+from layline.data.copies import SamePicture
+from layline.data.dataset import Pixels
+from layline.data.decoding import Image
 
 _SIDE = 128  # pixels at a side that the network sees
 _STAGE = 3  # the last but one: maps of 8 × 8

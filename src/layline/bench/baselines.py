@@ -23,8 +23,8 @@ from rich.console import Console
 from torch import Tensor
 
 from layline.backbones import find as find_backbone
-from layline.data.base import Indices, groups_of
-from layline.data.table import Rows
+from layline.data.dataset import Indices, groups_of
+from layline.data.table_encoding import Rows
 from layline.evaluation.evaluate import (
     CRITERIA,
     DECODED,
@@ -243,7 +243,7 @@ def fit_competitor(
     about = {"competitor": f"{competitor.name}: {competitor.version()}"}
     folder.open(config, environment_of(run, command) | about)
     dataset, rows = run.dataset, _rows(run, folder)
-    parts = dataset.partition
+    parts = dataset.splits
     estimator = competitor.make(config.training.seed)
     train = np.ascontiguousarray(rows[parts.train])
     _fit(competitor, estimator, train, dataset.ranks[parts.train], run)

@@ -61,7 +61,7 @@ def _errors_as_sentences() -> Iterator[None]:
         sys.stderr.write(f"layline: {_sentence(error)}\n")
         raise typer.Exit(1) from None
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
-        from layline.data.loading import explain_killed
+        from layline.data.loaders import explain_killed
         from layline.utils.memory import memory_sentence
 
         sentence = memory_sentence(error) or explain_killed(error)

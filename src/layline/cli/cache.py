@@ -159,7 +159,7 @@ def _entry(path: Path) -> Entry | None:
         if path.suffix == ".pixels":
             return _pixels(path)
         if path.suffix == ".index":
-            from layline.data.images.index import known_root
+            from layline.data.index import known_root
 
             root, samples = known_root(path) or ("", None)
             size = status.st_size

@@ -29,7 +29,7 @@ from layline.utils.files import json_text
 from layline.utils.plugins import PluginError, use
 
 if TYPE_CHECKING:
-    from layline.data.images.check import BadImage
+    from layline.data.index import BadImage
     from layline.training.config import DataConfig
 
 LIST_EXAMPLES = """
@@ -176,7 +176,7 @@ def _look_at_images(
     """Find copies, and images that cannot be decoded; a terminal sees how far it is."""
     from rich.console import Console
 
-    from layline.data.images.check import find_bad
+    from layline.data.index import find_bad
     from layline.training.assembly import with_copies, with_index
     from layline.training.display import Reporter
 
@@ -209,11 +209,11 @@ def _findings(dataset: data.Dataset, bad: Sequence["BadImage"], left_out: bool) 
         "classes": list(dataset.classes),
         "counts": {
             name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
-            for name, part in dataset.partition.parts().items()
+            for name, part in dataset.splits.by_name().items()
         },
         "missing": missing,
         "unreadable": len(bad) - missing,
-        **({} if dataset.leaks is None else {"copies": dataset.leaks.report()}),
+        **({} if dataset.duplicates is None else {"copies": dataset.duplicates.report()}),
         "notes": list(dataset.notes),
         "can_run": not why,
         "why": why,
@@ -221,7 +221,7 @@ def _findings(dataset: data.Dataset, bad: Sequence["BadImage"], left_out: bool) 
 
 
 def _show_findings(found: dict[str, Any], bad: Sequence["BadImage"]) -> None:
-    from layline.data.images.check import describe_bad
+    from layline.data.index import describe_bad
     from layline.training.display import amount
 
     counts = found["counts"]

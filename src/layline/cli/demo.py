@@ -272,7 +272,7 @@ def _first_of_each(run: "Run", record: "RunRecord") -> tuple[float | None, list[
     import numpy as np
 
     from layline import data
-    from layline.data.base import Images
+    from layline.data.dataset import Images
     from layline.model.calibration import shown_coverage
     from layline.reports.demo_picture import GradedImage
 
@@ -289,7 +289,7 @@ def _first_of_each(run: "Run", record: "RunRecord") -> tuple[float | None, list[
         place = int(np.flatnonzero(record.ranks == rank)[0])
         grade = int(record.predicted[place])
         ends = None if low is None or high is None else (int(low[place]), int(high[place]))
-        pixels = dataset.inputs.load(int(dataset.partition.test[place]))
+        pixels = dataset.inputs.load(int(dataset.splits.test[place]))
         share = float(record.proba[place, grade])
         name = record.names[place]
         found.append(GradedImage(name, place, rank, grade, share, ends, pixels))

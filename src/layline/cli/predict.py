@@ -75,8 +75,8 @@ def predict(
     """
     import numpy as np
 
-    from layline.data.images.check import describe_bad, find_bad
-    from layline.data.images.files import describe_skipped
+    from layline.data.images import describe_skipped
+    from layline.data.index import describe_bad, find_bad
     from layline.data.samples import UserImages
     from layline.evaluation.diagnostics import REVIEWED, certainty_columns
     from layline.utils.validation import checked_decode

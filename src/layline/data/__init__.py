@@ -13,19 +13,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from layline.data.base import (
+from layline.data.dataset import (
     Dataset,
     Drawing,
     Images,
     Inputs,
     KnownClasses,
     Names,
-    Partition,
+    Splits,
     existing,
 )
+from layline.data.detect import find_source, recognise
 from layline.data.file_digests import digest_files
 from layline.data.labels import match_classes
-from layline.data.recognition import find_source, recognise
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
 from layline.data.sources.historical_color import read_historical_color
@@ -35,7 +35,7 @@ from layline.data.sources.npz import read_npz
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
 from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
-from layline.data.table import Rows, TableEncoding
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.utils.errors import UserError
 from layline.utils.plugins import Registry, summary_of
 from layline.utils.validation import check_known
@@ -233,7 +233,7 @@ def _read_parts(
     dataset = _read(name, spec, root, partition, options)
     draw = partial(
         with_calibration,
-        dataset.partition,
+        dataset.splits,
         dataset.ranks,
         calibration,
         partition,
@@ -242,7 +242,7 @@ def _read_parts(
     parts, notes = draw()
     return replace(
         dataset,
-        partition=parts,
+        splits=parts,
         notes=(*dataset.notes, *notes),
         drawing=Drawing(draw, notes) if calibration else None,
     )
@@ -294,8 +294,8 @@ def content_digest(
 
 
 def _inputs_digest(inputs: Inputs, verify: bool) -> str:
-    from layline.data.images.files import ImageFiles
-    from layline.data.images.index import index_images
+    from layline.data.images import ImageFiles
+    from layline.data.index import index_images
 
     if isinstance(inputs, ImageFiles):
         return index_images(inputs, verify=verify).digest()
@@ -358,9 +358,9 @@ __all__ = [
     "Images",
     "Inputs",
     "KnownInputs",
-    "Partition",
     "Rows",
     "SourceSpec",
+    "Splits",
     "content_digest",
     "find_source",
     "names",

@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from layline.data.base import listed
+from layline.data.dataset import listed
 from layline.data.splits import part_named
 from layline.utils.errors import UserError
 

@@ -1,7 +1,7 @@
 """Labels: the order of the classes, their ranks, and how much each class counts.
 
 The labels of a file are texts. Their order is the one that the user gives, or one that they carry
-themselves (:mod:`layline.data.scales`); it is never guessed. The labels that the estimator takes
+themselves (:mod:`layline.data.class_order`); it is never guessed. Labels of the estimator
 may be of any kind; they are sorted, and it warns where that may be wrong.
 """
 
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layline.data.base import Dataset, Indices, KnownClasses
-from layline.data.scales import guess_order, is_number, known_order
+from layline.data.class_order import guess_order, is_number, known_order
+from layline.data.dataset import Dataset, Indices, KnownClasses
 from layline.utils.errors import UserError
 
 Array = NDArray[Any]

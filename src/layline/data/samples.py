@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from layline.data.base import Indices, Pixels, listed
-from layline.data.table import Rows, TableEncoding
-from layline.data.table_file import read_table_file
+from layline.data.dataset import Indices, Pixels, listed
+from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.tables import read_table_file
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 
@@ -47,7 +47,7 @@ class UserImages:
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :class:`layline.data.Images`."""
-        from layline.data.images.decoding import BadImageError, decode  # which need Pillow
+        from layline.data.decoding import BadImageError, decode  # which need Pillow
 
         item = self.items[index]
         if isinstance(item, Path):
@@ -189,7 +189,7 @@ def _content(sample: Any, place: int) -> bytes:
 
 def _paths(path: Path, skipped: list[Path]) -> list[Path]:
     if path.is_dir():
-        from layline.data.images.files import count_suffixes, how_to_read, list_images
+        from layline.data.images import count_suffixes, how_to_read, list_images
 
         passed_over: list[Path] = []
         found = list_images(path, passed_over)
@@ -209,7 +209,7 @@ def _paths(path: Path, skipped: list[Path]) -> list[Path]:
 
 def _pixels(sample: Any, place: int) -> Pixels:
     if _is_pillow(sample):
-        from layline.data.images.decoding import to_pixels
+        from layline.data.decoding import to_pixels
 
         return to_pixels(sample)
     array = np.asarray(sample)

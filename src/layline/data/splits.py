@@ -10,7 +10,7 @@ most, with :math:`n_{pk}` the samples of class k in part p so far and :math:`t_{
 the part should have. Large groups and those of rare classes come first, since small ones can
 correct what they leave.
 
-Copies of images (see :mod:`layline.data.images.copies`) are such groups, few among many single
+Copies of images (see :mod:`layline.data.copies`) are such groups, few among many single
 images: they are placed first, then the single images fill the parts up to their sizes, each class
 alike. Groups of the user that share copies become one.
 
@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from layline.data.base import Indices, KnownClasses, Partition, linked
+from layline.data.dataset import Indices, KnownClasses, Splits, linked
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 
@@ -77,7 +77,7 @@ class RandomSplit:
         ranks: Int[np.ndarray, " n"],
         groups: Groups = None,
         copies: Int[np.ndarray, " n"] | None = None,
-    ) -> Partition:
+    ) -> Splits:
         """Divide samples at random, each class alike; a group goes into one part.
 
         Args:
@@ -85,7 +85,7 @@ class RandomSplit:
             groups: What each sample belongs to.
             copies: The number of the group of copies that each is in, -1 for none.
         """
-        return Partition(**_divide(ranks, self._shares, self.seed, groups, copies))
+        return Splits(**_divide(ranks, self._shares, self.seed, groups, copies))
 
     def partition(
         self,
@@ -94,7 +94,7 @@ class RandomSplit:
         words: Sequence[str] | None,
         groups: Groups = None,
         copies: Int[np.ndarray, " n"] | None = None,
-    ) -> tuple[Partition, tuple[str, ...]]:
+    ) -> tuple[Splits, tuple[str, ...]]:
         """Take the split that the data have, or draw one.
 
         A missing validation or test part is taken out of the training part, since a model chosen
@@ -124,7 +124,7 @@ class RandomSplit:
         words: Sequence[str] | None,
         groups: Groups,
         copies: Indices | None,
-    ) -> tuple[Partition, tuple[str, ...]]:
+    ) -> tuple[Splits, tuple[str, ...]]:
         if words is None:
             kept = "" if groups is None else ", groups kept together"
             note = f"The split is random with seed {self.seed}, each class alike{kept}"
@@ -137,11 +137,11 @@ class RandomSplit:
             _check_groups(names.tolist(), groups)
         missing = {name: share for name, share in self._shares.items() if len(parts[name]) == 0}
         if not missing:
-            return Partition(**parts), ("The split is the one given, whatever the partition",)
+            return Splits(**parts), ("The split is the one given, whatever the partition",)
         train = parts["train"]
         drawn = _divide(ranks[train], missing, self.seed, *_of(train, groups, copies))
         parts |= {name: train[part] for name, part in drawn.items()}
-        return Partition(**parts), tuple(
+        return Splits(**parts), tuple(
             f"No {name} part was given: {len(parts[name])} of the {len(train)} training samples "
             f"were taken for it, with seed {self.seed}"
             for name in missing
@@ -152,24 +152,24 @@ class RandomSplit:
         return {"validation": self.validation, "test": self.test}
 
 
-def _as_given(count: int, words: Sequence[str] | None) -> Partition:
+def _as_given(count: int, words: Sequence[str] | None) -> Splits:
     """Keep the parts that are given; without any, all samples are there to measure with."""
     if words is None:
         nothing = np.zeros(0, dtype=np.int64)
-        return Partition(nothing, nothing, np.arange(count))
+        return Splits(nothing, nothing, np.arange(count))
     names = np.array([part_named(word) for word in words])
     parts = dict.fromkeys(PART_WORDS.values())
-    return Partition(**{name: np.flatnonzero(names == name) for name in parts})
+    return Splits(**{name: np.flatnonzero(names == name) for name in parts})
 
 
 def with_calibration(
-    parts: Partition,
+    parts: Splits,
     ranks: Int[np.ndarray, " n"],
     share: float,
     seed: int,
     groups: Groups = None,
     copies: Int[np.ndarray, " n"] | None = None,
-) -> tuple[Partition, tuple[str, ...]]:
+) -> tuple[Splits, tuple[str, ...]]:
     """Take a part for calibration out of the training part, unless there is one.
 
     Args:

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from layline import heads
 from layline.data.labels import Array
-from layline.data.loading import mixed_seed
-from layline.data.table import TableEncoding
+from layline.data.loaders import mixed_seed
+from layline.data.table_encoding import TableEncoding
 from layline.estimator import scorers
 from layline.estimator.inputs import Rows, fitted_rows
 from layline.estimator.network import apply_in_batches, new_network, takes_table

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from layline.backbones.base import TableFeatures
 from layline.data.labels import Array
-from layline.data.table import NumericColumn, TableEncoding, text_of
+from layline.data.table_encoding import NumericColumn, TableEncoding, text_of
 from layline.estimator.inputs import column_names
 from layline.estimator.parameters import structure_of
 from layline.geometry.decoding import checked_decode

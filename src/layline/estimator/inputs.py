@@ -11,10 +11,10 @@ from scipy import sparse
 from sklearn.utils.validation import check_X_y, validate_data
 from torch import Tensor
 
-from layline.data.base import listed
+from layline.data.dataset import listed
 from layline.data.labels import Array
-from layline.data.loading import Batch, Key
-from layline.data.table import TableEncoding
+from layline.data.loaders import Batch, Key
+from layline.data.table_encoding import TableEncoding
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 

@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 
-from layline.data.base import Indices, Partition
+from layline.data.dataset import Indices, Splits
 from layline.data.labels import (
     Array,
     categorical_order,
@@ -21,9 +21,9 @@ from layline.data.labels import (
     ranks_of,
     weigh_classes,
 )
-from layline.data.loading import Batches, RowBatches
+from layline.data.loaders import Batches, RowBatches
 from layline.data.splits import FEWEST_FOR_CALIBRATION, stratified_holdout, with_calibration
-from layline.data.table import TableEncoding
+from layline.data.table_encoding import TableEncoding
 from layline.estimator.inputs import (
     Rows,
     SparseBatches,
@@ -227,7 +227,7 @@ def _same_order(estimator: "OrdinalClassifier", order: Sequence[Any] | None) -> 
 
 def _divide(
     estimator: "OrdinalClassifier", ranks: Array, groups: Array | None, *, holds_out: bool
-) -> Partition:
+) -> Splits:
     """Draw which samples are trained on, held out, and kept apart for calibration."""
     fraction = estimator.validation_fraction if holds_out else 0.0
     share = estimator.calibration_fraction
@@ -242,7 +242,7 @@ def _divide(
             "nothing is held out, and the last epoch is kept",
             stacklevel=4,  # where fit was called
         )
-    drawn = Partition(rows, held_out, test=np.zeros(0, dtype=np.int64))
+    drawn = Splits(rows, held_out, test=np.zeros(0, dtype=np.int64))
     parts, notes = with_calibration(drawn, ranks, share, estimator._seed, own)
     if len(parts.calibration) == 0 and share * len(rows) >= FEWEST_FOR_CALIBRATION:
         warnings.warn(notes[0], stacklevel=4)  # where fit was called

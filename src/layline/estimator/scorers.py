@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics._scorer import _BaseScorer
 
 from layline import metrics
+from layline.data.class_order import known_order
 from layline.data.labels import check_order, ranks_of
-from layline.data.scales import known_order
 from layline.utils.errors import UserError
 from layline.utils.validation import find_known
 

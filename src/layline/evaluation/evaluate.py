@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from layline import metrics
-from layline.data.loading import (
+from layline.data.loaders import (
     Batch,
     Batches,
     ImageBatches,
@@ -26,7 +26,7 @@ from layline.data.loading import (
     sequential_batches,
     to_device,
 )
-from layline.data.table import TableEncoding
+from layline.data.table_encoding import TableEncoding
 from layline.evaluation.diagnostics import REVIEWED, certainty_columns, diagnose
 from layline.evaluation.prediction_file import prediction_lines
 from layline.geometry.decoding import COST, DECODINGS, Decode, decode_name

@@ -20,8 +20,8 @@ from pydantic import (
 )
 
 from layline import __version__
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.table import TableEncoding
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.table_encoding import TableEncoding
 from layline.model.calibration import Calibration
 from layline.utils.errors import UserError
 from layline.utils.validation import Decode, checked_decode

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from layline import backbones, heads
 from layline.backbones.base import Backbone
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import (
+from layline.data.loaders import (
     Batches,
     ImageBatches,
     RowBatches,
@@ -22,8 +21,9 @@ from layline.data.loading import (
     sequential_batches,
     to_device,
 )
+from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
-from layline.data.table import Rows, TableEncoding
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import probabilities
 from layline.model.calibration import Calibration, tempered

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layline.backbones.mlp import MLP
-from layline.data.loading import PreparedBatches
-from layline.data.table import TableEncoding
+from layline.data.loaders import PreparedBatches
+from layline.data.table_encoding import TableEncoding
 from layline.heads import HEADS
 from layline.heads.base import probabilities
 from layline.model.calibration import samples_needed, tempered
@@ -262,7 +262,7 @@ def _own_samples(model: OrdinalModel, folder: Path, plugins: Sequence[str | Path
     try:
         config, quiet = place.read_config(plugins), Reporter(Console(quiet=True))
         dataset = own_data(place, config, model, None, quiet)
-        return batches_of(dataset.inputs.subset(dataset.partition.test), model.spec)
+        return batches_of(dataset.inputs.subset(dataset.splits.test), model.spec)
     except (ValueError, OSError):
         return None
 

@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
 from layline import __version__
-from layline.data.base import Pixels
-from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.dataset import Pixels
+from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
-from layline.data.table import Rows, TableEncoding
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.model.description import KEY, DescribedModel, Description
 from layline.model.predictor import Prediction, Predictor
 from layline.utils.errors import UserError
@@ -203,7 +203,7 @@ class OnnxModel(Predictor):
                 rows = np.ascontiguousarray(samples.values[start : start + size], dtype=np.float64)
                 yield rows, np.arange(start, start + len(rows))
             return
-        from layline.data.images.threads import thread_map  # which may decode
+        from layline.data.decoding import thread_map  # which may decode
 
         preparation = self.spec.inputs
         assert isinstance(preparation, ImagePreprocessing)

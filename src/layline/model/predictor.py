@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from layline.data.base import listed
+from layline.data.dataset import listed
 from layline.data.samples import UserImages, as_images, as_rows
-from layline.data.table import Rows, TableEncoding
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.evaluation.prediction_file import WHY_NO_PROBABILITIES
 from layline.utils.errors import UserError
 from layline.utils.validation import Decode
@@ -177,7 +177,7 @@ def _with_probabilities(
 
 def _warn_of_unread(images: UserImages) -> None:
     """Warn of images in a folder that cannot be read here; what is no image is nobody's sample."""
-    from layline.data.images.files import describe_skipped, how_to_read  # which need Pillow
+    from layline.data.images import describe_skipped, how_to_read  # which need Pillow
 
     unread = [file for file in images.skipped if how_to_read([file])]
     if unread:

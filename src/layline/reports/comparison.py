@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from layline.data.base import listed
+from layline.data.dataset import listed
+from layline.data.detect import image_folder
 from layline.data.file_digests import digest_file
-from layline.data.recognition import image_folder
 from layline.evaluation.diagnostics import COMPARED, paired_differences
 from layline.evaluation.prediction_file import read_predictions
 from layline.reports.html import valid_unicode

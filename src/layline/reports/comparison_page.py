@@ -199,7 +199,7 @@ def _picture(run: ComparedRun, name: str) -> str | None:
     path = image_path(run, name)
     if path is None:
         return None
-    from layline.data.images.decoding import Image, decode
+    from layline.data.decoding import Image, decode
 
     try:
         image = Image.fromarray(decode(path, LONGER_SIDE))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from layline.data.base import Pixels
+from layline.data.dataset import Pixels
 from layline.reports.layout_frames import at_rim
 from layline.reports.printed_figures import draw_plane, new_figure
 from layline.training.record import Snapshot

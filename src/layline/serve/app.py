@@ -31,9 +31,9 @@ from starlette.routing import Route
 from torch import Tensor
 
 import layline
-from layline.data.images.decoding import BadImageError, Image
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.table import TableEncoding
+from layline.data.decoding import BadImageError, Image
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.table_encoding import TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.model.predictor import Prediction

@@ -14,7 +14,7 @@ import joblib
 import torch
 from torch import Tensor
 
-from layline.data.loading import PreparedBatches
+from layline.data.loaders import PreparedBatches
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.model.predictor import Prediction

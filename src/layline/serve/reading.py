@@ -23,12 +23,12 @@ from starlette.requests import Request
 from starlette.types import Message, Receive
 from torch import Tensor
 
-from layline.data.base import Pixels
-from layline.data.images.decoding import BadImageError, Image, decode, why_bad
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import ImageBatches
+from layline.data.dataset import Pixels
+from layline.data.decoding import BadImageError, Image, decode, why_bad
+from layline.data.loaders import ImageBatches
+from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import as_rows
-from layline.data.table import Rows, TableEncoding
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 import layline
-from layline.data.table import CategoricalColumn, TableEncoding
+from layline.data.table_encoding import CategoricalColumn, TableEncoding
 from layline.evaluation.diagnostics import REVIEWED, certainty
 from layline.evaluation.prediction_file import WHY_NO_PROBABILITIES, read_predictions
 from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
@@ -148,7 +148,7 @@ class ServedModel:
                 for column in inputs.inputs
             ]
             return {"kind": "table", "columns": columns, "id": inputs.id_column}
-        from layline.data.images.files import readable_suffixes  # which needs Pillow
+        from layline.data.images import readable_suffixes  # which needs Pillow
 
         return {"kind": "images", "size": inputs.size, "suffixes": sorted(readable_suffixes())}
 

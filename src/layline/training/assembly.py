@@ -19,11 +19,11 @@ from layline.backbones.base import ImageFeatures, TableFeatures
 from layline.backbones.convnet import ConvNet
 from layline.backbones.weights import check_within_reach, load_weights
 from layline.data.array_cache import cache_folder
-from layline.data.base import Dataset, Images
-from layline.data.images.preprocessing import ImagePreprocessing, smallest_part
+from layline.data.dataset import Dataset, Images
 from layline.data.labels import weigh_classes
-from layline.data.loading import Batches, ImageBatches, RowBatches
-from layline.data.table import Rows, TableEncoding
+from layline.data.loaders import Batches, ImageBatches, RowBatches
+from layline.data.preprocessing import ImagePreprocessing, smallest_part
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.evaluation.evaluate import Part
 from layline.model.model import ModelSpec, OrdinalModel
 from layline.training.config import Config, DataConfig
@@ -74,7 +74,7 @@ def assemble(
     trained = None if config.start is None else load_start(config, start)
     known = None if trained is None else known_inputs(config, trained.spec)
     dataset = read_data(config, say, accelerator, known)
-    count, options = len(dataset.partition.train), config.training.options()
+    count, options = len(dataset.splits.train), config.training.options()
     # both refuse settings that do not fit the data
     class_weights(config, dataset)
     EpochBatches(count, options, processes=accelerator.num_processes)
@@ -128,7 +128,7 @@ def read_data(
     if whole:
         return dataset
     dataset.check_complete()
-    counts = {name: len(part) for name, part in dataset.partition.parts().items()}
+    counts = {name: len(part) for name, part in dataset.splits.by_name().items()}
     say("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))
     return dataset
 
@@ -141,8 +141,8 @@ def with_index(dataset: Dataset, say: Reporter, verify: bool = False) -> Dataset
         say: Tells the user how far it is.
         verify: Read every file again, whatever is known.
     """
-    from layline.data.images.files import ImageFiles
-    from layline.data.images.index import index_images
+    from layline.data.images import ImageFiles
+    from layline.data.index import index_images
 
     images = dataset.inputs
     if not isinstance(images, ImageFiles):
@@ -168,7 +168,7 @@ def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
         return dataset
     from layline.backbones.comparison import comparison_at_hand
     from layline.data.array_cache import cache_folder
-    from layline.data.images.leaks import find_copies_in, keep_copies_together
+    from layline.data.duplicates import find_copies_in, keep_copies_together
 
     exact = options.copies == "exact"
     copies = find_copies_in(images, cache_folder(), exact, comparison_at_hand())
@@ -178,7 +178,7 @@ def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
 def _without_bad_files(
     dataset: Dataset, skip: bool, say: Reporter, accelerator: Accelerator | None
 ) -> Dataset:
-    from layline.data.images.check import BadImage, describe_bad, find_bad
+    from layline.data.index import BadImage, describe_bad, find_bad
 
     shared: list[list[BadImage]] = [[]]
     if accelerator is None or accelerator.is_main_process:
@@ -199,7 +199,7 @@ def data_fingerprint(dataset: Dataset) -> str:
     digest.update("\n".join([*dataset.classes, ""]).encode(errors="surrogateescape"))
     for name in dataset.inputs.names:
         digest.update(b"\n" + name.encode(errors="surrogateescape"))
-    for array in (dataset.ranks, *dataset.partition.parts().values()):
+    for array in (dataset.ranks, *dataset.splits.by_name().values()):
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
     return digest.hexdigest()
 
@@ -246,7 +246,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
         ).build()
     if isinstance(inputs, Rows):
         assert isinstance(model.backbone, TableFeatures)  # its kind was checked
-        model.backbone.fit_scale(torch.from_numpy(inputs.values[dataset.partition.train]))
+        model.backbone.fit_scale(torch.from_numpy(inputs.values[dataset.splits.train]))
     return model
 
 
@@ -278,7 +278,7 @@ def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> 
     size = 0
     if isinstance(network, ImageFeatures) and not isinstance(dataset.inputs, Rows):
         size = _preprocessing(config, network, dataset.inputs).size
-        count = min(settings.batch_size, len(dataset.partition.train))
+        count = min(settings.batch_size, len(dataset.splits.train))
         count = math.ceil(count / settings.accumulation)
         # bytes as they are decoded, and the numbers of four bytes that they become
         needed[f"a batch of {count} images of {size} × {size} pixels"] = count * 15 * size * size
@@ -311,14 +311,14 @@ def keeps_pixels(config: Config, images: Images) -> bool:
 
 def _cached(run: Assembly) -> Dataset:
     """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
-    from layline.data.images.files import ImageFiles
+    from layline.data.images import ImageFiles
 
     dataset, preparation = run.dataset, run.model.spec.inputs
     if not isinstance(preparation, ImagePreprocessing) or not preparation.shrink:
         return dataset
     if not isinstance(dataset.inputs, ImageFiles):
         return dataset
-    from layline.data.images.cache import cache_images
+    from layline.data.image_cache import cache_images
 
     with (
         run.accelerator.local_main_process_first(),  # the others of the machine find it ready
@@ -336,8 +336,8 @@ def class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     weights: NDArray[np.float64] = weigh_classes(
         None if wanted == "off" else wanted,
         np.array(dataset.classes),
-        dataset.ranks[dataset.partition.train],
-        np.ones(len(dataset.partition.train)),
+        dataset.ranks[dataset.splits.train],
+        np.ones(len(dataset.splits.train)),
     )
     return weights
 
@@ -346,7 +346,7 @@ def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Par
     """Give the parts: augmented for training, as they are for the others."""
     weights = class_weights(config, dataset)
     found = {}
-    for name, index in dataset.partition.parts().items():
+    for name, index in dataset.splits.by_name().items():
         augmentation = str(config.data.augmentation) if name == "train" else "none"
         ranks = dataset.ranks[index]
         weight = weights[ranks] if name in ("train", "validation") else np.ones(len(ranks))

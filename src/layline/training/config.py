@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from layline import backbones, data, heads
-from layline.data.images.preprocessing import AUGMENTATIONS
+from layline.data.preprocessing import AUGMENTATIONS
 from layline.evaluation.evaluate import CRITERIA
 from layline.geometry.decoding import Decode, checked_decode
 from layline.training.optimisation import HEAD_RATE, Options, usual_warmup

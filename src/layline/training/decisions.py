@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from layline import backbones, data
 from layline.backbones.weights import best_backbone
-from layline.data.base import Dataset
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import ImageBatches, RowBatches
-from layline.data.table import Rows
+from layline.data.dataset import Dataset
+from layline.data.loaders import ImageBatches, RowBatches
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.table_encoding import Rows
 from layline.heads import HEADS
 from layline.model.model import ModelSpec
 from layline.training.assembly import build
@@ -231,7 +231,7 @@ class _Costs:
     @classmethod
     def measure(cls, config: Config, dataset: Dataset, device: torch.device) -> "_Costs":
         """Try a few samples."""
-        parts = dataset.partition
+        parts = dataset.splits
         counts = len(parts.train), len(parts.validation), len(parts.test) + len(parts.calibration)
         model = build(config, dataset)
         network = model.backbone.to(device)

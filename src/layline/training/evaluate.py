@@ -12,10 +12,10 @@ import torch
 from rich.console import Console
 
 import layline
-from layline.data.base import Dataset, Images, Indices, groups_of
+from layline.data.dataset import Dataset, Images, Indices, groups_of
 from layline.data.file_digests import digest_file
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.table import Rows
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.table_encoding import Rows
 from layline.evaluation.diagnostics import alarms
 from layline.evaluation.evaluate import Evaluation, evaluated
 from layline.geometry.decoding import Decode, checked_decode
@@ -145,7 +145,7 @@ def _is_own(folder: RunFolder, config: Config, model: OrdinalModel) -> bool:
 
 def _part_of_other(dataset: Dataset, say: Reporter) -> str:
     """Choose what of other data is measured: their own test part, or all of them."""
-    parts = dataset.partition
+    parts = dataset.splits
     count = len(dataset.inputs)
     if len(parts.test) and len(parts.test) < count:
         say(
@@ -158,7 +158,7 @@ def _part_of_other(dataset: Dataset, say: Reporter) -> str:
 
 
 def _samples_of(dataset: Dataset, part: str) -> Indices:
-    parts = dataset.partition.parts()
+    parts = dataset.splits.by_name()
     if part == ALL:
         return np.sort(np.concatenate(list(parts.values())))
     if part not in parts:

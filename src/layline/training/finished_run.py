@@ -11,9 +11,9 @@ from jaxtyping import Int
 from rich.console import Console
 from torch import Tensor
 
-from layline.data.base import Dataset, Indices
+from layline.data.dataset import Dataset, Indices
 from layline.data.splits import stratified_holdout
-from layline.data.table import TableEncoding
+from layline.data.table_encoding import TableEncoding
 from layline.evaluation.evaluate import Part, Predictions, predict_part
 from layline.geometry.decoding import Decode
 from layline.model.calibration import Calibration
@@ -50,7 +50,7 @@ def calibrate_run(
     model.spec = replace(model.spec, calibration=Calibration())
     if root is None:
         dataset = own_data(folder, config, model, root, say)
-        parts = dataset.partition
+        parts = dataset.splits
         halves = parts.validation, parts.calibration
         if len(parts.calibration) == 0:
             say(

@@ -30,13 +30,12 @@ from rich.console import Console
 from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone
 from layline.data.array_cache import cache_folder
-from layline.data.base import Inputs
+from layline.data.dataset import Inputs
+from layline.data.decoding import PILLOW, thread_map
 from layline.data.file_digests import is_settled, stamp_of
-from layline.data.images.cache import CACHE_FORMAT
-from layline.data.images.decoding import PILLOW
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.images.threads import thread_map
-from layline.data.loading import Batches, RowBatches, loader, sequential_batches
+from layline.data.image_cache import CACHE_FORMAT
+from layline.data.loaders import Batches, RowBatches, loader, sequential_batches
+from layline.data.preprocessing import ImagePreprocessing
 from layline.evaluation.evaluate import Part, evaluation_batch_size
 from layline.model.model import Network
 from layline.training.assembly import Assembly, assemble, batches_of
@@ -84,7 +83,7 @@ def frozen_parts(run: Assembly, parts: dict[str, Part], folder: Path) -> dict[st
     cache = run.config.data.cache
     place = shared_folder(model.backbone, dataset.inputs, model.spec.inputs, cache)
     rows = frozen_rows(run, place or folder)
-    index = dataset.partition.parts()
+    index = dataset.splits.by_name()
     return {
         name: replace(part, samples=RowBatches(rows, index[name])) for name, part in parts.items()
     }

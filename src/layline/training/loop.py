@@ -16,7 +16,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from layline import metrics
-from layline.data.loading import Batch, Key, loader, mixed_seed, to_device
+from layline.data.loaders import Batch, Key, loader, mixed_seed, to_device
 from layline.evaluation.evaluate import CRITERIA, Part, Predictions, predict_part
 from layline.geometry.decoding import decode_name
 from layline.model.model import Network

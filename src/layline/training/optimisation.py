@@ -27,7 +27,7 @@ class Options:
         generator: Draws the order of each epoch, one after another, and leaves the random numbers
             of a step to PyTorch's generators. Without one both follow from the seed, the epoch and
             the step, so that a run can be resumed.
-        workers: Processes that fetch batches; see :func:`layline.data.loading.loader`.
+        workers: Processes that fetch batches; see :func:`layline.data.loaders.loader`.
     """
 
     epochs: int

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from layline import data
-from layline.data.base import Dataset
-from layline.data.recognition import Recognised
+from layline.data.dataset import Dataset
+from layline.data.detect import Recognised
 from layline.model.model import ModelSpec
 from layline.training.assembly import read_data
 from layline.training.config import Config

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from torch import Tensor
 
-from layline.data.base import Images, Inputs, Pixels
-from layline.data.table import Rows
+from layline.data.dataset import Images, Inputs, Pixels
+from layline.data.table_encoding import Rows
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.evaluate import Evaluation
 from layline.geometry import divergence
@@ -383,7 +383,7 @@ def cells_of(rows: Rows, index: int) -> dict[str, float | str | None]:
 
 
 def _write_thumbnail(path: Path, pixels: Pixels) -> None:
-    from layline.data.images.decoding import Image
+    from layline.data.decoding import Image
 
     image = Image.fromarray(pixels)
     image.thumbnail((LONGER_SIDE, LONGER_SIDE))

@@ -22,9 +22,9 @@ from torch import Tensor
 
 import layline
 from layline import metrics
-from layline.data.base import Dataset, groups_of
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import workers_explained
+from layline.data.dataset import Dataset, groups_of
+from layline.data.loaders import workers_explained
+from layline.data.preprocessing import ImagePreprocessing
 from layline.evaluation.diagnostics import alarms
 from layline.evaluation.evaluate import (
     Part,
@@ -227,7 +227,7 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
         **(outside if used else {}),
         "counts": _counts(dataset),
         **({} if run.config.start is None else {"start": run.config.start.model_dump(mode="json")}),
-        **({} if dataset.leaks is None else {"copies": dataset.leaks.facts()}),
+        **({} if dataset.duplicates is None else {"copies": dataset.duplicates.facts()}),
         "command": list(command or sys.argv),
         "layline": layline.__version__,
         **({} if commit is None else {"commit": commit}),
@@ -246,7 +246,7 @@ def _counts(dataset: Dataset) -> dict[str, list[int]]:
     """Count the samples by part and class."""
     return {
         name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
-        for name, part in dataset.partition.parts().items()
+        for name, part in dataset.splits.by_name().items()
     }
 
 
@@ -376,7 +376,7 @@ def _test(
     if not run.accelerator.is_main_process:
         return None
     dataset = run.dataset
-    inputs = dataset.inputs.subset(dataset.partition.test)
+    inputs = dataset.inputs.subset(dataset.splits.test)
     tested = evaluated(
         "test",
         part.ranks,
@@ -384,12 +384,12 @@ def _test(
         found,
         run.model.spec,
         options.decoding,
-        groups_of(dataset, dataset.partition.test),
+        groups_of(dataset, dataset.splits.test),
     )
     numbers = tested.numbers
     numbers |= {"epoch": epoch, "validation": validated}
-    if dataset.leaks is not None and dataset.leaks.copies:
-        numbers["copies"] = dataset.leaks.facts()
+    if dataset.duplicates is not None and dataset.duplicates.copies:
+        numbers["copies"] = dataset.duplicates.facts()
     numbers["alarms"] = alarms(numbers, _counts(dataset), dataset.classes)
     if report.enabled:
         predicted = tested.chosen[drawn]

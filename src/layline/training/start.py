@@ -15,7 +15,7 @@ from layline import backbones, data
 from layline.data import KnownInputs
 from layline.data.file_digests import digest_file
 from layline.data.labels import parse_names
-from layline.data.table import TableEncoding
+from layline.data.table_encoding import TableEncoding
 from layline.model.calibration import Calibration
 from layline.model.model import ModelSpec, OrdinalModel
 from layline.model.model_file import load

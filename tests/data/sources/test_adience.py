@@ -49,9 +49,7 @@ def root(tmp_path):
 
 
 def listed(dataset, part):
-    return [
-        f"{dataset.inputs.names[i]} {dataset.ranks[i]}" for i in dataset.partition.parts()[part]
-    ]
+    return [f"{dataset.inputs.names[i]} {dataset.ranks[i]}" for i in dataset.splits.by_name()[part]]
 
 
 @pytest.mark.parametrize("fold", range(5))
@@ -70,7 +68,7 @@ def test_nobody_in_test_is_seen_before_and_every_album_is_tested_once(root):
     for fold in range(5):
         dataset = read_adience(root, partition=fold)
         albums = np.array([name.partition("/")[0] for name in dataset.inputs.names])
-        parts = {name: set(albums[part]) for name, part in dataset.partition.parts().items()}
+        parts = {name: set(albums[part]) for name, part in dataset.splits.by_name().items()}
         assert not parts["test"] & (parts["train"] | parts["validation"])
         tested += parts["test"]
     assert sorted(tested) == [f"{album}@N00" for album in range(5)]
@@ -104,12 +102,12 @@ def test_repeated_lines_stay_unless_every_image_is_wanted_once(root, tmp_path_fa
 
     lists = write_lists(tmp_path_factory.mktemp("lists"), repeat)
     dataset = read_adience(root, lists=lists)
-    assert [len(part) for part in dataset.partition.parts().values()] == [34, 32, 18]
+    assert [len(part) for part in dataset.splits.by_name().values()] == [34, 32, 18]
     assert "1 images are in both lists; none is in test" in dataset.notes[0]
     assert dataset.notes[1].endswith("list: 1 of train, 0 of validation, 2 of test.")
 
     distinct = read_adience(root, lists=lists, distinct=True)
-    assert [len(part) for part in distinct.partition.parts().values()] == [32, 32, 16]
+    assert [len(part) for part in distinct.splits.by_name().values()] == [32, 32, 16]
     assert len(set(distinct.inputs.names)) == len(distinct.inputs)
     assert "not line by line as published" in distinct.notes[-1]
 
@@ -146,7 +144,7 @@ def test_a_malformed_line_is_named(root, tmp_path_factory, bad, message):
 
 def test_empty_lines_are_passed_over(root, tmp_path_factory):
     lists = write_lists(tmp_path_factory.mktemp("lists"), lambda parts: parts["val"].insert(2, ""))
-    assert len(read_adience(root, lists=lists).partition.validation) == 32
+    assert len(read_adience(root, lists=lists).splits.validation) == 32
 
 
 def test_what_is_missing_is_named(root, tmp_path):

@@ -35,7 +35,7 @@ def test_a_folder_is_a_class_and_numbers_give_the_order(flat):
     assert data.notes[0] == "The folder names are in the order of the numbers in them"
     for name, rank in zip(data.inputs.names, data.ranks, strict=True):
         assert name.startswith(data.classes[rank] + "/")
-    assert [len(part) for part in data.partition.parts().values()] == [21, 3, 6]
+    assert [len(part) for part in data.splits.by_name().values()] == [21, 3, 6]
     data.check_complete()
 
 
@@ -49,13 +49,13 @@ def test_the_order_may_be_given(flat, classes):
 
 
 def test_the_partition_is_the_seed(flat):
-    first, again, other = (read_folder(flat, partition=p).partition.test for p in (1, 1, 2))
+    first, again, other = (read_folder(flat, partition=p).splits.test for p in (1, 1, 2))
     assert first.tolist() == again.tolist() != other.tolist()
 
 
 def test_a_ready_made_split_is_taken(ready):
     data = read_folder(ready, classes="low,high", partition=3)
-    for folder, part in zip(("Train", "val", "test"), data.partition.parts().values(), strict=True):
+    for folder, part in zip(("Train", "val", "test"), data.splits.by_name().values(), strict=True):
         assert {data.inputs.names[i].split("/")[0] for i in part} == {folder}
     assert np.bincount(data.ranks[data.partition.test]).tolist() == [2, 2]
     assert "The split is the one given, whatever the partition" in data.notes
@@ -151,7 +151,7 @@ def patients(root, count=12):
 
 def test_a_pattern_keeps_the_images_of_a_patient_in_one_part(tmp_path):
     data = read("folder", patients(tmp_path, 30), group_by=r"p(\d+)_")
-    homes = [{data.groups[i] for i in part} for part in data.partition.parts().values()]
+    homes = [{data.groups[i] for i in part} for part in data.splits.by_name().values()]
     assert sum(map(len, homes)) == len({*data.groups}) == 10
     assert "10 groups in 60 images, the largest has 6" in data.notes
     assert not any("look like groups" in note for note in data.notes)

@@ -40,7 +40,7 @@ def official(tmp_path_factory):
 def by_name(dataset):
     return {
         part: {dataset.inputs.names[i] for i in indices}
-        for part, indices in dataset.partition.parts().items()
+        for part, indices in dataset.splits.by_name().items()
     }
 
 
@@ -49,7 +49,7 @@ def test_every_decade_gives_210_5_and_50(official):
     assert dataset.classes == DECADES
     assert dataset.notes == ()
     for part, each in {"train": 210, "validation": 5, "test": 50}.items():
-        indices = dataset.partition.parts()[part]
+        indices = dataset.splits.by_name()[part]
         assert np.bincount(dataset.ranks[indices]).tolist() == [each] * 5
     assert len(set.union(*by_name(dataset).values())) == 5 * 265
 
@@ -187,7 +187,7 @@ def test_a_surplus_file_that_is_no_image_is_left_out_and_a_surplus_image_is_not_
 
     (tmp_path / "1940s" / "broken.jpg").write_bytes(jpeg())
     surplus = read_historical_color(tmp_path)
-    assert sum(len(part) for part in surplus.partition.parts().values()) == 5 * 265
+    assert sum(len(part) for part in surplus.splits.by_name().values()) == 5 * 265
     assert re.search("1940s 266, .*: 265 of each are drawn", surplus.notes[0])
 
 

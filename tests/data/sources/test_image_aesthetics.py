@@ -36,7 +36,7 @@ def rows_of(each, categories=CATEGORIES):
 def by_name(dataset):
     return {
         part: {dataset.inputs.names[i] for i in indices}
-        for part, indices in dataset.partition.parts().items()
+        for part, indices in dataset.splits.by_name().items()
     }
 
 
@@ -54,7 +54,7 @@ def test_a_twentieth_and_a_fifth_are_held_out_rounded_up(count, seed):
     held_out = len(drawn.validation) + len(drawn.test)
     assert len(drawn.test) == min(-(-count // 5), count - len(drawn.validation))
     assert len(drawn.train) == max(count - held_out, 0)
-    assert sorted(np.concatenate(list(drawn.parts().values()))) == list(range(count))
+    assert sorted(np.concatenate(list(drawn.by_name().values()))) == list(range(count))
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -96,7 +96,7 @@ def test_missing_photographs_are_left_out_and_counted(tmp_path):
     make(tmp_path, rows, files=[row[0] for row in rows if row[0] not in (3, 4, 2005)])
     dataset = read_image_aesthetics(tmp_path)
     assert len(dataset.inputs) == 18
-    assert sum(len(part) for part in dataset.partition.parts().values()) == 18
+    assert sum(len(part) for part in dataset.splits.by_name().values()) == 18
     assert dataset.notes == (
         "Photographs whose file is missing were left out: "
         "2 of 20 nature, 0 of 20 animals, 1 of 20 people, 0 of 20 urban.",

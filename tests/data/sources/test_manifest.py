@@ -31,7 +31,7 @@ def test_paths_and_labels_are_read_and_split(tmp_path):
     assert data.inputs.root == tmp_path
     assert data.inputs.names[10] == "10/0.jpg"
     assert data.ranks.tolist() == [0] * 10 + [1] * 10
-    assert [len(part) for part in data.partition.parts().values()] == [14, 2, 4]
+    assert [len(part) for part in data.splits.by_name().values()] == [14, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -74,13 +74,13 @@ def test_the_split_may_be_given(tmp_path):
 def test_a_group_stays_together(tmp_path):
     rows = [f"{i}.jpg,{i % 2},patient {i // 4}" for i in range(60)]
     data = read_manifest(write(tmp_path, "path,label,group", rows))
-    homes = [{i // 4 for i in part} for part in data.partition.parts().values()]
+    homes = [{i // 4 for i in part} for part in data.splits.by_name().values()]
     assert sum(map(len, homes)) == 15
     assert data.groups == tuple(row.split(",")[2] for row in rows)
     ungrouped = read_manifest(tmp_path, group=None)
     assert ungrouped.groups is None
     assert data.drop([0, 5]).groups == (*data.groups[1:5], *data.groups[6:])
-    assert len(ungrouped.partition.test) == 12
+    assert len(ungrouped.splits.test) == 12
 
 
 def test_exact_repetitions_are_left_out_and_told(tmp_path):
@@ -158,7 +158,7 @@ def test_the_former_names_of_the_columns_are_understood(tmp_path):
     old = read("csv", path, path_column="file", label_column="stage", group_column="who")
     assert old.inputs.names == new.inputs.names
     assert old.groups == new.groups
-    assert old.partition.test.tolist() == new.partition.test.tolist()
+    assert old.splits.test.tolist() == new.splits.test.tolist()
     with pytest.raises(ValueError, match="label must be given once, got label_column beside it"):
         read("csv", path, label="stage", label_column="stage")
     with pytest.raises(ValueError, match="option of csv must be a known name, got 'id_column'"):

@@ -30,7 +30,7 @@ def test_the_arrays_of_medmnist_are_read(tmp_path, shape):
     data = read("npz", path)
     data.check_complete()
     assert data.classes == ("0", "1", "2")
-    parts = list(data.partition.parts().values())
+    parts = list(data.splits.by_name().values())
     assert [len(p) for p in parts] == [30, 6, 9]
     with np.load(path) as archive:
         for name, indices in zip(("train", "val", "test"), parts, strict=True):
@@ -48,7 +48,7 @@ def test_the_classes_may_be_named(tmp_path):
 
 def test_without_validation_it_is_taken_from_training(tmp_path):
     data = read_npz(save(tmp_path, counts=[("train", 30), ("test", 9)]))
-    assert [len(p) for p in data.partition.parts().values()] == [27, 3, 9]
+    assert [len(p) for p in data.splits.by_name().values()] == [27, 3, 9]
     assert any("No validation part was given" in note for note in data.notes)
 
 
@@ -59,7 +59,7 @@ def test_the_names_of_keras_and_plain_names_are_known(tmp_path):
     assert (len(data.partition.test), data.inputs.names[-1]) == (9, "test/8")
     np.savez(tmp_path / "p.npz", images=x, labels=y)
     data = read_npz(tmp_path / "p.npz")
-    assert [len(p) for p in data.partition.parts().values()] == [21, 3, 6]
+    assert [len(p) for p in data.splits.by_name().values()] == [21, 3, 6]
     assert data.inputs.names[7] == "7"
 
 

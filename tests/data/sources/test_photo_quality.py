@@ -27,7 +27,7 @@ def test_six_levels_of_equal_size_in_every_part(usual):
     assert usual.classes[5] == "excellent"
     assert usual.inputs.load(0).shape == (48, 48, 3)
     for part, each in {"train": 200, "validation": 50, "test": 100}.items():
-        indices = usual.partition.parts()[part]
+        indices = usual.splits.by_name()[part]
         assert np.bincount(usual.ranks[indices]).tolist() == [each] * 6
     usual.check_complete()
 
@@ -42,7 +42,7 @@ def test_the_seed_decides_every_pixel():
 def test_names_are_different_and_tell_the_photograph_the_part_and_the_level():
     dataset = read_photo_quality(**SMALL)
     assert len(set(dataset.inputs.names)) == len(dataset.inputs)
-    for part, indices in dataset.partition.parts().items():
+    for part, indices in dataset.splits.by_name().items():
         for i in indices:
             photograph, its_part, level, _ = dataset.inputs.names[i].split("/")
             assert photograph in ("china", "flower")
@@ -84,7 +84,7 @@ def test_each_distortion_alone_makes_other_images_and_better_ones_at_the_top():
     seen = {}
     for distortion in ("all", "blur", "noise", "compression"):
         dataset = read_photo_quality(distortion=distortion, size=32, levels=4, **PER_LEVEL)
-        train = dataset.partition.train
+        train = dataset.splits.train
         rough, ranks = roughness(pixels_of(dataset)[train]), dataset.ranks[train]
         seen[distortion] = [rough[ranks == rank].mean() for rank in range(4)]
     assert seen["blur"] == sorted(seen["blur"])
@@ -142,7 +142,7 @@ def _far(grey, axis, step):
 
 @pytest.mark.slow
 def test_levels_can_be_told_apart_though_not_perfectly_and_errors_are_mostly_by_one(usual):
-    train, test = usual.partition.train, usual.partition.test
+    train, test = usual.splits.train, usual.splits.test
     columns = features(pixels_of(usual))
     forest = RandomForestClassifier(n_estimators=30, random_state=0)
     forest.fit(columns[train], usual.ranks[train])

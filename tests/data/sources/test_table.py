@@ -24,7 +24,7 @@ def test_columns_become_numbers_and_labels_ranks(tmp_path):
     assert data.inputs.encoding.columns == ("age", "sex=f", "sex=m")
     assert data.inputs.values[3].tolist() == [23, 0, 1]
     assert data.inputs.names[0] == "row 2"
-    assert [len(part) for part in data.partition.parts().values()] == [21, 3, 6]
+    assert [len(part) for part in data.splits.by_name().values()] == [21, 3, 6]
     assert SOURCES["table"].features == "mlp"
 
 
@@ -63,7 +63,7 @@ def test_splits_groups_and_ids_are_not_inputs(tmp_path):
     assert data.inputs.encoding.names == ("age", "sex")
     assert list(data.inputs.names[:2]) == ["row 2", "p1"]
     assert data.groups == tuple(map(str, groups))
-    homes = [{groups[i] for i in part} for part in data.partition.parts().values()]
+    homes = [{groups[i] for i in part} for part in data.splits.by_name().values()]
     assert sum(map(len, homes)) == 15
     assert "The column 'id' names the rows and is not an input" in data.notes
     with pytest.raises(ValueError, match=r"id must be a column of table.csv, got 'who'"):
@@ -127,7 +127,7 @@ def test_a_missing_label_is_named_with_its_row(tmp_path):
 
 def test_the_same_seed_gives_the_same_partition(tmp_path):
     path = write(tmp_path)
-    first, again, other = (read_table(path, partition=p).partition for p in (1, 1, 2))
+    first, again, other = (read_table(path, partition=p).splits for p in (1, 1, 2))
     assert np.array_equal(first.test, again.test)
     assert not np.array_equal(first.test, other.test)
 

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from layline.data.base import Dataset, Partition
+from layline.data.dataset import Dataset, Splits
 from layline.utils.errors import UserError
 from layline.utils.validation import check_boolean
 
@@ -44,7 +44,7 @@ def read_adience(
         distinct: Take every image once: lines that repeat an image are dropped, and what is in
             validation is dropped from training.
     """
-    from layline.data.images.files import ImageFiles
+    from layline.data.images import ImageFiles
 
     check_boolean("distinct", distinct)
     root = Path(root)
@@ -63,7 +63,7 @@ def read_adience(
         inputs=ImageFiles(_find_images(root), [line.path for line in lines]),
         ranks=np.array([line.rank for line in lines], dtype=np.int64),
         classes=_AGES,
-        partition=Partition(*np.split(np.arange(len(lines)), ends[:-1])),
+        splits=Splits(*np.split(np.arange(len(lines)), ends[:-1])),
         notes=notes,
         groups=tuple(line.folder for line in lines),
     )

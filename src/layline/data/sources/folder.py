@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from layline.data.base import Dataset, Drawing, KnownClasses, existing
+from layline.data.dataset import Dataset, Drawing, KnownClasses, existing
+from layline.data.detect import user_folders
 from layline.data.groups import describe_groups, groups_by, suggest_pattern
 from layline.data.labels import order_names, parse_names
-from layline.data.recognition import user_folders
 from layline.data.splits import PART_WORDS, RandomSplit, part_named
 from layline.utils.errors import UserError
 
@@ -40,7 +40,7 @@ def read_folder(
         group_by: A regular expression that finds in the path of an image what must stay in one
             part, such as a patient: its first group, or else the whole match.
     """
-    from layline.data.images.files import ImageFiles, describe_skipped, list_names
+    from layline.data.images import ImageFiles, describe_skipped, list_names
 
     root = existing(root)
     if not root.is_dir():
@@ -91,7 +91,7 @@ def read_folder(
 
 def _why_empty(folder: Path, skipped: Sequence[Path]) -> str:
     """Say that a class folder has no images, and what it has instead."""
-    from layline.data.images.files import count_suffixes, how_to_read
+    from layline.data.images import count_suffixes, how_to_read
 
     there = [file for file in skipped if file.is_relative_to(folder)]
     cure = "add some, or remove the folder"

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from layline.data.base import Dataset, Indices, Partition
+from layline.data.dataset import Dataset, Indices, Splits
 from layline.utils.errors import UserError
 from layline.utils.validation import check_boolean
 
@@ -33,8 +33,8 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
         partition: Which drawing.
         proportional: Take the same shares of however many images there are, for a part of the data.
     """
-    from layline.data.images.check import find_bad
-    from layline.data.images.files import ImageFiles, list_images
+    from layline.data.images import ImageFiles, list_images
+    from layline.data.index import find_bad
 
     check_boolean("proportional", proportional)
     place, notes = _find_decades(Path(root))
@@ -53,7 +53,7 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
         inputs=ImageFiles(place, names),
         ranks=np.repeat(np.arange(len(_DECADES)), counts),
         classes=_DECADES,
-        partition=_draw(counts, np.random.default_rng(partition), proportional),
+        splits=_draw(counts, np.random.default_rng(partition), proportional),
         notes=notes,
     )
 
@@ -98,14 +98,14 @@ def _check_counts(counts: list[int], proportional: bool) -> tuple[str, ...]:
     return ()
 
 
-def _draw(counts: list[int], rng: np.random.Generator, proportional: bool) -> Partition:
+def _draw(counts: list[int], rng: np.random.Generator, proportional: bool) -> Splits:
     """Draw from each decade; the decades lie one after the other."""
     drawn: list[list[Indices]] = []
     for start, count in zip(np.cumsum([0, *counts[:-1]]), counts, strict=True):
         train, validation, test = _shares(count) if proportional else (_TRAIN, _VALIDATION, _TEST)
         order = start + rng.permutation(count)[: train + validation + test]
         drawn.append(np.split(order, [train, train + validation]))
-    return Partition(*(np.sort(np.concatenate(part)) for part in zip(*drawn, strict=True)))
+    return Splits(*(np.sort(np.concatenate(part)) for part in zip(*drawn, strict=True)))
 
 
 def _shares(count: int) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from layline.data.base import Dataset, Indices, Partition
+from layline.data.dataset import Dataset, Indices, Splits
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 
@@ -44,7 +44,7 @@ def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "na
         partition: Which drawing.
         category: Which photographs: nature, animals, people or urban.
     """
-    from layline.data.images.files import ImageFiles
+    from layline.data.images import ImageFiles
 
     check_known("category", category, _CATEGORIES)
     table = _find_table(Path(root))
@@ -65,7 +65,7 @@ def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "na
         inputs=ImageFiles(images, [photograph.file for photograph in chosen]),
         ranks=ranks,
         classes=_CLASSES,
-        partition=drawn,
+        splits=drawn,
         notes=tuple(_notes(len(lines), listed, available, ranks[drawn.train])),
         fixed_classes=True,
     )
@@ -110,11 +110,11 @@ def _photograph(number: str, category: str, scores: str) -> _Photograph:
     return _Photograph(int(number), category, int(median(map(int, values))) - 1)
 
 
-def _draw(count: int, rng: np.random.Generator) -> Partition:
+def _draw(count: int, rng: np.random.Generator) -> Splits:
     order = rng.permutation(count)
     validation, test = -(-count // 20), -(-count // 5)  # 5 % and 20 %, rounded up exactly
     held_out = validation + test
-    return Partition(
+    return Splits(
         train=np.sort(order[held_out:]),
         validation=np.sort(order[:validation]),
         test=np.sort(order[validation:held_out]),

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from layline.data.base import Dataset, Drawing, Indices, listed
+from layline.data.dataset import Dataset, Drawing, Indices, listed
+from layline.data.detect import ImageNames, image_column, image_folder, label_column
 from layline.data.groups import describe_groups, groups_by, looks_like_group, suggest_columns
 from layline.data.labels import rank_labels
-from layline.data.recognition import ImageNames, image_column, image_folder, label_column
 from layline.data.splits import RandomSplit, part_named
-from layline.data.table import texts_of
-from layline.data.table_file import WINDOWS, TableFile, read_table_file
+from layline.data.table_encoding import texts_of
+from layline.data.tables import WINDOWS, TableFile, read_table_file
 from layline.utils.errors import UserError
 
 
@@ -54,7 +54,7 @@ def read_manifest(
         sheet: Of a workbook, if not the first.
         encoding: Of a text file, if it is not found out.
     """
-    from layline.data.images.files import ImageFiles
+    from layline.data.images import ImageFiles
 
     file = read_table_file(root, sheet=sheet, encoding=encoding)
     own = file.path.parent

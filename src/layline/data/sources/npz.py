@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Dataset, Drawing, KnownClasses, listed, only_file
+from layline.data.dataset import Dataset, Drawing, KnownClasses, listed, only_file
 from layline.data.labels import Array, parse_names, rank_labels
 from layline.data.splits import PART_WORDS, RandomSplit
 from layline.utils.errors import UserError
@@ -44,7 +44,7 @@ def read_npz(
         test: Share of the samples to measure with.
         calibration: Share of the training samples to calibrate with.
     """
-    from layline.data.images.files import ImageArrays
+    from layline.data.images import ImageArrays
 
     pairs = _pairs(_load(only_file(root, (".npz",))))
     images = {word: _images(word, pair["images"]) for word, pair in pairs.items()}

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from layline.data.base import Dataset, Partition, Pixels
+from layline.data.dataset import Dataset, Pixels, Splits
 from layline.utils.errors import UserError
 from layline.utils.memory import check_fits
 from layline.utils.validation import check_integer, check_known
@@ -69,7 +69,7 @@ def read_photo_quality(
     """
     from sklearn.datasets import load_sample_images
 
-    from layline.data.images.files import ImageArrays
+    from layline.data.images import ImageArrays
 
     check_integer("partition", partition, 0)
     counts = {"train": per_class, "validation": validation_per_class, "test": test_per_class}
@@ -101,7 +101,7 @@ def read_photo_quality(
         ),
         ranks=np.array([crop.rank for crop in crops], dtype=np.int64),
         classes=classes,
-        partition=Partition(*(np.flatnonzero(parts == part) for part in counts)),
+        splits=Splits(*(np.flatnonzero(parts == part) for part in counts)),
     )
 
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layline.data.base import Dataset
+from layline.data.dataset import Dataset
+from layline.data.detect import LABEL_COLUMNS, label_column
 from layline.data.groups import describe_groups, looks_like_group, suggest_columns
 from layline.data.labels import parse_names, rank_labels
-from layline.data.recognition import LABEL_COLUMNS, label_column
 from layline.data.splits import RandomSplit
-from layline.data.table import Rows, TableEncoding, check_float32, texts_of
-from layline.data.table_file import TableFile, read_table_file
+from layline.data.table_encoding import Rows, TableEncoding, check_float32, texts_of
+from layline.data.tables import TableFile, read_table_file
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 

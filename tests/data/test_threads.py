@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from layline.data.images.threads import thread_map
+from layline.data.decoding import thread_map
 
 
 @pytest.mark.parametrize("workers", [None, 1, 3])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from layline import backbones
 from layline.backbones.timm import default_input
-from layline.data.images.preprocessing import (
+from layline.data.preprocessing import (
     AUGMENTATIONS,
     INTERPOLATIONS,
     ImagePreprocessing,

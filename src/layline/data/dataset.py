@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from layline.data.images.leaks import Leaks
-    from layline.data.table import Rows
+    from layline.data.duplicates import DuplicateReport
+    from layline.data.table_encoding import Rows
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]
@@ -137,7 +137,7 @@ def _joined(parts: Iterable[bytes]) -> tuple[bytes, Indices]:
 
 
 class Inputs(Protocol):
-    """Samples before preprocessing: :class:`Images`, or :class:`layline.data.table.Rows`."""
+    """Samples before preprocessing: :class:`Images`, or rows of a table."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -171,7 +171,7 @@ class Images(Inputs, Protocol):
 
 
 @dataclass(frozen=True)
-class Partition:
+class Splits:
     """The division of the samples into parts.
 
     Attributes:
@@ -186,15 +186,15 @@ class Partition:
     test: Indices
     calibration: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
-    def parts(self) -> dict[str, Indices]:
+    def by_name(self) -> dict[str, Indices]:
         """Give the parts by name; the one for calibration only where there is one."""
         found = {"train": self.train, "validation": self.validation, "test": self.test}
         return found | ({"calibration": self.calibration} if len(self.calibration) else {})
 
-    def moved(self, place: Indices) -> "Partition":
+    def moved(self, place: Indices) -> "Splits":
         """Follow samples to their new places; those at -1 are left out."""
-        moved = {name: place[part] for name, part in self.parts().items()}
-        return Partition(**{name: part[part >= 0] for name, part in moved.items()})
+        moved = {name: place[part] for name, part in self.by_name().items()}
+        return Splits(**{name: part[part >= 0] for name, part in moved.items()})
 
 
 class Drawing(NamedTuple):
@@ -206,7 +206,7 @@ class Drawing(NamedTuple):
         notes: Those of the drawing as it is, which are among the notes of the data set.
     """
 
-    again: Callable[[Indices], tuple[Partition, tuple[str, ...]]]
+    again: Callable[[Indices], tuple[Splits, tuple[str, ...]]]
     notes: tuple[str, ...]
 
     def without(self, place: Indices) -> "Drawing":
@@ -219,8 +219,8 @@ class Drawing(NamedTuple):
 
 
 def _draw_and_leave_out(
-    again: Callable[[Indices], tuple[Partition, tuple[str, ...]]], place: Indices, copies: Indices
-) -> tuple[Partition, tuple[str, ...]]:
+    again: Callable[[Indices], tuple[Splits, tuple[str, ...]]], place: Indices, copies: Indices
+) -> tuple[Splits, tuple[str, ...]]:
     """Draw all samples, as without copies, and leave the same ones out of the parts."""
     parts, notes = again(np.where(place >= 0, copies[place], -1))
     return parts.moved(place), notes
@@ -234,23 +234,23 @@ class Dataset:
         inputs: The samples.
         ranks: The class of each sample, 0 for the lowest.
         classes: Names of the classes, lowest first.
-        partition: Which samples are for training, validation and test.
+        splits: Which samples are for training, validation and test.
         notes: What a user should know about the reading, one sentence each.
         fixed_classes: Whether the classes are those of a protocol, so that training may lack one.
         groups: What must stay in one part, such as the patient of each sample, if that is known.
         drawing: How the partition was drawn, if some of it was and it can be drawn again.
-        leaks: What copies of images mean for it, if they were looked for.
+        duplicates: What copies of images mean for it, if they were looked for.
     """
 
     inputs: "Images | Rows"
     ranks: Indices
     classes: tuple[str, ...]
-    partition: Partition
+    splits: Splits
     notes: tuple[str, ...] = ()
     fixed_classes: bool = False
     groups: tuple[Hashable, ...] | None = None
     drawing: Drawing | None = None
-    leaks: "Leaks | None" = None
+    duplicates: "DuplicateReport | None" = None
 
     def __post_init__(self) -> None:
         count = len(self.inputs)
@@ -267,7 +267,7 @@ class Dataset:
                 f"ranks must be in 0…{len(self.classes) - 1}, got {self.ranks.min()} to "
                 f"{self.ranks.max()}"
             )
-        used = np.concatenate(list(self.partition.parts().values()))
+        used = np.concatenate(list(self.splits.by_name().values()))
         if len(np.unique(used)) < len(used):
             raise UserError("partition must put a sample into one part only")
 
@@ -285,7 +285,7 @@ class Dataset:
         place = next((i for i, note in enumerate(self.notes) if note in before), len(others))
         return replace(
             self,
-            partition=parts,
+            splits=parts,
             notes=(*others[:place], *notes, *others[place:]),
             drawing=self.drawing._replace(notes=notes),
         )
@@ -299,19 +299,19 @@ class Dataset:
             self,
             inputs=self.inputs.subset(keep),
             ranks=self.ranks[keep],
-            partition=self.partition.moved(place),
+            splits=self.splits.moved(place),
             groups=None if self.groups is None else tuple(self.groups[i] for i in keep.tolist()),
             drawing=self.drawing and self.drawing.without(place),
         )
 
     def check_complete(self) -> None:
         """Refuse an empty part, and a class that training never sees unless classes are fixed."""
-        for name, part in self.partition.parts().items():
+        for name, part in self.splits.by_name().items():
             if len(part) == 0:
                 raise UserError(
                     f"the {name} part must have samples, got none: give more data, or another split"
                 )
-        counts = np.bincount(self.ranks[self.partition.train], minlength=len(self.classes))
+        counts = np.bincount(self.ranks[self.splits.train], minlength=len(self.classes))
         absent = [name for name, count in zip(self.classes, counts, strict=True) if count == 0]
         if absent and not self.fixed_classes:
             raise UserError(

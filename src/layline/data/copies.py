@@ -28,9 +28,8 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt8
 from numpy.typing import NDArray
 
-from layline.data.base import Images, Indices, Pixels, linked
-from layline.data.images.decoding import Image
-from layline.data.images.threads import thread_map
+from layline.data.dataset import Images, Indices, Pixels, linked
+from layline.data.decoding import Image, thread_map
 from layline.utils.files import atomic_write
 
 _FREQUENCIES = 16

@@ -6,11 +6,11 @@ import pytest
 from PIL import Image
 
 from layline import data
-from layline.data import Dataset, Partition
-from layline.data.base import groups_of
-from layline.data.images.copies import Copies
-from layline.data.images.files import ImageFiles
-from layline.data.images.leaks import Leaks, find_copies_in, keep_copies_together
+from layline.data import Dataset, Splits
+from layline.data.dataset import groups_of
+from layline.data.copies import Copies
+from layline.data.images import ImageFiles
+from layline.data.duplicates import DuplicateReport, find_copies_in, keep_copies_together
 
 
 def noise(seed):
@@ -31,7 +31,7 @@ def looked_at(dataset, kept, **options):
 def originals_by_part(dataset):
     return [
         {dataset.inputs.names[i].split("/")[-1].split("-")[0] for i in part}
-        for part in dataset.partition.parts().values()
+        for part in dataset.splits.by_name().values()
     ]
 
 
@@ -55,14 +55,14 @@ def test_no_original_is_in_two_parts(four_times, tmp_path, seed, calibration):
     dataset = looked_at(before, tmp_path)
     parts = originals_by_part(dataset)
     assert sum(map(len, parts)) == 30 == len(set.union(*parts))
-    counts = [len(part) for part in dataset.partition.parts().values()]
+    counts = [len(part) for part in dataset.splits.by_name().values()]
     assert counts == ([84, 12, 24] if calibration == 0 else [72, 12, 24, 12])
-    assert dataset.leaks.facts() == {
+    assert dataset.duplicates.facts() == {
         "copies": 90,
         "identical": 90,
         "groups": 30,
         "contradicting": 0,
-        "with_copy_in_training": dict.fromkeys(list(dataset.partition.parts())[1:], 0),
+        "with_copy_in_training": dict.fromkeys(list(dataset.splits.by_name())[1:], 0),
     }
     assert "90 images are copies of others (30 groups): copies stay in one part" in dataset.notes
 
@@ -75,8 +75,8 @@ def test_no_original_is_in_two_parts_after_samples_were_left_out(four_times, tmp
         dataset = looked_at(before.drop([0, 5]), tmp_path)  # bad files, say
         parts = originals_by_part(dataset)
         assert sum(map(len, parts)) == 20 == len(set.union(*parts))
-        assert sum(map(len, dataset.partition.parts().values())) == 78
-        for part in dataset.partition.parts().values():
+        assert sum(map(len, dataset.splits.by_name().values())) == 78
+        for part in dataset.splits.by_name().values():
             assert {*dataset.ranks[part].tolist()} == {0, 1}
         assert any(note.endswith("copies stay in one part") for note in dataset.notes)
 
@@ -93,7 +93,7 @@ def test_groups_stay_in_one_part_after_samples_were_left_out(tmp_path):
         dataset = looked_at(data.read("csv", tmp_path / "photos.csv", seed, 0.0, known), tmp_path)
         assert len(dataset.inputs) == 40
         parts_of = {}
-        for part, index in dataset.partition.parts().items():
+        for part, index in dataset.splits.by_name().items():
             for group in groups_of(dataset, index):
                 parts_of.setdefault("0 or 1" if group in "01" else group, set()).add(part)
         assert all(len(found) == 1 for found in parts_of.values())
@@ -104,7 +104,7 @@ def test_the_notes_of_the_first_drawing_are_replaced(four_times, tmp_path):
     after = looked_at(before, tmp_path)
     drawn = [note for note in after.notes if "for calibration" in note.lower()]
     assert drawn == [
-        f"For calibration {len(after.partition.calibration)} of the 84 training samples are kept "
+        f"For calibration {len(after.splits.calibration)} of the 84 training samples are kept "
         "apart (--calibration 0 for none)"
     ]
 
@@ -119,7 +119,7 @@ def test_copies_in_two_classes_are_listed_with_both_labels(tmp_path):
     assert "  high/0.png (high) and low/0.png (low)" in listed.splitlines()
     assert len(listed.splitlines()) == 1 + 20 + 1
     assert listed.endswith("… and 5 more")
-    report = dataset.leaks.report()
+    report = dataset.duplicates.report()
     assert report["contradicting"][3] == [
         {"name": "high/3.png", "label": "high"},
         {"name": "low/3.png", "label": "low"},
@@ -133,8 +133,8 @@ def test_without_copies_the_partition_is_what_it_was(tmp_path):
     before = data.read("folder", tmp_path / "photos", 3, 0.3)
     after = looked_at(before, tmp_path)
     assert after.notes == before.notes
-    for name, part in before.partition.parts().items():
-        assert np.array_equal(part, after.partition.parts()[name])
+    for name, part in before.splits.by_name().items():
+        assert np.array_equal(part, after.splits.by_name()[name])
 
 
 @pytest.fixture
@@ -153,9 +153,9 @@ def split_photos(tmp_path):
 def test_a_split_that_was_given_is_reported_and_not_changed(split_photos, tmp_path):
     before = data.read("folder", split_photos)
     after = looked_at(before, tmp_path)
-    for name, part in before.partition.parts().items():
-        assert np.array_equal(part, after.partition.parts()[name])
-    assert after.leaks.with_copy_in_training == {"validation": 0, "test": 2}
+    for name, part in before.splits.by_name().items():
+        assert np.array_equal(part, after.splits.by_name()[name])
+    assert after.duplicates.with_copy_in_training == {"validation": 0, "test": 2}
     assert any("the split that was given stays as it is" in note for note in after.notes)
     assert (
         "Of 14 test images 2 have a copy in training: numbers on them are too good" in after.notes
@@ -179,13 +179,13 @@ def test_copies_in_two_parts_beside_training_are_counted_and_not_said_to_stay_in
         "3 images are copies of others (3 groups): the split that was given stays as it is",
         "Of 15 test images 2 have a copy in validation",
     )
-    for name, part in before.partition.parts().items():
-        assert np.array_equal(part, across.partition.parts()[name])
+    for name, part in before.splits.by_name().items():
+        assert np.array_equal(part, across.splits.by_name()[name])
 
 
 def test_only_identical_files_are_copies_if_that_is_wanted(split_photos, tmp_path):
     after = looked_at(data.read("folder", split_photos), tmp_path, exact=True)
-    assert after.leaks.with_copy_in_training == {"validation": 0, "test": 1}
+    assert after.duplicates.with_copy_in_training == {"validation": 0, "test": 1}
 
 
 def test_a_part_drawn_out_of_a_given_one_has_no_copies_of_its_rest(four_times, tmp_path):
@@ -212,7 +212,7 @@ def test_groups_of_the_user_that_share_copies_are_one(tmp_path):
         dataset = looked_at(data.read("csv", tmp_path / "photos.csv", seed), tmp_path)
         part_of = {
             name: part
-            for part, index in dataset.partition.parts().items()
+            for part, index in dataset.splits.by_name().items()
             for name in np.array(dataset.inputs.names)[index]
         }
         assert len({part_of[f"{i}.png"] for i in (0, 1, 2, 3, 38, 39)}) == 1
@@ -224,11 +224,11 @@ def test_too_few_different_images_are_said_and_not_refused(tmp_path):
             write(tmp_path / "photos" / name / f"{picture}.png", 0)
     before = data.read("folder", tmp_path / "photos")
     after = looked_at(before, tmp_path)
-    assert np.array_equal(after.partition.test, before.partition.test)
+    assert np.array_equal(after.splits.test, before.splits.test)
     assert any(
         "could not be kept in one part, since different images must" in note for note in after.notes
     )
-    assert after.leaks.with_copy_in_training["test"] == 4
+    assert after.duplicates.with_copy_in_training["test"] == 4
 
 
 def test_arrays_are_compared_and_their_split_is_reported(tmp_path):
@@ -245,8 +245,8 @@ def test_arrays_are_compared_and_their_split_is_reported(tmp_path):
         test_labels=np.array([1, 1, 0]),
     )
     dataset = looked_at(data.read("npz", tmp_path / "photos.npz"), tmp_path)
-    assert dataset.leaks.with_copy_in_training == {"validation": 0, "test": 2}
-    assert [[each[0] for each in group] for group in dataset.leaks.contradicting] == [
+    assert dataset.duplicates.with_copy_in_training == {"validation": 0, "test": 2}
+    assert [[each[0] for each in group] for group in dataset.duplicates.contradicting] == [
         ["train/4", "test/1"]
     ]
 
@@ -255,7 +255,7 @@ def test_files_that_cannot_be_read_are_left_out_as_before(four_times, tmp_path):
     (four_times / "low" / "0-0.png").write_bytes(b"damaged")
     (four_times / "low" / "0-1.png").write_bytes(b"damaged")
     dataset = looked_at(data.read("folder", four_times), tmp_path)
-    assert dataset.leaks.copies == 88
+    assert dataset.duplicates.copies == 88
     assert len(dataset.drop([0, 1]).inputs) == 118
 
 
@@ -266,11 +266,11 @@ def test_one_copy_is_said_in_the_singular():
         images,
         np.array([0, 1, 0, 1]),
         ("low", "high"),
-        Partition(places[:2], places[2:3], places[3:]),
+        Splits(places[:2], places[2:3], places[3:]),
     )
     copies = Copies(np.array([0, -1, -1, 0]), np.array([False, False, False, True]))
-    notes = Leaks.of(dataset, copies).notes()
+    notes = DuplicateReport.of(dataset, copies).notes()
     assert notes[0].startswith("1 image is a copy of another (1 group; 1 with different labels)")
     assert notes[1] == "Of 1 test images 1 has a copy in training: numbers on them are too good"
     alone = replace(copies, group=np.full(4, -1))
-    assert Leaks.of(dataset, alone).notes() == ()
+    assert DuplicateReport.of(dataset, alone).notes() == ()

@@ -13,7 +13,7 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -25,7 +25,16 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from layline.data.array_cache import cache_folder
-from layline.data.base import Indices, Names
+from layline.data.copies import HASH_BYTES, picture_hash
+from layline.data.dataset import Images, Indices, Names
+from layline.data.decoding import (
+    PILLOW,
+    check_size,
+    examine,
+    open_regular,
+    thread_map,
+    why_bad,
+)
 from layline.data.file_digests import (
     DIGEST_BYTES,
     Stamp,
@@ -33,10 +42,7 @@ from layline.data.file_digests import (
     is_settled,
     stamp_of,
 )
-from layline.data.images.copies import HASH_BYTES, picture_hash
-from layline.data.images.decoding import PILLOW, examine, open_regular, why_bad
-from layline.data.images.files import ImageFiles
-from layline.data.images.threads import thread_map
+from layline.data.images import ImageFiles
 from layline.utils.files import atomic_write
 
 INDEX_FORMAT = 1  # of the file, and of what a row means: another number reads all files again
@@ -52,7 +58,7 @@ class FileIndex:
 
     Attributes:
         digests: Of their bytes; zeros for one that cannot be read at all.
-        hashes: Perceptual hashes, see :mod:`layline.data.images.copies`; zeros for a bad image.
+        hashes: Perceptual hashes, see :mod:`layline.data.copies`; zeros for a bad image.
         shapes: Height and width; zeros for a bad image.
         faults: Why images cannot be decoded, by their place.
         notes: What a user should know of the index, such as that it could not be kept.
@@ -285,3 +291,62 @@ def known_root(file: Path) -> tuple[str, int] | None:
             return str(about["root"]), len(arrays["ends"])
     except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile):
         return None
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """An image that cannot be read, and why, in a few words."""
+
+    index: int
+    name: str
+    why: str
+
+
+def find_bad(
+    images: Images,
+    at_least: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[BadImage]:
+    """List the images that cannot be read, in their order.
+
+    Every image is read, unless its files are known already, see :mod:`layline.data.images.index`.
+
+    Args:
+        images: What to read.
+        at_least: The size to decode at. None decodes a JPEG at an eighth of its size: that still
+            reads every byte, so it finds the same files.
+        progress: Called with the number of images read so far.
+    """
+    check_size(at_least)
+    known = images.index if isinstance(images, ImageFiles) else None
+    if known is not None:
+        return [BadImage(i, images.names[i], why) for i, why in known.faults.items()]
+
+    def fault(index: int) -> str | None:
+        try:
+            images.load(index, at_least or 1)
+        except Exception as error:  # garbage makes Pillow raise almost anything
+            return why_bad(error)
+        return None
+
+    bad = []
+    with closing(thread_map(fault, len(images))) as faults:
+        for index, why in enumerate(faults):
+            if why is not None:
+                bad.append(BadImage(index, images.names[index], why))
+            if progress is not None:
+                progress(index + 1)
+    return bad
+
+
+def describe_bad(bad: Sequence[BadImage], limit: int = 20, cure: bool = True) -> str:
+    """Tell a user which images cannot be read, ``limit`` of them, and how to go on."""
+    if not bad:
+        return "every image can be read"
+    lines = [f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be read:"]
+    lines += [f"  {image.name}: {image.why}" for image in bad[:limit]]
+    if len(bad) > limit:
+        lines.append(f"  … and {len(bad) - limit} more")
+    if cure:
+        lines.append("Mend or remove them, or leave them out with --skip-bad")
+    return "\n".join(lines)

@@ -11,16 +11,20 @@ import re
 import stat
 import threading
 import warnings
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+import joblib
 import numpy as np
 
-from layline.data.base import Pixels
+from layline.data.dataset import Pixels
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import check_integer
 
@@ -45,8 +49,10 @@ _TURNS = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANS
 _TURNS |= {6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
 _LYING = (5, 6, 7, 8)  # height and width change places
 
+_Result = TypeVar("_Result")
 
-class BadImageError(ValueError):
+
+class BadImageError(UserError):
     """An image cannot be read; ``why`` says it in a few words."""
 
     def __init__(self, why: str, name: str = "") -> None:
@@ -271,3 +277,30 @@ def _rgb(image: "Image.Image") -> "Image.Image":
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
     return image if image.mode == "RGB" else image.convert("RGB")  # spares a copy
+
+
+def thread_map(
+    work: Callable[[int], _Result], count: int, workers: int | None = None
+) -> Generator[_Result, None, None]:
+    """Give ``work(0)``, ``work(1)``, …, computed ahead by some threads.
+
+    Close the iterator (:func:`contextlib.closing`) where its user may fail or be interrupted: what
+    has not been started then never is.
+
+    Args:
+        work: What to do; Pillow and hashlib let other threads run meanwhile.
+        count: How often.
+        workers: How many threads; as many as there are processors if not given.
+    """
+    workers = workers or joblib.cpu_count()
+    waiting: deque[Future[_Result]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="layline")
+    try:
+        for index in range(count):
+            waiting.append(pool.submit(work, index))
+            if len(waiting) == 2 * workers:  # so that no thread runs out of work
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Indices, listed
+from layline.data.class_order import is_number
+from layline.data.dataset import Indices, listed
 from layline.data.labels import natural_order
-from layline.data.scales import is_number
 from layline.utils.errors import UserError
 
 if TYPE_CHECKING:

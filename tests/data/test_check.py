@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from layline.data.images.check import BadImage, describe_bad, find_bad
-from layline.data.images.decoding import decode
-from layline.data.images.files import ImageArrays, ImageFiles
+from layline.data.index import BadImage, describe_bad, find_bad
+from layline.data.decoding import decode
+from layline.data.images import ImageArrays, ImageFiles
 
 
 def encoded(image_format, side=40, **options):
@@ -202,7 +202,7 @@ def test_an_interrupt_stops_everything_at_once():
 def test_ctrl_c_gets_through_while_images_are_read():
     code = """if True:
         import time
-        from layline.data.images.check import find_bad
+        from layline.data.index import find_bad
         class Slow:
             names = range(10**6)
             __len__ = lambda self: 10**6

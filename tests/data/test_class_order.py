@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layline.data.scales import SCALES, guess_order, is_number, known_order
+from layline.data.class_order import SCALES, guess_order, is_number, known_order
 
 
 @pytest.mark.parametrize("text", ["1", "-1.5", "+.5", "2.", "1e-3", "007"])

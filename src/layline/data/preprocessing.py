@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Images, Pixels
+from layline.data.dataset import Images, Pixels
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_boolean, check_integer, check_known
 
@@ -104,7 +104,7 @@ class ImagePreprocessing:
         Both average in whole numbers, with weights that are rounded differently: about one value in
         a hundred is a level off.
         """
-        from layline.data.images.decoding import Image  # which needs Pillow
+        from layline.data.decoding import Image  # which needs Pillow
 
         if self.keep_ratio:
             pixels = _crop_far_ends(pixels)
@@ -179,7 +179,7 @@ def shrink(pixels: Pixels, at_least: int) -> Pixels:
     By Lanczos: of Pillow's filters it changes least what crops of the result look like against
     crops of the whole image.
     """
-    from layline.data.images.decoding import Image  # which needs Pillow
+    from layline.data.decoding import Image  # which needs Pillow
 
     height, width = shrunk_shape(pixels.shape[0], pixels.shape[1], at_least)
     if (height, width) == pixels.shape[:2]:

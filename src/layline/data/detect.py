@@ -9,14 +9,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layline.data.base import listed
+from layline.data.dataset import listed
 from layline.data.splits import PART_WORDS
-from layline.data.table_file import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
+from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
 from layline.utils.errors import UserError
 from layline.utils.plugins import is_reference
 
 if TYPE_CHECKING:
-    from layline.data.table_file import TableFile
+    from layline.data.tables import TableFile
 
 _TABLES = (*TEXT_SUFFIXES, *EXCEL_SUFFIXES)
 _KINDS = "a folder per class, a CSV file of images, a table or an npz file"
@@ -227,7 +227,7 @@ class ImageNames:
     """
 
     def __init__(self, root: Path) -> None:
-        from layline.data.images.files import readable_suffixes
+        from layline.data.images import readable_suffixes
 
         self._root, self._readable = root, readable_suffixes()
         self._folders: dict[str, dict[str, list[str]]] = {}
@@ -237,7 +237,7 @@ class ImageNames:
 
         If one of several can be read here, it is meant.
         """
-        from layline.data.images.files import suffix_of
+        from layline.data.images import suffix_of
 
         if _is_image(path):
             return []
@@ -287,7 +287,7 @@ def label_column(
 
 def user_folders(folder: Path) -> list[str]:
     """Name the folders inside a folder that a user made."""
-    from layline.data.images.files import CLUTTER
+    from layline.data.images import CLUTTER
     from layline.data.labels import natural_order
 
     names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]

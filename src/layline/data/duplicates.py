@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from layline.data.base import Dataset, Images, Indices
-from layline.data.file_digests import DIGEST_BYTES
-from layline.data.images.copies import (
+from layline.data.copies import (
     HASH_BYTES,
     Copies,
     SamePicture,
     find_copies,
     picture_hash,
 )
-from layline.data.images.files import ImageFiles
-from layline.data.images.index import index_images
-from layline.data.images.threads import thread_map
+from layline.data.dataset import Dataset, Images, Indices
+from layline.data.decoding import thread_map
+from layline.data.file_digests import DIGEST_BYTES
+from layline.data.images import ImageFiles
+from layline.data.index import index_images
 
 _LISTED = 20
 
@@ -65,7 +65,7 @@ def _rows(work: Callable[[int], bytes], count: int, width: int) -> UInt8[np.ndar
 
 
 @dataclass(frozen=True)
-class Leaks:
+class DuplicateReport:
     """What copies mean for a data set.
 
     Attributes:
@@ -88,7 +88,7 @@ class Leaks:
     shared: dict[tuple[str, str], int]
 
     @classmethod
-    def of(cls, dataset: Dataset, copies: Copies) -> "Leaks":
+    def of(cls, dataset: Dataset, copies: Copies) -> "DuplicateReport":
         """Count what the copies of a data set mean for its labels and parts."""
         names, ranks, group = dataset.inputs.names, dataset.ranks, copies.group
         contradicting = tuple(
@@ -103,8 +103,8 @@ class Leaks:
             found[-1] = False  # of images that are copies of nothing
             return int(found[group[part]].sum())
 
-        train = dataset.partition.train
-        others = {k: v for k, v in dataset.partition.parts().items() if k != "train"}
+        train = dataset.splits.train
+        others = {k: v for k, v in dataset.splits.by_name().items() if k != "train"}
         shared = {
             (one, other): with_copy_in(others[one], others[other])
             for one, other in combinations(others, 2)
@@ -196,5 +196,5 @@ def keep_copies_together(dataset: Dataset, copies: Copies) -> Dataset:
         dataset = dataset.keep_together(copies.group)
     except ValueError as error:  # too few different images; whoever wants to train on them may
         obstacle = str(error)
-    leaks = Leaks.of(dataset, copies)
-    return replace(dataset, leaks=leaks, notes=(*dataset.notes, *leaks.notes(obstacle)))
+    leaks = DuplicateReport.of(dataset, copies)
+    return replace(dataset, duplicates=leaks, notes=(*dataset.notes, *leaks.notes(obstacle)))

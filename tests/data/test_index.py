@@ -13,11 +13,11 @@ from PIL import Image
 from layline.data import file_digests
 from layline.data.array_cache import cache_folder
 from layline.data.images import index as index_module
-from layline.data.images.check import find_bad
-from layline.data.images.copies import picture_hash
-from layline.data.images.decoding import decode
-from layline.data.images.files import ImageFiles, list_names
-from layline.data.images.index import index_file, index_images, known_root
+from layline.data.index import find_bad
+from layline.data.copies import picture_hash
+from layline.data.decoding import decode
+from layline.data.images import ImageFiles, list_names
+from layline.data.index import index_file, index_images, known_root
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ import torch
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-import layline.data.images.cache
+import layline.data.image_cache
 from layline.data.array_cache import cache_folder
-from layline.data.images.cache import cache_images
-from layline.data.images.decoding import BadImageError, decode
-from layline.data.images.files import ImageFiles
-from layline.data.images.preprocessing import shrink
+from layline.data.image_cache import cache_images
+from layline.data.decoding import BadImageError, decode
+from layline.data.images import ImageFiles
+from layline.data.preprocessing import shrink
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def decoded(monkeypatch):
         files.append(file.name)
         return decode(file, at_least)
 
-    monkeypatch.setattr(layline.data.images.cache, "decode", counting)
+    monkeypatch.setattr(layline.data.image_cache, "decode", counting)
     return files
 
 
@@ -121,7 +121,7 @@ def test_another_pillow_or_format_decodes_again(images, folder, decoded, monkeyp
     for name, value in (("PILLOW", "0.1"), ("CACHE_FORMAT", 0)):
         cache_images(images, None, folder)
         decoded.clear()
-        monkeypatch.setattr(layline.data.images.cache, name, value)
+        monkeypatch.setattr(layline.data.image_cache, name, value)
         cache_images(images, None, folder)
         assert len(decoded) == 7
 
@@ -230,8 +230,8 @@ def test_a_killed_process_leaves_nothing_that_is_taken_for_a_cache(images, folde
     code = f"""if True:
         import time
         from pathlib import Path
-        from layline.data.images.cache import cache_images
-        from layline.data.images.files import ImageFiles
+        from layline.data.image_cache import cache_images
+        from layline.data.images import ImageFiles
         images = ImageFiles(Path({str(images.root)!r}), {list(images.names)!r})
         def wait(done):
             print(done, flush=True)
@@ -274,7 +274,7 @@ def test_a_disk_that_gets_full_is_named_and_left_clean(images, folder, monkeypat
     def fail(descriptor):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(layline.data.images.cache.os, "fsync", fail)
+    monkeypatch.setattr(layline.data.image_cache.os, "fsync", fail)
     with pytest.raises(OSError, match=f"folder must have room for {NEEDED:,} bytes") as caught:
         cache_images(images, None, folder)
     assert f"got {folder}: {os.strerror(code).lower()}; make room" in str(caught.value)

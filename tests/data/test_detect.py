@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from layline import data
-from layline.data.recognition import find_source, recognise
+from layline.data.detect import find_source, recognise
 
 
 def put(path):

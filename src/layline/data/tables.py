@@ -1,7 +1,7 @@
 """Files of tables: text with columns divided by commas, semicolons or tabs, and Excel workbooks.
 
 pandas reads the text. It is told to take an empty cell for missing and nothing else: what "NA" or
-"None" mean is for the encoding to say, in :mod:`layline.data.table`. Numbers with decimal commas
+"None" mean is for :mod:`layline.data.table_encoding` to say. Numbers with decimal commas
 are understood where commas divide nothing. A cell of a workbook is taken as it is shown: a number
 with the format ``000`` keeps its zeros, and a date is the text 2024-05-31.
 """
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.base import Indices, listed, only_file
-from layline.data.table import MISSING, NUMERIC_KINDS, check_different, text_of, texts_of
+from layline.data.dataset import Indices, listed, only_file
+from layline.data.table_encoding import MISSING, NUMERIC_KINDS, check_different, text_of, texts_of
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import check_known

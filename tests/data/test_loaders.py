@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from layline.data import loading
-from layline.data.images.decoding import BadImageError
-from layline.data.images.files import ImageArrays, ImageFiles
-from layline.data.images.preprocessing import ImagePreprocessing
-from layline.data.loading import (
+from layline.data.decoding import BadImageError
+from layline.data.images import ImageArrays, ImageFiles
+from layline.data.preprocessing import ImagePreprocessing
+from layline.data.loaders import (
     ImageBatches,
     RowBatches,
     WorkerError,
@@ -117,9 +117,9 @@ LEFT_AND_KILLED = """if True:
     import gc, os, signal, sys
     from pathlib import Path
     from layline.cli import _errors_as_sentences
-    from layline.data.images.files import ImageFiles
-    from layline.data.images.preprocessing import ImagePreprocessing
-    from layline.data.loading import ImageBatches, loader
+    from layline.data.images import ImageFiles
+    from layline.data.preprocessing import ImagePreprocessing
+    from layline.data.loaders import ImageBatches, loader
 
     class Killed(ImageBatches):
         def __getitems__(self, keys):

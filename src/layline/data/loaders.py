@@ -25,8 +25,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from layline.data.base import Images, Indices
-from layline.data.images.preprocessing import ImagePreprocessing
+from layline.data.dataset import Images, Indices
+from layline.data.preprocessing import ImagePreprocessing
 from layline.utils.errors import UserError
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for

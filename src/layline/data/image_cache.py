@@ -25,21 +25,21 @@ from zlib import crc32
 
 import numpy as np
 
-from layline.data.base import Indices, Names, Pixels
-from layline.data.images.decoding import (
+from layline.data.dataset import Indices, Names, Pixels
+from layline.data.decoding import (
     PILLOW,
     BadImageError,
     check_size,
     decode,
+    thread_map,
 )
-from layline.data.images.files import ImageFiles
-from layline.data.images.preprocessing import shrink, shrunk_shape
-from layline.data.images.threads import thread_map
+from layline.data.images import ImageFiles
+from layline.data.preprocessing import shrink, shrunk_shape
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, write_json
 
 if TYPE_CHECKING:
-    from layline.data.images.index import FileIndex
+    from layline.data.index import FileIndex
 
 CACHE_FORMAT = 2  # of the file, and of what decoding gives: another number makes other caches
 _ROW = 3 * 8  # three numbers of eight bytes
@@ -123,7 +123,7 @@ def cache_images(
         progress: Called with the number of images decoded so far; never if they all were.
         verify: Check every pixel of a file that is there, not only that it is whole.
     """
-    from layline.data.images.index import index_images
+    from layline.data.index import index_images
 
     check_size(at_least)
     index = index_images(images) if images.index is None else images.index

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from pillow_heif.constants import HeifCompressionFormat
 from pillow_heif.misc import CtxEncode
 
-from layline.data.images.decoding import READS_AVIF, BadImageError, decode, examine, why_bad
+from layline.data.decoding import READS_AVIF, BadImageError, decode, examine, why_bad
 
 SIDES = st.integers(1, 90)
 

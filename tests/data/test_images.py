@@ -9,8 +9,8 @@ import torch
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from layline.data.images.decoding import BadImageError
-from layline.data.images.files import IMAGE_SUFFIXES, ImageArrays, ImageFiles, list_images
+from layline.data.decoding import BadImageError
+from layline.data.images import IMAGE_SUFFIXES, ImageArrays, ImageFiles, list_images
 
 
 def noise(height=40, width=60, seed=0):
@@ -101,7 +101,7 @@ def test_a_mapped_array_is_sent_by_its_path_and_a_slice_of_it_as_it_is(tmp_path)
 
 def test_pillow_is_imported_with_the_images_only_and_its_absence_explained():
     code = "import sys, layline.data; assert 'PIL' not in sys.modules; sys.modules['PIL'] = None; "
-    code += "import layline.data.images.files"
+    code += "import layline.data.images"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     message = b"ImportError: reading images needs PIL: pip install layline[images]"
     assert message in result.stderr

@@ -5,9 +5,9 @@ import numpy as np
 import openpyxl
 import pytest
 
-from layline.data.base import listed
-from layline.data.table import numbers_of
-from layline.data.table_file import read_head, read_table_file
+from layline.data.dataset import listed
+from layline.data.table_encoding import numbers_of
+from layline.data.tables import read_head, read_table_file
 
 
 def write(path, text, encoding="utf-8"):

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from layline.data.base import Indices, Names, Pixels
-from layline.data.images.decoding import READS_AVIF, check_size, decode
+from layline.data.dataset import Indices, Names, Pixels
+from layline.data.decoding import READS_AVIF, check_size, decode
 from layline.data.labels import natural_key
 from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
-    from layline.data.images.index import FileIndex
+    from layline.data.index import FileIndex
 
 # fmt: off
 IMAGE_SUFFIXES = frozenset({
@@ -78,7 +78,7 @@ class ImageFiles:
 
     def digest(self) -> str:
         """Name the content of the files in their order, by the index."""
-        from layline.data.images.index import index_images
+        from layline.data.index import index_images
 
         return (index_images(self) if self.index is None else self.index).digest()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from layline.data.table import Rows, TableEncoding, numbers_of, texts_of
+from layline.data.table_encoding import Rows, TableEncoding, numbers_of, texts_of
 
 
 def fitted(cells):

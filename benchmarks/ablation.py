@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from layline.evaluation.evaluate import Predictions, measure
+from layline.evaluation.evaluate import measure
+from layline.evaluation.predictions import Predictions
 from layline.training.assembly import assemble, parts_of
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator

@@ -8,7 +8,8 @@ import torch
 from layline import heads
 from layline.data.images import ImageArrays
 from layline.evaluation.diagnostics import alarms, diagnose
-from layline.evaluation.evaluate import Evaluation, Predictions, measure
+from layline.evaluation.evaluate import Evaluation, measure
+from layline.evaluation.predictions import Predictions
 from layline.training.recipes import configuration
 from layline.training.record import (
     chosen_samples,

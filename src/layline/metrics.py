@@ -1,18 +1,20 @@
 r"""Metrics of ordinal classification: pure functions on ranks and probabilities.
 
-Arguments mean the same everywhere. ``y_true`` and ``y_pred`` hold n ranks from 0 to K - 1, as
-integers or whole-number floats. ``proba`` is (n, K), a distribution per row, columns in rank order.
-``sample_weight`` holds n non-negative weights; only their ratios matter, a weight of two is the
-sample twice and a weight of zero is no sample. Anything that :func:`numpy.asarray` reads will do,
-tensors on the CPU included.
+``y_true`` and ``y_pred`` are n ranks from 0 to K - 1, as integers or whole-number floats. ``proba``
+has shape (n, K): one distribution per row, columns in rank order. ``sample_weight`` holds n
+non-negative weights; only their ratios matter. Arrays, sequences and tensors all work.
 
-An error is always a difference of ranks, never of positions among the classes that happen to occur:
-a class that is absent from the sample does not bring its neighbours closer together. In the
-formulas :math:`y_i` is the true rank of sample i, :math:`\hat y_i` the predicted one, :math:`w_i`
-its weight, scaled so that all weights sum to one.
+An error is always a difference of ranks. A class that is absent from the sample does not bring its
+neighbors closer together. In the formulas :math:`y_i` is the true rank of sample i,
+:math:`\hat y_i` the predicted one, and :math:`w_i` its weight, scaled so that all weights sum to 1.
+
+:data:`METRICS` is the only table of metrics: everything that measures, selects, prints or plots a
+metric by its name reads it.
 """
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from layline.utils.errors import UserError
 
 __all__ = [
+    "METRICS",
+    "Metric",
     "accuracy",
     "accuracy_within",
     "expected_calibration_error",
@@ -35,8 +39,8 @@ __all__ = [
 ]
 
 Weights = ArrayLike | None
+Floats = NDArray[np.float64]
 Ranks = NDArray[np.int64]
-_Floats = NDArray[np.float64]
 
 
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Weights = None) -> float:
@@ -58,7 +62,7 @@ def accuracy_within(
     tolerance: int = 1,
     sample_weight: Weights = None,
 ) -> float:
-    r"""Share of samples that are predicted at most ``tolerance`` ranks off.
+    r"""Share of samples predicted at most ``tolerance`` ranks off.
 
     .. math:: \sum_i w_i\,[|\hat y_i - y_i| \le \text{tolerance}]
 
@@ -67,7 +71,8 @@ def accuracy_within(
         0.75
     """
     _check_tolerance(tolerance)
-    return _mean(_errors(y_true, y_pred) <= tolerance, sample_weight)
+    true, pred, weight = check_ranks(y_true, y_pred, sample_weight)
+    return float(np.average(np.abs(pred - true) <= tolerance, weights=weight))
 
 
 def mean_absolute_error(
@@ -81,7 +86,8 @@ def mean_absolute_error(
         >>> mean_absolute_error([0, 1, 2, 2], [0, 1, 2, 0])
         0.5
     """
-    return _mean(_errors(y_true, y_pred), sample_weight)
+    true, pred, weight = check_ranks(y_true, y_pred, sample_weight)
+    return float(np.average(np.abs(pred - true), weights=weight))
 
 
 def macro_mean_absolute_error(
@@ -91,8 +97,7 @@ def macro_mean_absolute_error(
 
     .. math:: \frac{1}{|C|} \sum_{c \in C} \text{MAE}_c
 
-    :math:`C` holds the classes with a true sample of positive weight. A prediction of any other
-    class is an error like any other.
+    :math:`C` is the set of classes that have a true sample of positive weight.
 
     Example:
         >>> macro_mean_absolute_error([0, 2, 2], [2, 2, 2])
@@ -104,7 +109,7 @@ def macro_mean_absolute_error(
 def maximum_mean_absolute_error(
     y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Weights = None
 ) -> float:
-    r"""Mean absolute error of the class that is predicted worst.
+    r"""Mean absolute error of the class with the largest one.
 
     .. math:: \max_{c \in C} \text{MAE}_c
 
@@ -117,6 +122,15 @@ def maximum_mean_absolute_error(
     return float(_class_errors(y_true, y_pred, sample_weight).max())
 
 
+def _class_errors(y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights) -> Floats:
+    """Compute the mean absolute error of every class in the truth, in rank order."""
+    true, pred, weight = check_ranks(y_true, y_pred, sample_weight)
+    _, group = np.unique(true, return_inverse=True)
+    total = np.bincount(group, weights=weight)
+    error = np.bincount(group, weights=weight * np.abs(pred - true))
+    return np.asarray(error[total > 0] / total[total > 0])
+
+
 def quadratic_weighted_kappa(
     y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Weights = None
 ) -> float:
@@ -124,14 +138,13 @@ def quadratic_weighted_kappa(
 
     .. math:: 1 - \frac{\sum_i w_i (\hat y_i - y_i)^2}{\sum_{i,j} w_i w_j (\hat y_j - y_i)^2}
 
-    NaN where every truth and every prediction is the same rank: chance then agrees perfectly too.
+    NaN if every truth and every prediction is the same rank.
 
     Example:
         >>> round(quadratic_weighted_kappa([0, 1, 2, 3], [0, 1, 3, 2]), 3)
         0.8
     """
-    true, pred = _rank_pair(y_true, y_pred)
-    weight = _weights(sample_weight, len(true))
+    true, pred, weight = check_ranks(y_true, y_pred, sample_weight)
     counted = weight > 0
     if _is_constant(np.concatenate([true[counted], pred[counted]])):
         return float("nan")
@@ -140,7 +153,7 @@ def quadratic_weighted_kappa(
         float(np.average((ranks - mean) ** 2, weights=weight))
         for ranks, mean in zip((true, pred), means, strict=True)
     ]
-    # the mean over all pairs, without a table of K x K: two variances and the squared shift
+    # the mean over all pairs without a K x K table: two variances and the squared shift
     by_chance = sum(variances) + (means[0] - means[1]) ** 2
     disagreement = float(np.average((pred - true) ** 2, weights=weight))
     return 1 - disagreement / by_chance
@@ -151,34 +164,34 @@ def spearman(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
     .. math:: \rho = \text{corr}(\text{position}(y), \text{position}(\hat y))
 
-    NaN where the truths or the predictions are all the same.
+    NaN if the truths or the predictions are all the same.
 
     Example:
         >>> round(spearman([0, 1, 2, 3], [0, 2, 1, 3]), 3)
         0.8
     """
-    true, pred = _rank_pair(y_true, y_pred)
+    true, pred, _ = check_ranks(y_true, y_pred)
     if _is_constant(true) or _is_constant(pred):
         return float("nan")
-    from scipy.stats import spearmanr  # takes a second, which a prediction need not wait
+    from scipy.stats import spearmanr  # importing it takes a second
 
     return float(spearmanr(true, pred).statistic)
 
 
 def kendall(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    r"""Kendall's tau-b: pairs in the right order less pairs in the wrong one.
+    r"""Kendall's tau-b.
 
     .. math:: \tau_b = \frac{P - Q}{\sqrt{(P + Q + T)(P + Q + U)}}
 
     :math:`P` and :math:`Q` count concordant and discordant pairs, :math:`T` and :math:`U` the pairs
-    tied in the truth only and in the prediction only. NaN where the truths or the predictions are
-    all the same.
+    tied only in the truth and only in the prediction. NaN if the truths or the predictions are all
+    the same.
 
     Example:
         >>> round(kendall([0, 1, 2, 2], [0, 1, 1, 2]), 3)
         0.8
     """
-    true, pred = _rank_pair(y_true, y_pred)
+    true, pred, _ = check_ranks(y_true, y_pred)
     if _is_constant(true) or _is_constant(pred):
         return float("nan")
     from scipy.stats import kendalltau
@@ -193,38 +206,56 @@ def ranked_probability_score(
 
     .. math:: \sum_i \frac{w_i}{K - 1} \sum_{k=0}^{K-2} \big(F_i(k) - [y_i \le k]\big)^2
 
-    :math:`F_i(k) = p_{i0} + \dots + p_{ik}`. The sum is divided by K - 1, the number of thresholds;
-    at the last class both distributions are complete.
+    :math:`F_i(k) = p_{i0} + \dots + p_{ik}`. The sum is divided by K - 1, the number of thresholds.
 
     Example:
         >>> ranked_probability_score([0, 2], [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
         0.3125
     """
-    return _mean(ranked_probability_scores(y_true, proba), sample_weight)
+    true, distribution, weight = check_proba(y_true, proba, sample_weight)
+    return float(np.average(sample_scores(true, distribution), weights=weight))
 
 
-def ranked_probability_scores(y_true: ArrayLike, proba: ArrayLike) -> _Floats:
-    """Give the ranked probability score of each sample."""
-    true, distribution = _ranks_and_proba(y_true, proba)
-    reached = true[:, None] <= np.arange(distribution.shape[1] - 1)  # (n, K - 1)
-    excess = distribution.cumsum(axis=1)[:, :-1] - reached
-    return np.asarray((excess**2).mean(axis=1))
+def sample_scores(true: Ranks, proba: Floats) -> Floats:
+    """Compute the ranked probability score of each sample."""
+    scores = rank_scores(proba)[np.arange(len(true)), true]
+    return np.asarray(scores / (proba.shape[1] - 1))
+
+
+def rank_scores(proba: Floats) -> Floats:
+    r"""Compute the ranked probability score of every rank as the truth, times K - 1.
+
+    .. math:: s(y) = \sum_{k < y} F_k^2 + \sum_{k \ge y} (F_k - 1)^2
+
+    Returns:
+        An array of shape (n, K).
+    """
+    cumulative = np.cumsum(proba, axis=1, dtype=np.float64)[:, :-1]
+    edge = np.zeros((len(cumulative), 1))
+    below = np.hstack([edge, np.cumsum(cumulative**2, axis=1)])
+    above = np.hstack([np.cumsum((cumulative[:, ::-1] - 1) ** 2, axis=1)[:, ::-1], edge])
+    return np.asarray(below + above)
 
 
 def log_loss(y_true: ArrayLike, proba: ArrayLike, *, sample_weight: Weights = None) -> float:
-    r"""Mean negative logarithm of the probability of the truth (NLL), lower is better.
+    r"""Mean negative log-likelihood (NLL) of the true ranks.
 
     .. math:: -\sum_i w_i \log p_{i y_i}
 
-    A probability of zero counts as the smallest number above it: a certain error is not infinite.
+    A probability of zero counts as the smallest positive float, so the loss is finite.
 
     Example:
         >>> round(log_loss([0, 1], [[1.0, 0.0], [0.5, 0.5]]), 3)
         0.347
     """
-    true, distribution = _ranks_and_proba(y_true, proba)
-    of_truth = distribution[np.arange(len(true)), true]
-    return _mean(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)), sample_weight)
+    true, distribution, weight = check_proba(y_true, proba, sample_weight)
+    return float(np.average(sample_log_losses(true, distribution), weights=weight))
+
+
+def sample_log_losses(true: Ranks, proba: Floats) -> Floats:
+    """Compute the negative log-likelihood of each sample."""
+    of_truth = proba[np.arange(len(true)), true]
+    return np.asarray(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)))
 
 
 def expected_calibration_error(
@@ -234,33 +265,31 @@ def expected_calibration_error(
     bins: int = 15,
     sample_weight: Weights = None,
 ) -> float:
-    r"""Mean gap between the accuracy of the likeliest class and its probability.
+    r"""Mean gap between the accuracy of the most probable class and its probability.
 
     .. math:: \sum_b W_b\,|\text{accuracy}_b - \text{confidence}_b|
 
-    The confidence of a sample is its largest probability; a tie goes to the lowest rank. Bin b
-    holds the confidences in :math:`(b/B, (b + 1)/B]` and :math:`W_b` of the weight; ``bins`` is B.
+    The confidence of a sample is its largest probability; ties go to the lowest rank. Bin b
+    contains the confidences in :math:`(b/B, (b + 1)/B]` and has the weight :math:`W_b`; ``bins``
+    is B.
 
     Example:
         >>> expected_calibration_error([0, 1], [[0.75, 0.25], [0.75, 0.25]])
         0.25
     """
-    index, gap = calibration_gaps(y_true, proba, bins)
-    weight = _weights(sample_weight, len(gap))
+    true, distribution, weight = check_proba(y_true, proba, sample_weight)
+    index, gap = calibration_gaps(true, distribution, bins)
     return float(np.abs(np.bincount(index, weights=weight * gap)).sum() / weight.sum())
 
 
-def calibration_gaps(
-    y_true: ArrayLike, proba: ArrayLike, bins: int = 15
-) -> tuple[NDArray[np.int64], _Floats]:
-    """Give the bin of each sample's confidence, and how much it is right less that confidence."""
+def calibration_gaps(true: Ranks, proba: Floats, bins: int = 15) -> tuple[Ranks, Floats]:
+    """Compute the confidence bin of each sample, and its correctness minus its confidence."""
     if not (bins >= 1 and bins % 1 == 0):
-        raise UserError(f"bins must be a whole number from 1 on, got {bins}: it counts intervals")
-    true, distribution = _ranks_and_proba(y_true, proba)
-    confidence = distribution.max(axis=1)
+        raise UserError(f"bins must be a positive integer, got {bins}.")
+    confidence = proba.max(axis=1)
     # inner edges only: a confidence that rounding put above one stays in the last bin
     index = np.searchsorted(np.arange(1, bins) / bins, confidence, side="left")
-    return index, np.asarray((distribution.argmax(axis=1) == true) - confidence)
+    return index, np.asarray((proba.argmax(axis=1) == true) - confidence)
 
 
 def unimodality_rate(
@@ -270,128 +299,206 @@ def unimodality_rate(
 
     .. math:: \sum_i w_i\,[\text{no step of } p_i \text{ up comes after a step down}]
 
-    A step of at most ``tolerance`` is a plateau, which is allowed anywhere. Single
-    precision carries noise of up to 1e-7: raise the tolerance to see past it.
+    A step of at most ``tolerance`` counts as a plateau, which is allowed anywhere. Single
+    precision has noise of up to 1e-7: raise the tolerance accordingly.
 
     Example:
         >>> unimodality_rate([[0.2, 0.5, 0.3], [0.5, 0.0, 0.5]])
         0.5
     """
     _check_tolerance(tolerance)
-    steps = np.diff(_distributions(proba), axis=1)  # (n, K - 1)
+    _, distribution, weight = check_proba(None, proba, sample_weight)
+    steps = np.diff(distribution, axis=1)  # (n, K - 1)
     has_fallen = np.logical_or.accumulate(steps < -tolerance, axis=1)
     rises_again = has_fallen & (steps > tolerance)
-    return _mean(~np.any(rises_again, axis=1), sample_weight)
+    return float(np.average(~np.any(rises_again, axis=1), weights=weight))
 
 
-def _mean(values: NDArray[Any], sample_weight: Weights) -> float:
-    return float(np.average(values, weights=_weights(sample_weight, len(values))))
+@dataclass(frozen=True)
+class Metric:
+    """A metric, and how it is used and shown.
+
+    Attributes:
+        name: The key in ``test.json`` and the column in result tables.
+        function: ``function(y_true, y_pred)`` or, if ``decode`` is None, ``function(y_true,
+            proba)``.
+        higher_is_better: False for errors and losses.
+        label: The short name in tables and figures.
+        description: What it means, for readers of a report.
+        decode: The decoding with the best expected value; None for a metric of probabilities.
+        format: The format of its values; with a percent sign for shares.
+    """
+
+    name: str
+    function: Callable[..., float]
+    higher_is_better: bool
+    label: str
+    description: str
+    decode: str | None = None
+    format: str = ".3f"
+
+    @property
+    def kind(self) -> Literal["ranks", "probabilities"]:
+        """What the function takes as its second argument."""
+        return "probabilities" if self.decode is None else "ranks"
+
+    @property
+    def sign(self) -> int:
+        """1 if lower is better, else -1: times this, the best value is the smallest."""
+        return -1 if self.higher_is_better else 1
+
+    @property
+    def is_share(self) -> bool:
+        """Whether values are shown in percent."""
+        return self.format.endswith("%")
 
 
-def _errors(y_true: ArrayLike, y_pred: ArrayLike) -> Ranks:
-    true, pred = _rank_pair(y_true, y_pred)
-    return np.asarray(np.abs(pred - true))
-
-
-def _class_errors(y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights) -> _Floats:
-    """Mean absolute error of every class that occurs in the truth, in rank order."""
-    true, pred = _rank_pair(y_true, y_pred)
-    weight = _weights(sample_weight, len(true))
-    _, group = np.unique(true, return_inverse=True)
-    total = np.bincount(group, weights=weight)
-    error = np.bincount(group, weights=weight * np.abs(pred - true))
-    return np.asarray(error[total > 0] / total[total > 0])
+# The mode is the most accurate decoding, the median has the least expected absolute error, and the
+# rounded mean the least expected squared error, which quadratic weights ask for.
+_TABLE = (
+    Metric("accuracy", accuracy, True, "Accuracy", "exactly right", "mode", ".1%"),
+    Metric("mae", mean_absolute_error, False, "MAE", "mean error in classes", "median"),
+    Metric(
+        "macro_mae",
+        macro_mean_absolute_error,
+        False,
+        "Macro MAE",
+        "MAE averaged over the classes: rare classes count as much as frequent ones",
+        "median",
+    ),
+    Metric(
+        "maximum_mae",
+        maximum_mean_absolute_error,
+        False,
+        "Maximum MAE",
+        "MAE of the class with the largest one",
+        "median",
+    ),
+    Metric(
+        "within_one",
+        accuracy_within,
+        True,
+        "Within one",
+        "the right class or one next to it",
+        "median",
+        ".1%",
+    ),
+    Metric(
+        "qwk",
+        quadratic_weighted_kappa,
+        True,
+        "QWK",
+        "agreement with the labels beyond chance; large errors count more, 1 is perfect",
+        "mean",
+    ),
+    Metric("spearman", spearman, True, "Spearman", "rank correlation (rho)", "mean"),
+    Metric("kendall", kendall, True, "Kendall", "rank correlation (tau-b)", "mean"),
+    Metric(
+        "rps",
+        ranked_probability_score,
+        False,
+        "RPS",
+        "distance of the probabilities from the true class along the scale, from 0 to 1",
+    ),
+    Metric("nll", log_loss, False, "NLL", "negative log-likelihood of the true class"),
+    Metric(
+        "ece",
+        expected_calibration_error,
+        False,
+        "ECE",
+        "gap between stated and observed probabilities: 0.1 if “80 %” is right in 70 or 90 of 100",
+    ),
+    Metric(
+        "unimodality_rate",
+        lambda y_true, proba: unimodality_rate(proba),
+        True,
+        "Unimodal",
+        "samples whose probabilities rise to one class and fall after it, as an order suggests",
+        format=".1%",
+    ),
+)
+METRICS = {metric.name: metric for metric in _TABLE}
+# What a model can be selected for; the decoding follows from it.
+CRITERIA = {name: METRICS[name] for name in ("mae", "accuracy", "qwk")}
 
 
 def _is_constant(ranks: Ranks) -> bool:
     return bool((ranks == ranks[0]).all())
 
 
-def _rank_pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ranks, Ranks]:
-    true, pred = _ranks("y_true", y_true), _ranks("y_pred", y_pred)
-    _check_length("y_pred", pred, len(true))
-    return true, pred
+def check_ranks(
+    y_true: ArrayLike, y_pred: ArrayLike, sample_weight: Weights = None
+) -> tuple[Ranks, Ranks, Floats]:
+    """Convert true and predicted ranks and weights to arrays of equal length."""
+    true = _ranks("y_true", y_true)
+    pred = _ranks("y_pred", y_pred, len(true))
+    return true, pred, _weights(sample_weight, len(true))
 
 
-def _ranks_and_proba(y_true: ArrayLike, proba: ArrayLike) -> tuple[Ranks, _Floats]:
-    true, distribution = _ranks("y_true", y_true), _distributions(proba)
-    _check_length("proba", distribution, len(true))
-    num_classes = distribution.shape[1]
-    claim = f"y_true must be below {num_classes}"
-    _check_each(true < num_classes, true, claim, "proba has no column for this class")
-    return true, distribution
+def check_proba(
+    y_true: ArrayLike | None, proba: ArrayLike, sample_weight: Weights = None
+) -> tuple[Ranks, Floats, Floats]:
+    """Convert true ranks, probabilities and weights to arrays of equal length."""
+    array = _array("proba", proba, ndim=2).astype(np.float64)
+    n, num_classes = array.shape
+    if num_classes < 2:
+        raise UserError(f"proba must have a column for each class, got {num_classes} column.")
+    rule = "contain probabilities, not logits or percentages"
+    _check_each("proba", array.min(axis=1) >= 0, array, rule)
+    # half precision passes, percentages do not
+    _check_each("proba", np.abs(array.sum(axis=1) - 1) <= 1e-3, array, rule)
+    if y_true is None:
+        return np.zeros(n, dtype=np.int64), array, _weights(sample_weight, n)
+    true = _ranks("y_true", y_true, n)
+    _check_each("y_true", true < num_classes, true, f"be below {num_classes}, the columns of proba")
+    return true, array, _weights(sample_weight, n)
 
 
-def _ranks(name: str, values: ArrayLike) -> Ranks:
-    array = _array(name, values, ndim=1)
+def _ranks(name: str, values: ArrayLike, n: int | None = None) -> Ranks:
+    array = _array(name, values, ndim=1, n=n)
     with np.errstate(invalid="ignore"):
-        # signed, so that differences of small unsigned integers do not wrap around
-        ranks = array.astype(np.int64)
-    why = "ranks are 0, 1, ..., K - 1"
+        ranks = array.astype(np.int64)  # signed, so that differences do not wrap around
     # the cast keeps neither fractions nor NaN nor infinities
-    _check_each(ranks == array, array, f"{name} must be whole numbers", why)
-    _check_each(ranks >= 0, ranks, f"{name} must be non-negative", why)
+    _check_each(name, (ranks == array) & (ranks >= 0), array, "contain ranks 0, 1, ..., K - 1")
     return ranks
 
 
-def _distributions(proba: ArrayLike) -> _Floats:
-    array = _array("proba", proba, ndim=2).astype(np.float64)
-    if array.shape[1] < 2:
-        got = array.shape[1]
-        raise UserError(f"proba must be 2 or more columns wide, got {got}: one column per class")
-    least, why = array.min(axis=1), "pass probabilities, not logits"
-    _check_each(least >= 0, least, "proba must be non-negative", why, "row")
-    total = array.sum(axis=1)
-    close = np.abs(total - 1) <= 1e-3  # half precision passes, percentages do not
-    _check_each(close, total, "proba must be rows that sum to one", why, "row")
-    return array
-
-
-def _weights(sample_weight: Weights, n: int) -> _Floats:
+def _weights(sample_weight: Weights, n: int) -> Floats:
     if sample_weight is None:
         return np.ones(n)
-    weight = _array("sample_weight", sample_weight, ndim=1).astype(np.float64)
-    _check_length("sample_weight", weight, n)
-    claim = "sample_weight must be finite and non-negative"
-    countable = (weight >= 0) & np.isfinite(weight)
-    _check_each(countable, weight, claim, "a weight says how often its sample counts")
+    weight = _array("sample_weight", sample_weight, ndim=1, n=n).astype(np.float64)
+    good = (weight >= 0) & np.isfinite(weight)
+    _check_each("sample_weight", good, weight, "be finite and non-negative")
     if not weight.any():
-        raise UserError("sample_weight must be positive somewhere, got a sum of 0: nothing counts")
-    # only ratios matter; near one, neither sums nor products of weights leave the range of floats
+        raise UserError("sample_weight must have a positive weight, got only zeros.")
+    # only ratios matter; near one, neither sums nor products of weights overflow
     return np.asarray(weight / weight.max())
 
 
-def _array(name: str, values: ArrayLike, ndim: int) -> NDArray[Any]:
+def _array(name: str, values: Any, ndim: int, n: int | None = None) -> NDArray[Any]:
+    if hasattr(values, "detach"):  # a tensor, which may need gradients or be on a GPU
+        values = values.detach().cpu()
+        values = values.double() if values.is_floating_point() else values
     try:
         array = np.asarray(values)
-    except (RuntimeError, TypeError, ValueError) as error:  # ragged lists, tensors that need grad
-        kind = type(values).__name__
-        raise UserError(f"{name} must be readable by numpy, got {kind}: {error}") from error
+    except ValueError as error:  # ragged lists
+        raise UserError(f"{name} is not an array: {error}") from error
     if array.ndim != ndim:
-        why = "a value per sample" if ndim == 1 else "a row per sample, a column per class"
-        raise UserError(f"{name} must be {ndim}-D, got shape {array.shape}: it holds {why}")
-    if len(array) == 0:
-        raise UserError(f"{name} must be non-empty, got 0 samples: nothing can be averaged")
+        raise UserError(f"{name} must be {ndim}-D, got shape {array.shape}.")
     if array.dtype.kind not in "biuf":
-        why = "convert strings and objects first"
-        raise UserError(f"{name} must be real numbers, got dtype {array.dtype}: {why}")
+        raise UserError(f"{name} must contain numbers, got dtype {array.dtype}.")
+    if len(array) == 0 or len(array) != (n or len(array)):
+        rule = f"{n} samples, like the other arguments" if n else "at least one sample"
+        raise UserError(f"{name} must have {rule}, got {len(array)}.")
     return array
 
 
-def _check_each(
-    good: NDArray[np.bool_], values: NDArray[Any], claim: str, why: str, place: str = "position"
-) -> None:
+def _check_each(name: str, good: NDArray[np.bool_], values: NDArray[Any], rule: str) -> None:
     if not good.all():
-        i = int(np.argmin(good))  # the first that is not
-        raise UserError(f"{claim}, got {values[i]} at {place} {i}: {why}")
-
-
-def _check_length(name: str, array: NDArray[Any], n: int) -> None:
-    if len(array) != n:
-        why = "every sample needs one entry"
-        raise UserError(f"{name} must be of length {n}, got {len(array)}: {why}")
+        i = int(np.argmin(good))  # the first bad one
+        raise UserError(f"{name} must {rule}, got {values[i]} at position {i}.")
 
 
 def _check_tolerance(tolerance: float) -> None:
-    if not tolerance >= 0:  # written so that NaN fails too
-        raise UserError(f"tolerance must be at least 0, got {tolerance}: it is a distance")
+    if not tolerance >= 0:  # NaN fails too
+        raise UserError(f"tolerance must be non-negative, got {tolerance}.")

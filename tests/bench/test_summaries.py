@@ -21,7 +21,9 @@ from layline.bench.summaries import (
     student_interval,
     summary,
 )
-from layline.evaluation.evaluate import CRITERIA, DECODED, DISTRIBUTION, Predictions, measure
+from layline.evaluation.evaluate import measure
+from layline.evaluation.predictions import Predictions
+from layline.metrics import CRITERIA
 
 
 def perfect_and_poor():
@@ -45,13 +47,6 @@ def test_the_better_end_is_where_a_perfect_model_is():
             continue
         assert (perfect[metric] < poor[metric]) == known.lower_is_better, metric
         assert perfect[metric] != poor[metric], metric
-
-
-def test_what_depends_on_the_decoding_is_what_an_evaluation_decodes():
-    for metric, known in METRICS.items():
-        assert known.decoded == (metric in DECODED), metric
-        others = {*DISTRIBUTION, "unimodality_rate", "range_width", "seconds"}
-        assert known.decoded != (metric in others), metric
 
 
 def test_the_decoding_that_a_metric_asks_for_is_the_one_that_models_are_chosen_with():

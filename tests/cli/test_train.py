@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layline.evaluation.evaluate import DECODED
 from layline.geometry.decoding import DECODINGS
 from layline.heads import DEFAULT_METHOD
+from layline.metrics import METRICS
 from layline.training.recipes import configuration
 
 COMMANDS = [(), ("train",), ("evaluate",), ("predict",), ("methods",), ("demo",), ("data",)]
@@ -59,7 +59,7 @@ def test_the_test_numbers_name_their_decoding_and_stand_beside_the_others(run):
     assert (numbers["part"], numbers["decode"], numbers["samples"]) == ("test", "median", 7)
     assert list(numbers["by_decoding"]) == list(DECODINGS)
     for values in numbers["by_decoding"].values():
-        assert set(values) == set(DECODED)
+        assert set(values) == {name for name, metric in METRICS.items() if metric.kind == "ranks"}
     assert {"rps", "ece", "unimodality_rate", "confusion", "epoch"} <= set(numbers)
     assert np.sum(numbers["confusion"]) == 7
 

@@ -17,7 +17,6 @@ from layline.model.calibration import (
     expected_coverage,
     fit_temperature,
     measure_ranges,
-    misfits,
     samples_needed,
     tempered,
 )
@@ -94,7 +93,7 @@ def test_a_temperature_keeps_the_mode_and_the_single_peak(scores, temperature):
 @given(hnp.arrays(np.float64, (3, 7), elements=SCORES))
 def test_a_misfit_is_the_ranked_probability_score_of_that_rank(scores):
     proba = torch.from_numpy(scores).softmax(dim=1).numpy()
-    found = misfits(proba)
+    found = metrics.rank_scores(proba)
     for k in range(7):
         for i in range(3):
             expected = 6 * metrics.ranked_probability_score([k], proba[[i]])
@@ -105,7 +104,7 @@ def test_a_misfit_is_the_ranked_probability_score_of_that_rank(scores):
 def test_the_p_values_are_those_of_crepes(by_class):
     calibration = calibrated()
     proba = sampled(30, seed=1)[0].exp().numpy()
-    scores = misfits(proba)
+    scores = metrics.rank_scores(proba)
     if by_class:
         oracle = ConformalClassifier().fit(calibration.scores, bins=calibration.ranks)
         columns = [

@@ -15,7 +15,8 @@ from layline import heads, metrics
 from layline.backbones import MLP
 from layline.data.loaders import RowBatches
 from layline.estimator import OrdinalClassifier
-from layline.evaluation.evaluate import Part, measure, predict_part
+from layline.evaluation.evaluate import measure
+from layline.evaluation.predictions import Split, predict_split
 from layline.model.model import Network, OrdinalModel
 from layline.training import run as run_module
 from layline.training.checkpoint import Checkpoints
@@ -390,7 +391,7 @@ def samples(n=90, noise=1.0, seed=0):
     generator = torch.Generator().manual_seed(seed)
     ranks = torch.arange(n) % 3
     x = ranks[:, None] * torch.ones(4) + noise * torch.randn(n, 4, generator=generator)
-    return Part(RowBatches(x.numpy()), ranks, torch.ones(n))
+    return Split(RowBatches(x.numpy()), ranks, torch.ones(n))
 
 
 def network(method="hard-linear", features=None, dim=8):
@@ -567,7 +568,7 @@ def test_frozen_weights_stay_and_parameter_free_features_will_do():
 def test_a_batch_of_light_samples_moves_the_weights_little():
     part = samples(8)
     light = replace(part, weight=torch.tensor([1.0] + [1e-6] * 7))
-    alone = Part(RowBatches(part.samples._rows[:1]), part.ranks[:1], torch.ones(1))
+    alone = Split(RowBatches(part.samples._rows[:1]), part.ranks[:1], torch.ones(1))
     moved = []
     # the mean weight of the eight is an eighth, so the one sample that counts steps eightfold
     for chosen_part, rate in [(light, 0.01), (alone, 0.08)]:
@@ -613,8 +614,8 @@ def test_long_features_are_decided_as_the_head_decides(decode):
         assert (head.log_probs(x).exp().argmax(dim=-1) != decided).any()
     model = Network(nn.Identity(), head)
     ranks = torch.arange(400) % 6
-    part = Part(RowBatches(x.numpy()), ranks, torch.ones(400))
-    found = predict_part(model, part, part.batches(Processes(CPU), 16), Processes(CPU))
+    part = Split(RowBatches(x.numpy()), ranks, torch.ones(400))
+    found = predict_split(model, part, part.batches(Processes(CPU), 16), Processes(CPU))
     assert torch.equal(found.decisions[decode], decided)
     assert measure(ranks, found, decode)["mae"] == metrics.mean_absolute_error(ranks, decided)
     tiny = {"learning_rate": 1e-30, "head_learning_rate": 1e-30, "weight_decay": 0.0, "epochs": 1}

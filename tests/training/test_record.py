@@ -14,7 +14,8 @@ from layline import heads
 from layline.data.dataset import Dataset, Splits
 from layline.data.images import ImageArrays
 from layline.data.table_encoding import Rows, TableEncoding
-from layline.evaluation.evaluate import Evaluation, Predictions
+from layline.evaluation.evaluate import Evaluation
+from layline.evaluation.predictions import Predictions
 from layline.geometry import LAYOUTS
 from layline.training.record import (
     LONGER_SIDE,

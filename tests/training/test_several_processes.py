@@ -11,7 +11,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 from layline import load, metrics
-from layline.evaluation.evaluate import predict_part
+from layline.evaluation.predictions import predict_split
 from layline.training.assembly import parts_of, read_data
 from layline.training.display import Reporter
 from layline.training.evaluate import evaluate_run
@@ -67,7 +67,7 @@ def test_validation_is_exact(by_two, history):
     for epoch, file in files.items():
         model.load_state_dict(load_file(file))
         alone = Processes(torch.device("cpu"))
-        found = predict_part(model, part, part.batches(alone, 16), alone)
+        found = predict_split(model, part, part.batches(alone, 16), alone)
         assert found.log_probs.shape == (66, 6)
         predicted = found.decisions[config.training.decoding]
         found_mae = metrics.mean_absolute_error(part.ranks, predicted)

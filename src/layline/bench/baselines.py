@@ -25,15 +25,10 @@ from torch import Tensor
 from layline.backbones import find as find_backbone
 from layline.data.dataset import Indices, groups_of
 from layline.data.table_encoding import Rows
-from layline.evaluation.evaluate import (
-    CRITERIA,
-    DECODED,
-    DISTRIBUTION,
-    Predictions,
-    evaluated,
-    measure,
-)
+from layline.evaluation.evaluate import evaluate_split, measure
+from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import COST, DECODINGS, Decode, decide, decode_name
+from layline.metrics import CRITERIA, METRICS
 from layline.model.calibration import Calibration, tempered
 from layline.model.model import ModelSpec
 from layline.training.assembly import Assembly, assemble, class_weights
@@ -257,7 +252,9 @@ def fit_competitor(
     ranks = torch.from_numpy(dataset.ranks[parts.test])
     if tested.log_probs.isnan().any():  # there are none
         numbers: dict[str, Any] = {"part": "test", **measure(ranks, _certain(tested), decode)}
-        numbers |= dict.fromkeys((*DISTRIBUTION, "unimodality_rate")) | {"ranges": []}
+        numbers |= dict.fromkeys(
+            name for name, metric in METRICS.items() if metric.kind == "probabilities"
+        ) | {"ranges": []}
     else:
         outcomes: list[Outcome | None] = [None, None]
         if config.training.calibrate:
@@ -278,7 +275,7 @@ def fit_competitor(
         names = dataset.inputs.subset(parts.test).names
         groups = groups_of(dataset, parts.test)
         tested = _decided(tempered(tested.log_probs, calibration.temperature), decode)
-        found = evaluated("test", ranks, names, tested, spec, decode, groups)
+        found = evaluate_split("test", ranks, names, tested, spec, decode, groups)
         found.write_predictions(folder.predictions)
         numbers = found.numbers
     numbers |= {
@@ -390,6 +387,6 @@ def _validated(
     criterion = find_known("metric", metric, CRITERIA)
     return {
         "samples": len(ranks),
-        "mae": DECODED["mae"](ranks, chosen),
-        "criterion": criterion.sign * DECODED[metric](ranks, chosen),
+        "mae": METRICS["mae"].function(ranks, chosen),
+        "criterion": criterion.sign * criterion.function(ranks, chosen),
     }

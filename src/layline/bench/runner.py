@@ -30,8 +30,8 @@ from layline.bench.cells import Cell, read_content
 from layline.bench.code_version import code_version
 from layline.bench.engines import LOCAL, Executor, Pool, ProcessEndedError, stop_event
 from layline.bench.store import Outcome, Store, kept_environment
-from layline.evaluation.evaluate import CRITERIA
 from layline.geometry.decoding import decode_name
+from layline.metrics import CRITERIA
 from layline.training.config import Config
 from layline.training.display import Reporter, amount, format_time
 from layline.training.frozen import prepare_features

@@ -16,15 +16,18 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
 from layline.bench.cells import Cell, cell_key
-from layline.evaluation.evaluate import DECODED, DISTRIBUTION
+from layline.metrics import METRICS
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
 from layline.utils.files import write_json
 
 _RANGES = 0.9  # the coverage of the ranges whose width is kept
-_DISTRIBUTION_METRICS = (*DISTRIBUTION, "unimodality_rate")
+_DISTRIBUTION_METRICS = tuple(
+    name for name, metric in METRICS.items() if metric.kind == "probabilities"
+)
+_RANK_METRICS = tuple(name for name, metric in METRICS.items() if metric.kind == "ranks")
 _RANGE_METRICS = ("range_width", "range_coverage")
-METRIC_COLUMNS = (*DECODED, *_DISTRIBUTION_METRICS, *_RANGE_METRICS)
+METRIC_COLUMNS = (*_RANK_METRICS, *_DISTRIBUTION_METRICS, *_RANGE_METRICS)
 _OUTCOME_FIELDS = (
     *("validation_mae", "criterion", "epoch", "samples", "seconds", "version", "error"),
     *("wanted", "place", "data"),
@@ -87,7 +90,7 @@ class Outcome:
             if each["coverage"] == _RANGES:
                 same |= dict(zip(_RANGE_METRICS, (each["width"], each["measured"]), strict=True))
         numbers = {
-            decoding: {name: values[name] for name in DECODED} | same
+            decoding: {name: values[name] for name in _RANK_METRICS} | same
             for decoding, values in test["by_decoding"].items()
         }
         return cls(epoch=test["epoch"], samples=test["samples"], numbers=numbers, **others)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from layline import metrics
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
 
@@ -58,22 +59,17 @@ class Metric:
         return f"{self.title}, {better} is better{decoding}"
 
 
-def _percentage(title: str, decode: str | None = None) -> Metric:
-    return Metric(title, lower_is_better=False, decode=decode, digits=2, scale=100.0)
+def _displayed(name: str) -> Metric:
+    known = metrics.METRICS[name]
+    unit, digits, scale = (" (%)", 2, 100.0) if known.is_share else ("", 3, 1.0)
+    return Metric(known.label + unit, not known.higher_is_better, known.decode, digits, scale)
 
 
-# Absolute errors are least by the median, mistakes by the mode, squared errors by the mean.
+_BEFORE_RANGES = ("mae", "macro_mae", "accuracy", "within_one", "qwk", "rps", "nll", "ece")
 METRICS = {
-    "mae": Metric("MAE", lower_is_better=True, decode="median"),
-    "macro_mae": Metric("Macro MAE", lower_is_better=True, decode="median"),
-    "accuracy": _percentage("Accuracy (%)", "mode"),
-    "within_one": _percentage("Within one (%)", "median"),
-    "qwk": Metric("QWK", lower_is_better=False, decode="mean"),
-    "rps": Metric("RPS", lower_is_better=True),
-    "nll": Metric("NLL", lower_is_better=True),
-    "ece": Metric("ECE", lower_is_better=True),
+    **{name: _displayed(name) for name in _BEFORE_RANGES},
     "range_width": Metric("Range width", lower_is_better=True, digits=2),
-    "unimodality_rate": _percentage("Unimodal (%)"),
+    "unimodality_rate": _displayed("unimodality_rate"),
     "seconds": Metric("Seconds", lower_is_better=True, digits=1),
 }
 

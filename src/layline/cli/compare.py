@@ -57,7 +57,8 @@ def _show(found: "Comparison", console: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from layline.reports.comparison import METRICS, p_text, verdict
+    from layline.metrics import METRICS
+    from layline.reports.comparison import p_text, verdict
     from layline.training.display import amount
 
     numbers = found.numbers
@@ -72,7 +73,7 @@ def _show(found: "Comparison", console: "Console") -> None:
         for metric, row in pair["metrics"].items():
             ends = row["interval"]
             table.add_row(
-                METRICS[metric][0],
+                METRICS[metric].label,
                 *(_number(row[name], ".3f") for name in ("first", "second")),
                 _number(row["difference"], "+.3f"),
                 "–" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}",

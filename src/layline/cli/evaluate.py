@@ -30,14 +30,8 @@ Examples:
 
   layline evaluate runs/photos-arc --root other-hospital --part all
 """
-_BY_DECODING = {
-    "accuracy": "accuracy",
-    "mae": "MAE",
-    "macro_mae": "macro MAE",
-    "within_one": "within one",
-    "qwk": "QWK",
-}
-_OF_DISTRIBUTION = {"rps": "RPS", "nll": "NLL", "ece": "ECE", "unimodality_rate": "unimodal"}
+_OF_RANKS = ("accuracy", "mae", "macro_mae", "within_one", "qwk")
+_OF_PROBABILITIES = ("rps", "nll", "ece", "unimodality_rate")
 
 
 def evaluate(
@@ -125,17 +119,20 @@ def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | Non
     """
     from rich.table import Table
 
+    from layline.metrics import METRICS
     from layline.training.display import Reporter, amount
 
     table = Table(box=None, pad_edge=False)
     table.add_column(f"{numbers['part']}, {amount(numbers['samples'], 'sample')}")
-    for title in _BY_DECODING.values():
-        table.add_column(title, justify="right")
+    for name in _OF_RANKS:
+        table.add_column(METRICS[name].label, justify="right")
     for decode, values in numbers["by_decoding"].items():
         mark = " (chosen)" if decode == numbers["decode"] else ""
-        table.add_row(decode + mark, *(_number(values[name]) for name in _BY_DECODING))
+        table.add_row(decode + mark, *(_number(values[name]) for name in _OF_RANKS))
     console.print(table)
-    rest = "  ".join(f"{title} {_number(numbers[key])}" for key, title in _OF_DISTRIBUTION.items())
+    rest = "  ".join(
+        f"{METRICS[name].label} {_number(numbers[name])}" for name in _OF_PROBABILITIES
+    )
     if "cost" in numbers:
         rest += f"  mean cost {_number(numbers['cost'])}"
     console.print(rest, highlight=False)

@@ -296,10 +296,10 @@ def user_folders(folder: Path) -> list[str]:
 
 def _is_image(name: str, readable: bool = False) -> bool:
     """Tell an image by the end of its name, whether or not it can be read here."""
-    from layline.data.images import files
+    from layline.data import images
 
-    suffix = files.suffix_of(name)
-    return suffix in (files.readable_suffixes() if readable else files.KNOWN_SUFFIXES)
+    suffix = images.suffix_of(name)
+    return suffix in (images.readable_suffixes() if readable else images.KNOWN_SUFFIXES)
 
 
 def _has_image(folder: Path, readable: bool = True) -> bool:

@@ -14,7 +14,7 @@ from layline import backbones, heads
 from layline.data.labels import Array
 from layline.estimator.inputs import Rows, as_tensor, check_rows, column_blocks, dense, tensor_dtype
 from layline.estimator.parts import Samples
-from layline.evaluation.evaluate import EVALUATION_FACTOR
+from layline.evaluation.predictions import EVALUATION_FACTOR
 from layline.model.model import Network
 from layline.utils.devices import has_double
 from layline.utils.errors import UserError

@@ -34,7 +34,7 @@ from layline.estimator.inputs import (
     tensor_dtype,
     training_samples,
 )
-from layline.evaluation.evaluate import Part
+from layline.evaluation.predictions import Split
 from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Samples:
         """Give some of them."""
         return type(self)(self.rows[index], self.ranks[index], self.weight[index])
 
-    def as_part(self, class_factors: Array, *, keeps_dtype: bool) -> Part:
+    def as_part(self, class_factors: Array, *, keeps_dtype: bool) -> Split:
         """Give them as the training loop takes them.
 
         Args:
@@ -79,7 +79,7 @@ class Samples:
         else:
             samples = RowBatches(as_tensor(self.rows, keeps_dtype=keeps_dtype).numpy())
         weights = torch.tensor(scaled, dtype=torch.float32)
-        return Part(samples, torch.from_numpy(self.ranks), weights)
+        return Split(samples, torch.from_numpy(self.ranks), weights)
 
 
 class Validation(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from layline.evaluation.evaluate import Predictions
+from layline.evaluation.predictions import Predictions
 from layline.model.model import Network
 from layline.training.loop import Display, Hooks, TrainingState
 

@@ -1,206 +1,25 @@
-"""Measuring a model on a part of the data: what it predicts, and how far that is from the truth.
+"""Evaluation of a model on a split: metrics, calibration, conformal ranges and their intervals."""
 
-A part is gone over once, by one process or several, with the same result. The head decides which
-rank a sample gets; no arg max of rounded probabilities is taken here.
-"""
-
-import math
-from collections.abc import Hashable, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
+from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from layline import metrics
-from layline.data.loaders import (
-    Batch,
-    Batches,
-    ImageBatches,
-    loader,
-    sequential_batches,
-    to_device,
-)
 from layline.data.table_encoding import TableEncoding
 from layline.evaluation.diagnostics import REVIEWED, certainty_columns, diagnose
 from layline.evaluation.prediction_file import prediction_lines
-from layline.geometry.decoding import COST, DECODINGS, Decode, decode_name
-from layline.model.calibration import Range, measure_ranges, shown_coverage, tempered
-from layline.model.model import ModelSpec, Network, normalised
-from layline.utils.devices import Processes
+from layline.evaluation.predictions import Predictions
+from layline.geometry.decoding import Decode, decode_name
+from layline.metrics import METRICS
+from layline.model.calibration import Range, measure_ranges, shown_coverage
+from layline.model.model import ModelSpec, normalised
 
-EVALUATION_FACTOR = 4  # without gradients, so much fits where a training batch did
-_IMAGES_ON_PROCESSOR = 64  # of more, the outputs of layers leave its caches, and the memory
-# What depends on how a distribution becomes a rank.
-DECODED = {
-    "accuracy": metrics.accuracy,
-    "mae": metrics.mean_absolute_error,
-    "macro_mae": metrics.macro_mean_absolute_error,
-    "maximum_mae": metrics.maximum_mean_absolute_error,
-    "within_one": metrics.accuracy_within,
-    "qwk": metrics.quadratic_weighted_kappa,
-    "spearman": metrics.spearman,
-    "kendall": metrics.kendall,
-}
-# What is measured on the distributions themselves.
-DISTRIBUTION = {
-    "rps": metrics.ranked_probability_score,
-    "nll": metrics.log_loss,
-    "ece": metrics.expected_calibration_error,
-}
-
-
-@dataclass(frozen=True)
-class Criterion:
-    """What a model is trained to be good at.
-
-    Attributes:
-        decode: The decoding that does best by it.
-        sign: 1 where lower is better, −1 where higher is.
-    """
-
-    decode: str
-    sign: int
-
-
-# By metric: the most probable rank is right most often, the median has the least absolute error,
-# and the rounded mean the least squared error, which is what quadratic weights ask for.
-CRITERIA = {
-    "mae": Criterion("median", 1),
-    "accuracy": Criterion("mode", -1),
-    "qwk": Criterion("mean", -1),
-}
-
-
-def evaluation_batch_size(samples: Batches, batch_size: int, device: torch.device) -> int:
-    """Say how many samples a network takes at a time where nothing is learned.
-
-    Args:
-        samples: Where batches are fetched from.
-        batch_size: Of training.
-        device: Of the network.
-    """
-    size = EVALUATION_FACTOR * batch_size
-    if device.type == "cpu" and isinstance(samples, ImageBatches):
-        size = min(size, _IMAGES_ON_PROCESSOR)
-    return size
-
-
-@dataclass(frozen=True)
-class Part:
-    """Samples with their labels.
-
-    Attributes:
-        samples: Where batches are fetched from.
-        ranks: The class of each sample.
-        weight: How much each sample counts.
-    """
-
-    samples: Batches
-    ranks: Int[Tensor, " n"]
-    weight: Float[Tensor, " n"]
-
-    def batches(
-        self, processes: Processes, batch_size: int, workers: int | None = None
-    ) -> DataLoader[Any]:
-        """Fetch the batches of this process, as often as they are asked for, by the same workers.
-
-        Every process takes whole batches, so that each batch has the samples that it would have on
-        a single process. Mostly they are larger than a training batch of ``batch_size``.
-        """
-        size = evaluation_batch_size(self.samples, batch_size, processes.device)
-        batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)
-        on_gpu = processes.device.type == "cuda"
-        return loader(self.samples, batches, workers, on_gpu, ahead=1)  # they are large
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """What a model predicts for the samples of a part, in their order.
-
-    Attributes:
-        log_probs: Logarithms of the probabilities of the classes.
-        decisions: The rank of each sample, by the name of the decoding.
-        loss: The weighted mean of the loss.
-        features: The vectors of those samples whose vectors were asked for.
-    """
-
-    log_probs: Float[Tensor, "n K"]
-    decisions: dict[str, Int[Tensor, " n"]]
-    loss: float = math.nan
-    features: Float[Tensor, "m d"] = field(default_factory=lambda: torch.zeros(0, 0))
-
-    @property
-    def proba(self) -> Float[np.ndarray, "n K"]:
-        """Probabilities that sum to one in float64."""
-        return normalised(self.log_probs)
-
-
-@torch.no_grad()
-def predict_part(
-    model: Network,
-    part: Part,
-    batches: Iterable[Batch],
-    processes: Processes,
-    *,
-    full_precision: bool = False,
-    keep: Int[Tensor, " m"] | None = None,
-    decode: Decode = "mode",
-    temperature: float = 1.0,
-) -> Predictions:
-    """Go over all samples once. All processes call it together and get the same.
-
-    Args:
-        model: As it was before it was prepared for several processes.
-        part: The samples.
-        batches: What ``part.batches`` gives.
-        processes: One or several.
-        full_precision: Whatever the precision of training.
-        keep: The samples whose features are wanted, in ascending order; none if not given.
-        decode: Costs are decided by as well.
-        temperature: What the probabilities are brought to.
-    """
-    model.eval()
-    processes.share_buffers(model)
-    head, device = model.head, processes.device
-    is_kept = torch.zeros(len(part.ranks), dtype=torch.bool)
-    is_kept[[] if keep is None else keep] = True
-    # a process may have no batch at all, but all of them gather rows of the same width
-    places = [torch.zeros(0, dtype=torch.int64)]
-    log_probs = [torch.zeros(0, head.num_classes, device=device)]
-    names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
-    decisions = [torch.zeros(0, len(names), dtype=torch.int64, device=device)]
-    kept = [torch.zeros(0, head.dim, device=device)]
-    loss_sum = 0.0
-    for x, index in batches:
-        ranks, weight = part.ranks[index].to(device), part.weight[index].to(device)
-        with nullcontext() if full_precision else processes.autocast():
-            features = model.backbone(to_device(x, device))
-        loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
-        places.append(index)
-        log_probs.append(tempered(head.log_probs(features), temperature))
-        by_decoding = head.decisions(features, log_probs[-1], decode)
-        decisions.append(torch.stack([by_decoding[name] for name in names], dim=1))
-        kept.append(features[is_kept[index].to(device)].float())
-
-    def in_order(index: Int[Tensor, " n"], rows: list[Tensor]) -> Tensor:
-        """Give the rows of all processes in the order of the samples, on the CPU."""
-        index, gathered = processes.gather(index.to(device), torch.cat(rows))
-        return gathered[index.argsort()].cpu()
-
-    index = torch.cat(places)
-    (total,) = processes.sum([loss_sum])
-    return Predictions(
-        in_order(index, log_probs),
-        dict(zip(names, in_order(index, decisions).unbind(dim=1), strict=True)),
-        total / part.weight.double().sum().item(),
-        in_order(index[is_kept[index]], kept),
-    )
+CALIBRATED = ("rps", "nll", "ece")  # what a temperature changes
 
 
 def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) -> dict[str, Any]:
@@ -212,12 +31,12 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
         decode: The decoding that was chosen; the others are given beside it.
     """
     proba, chosen_by = predictions.proba, decode_name(decode)
+    of_ranks = [name for name, metric in METRICS.items() if metric.kind == "ranks"]
+    of_proba = [name for name, metric in METRICS.items() if metric.kind == "probabilities"]
     by_decoding = {
-        name: {metric: _number(function(ranks, chosen)) for metric, function in DECODED.items()}
+        name: compute_metrics(of_ranks, ranks, chosen)
         for name, chosen in predictions.decisions.items()
     }
-    distribution = measure_distributions(ranks, proba)
-    distribution["unimodality_rate"] = _number(metrics.unimodality_rate(proba))
     confusion = np.zeros((proba.shape[1], proba.shape[1]), dtype=int)
     np.add.at(confusion, (ranks.numpy(), predictions.decisions[chosen_by].numpy()), 1)
     paid = (
@@ -228,22 +47,18 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
         "decode": chosen_by,
         **paid,
         **by_decoding[chosen_by],
-        **distribution,
+        **compute_metrics(of_proba, ranks, proba),
         "by_decoding": by_decoding,
         "confusion": confusion.tolist(),
     }
 
 
-def measure_distributions(
-    ranks: Int[Tensor, " n"], proba: Float[np.ndarray, "n K"]
+def compute_metrics(
+    names: Sequence[str], ranks: ArrayLike, predicted: ArrayLike
 ) -> dict[str, float | None]:
-    """Compute what does not depend on a decoding."""
-    return {name: _number(function(ranks, proba)) for name, function in DISTRIBUTION.items()}
-
-
-def _number(value: float) -> float | None:
-    """JSON has no NaN, which a correlation with a constant is."""
-    return value if np.isfinite(value) else None
+    """Compute some metrics of one kind; None where one is undefined, as JSON has no NaN."""
+    values = {name: METRICS[name].function(ranks, predicted) for name in names}
+    return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -290,7 +105,7 @@ class Evaluation:
                 write(name, self.classes[chosen[i]], proba[i].tolist(), truth[i], more)
 
 
-def evaluated(
+def evaluate_split(
     part: str,
     ranks: Int[Tensor, " n"],
     names: Sequence[str],
@@ -317,8 +132,8 @@ def evaluated(
     numbers["calibration"] = {
         "temperature": calibration.temperature,
         "samples": len(calibration.scores),
-        "before": measure_distributions(ranks, raw),
-        "after": measure_distributions(ranks, proba),
+        "before": compute_metrics(CALIBRATED, ranks, raw),
+        "after": compute_metrics(CALIBRATED, ranks, proba),
     }
     chosen = predictions.decisions[decode_name(decode)].numpy()
     numbers["ranges"] = measure_ranges(calibration, ranks.numpy(), proba, chosen)

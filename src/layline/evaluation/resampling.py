@@ -16,7 +16,7 @@ from layline.evaluation.inputs import (
     check_level,
     checked_predictions,
 )
-from layline.metrics import calibration_gaps, ranked_probability_scores
+from layline.metrics import calibration_gaps, sample_log_losses, sample_scores
 from layline.utils.errors import UserError
 
 COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
@@ -56,7 +56,7 @@ def bootstrap_intervals(
     count = int(unit.max()) + 1
     cells, cell = np.unique(ranks * proba.shape[1] + predicted, return_inverse=True)
     bins, gap = calibration_gaps(ranks, proba)
-    scores = ranked_probability_scores(ranks, proba)
+    scores = sample_scores(ranks, proba)
     # a row for each unit: its samples in each cell of the confusion matrix, their gaps between
     # confidence and accuracy in each bin, and the sum of their scores
     last = len(cells) + int(bins.max()) + 1
@@ -201,10 +201,10 @@ def paired_differences(
         # a row for each unit: its samples in each cell of the confusion matrix, and the sums of
         # their negative logarithms and of their scores
         cell = np.searchsorted(cells, truth * num_classes + predicted)
-        of_truth = np.maximum(proba[np.arange(len(truth)), truth], np.finfo(np.float64).tiny)
-        scores = ranked_probability_scores(truth, proba)
+        losses = sample_log_losses(truth, proba)
+        scores = sample_scores(truth, proba)
         ends = np.repeat([len(cells), len(cells) + 1], len(truth))
-        values = np.concatenate([np.ones(len(truth)), -np.log(of_truth), scores])
+        values = np.concatenate([np.ones(len(truth)), losses, scores])
         places = np.tile(unit, 3), np.concatenate([cell, ends])
         tables.append(csr_array((values, places), shape=(count, len(cells) + 2)))
 

@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from layline.metrics import rank_scores
 from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
@@ -74,7 +75,7 @@ class Calibration:
         log_probs, ranks = unseen
         proba = probabilities(tempered(log_probs, temperature)).numpy()
         truth = ranks.numpy()
-        return cls(temperature, misfits(proba)[np.arange(len(truth)), truth], truth)
+        return cls(temperature, rank_scores(proba)[np.arange(len(truth)), truth], truth)
 
     def check(self, coverage: float, num_classes: int, by_class: bool = False) -> None:
         """Refuse a coverage that is none, or that the calibration samples cannot promise."""
@@ -121,7 +122,7 @@ class Calibration:
         self, proba: Float[np.ndarray, "n K"], by_class: bool = False
     ) -> Float[np.ndarray, "n K"]:
         """Tell for every rank how many calibration samples fit no better, as a share."""
-        scores = misfits(proba)
+        scores = rank_scores(proba)
         if not by_class:
             return _shares(self.scores, scores)
         columns = [
@@ -184,14 +185,6 @@ def fit_temperature(log_probs: "Tensor", ranks: "Tensor") -> float:
 
     bound = math.log(_HOTTEST)
     return math.exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x)
-
-
-def misfits(proba: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
-    """Tell how ill every rank fits each distribution: its ranked probability score, not divided."""
-    below: NDArray[np.float64] = np.cumsum(proba, axis=1, dtype=np.float64)[:, :-1]
-    lowest = ((below - 1) ** 2).sum(axis=1, keepdims=True)
-    steps = np.cumsum(2 * below - 1, axis=1)
-    return np.concatenate([lowest, lowest + steps], axis=1)
 
 
 def _shares(calibration: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:

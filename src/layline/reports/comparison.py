@@ -19,21 +19,13 @@ from layline.data.detect import image_folder
 from layline.data.file_digests import digest_file
 from layline.evaluation.diagnostics import COMPARED, paired_differences
 from layline.evaluation.prediction_file import read_predictions
+from layline.metrics import METRICS
 from layline.reports.html import valid_unicode
 from layline.training.config import Config
 from layline.training.recipes import recorded
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.errors import UserError
 
-# By the metric: its name, and whether a lower value is better.
-METRICS = {
-    "accuracy": ("Accuracy", False),
-    "mae": ("MAE", True),
-    "macro_mae": ("Macro MAE", True),
-    "qwk": ("QWK", False),
-    "rps": ("RPS", True),
-    "nll": ("NLL", True),
-}
 _LOOKED_AT = 200  # files whose content is compared where data have two roots
 
 
@@ -309,7 +301,7 @@ def verdict(metric: str, row: dict[str, Any]) -> str:
         return "not known"
     if ends[0] <= 0 <= ends[1]:
         return "alike" if ends[0] == ends[1] else "not sure"
-    return "better" if (ends[1] < 0) == METRICS[metric][1] else "worse"
+    return "better" if (ends[0] > 0) == METRICS[metric].higher_is_better else "worse"
 
 
 def p_text(p: float | None) -> str:

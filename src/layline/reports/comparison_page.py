@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from layline.evaluation.diagnostics import COMPARED
+from layline.metrics import METRICS
 from layline.reports.comparison import (
-    METRICS,
     ComparedRun,
     Comparison,
     image_path,
@@ -45,7 +45,7 @@ def render_comparison(comparison: Comparison) -> str:
         [],
         {"figures": figures},
         numbers=numbers,
-        metrics=METRICS,
+        metrics=[METRICS[name] for name in COMPARED],
         tables=[_table(pair) for pair in numbers["pairs"]],
         classes=classes,
         number=_number,
@@ -72,7 +72,7 @@ def _table(pair: dict[str, Any]) -> list[dict[str, str]]:
         ends = row["interval"]
         rows.append(
             {
-                "name": METRICS[metric][0],
+                "name": METRICS[metric].label,
                 "first": _number(row["first"]),
                 "second": _number(row["second"]),
                 "difference": _number(row["difference"], "+.3f"),
@@ -91,7 +91,8 @@ def differences_figure(numbers: dict[str, Any], metric: str) -> dict[str, Any]:
         numbers: Of a comparison.
         metric: One of ``COMPARED``.
     """
-    title, lower_is_better = METRICS[metric]
+    shown = METRICS[metric]
+    better = "higher" if shown.higher_is_better else "lower"
     rows = [(pair["second"], pair["metrics"][metric]) for pair in numbers["pairs"]]
     rows = [(name, row) for name, row in rows if row["difference"] is not None]
     values = np.array([row["difference"] for _, row in rows])
@@ -119,7 +120,7 @@ def differences_figure(numbers: dict[str, Any], metric: str) -> dict[str, Any]:
         ],
         "layout": {
             "height": 104 + 24 * max(len(rows), 1),
-            "title": {"text": f"{title}: {'lower' if lower_is_better else 'higher'} is better"},
+            "title": {"text": f"{shown.label}: {better} is better"},
             "xaxis": {"range": [-1.15 * reach, 1.15 * reach], "nticks": 5},
             "yaxis": {"autorange": "reversed", "type": "category", "dtick": 1, "ticksuffix": " "},
             "margin": {"l": 40, "r": 14, "t": 40, "b": 30},

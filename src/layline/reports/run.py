@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from layline import metrics
 from layline.evaluation.diagnostics import alarms, diagnose, referral
-from layline.evaluation.evaluate import CRITERIA
+from layline.metrics import METRICS
 from layline.reports.html import HOVER, plot_text, render_page, valid_unicode
 from layline.reports.layout_frames import layout_frames
 from layline.reports.run_figures import (
@@ -34,32 +34,7 @@ from layline.reports.run_record import RunRecord, read_run
 from layline.training.run_folder import as_written
 from layline.utils.files import write_text
 
-# By the key in test.json: name, meaning and format.
-_TILES = {
-    "accuracy": ("Accuracy", "exactly right", ".1%"),
-    "mae": ("MAE", "classes off on average, 0 is perfect", ".3f"),
-    "within_one": ("Within one", "right, or in the class beside it", ".1%"),
-    "qwk": (
-        "QWK",
-        "agreement with the labels beyond chance; far errors count more, 1 is perfect",
-        ".3f",
-    ),
-    "rps": (
-        "RPS",
-        "how far the probabilities lie from the true class along the scale; 0 is perfect, 1 worst",
-        ".3f",
-    ),
-    "ece": (
-        "ECE",
-        "how far off stated probabilities are: 0.1 if “80 %” comes true in 70 or 90 of 100 cases",
-        ".3f",
-    ),
-    "unimodality_rate": (
-        "Unimodal",
-        "samples whose probabilities rise to one class and fall after it, as an order suggests",
-        ".1%",
-    ),
-}
+_TILES = ("accuracy", "mae", "within_one", "qwk", "rps", "ece", "unimodality_rate")
 _DECODED = ("accuracy", "mae", "within_one", "qwk")  # those that depend on the decoding
 _VERSIONS = ("layline", "torch", "python")
 _EXAMPLES = 3  # distributions with several peaks
@@ -122,7 +97,7 @@ def render_run(run: RunRecord) -> str:
         kept=_kept(run),
         data_uri=_data_uri,
         facts=_facts(run),
-        decoded=[_TILES[key][0] for key in _DECODED],
+        decoded=[METRICS[key].label for key in _DECODED],
         decodings=_decodings(run),
         class_rows=_class_rows(run),
         number=_number,
@@ -146,17 +121,19 @@ def tiles(run: RunRecord) -> list[dict[str, str]]:
     """Give the big numbers, with what always predicting one class would reach if that is known."""
     constant = constant_baselines(run)
     found = []
-    for key, (name, meaning, spec) in _TILES.items():
+    for key in _TILES:
+        metric = METRICS[key]
+        spec = metric.format
         value, baseline = _number(run.numbers.get(key), spec), ""
         if key in constant:
             label, reached = constant[key]
             baseline = f"always “{label}”: {_number(reached, spec)}"
         found.append(
             {
-                "name": name,
+                "name": metric.label,
                 "value": value,
                 "interval": _interval(run.numbers.get("intervals", {}).get(key), spec),
-                "meaning": meaning,
+                "meaning": metric.description,
                 "baseline": baseline,
             }
         )
@@ -258,7 +235,7 @@ def _decodings(run: RunRecord) -> list[dict[str, Any]]:
         {
             "name": name,
             "chosen": name == run.numbers["decode"],
-            "values": [_number(values.get(key), _TILES[key][2]) for key in _DECODED],
+            "values": [_number(values.get(key), METRICS[key].format) for key in _DECODED],
         }
         for name, values in run.numbers.get("by_decoding", {}).items()
     ]
@@ -318,9 +295,9 @@ def _origin(run: RunRecord) -> list[tuple[str, str]]:
 def _kept(run: RunRecord) -> str:
     """Say which epoch was kept."""
     training = run.config.training
-    best = "lowest" if CRITERIA[training.metric].sign > 0 else "highest"
-    metric = {"mae": "MAE", "qwk": "QWK"}.get(training.metric, training.metric)
-    found = f"the {best} validation {metric}"
+    metric = METRICS[training.metric]
+    best = "highest" if metric.higher_is_better else "lowest"
+    found = f"the {best} validation {metric.label}"
     if training.ties == "first":
         return f"the first with {found}"
     return f"that with {found}, of equal ones that with the lowest loss"

@@ -24,7 +24,7 @@ from layline.data.labels import weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.table_encoding import Rows, TableEncoding
-from layline.evaluation.evaluate import Part
+from layline.evaluation.predictions import Split
 from layline.model.model import ModelSpec, OrdinalModel
 from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
@@ -342,7 +342,7 @@ def class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     return weights
 
 
-def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Part]:
+def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Split]:
     """Give the parts: augmented for training, as they are for the others."""
     weights = class_weights(config, dataset)
     found = {}
@@ -350,7 +350,7 @@ def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Par
         augmentation = str(config.data.augmentation) if name == "train" else "none"
         ranks = dataset.ranks[index]
         weight = weights[ranks] if name in ("train", "validation") else np.ones(len(ranks))
-        found[name] = Part(
+        found[name] = Split(
             batches_of(dataset.inputs.subset(index), spec, augmentation, config.training.seed),
             torch.from_numpy(ranks),
             torch.tensor(weight / weight.mean(), dtype=torch.float32),

@@ -22,8 +22,8 @@ from pydantic import (
 
 from layline import backbones, data, heads
 from layline.data.preprocessing import AUGMENTATIONS
-from layline.evaluation.evaluate import CRITERIA
 from layline.geometry.decoding import Decode, checked_decode
+from layline.metrics import CRITERIA
 from layline.training.optimisation import HEAD_RATE, Options, usual_warmup
 from layline.utils.errors import UserError
 from layline.utils.plugins import Plugin
@@ -240,7 +240,7 @@ class TrainingConfig(Section):
     @property
     def decoding(self) -> Decode:
         """How a distribution becomes a rank: as is said, or as the metric asks for."""
-        return self.decode or CRITERIA[self.metric].decode
+        return self.decode or CRITERIA[self.metric].decode or "median"
 
     def options(self) -> Options:
         """Give the options of the training loop."""

@@ -17,7 +17,7 @@ from layline.data.file_digests import digest_file
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import Rows
 from layline.evaluation.diagnostics import alarms
-from layline.evaluation.evaluate import Evaluation, evaluated
+from layline.evaluation.evaluate import Evaluation, evaluate_split
 from layline.geometry.decoding import Decode, checked_decode
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
@@ -123,7 +123,7 @@ def evaluate_run(
     drawn = chosen_samples(len(index), config.report.points, config.training.seed)
     ranks, predicted = predict_samples(model, config, dataset, index, decode, drawn)
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
-    found = evaluated(part, ranks, inputs.names, predicted, model.spec, decode, groups)
+    found = evaluate_split(part, ranks, inputs.names, predicted, model.spec, decode, groups)
     layout = take_snapshot(predicted.features, ranks[drawn], found.chosen[drawn], model.head, drawn)
     return Measured(folder, model, config, is_own, found, inputs, layout, tuple(notes))
 

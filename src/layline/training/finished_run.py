@@ -14,7 +14,7 @@ from torch import Tensor
 from layline.data.dataset import Dataset, Indices
 from layline.data.splits import stratified_holdout
 from layline.data.table_encoding import TableEncoding
-from layline.evaluation.evaluate import Part, Predictions, predict_part
+from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import Decode
 from layline.model.calibration import Calibration
 from layline.model.model import OrdinalModel
@@ -99,10 +99,10 @@ def predict_samples(
     device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))
     processes = Processes(device)
     inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
-    samples = Part(batches_of(inputs, model.spec), ranks, torch.ones(len(ranks)))
+    samples = Split(batches_of(inputs, model.spec), ranks, torch.ones(len(ranks)))
     batches = samples.batches(processes, config.training.batch_size, config.data.workers)
     temperature = model.spec.calibration.temperature
-    return ranks, predict_part(
+    return ranks, predict_split(
         model.to(device),
         samples,
         batches,

@@ -36,7 +36,7 @@ from layline.data.file_digests import is_settled, stamp_of
 from layline.data.image_cache import CACHE_FORMAT
 from layline.data.loaders import Batches, RowBatches, loader, sequential_batches
 from layline.data.preprocessing import ImagePreprocessing
-from layline.evaluation.evaluate import Part, evaluation_batch_size
+from layline.evaluation.predictions import Split, evaluation_batch_size
 from layline.model.model import Network
 from layline.training.assembly import Assembly, assemble, batches_of
 from layline.training.config import Config
@@ -71,7 +71,7 @@ def trained_network(run: Assembly) -> Network:
     return model
 
 
-def frozen_parts(run: Assembly, parts: dict[str, Part], folder: Path) -> dict[str, Part]:
+def frozen_parts(run: Assembly, parts: dict[str, Split], folder: Path) -> dict[str, Split]:
     """Put the features of the frozen body in the place of the images.
 
     Args:

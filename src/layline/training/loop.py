@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from layline import metrics
 from layline.data.loaders import Batch, Key, loader, mixed_seed, to_device
-from layline.evaluation.evaluate import CRITERIA, Part, Predictions, predict_part
+from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decode_name
+from layline.metrics import CRITERIA
 from layline.model.model import Network
 from layline.training.interruption import Interrupted
 from layline.training.optimisation import Options, WeightAverage, make_optimiser, set_rates
@@ -150,8 +151,8 @@ class Loop:
     def __init__(
         self,
         model: Network,
-        train: Part,
-        validation: Part | None,
+        train: Split,
+        validation: Split | None,
         options: Options,
         processes: Processes,
         hooks: Hooks,
@@ -289,10 +290,10 @@ class Loop:
             return options.ties == "loss" and record["validation_loss"] < state.best_loss
         return CRITERIA[options.metric].sign * (score - best) < 0
 
-    def _validate(self, part: Part) -> Predictions:
+    def _validate(self, part: Split) -> Predictions:
         first, self._first_validation = self._first_validation, None
         batches = self._fetch_validation if first is None else first
-        return predict_part(
+        return predict_split(
             self._model,
             part,
             batches,
@@ -301,7 +302,7 @@ class Loop:
             decode=self._options.decode,
         )
 
-    def _measured(self, part: Part, found: Predictions) -> EpochRecord:
+    def _measured(self, part: Split, found: Predictions) -> EpochRecord:
         outcome = part.ranks, found.decisions[decode_name(self._options.decode)]
         kappa = metrics.quadratic_weighted_kappa(*outcome, sample_weight=part.weight)
         return {

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from layline.backbones.base import Backbone
-from layline.evaluation.evaluate import CRITERIA
 from layline.geometry.decoding import Decode, checked_decode
 from layline.heads import HeadSpec
 from layline.heads.base import OrdinalHead
+from layline.metrics import CRITERIA
 from layline.utils.validation import check_above, check_at_least, check_integer, check_known
 
 

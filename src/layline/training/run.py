@@ -26,13 +26,8 @@ from layline.data.dataset import Dataset, groups_of
 from layline.data.loaders import workers_explained
 from layline.data.preprocessing import ImagePreprocessing
 from layline.evaluation.diagnostics import alarms
-from layline.evaluation.evaluate import (
-    Part,
-    Predictions,
-    evaluated,
-    measure_distributions,
-    predict_part,
-)
+from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
+from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
 from layline.model.calibration import Calibration, tempered
 from layline.model.model import Network, normalised
@@ -159,7 +154,7 @@ def _lock(folder: RunFolder, accelerator: Accelerator, locks: ExitStack, say: Re
 
 
 def _calibrate(
-    run: Assembly, trained: Network, parts: dict[str, Part], folder: RunFolder
+    run: Assembly, trained: Network, parts: dict[str, Split], folder: RunFolder
 ) -> dict[str, Any]:
     """Calibrate the best epoch, in full precision, and write it anew; measure its validation part.
 
@@ -188,17 +183,17 @@ def _calibrate(
         "samples": len(ranks),
         "mae": metrics.mean_absolute_error(ranks, decided),
         "accuracy": metrics.accuracy(ranks, decided),
-        **measure_distributions(ranks, proba),
+        **compute_metrics(CALIBRATED, ranks, proba),
     }
 
 
 def _predicted(
-    run: Assembly, trained: Network, part: Part, keep: Int[Tensor, " m"] | None = None
+    run: Assembly, trained: Network, part: Split, keep: Int[Tensor, " m"] | None = None
 ) -> Predictions:
     """Go over a part in full precision, as the model is calibrated by now."""
     processes = SeveralProcesses(run.accelerator)
     options = run.config.training
-    return predict_part(
+    return predict_split(
         trained,
         part,
         part.batches(processes, options.batch_size, run.config.data.workers),
@@ -364,7 +359,7 @@ class _RunHooks(Hooks):
 def _test(
     run: Assembly,
     model: Network,
-    part: Part,
+    part: Split,
     folder: RunFolder,
     epoch: int,
     validated: dict[str, Any],
@@ -377,7 +372,7 @@ def _test(
         return None
     dataset = run.dataset
     inputs = dataset.inputs.subset(dataset.splits.test)
-    tested = evaluated(
+    tested = evaluate_split(
         "test",
         part.ranks,
         inputs.names,

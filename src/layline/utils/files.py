@@ -4,10 +4,12 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from layline.utils.errors import UserError
 
 
 @contextmanager
@@ -34,6 +36,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
         raise write_error(error, path) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_output(path: str | Path, inputs: Iterable[str | Path]) -> None:
+    """Raise an error if writing to a path would overwrite an input.
+
+    Args:
+        path: The file or folder to write.
+        inputs: Files and folders that are read.
+    """
+    place = Path(path).expanduser().resolve()
+    for each in inputs:
+        if place == (given := Path(each).expanduser().resolve()) or (
+            place.exists() and given.exists() and place.samefile(given)
+        ):
+            raise UserError(f"The output {path} is also an input. Choose another path.")
 
 
 def publish_folder(part: Path, place: Path) -> None:

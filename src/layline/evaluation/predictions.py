@@ -1,0 +1,159 @@
+"""Predictions of a model for the samples of a split.
+
+A split is predicted in one pass, with one or several processes, with the same result. The head
+decodes the ranks, so no arg max of rounded probabilities is taken here.
+"""
+
+import math
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from layline.data.loaders import (
+    Batch,
+    Batches,
+    ImageBatches,
+    loader,
+    sequential_batches,
+    to_device,
+)
+from layline.geometry.decoding import COST, DECODINGS, Decode
+from layline.model.calibration import tempered
+from layline.model.model import Network, normalised
+from layline.utils.devices import Processes
+
+EVALUATION_FACTOR = 4  # without gradients, larger batches fit into memory
+_CPU_IMAGES = 64  # more images per batch do not fit into the CPU's caches
+
+
+def evaluation_batch_size(samples: Batches, batch_size: int, device: torch.device) -> int:
+    """Say how many samples a network takes at a time where nothing is learned.
+
+    Args:
+        samples: Where batches are fetched from.
+        batch_size: Of training.
+        device: Of the network.
+    """
+    size = EVALUATION_FACTOR * batch_size
+    if device.type == "cpu" and isinstance(samples, ImageBatches):
+        size = min(size, _CPU_IMAGES)
+    return size
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples with their labels.
+
+    Attributes:
+        samples: Where batches are fetched from.
+        ranks: The class of each sample.
+        weight: How much each sample counts.
+    """
+
+    samples: Batches
+    ranks: Int[Tensor, " n"]
+    weight: Float[Tensor, " n"]
+
+    def batches(
+        self, processes: Processes, batch_size: int, workers: int | None = None
+    ) -> DataLoader[Any]:
+        """Fetch the batches of this process, as often as they are asked for, by the same workers.
+
+        Every process takes whole batches, so that each batch has the samples that it would have on
+        a single process. Mostly they are larger than a training batch of ``batch_size``.
+        """
+        size = evaluation_batch_size(self.samples, batch_size, processes.device)
+        batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)
+        on_gpu = processes.device.type == "cuda"
+        return loader(self.samples, batches, workers, on_gpu, ahead=1)  # they are large
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model predicts for the samples of a part, in their order.
+
+    Attributes:
+        log_probs: Logarithms of the probabilities of the classes.
+        decisions: The rank of each sample, by the name of the decoding.
+        loss: The weighted mean of the loss.
+        features: The vectors of those samples whose vectors were asked for.
+    """
+
+    log_probs: Float[Tensor, "n K"]
+    decisions: dict[str, Int[Tensor, " n"]]
+    loss: float = math.nan
+    features: Float[Tensor, "m d"] = field(default_factory=lambda: torch.zeros(0, 0))
+
+    @property
+    def proba(self) -> Float[np.ndarray, "n K"]:
+        """Probabilities that sum to one in float64."""
+        return normalised(self.log_probs)
+
+
+@torch.no_grad()
+def predict_split(
+    model: Network,
+    split: Split,
+    batches: Iterable[Batch],
+    processes: Processes,
+    *,
+    full_precision: bool = False,
+    keep: Int[Tensor, " m"] | None = None,
+    decode: Decode = "mode",
+    temperature: float = 1.0,
+) -> Predictions:
+    """Go over all samples once. All processes call it together and get the same.
+
+    Args:
+        model: As it was before it was prepared for several processes.
+        split: The samples.
+        batches: The result of ``split.batches``.
+        processes: One or several.
+        full_precision: Whatever the precision of training.
+        keep: The samples whose features are wanted, in ascending order; none if not given.
+        decode: Costs are decided by as well.
+        temperature: What the probabilities are brought to.
+    """
+    model.eval()
+    processes.share_buffers(model)
+    head, device = model.head, processes.device
+    is_kept = torch.zeros(len(split.ranks), dtype=torch.bool)
+    is_kept[[] if keep is None else keep] = True
+    # a process may have no batch at all, but all of them gather rows of the same width
+    places = [torch.zeros(0, dtype=torch.int64)]
+    log_probs = [torch.zeros(0, head.num_classes, device=device)]
+    names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
+    decisions = [torch.zeros(0, len(names), dtype=torch.int64, device=device)]
+    kept = [torch.zeros(0, head.dim, device=device)]
+    loss_sum = 0.0
+    for x, index in batches:
+        ranks, weight = split.ranks[index].to(device), split.weight[index].to(device)
+        with nullcontext() if full_precision else processes.autocast():
+            features = model.backbone(to_device(x, device))
+        loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
+        places.append(index)
+        log_probs.append(tempered(head.log_probs(features), temperature))
+        by_decoding = head.decisions(features, log_probs[-1], decode)
+        decisions.append(torch.stack([by_decoding[name] for name in names], dim=1))
+        kept.append(features[is_kept[index].to(device)].float())
+
+    def in_order(index: Int[Tensor, " n"], rows: list[Tensor]) -> Tensor:
+        """Give the rows of all processes in the order of the samples, on the CPU."""
+        index, gathered = processes.gather(index.to(device), torch.cat(rows))
+        return gathered[index.argsort()].cpu()
+
+    index = torch.cat(places)
+    (total,) = processes.sum([loss_sum])
+    return Predictions(
+        in_order(index, log_probs),
+        dict(zip(names, in_order(index, decisions).unbind(dim=1), strict=True)),
+        total / split.weight.double().sum().item(),
+        in_order(index[is_kept[index]], kept),
+    )

@@ -14,7 +14,7 @@ from layline.backbones.convnet import ConvNet
 from layline.backbones.mlp import MLP
 from layline.backbones.timm import TimmBackbone, check_model, has_weight_package
 from layline.utils.errors import UserError
-from layline.utils.plugins import Registry, is_reference, summary_of
+from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_known
 
 Kind = Literal["table", "image"]
@@ -60,17 +60,14 @@ def _adopt(name: str, found: Any) -> BackboneSpec:
             if inspect.isabstract(found):
                 missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
                 raise TypeError(f"a subclass of {base.__name__} that has {missing}")
-            return BackboneSpec(found, summary_of(found), kind)
+            return BackboneSpec(found, first_line(found), kind)
     raise TypeError("a subclass of TableFeatures or ImageFeatures, or a BackboneSpec")
 
 
-def _is_features(found: Any) -> bool:
-    is_class = isinstance(found, type) and issubclass(found, tuple(_KINDS))
-    return isinstance(found, BackboneSpec) or (is_class and not inspect.isabstract(found))
-
-
 _KINDS: dict[Any, Kind] = {TableFeatures: "table", ImageFeatures: "image"}
-BACKBONES: Registry[BackboneSpec] = Registry("backbone", _BUILT_IN, _adopt, _is_features)
+BACKBONES: Registry[BackboneSpec] = Registry(
+    "backbones", "backbone", _BUILT_IN, _adopt, reserved=("dim",)
+)
 
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
@@ -86,11 +83,10 @@ def find(name: str) -> BackboneSpec:
     """Look a name up, here and in timm.
 
     Args:
-        name: One of :func:`names`, a place such as ``my_package.networks:MyNet``, or a model of
-            timm such as ``vgg16``.
+        name: One of :func:`names`, or a model of timm such as ``vgg16``.
     """
-    if name in BACKBONES or is_reference(name):
-        return BACKBONES.find("backbone", name)
+    if name in BACKBONES:
+        return BACKBONES[name]
     check_model(name, beside=BACKBONES)
     weights = "bundled" if has_weight_package(name) else "imagenet"
     return BackboneSpec(partial(TimmBackbone, name), f"timm's {name}", "image", weights, "crop")

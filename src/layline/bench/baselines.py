@@ -10,7 +10,6 @@ ranks, and there are no probabilities to be measured.
 import ast
 import inspect
 from collections.abc import Sequence
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -42,11 +41,9 @@ from layline.utils.errors import UserError
 from layline.utils.files import write_json
 from layline.utils.plugins import (
     PluginError,
-    distribution_of,
-    full_reference,
-    import_plugin,
-    is_library,
-    version_of,
+    describe_plugin,
+    import_reference,
+    resolve_reference,
 )
 from layline.utils.source_code import hash_modules, parsed
 from layline.utils.validation import find_known
@@ -98,7 +95,7 @@ class Competitor(Section):
                 f"competitor must be MODULE:NAME, got {self.estimator!r}: write "
                 "sklearn.ensemble:HistGradientBoostingClassifier"
             )
-        return full_reference(module), name
+        return resolve_reference(module), name
 
     def check(self) -> None:
         """Refuse what cannot be imported, made, or fitted, before anything is run."""
@@ -108,13 +105,7 @@ class Competitor(Section):
     def make(self, seed: int) -> Any:
         """Make it, with the seed of the run where it takes one."""
         reference, name = self._place
-        try:
-            found: Any = import_module(reference) if is_library(reference) else None
-        except ImportError as error:
-            raise PluginError(
-                f"competitor must be importable, got {self.estimator}: {error}"
-            ) from error
-        found = found or import_plugin(reference).module
+        found: Any = import_reference(reference)
         for part in name.split("."):
             if not hasattr(found, part):
                 raise PluginError(
@@ -154,9 +145,7 @@ class Competitor(Section):
         """Name the code that runs it: the library's version, or a hash of code of your own."""
         reference, _ = self._place
         ours = hash_modules({"competitors": parsed(Path(__file__))})
-        library = distribution_of(reference)
-        if not library or not is_library(reference):
-            library = version_of(reference, library)
+        library = str(describe_plugin(import_reference(reference)))
         return f"{library} by {ours}"
 
 

@@ -121,7 +121,7 @@ class Cell:
 
     def version_here(self) -> str:
         """Name the code that would run it in this process: ours, and that of plug-ins."""
-        outside = [plugin.version for plugin in self.config.used_plugins()]
+        outside = [str(plugin) for plugin in self.config.used_plugins()]
         if self.competitor is not None:
             outside.append(self.competitor.version())
         return " + ".join([code_version(), *outside])

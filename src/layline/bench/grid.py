@@ -20,8 +20,8 @@ from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import Config, Section, Tree, validated
 from layline.training.recipes import RECIPES, configuration, recipe_decoding, resolved
 from layline.training.settings import combine, parse_settings, read_toml, setting_at
-from layline.utils import plugins
 from layline.utils.errors import UserError
+from layline.utils.plugins import load_plugins
 from layline.utils.validation import check_known
 
 ALL_METHODS = "all"
@@ -120,10 +120,10 @@ class Grid(Section):
         Args:
             say: Told that data are read, if it takes long: runs are known by their content.
         """
-        plugins.use(self.plugins)
+        load_plugins(self.plugins)
         variants = self.variants()
         for variant in variants:
-            heads.HEADS.find("methods", variant.method)
+            heads.HEADS.find(variant.method)
         competitors = [
             parse_competitor(each) if isinstance(each, str) else each for each in self.competitors
         ]
@@ -211,7 +211,7 @@ class Grid(Section):
         combination: tuple[str, Tree],
         seed: int,
     ) -> Cell:
-        partitions = data.SOURCES.find(f"source of {entry.name}", entry.source).partitions
+        partitions = data.SOURCES.find(entry.source).partitions
         own: Tree = {
             "recipe": recipe,
             "data": {

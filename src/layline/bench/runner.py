@@ -38,7 +38,7 @@ from layline.training.frozen import prepare_features
 from layline.training.interruption import Interrupted, polite_signals_interrupt, stopped_by
 from layline.training.run import train
 from layline.utils.devices import gpus_for
-from layline.utils.plugins import refresh, use
+from layline.utils.plugins import load_plugins
 
 # The random state and the number of threads are the process's: one cell at a time.
 _PROCESS_LOCK = threading.Lock()
@@ -295,9 +295,7 @@ def run_cell(
 
 def _find_plugins(cell: Cell) -> None:
     """Import the plug-ins of a cell in this process, and refuse others than it is known by."""
-    use(cell.config.plugins or ())
-    for plugin in cell.config.used_plugins():
-        refresh(plugin)
+    load_plugins(cell.config.plugins or ())
     if (here := cell.version_here()) != cell.version:
         raise RuntimeError(
             f"version must be {cell.version} on every machine, got {here} here: install the same, "

@@ -23,7 +23,7 @@ from layline.cli.options import (
 )
 from layline.utils.errors import UserError
 from layline.utils.optional import require
-from layline.utils.plugins import full_reference, use
+from layline.utils.plugins import load_plugins, resolve_reference
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -160,7 +160,7 @@ def bench(
     from layline.reports.grid import write_grid_figures, write_grid_report
     from layline.training.display import Reporter
 
-    use(plugins or ())
+    load_plugins(plugins or ())
     columns = {"classes": classes, "label": label, "group": group, "group_by": group_by}
     given: dict[str, Any] = {
         "data": [_data_set(source, root, columns) for source in sources or []],
@@ -172,7 +172,7 @@ def bench(
         "decodings": _split(decode),
         "reference": reference,
         "competitors": competitor or [],
-        "plugins": [full_reference(each) for each in plugins or ()],
+        "plugins": [resolve_reference(each) for each in plugins or ()],
         "threads": threads,
     }
     given = {key: value for key, value in given.items() if value}
@@ -185,7 +185,7 @@ def bench(
     if only:
         wanted = wanted.only(_split(only))
     console = Console(stderr=True)
-    use(wanted.plugins)
+    load_plugins(wanted.plugins)
     if verify:  # once, so that each run may trust what is known then
         for each in wanted.data:
             data.content_digest(each.source, each.root, each.options, verify=True)

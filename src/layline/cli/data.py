@@ -26,7 +26,7 @@ from layline.cli.options import (
     settings,
 )
 from layline.utils.files import json_text
-from layline.utils.plugins import PluginError, use
+from layline.utils.plugins import PluginError, load_plugins
 
 if TYPE_CHECKING:
     from layline.data.index import BadImage
@@ -56,8 +56,8 @@ _SHOWN = ("summary", "origin", "backbone", "partitions", "needs_root")
 
 def list_sources(as_json: Json = False, plugins: Plugins = None) -> None:
     """List the sources, each with what it is and where its data come from."""
-    use(plugins or ())
-    outside = list(data.SOURCES.outside())
+    load_plugins(plugins or ())
+    outside = list(data.SOURCES.from_plugins())
     if as_json:
         entries = [_entry(name, spec) for name, spec in data.SOURCES.builtin.items()]
         for name, found, owner in outside:
@@ -120,7 +120,7 @@ def check(
 ) -> None:
     """Read the data, decode every image that is new, and say whether training can run on them."""
     try:
-        use(plugins or ())
+        load_plugins(plugins or ())
         given = read_settings(None, single)
         flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
         given |= {option: value for option, value in flags.items() if value is not None}

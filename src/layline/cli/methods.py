@@ -29,10 +29,10 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
     Those of plug-ins come last, with the package or file that they are of.
     """
     from layline.heads import HEADS
-    from layline.utils.plugins import PluginError, use
+    from layline.utils.plugins import PluginError, load_plugins
 
-    use(plugins or ())
-    outside = list(HEADS.outside())
+    load_plugins(plugins or ())
+    outside = list(HEADS.from_plugins())
     if as_json:
         entries = [_entry(name, spec) for name, spec in HEADS.builtin.items()]
         for name, found, owner in outside:

@@ -61,7 +61,7 @@ def serve(
     from layline.serve import Limits, create_app
     from layline.serve import serve as serve_app
     from layline.serve.server import bind, is_local, url_of
-    from layline.utils.plugins import use
+    from layline.utils.plugins import load_plugins
 
     asked = {
         "max_mb": max_mb,
@@ -72,7 +72,7 @@ def serve(
     }
     limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
     share = None if review is None else read_share(review)
-    use(plugins or ())
+    load_plugins(plugins or ())
     wanted = None if decode is None else read_decode(decode, lambda: load(run).classes)
     address = bind(host, port)
     try:

@@ -1,8 +1,8 @@
 """Where samples come from. To add a source: its file, and one line in ``SOURCES``.
 
 A source is a function of the root and of its own options that gives a :class:`Dataset`. Its files
-are read when it is asked, and its own libraries imported then. Those of plug-ins are found beside
-them, see :mod:`layline.utils.plugins`.
+are read when it is asked, and its own libraries imported then. Plug-ins add
+others, see :mod:`layline.utils.plugins`.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from layline.data.sources.table import read_table
 from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.utils.errors import UserError
-from layline.utils.plugins import Registry, summary_of
+from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_known
 
 
@@ -128,14 +128,10 @@ def _adopt(name: str, found: Any) -> SourceSpec:
     takes = inspect.signature(found).parameters
     if "partition" not in takes:
         raise TypeError("a function with the argument partition, or a SourceSpec")
-    return SourceSpec(found, summary_of(found), needs_root="root" in takes)
+    return SourceSpec(found, first_line(found), needs_root="root" in takes)
 
 
-def _is_source(found: Any) -> bool:
-    return isinstance(found, SourceSpec)  # functions of a plug-in may be anything
-
-
-SOURCES: Registry[SourceSpec] = Registry("sources", _BUILT_IN, _adopt, _is_source)
+SOURCES: Registry[SourceSpec] = Registry("sources", "source", _BUILT_IN, _adopt, build="read")
 
 _CALIBRATION = "calibration"
 # what options were called once; run folders and grids still have these
@@ -165,7 +161,7 @@ def names() -> tuple[str, ...]:
 
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a source takes beside its root and the partition."""
-    parameters = inspect.signature(SOURCES.find("source", name).read).parameters
+    parameters = inspect.signature(SOURCES.find(name).read).parameters
     own = ("root", "partition", _CALIBRATION, _ENCODING)
     return tuple(key for key in parameters if key not in own)
 
@@ -188,7 +184,7 @@ def read(
         known: The model that the data are read for: classes are matched by name with its own.
         **options: The source's own options, see :func:`options_of`.
     """
-    spec = SOURCES.find("source", name)
+    spec = SOURCES.find(name)
     options = _with_new_names(name, options)
     for option in options:
         check_known(f"option of {name}", option, options_of(name))
@@ -268,7 +264,7 @@ def content_digest(
     Returns:
         None for a source that reads no files.
     """
-    spec, options = SOURCES.find("source", name), dict(options or {})
+    spec, options = SOURCES.find(name), dict(options or {})
     if not spec.needs_root or root is None:
         return None
     root = existing(Path(root).expanduser())

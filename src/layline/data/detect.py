@@ -13,7 +13,6 @@ from layline.data.dataset import listed
 from layline.data.splits import PART_WORDS
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
 from layline.utils.errors import UserError
-from layline.utils.plugins import is_reference
 
 if TYPE_CHECKING:
     from layline.data.tables import TableFile
@@ -157,8 +156,6 @@ def find_source(
             )
         found = recognise(path, images, sheet)
         return found.source, found.root, f"{argument} is taken as {found.source}: {found.why}"
-    if is_reference(argument):
-        return argument, root, None
     near = get_close_matches(argument, sources, n=3, cutoff=0.5)
     if near and not re.search(r"[/\\.]", argument):
         raise UserError(

@@ -12,7 +12,6 @@ from layline import backbones, heads
 from layline.training.optimisation import MODERN, Options, usual_head_rate, usual_warmup
 from layline.utils.devices import check_device, choose_device
 from layline.utils.errors import UserError
-from layline.utils.plugins import is_reference
 from layline.utils.validation import check_integer, check_known
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
             f"features must be a name or an nn.Module, got {estimator.backbone!r}: names are "
             f"{', '.join(backbones.names('table'))}; what makes a module will do too"
         )
-    if isinstance(estimator.backbone, str) and not is_reference(estimator.backbone):
+    if isinstance(estimator.backbone, str):
         check_known("backbone", estimator.backbone, backbones.names("table"))
     _, method = heads.find(estimator.method)
     check_integer("dim", estimator.dim, 1, "it is the length of a feature")

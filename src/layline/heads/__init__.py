@@ -1,12 +1,11 @@
 """The ordinal methods by name. To add one: write its file, and one line in ``HEADS``.
 
-Those of plug-ins are found beside them, see :mod:`layline.utils.plugins`.
+Plug-ins add others, see :mod:`layline.utils.plugins`.
 """
 
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -26,7 +25,7 @@ from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.poe import POE
 from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
 from layline.utils.errors import UserError
-from layline.utils.plugins import Registry, summary_of
+from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_integer
 
 
@@ -279,15 +278,12 @@ def _adopt(name: str, found: Any) -> HeadSpec:
         raise TypeError(f"a subclass of OrdinalHead that has {missing}")
     if not is_head and (isinstance(found, type) or not callable(found)):
         raise TypeError("a subclass of OrdinalHead, a HeadSpec or a function that gives a head")
-    return HeadSpec(found, PLUGIN_FAMILY, summary_of(found), "a plug-in")
+    return HeadSpec(found, PLUGIN_FAMILY, first_line(found), "a plug-in")
 
 
-def _is_head(found: Any) -> bool:
-    is_class = isinstance(found, type) and issubclass(found, OrdinalHead)
-    return isinstance(found, HeadSpec) or (is_class and not inspect.isabstract(found))
-
-
-HEADS: Registry[HeadSpec] = Registry("heads", _BUILT_IN, _adopt, _is_head)
+HEADS: Registry[HeadSpec] = Registry(
+    "heads", "method", _BUILT_IN, _adopt, reserved=("num_classes", "dim")
+)
 
 DEFAULT_METHOD = "arc"
 """What the command, a configuration and the estimator take if the user does not say."""
@@ -300,18 +296,7 @@ def names() -> tuple[str, ...]:
 
 def options_of(name: str) -> tuple[str, ...]:
     """List the options that a method takes by name."""
-    return tuple(_options(HEADS.find("method", name))[0])
-
-
-def _options(spec: HeadSpec) -> tuple[list[str], bool]:
-    """List the options of a method, and tell whether it takes any others."""
-    parameters = [*inspect.signature(spec.build).parameters.values()]
-    # the first two are the number of classes and the dimension, whatever they are called
-    named = [each.name for each in parameters[2:] if each.kind not in _ANY]
-    return named, any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
-
-
-_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return HEADS.options_of(name)
 
 
 def create(
@@ -323,8 +308,8 @@ def create(
     """Make a head by name.
 
     Args:
-        name: One of :func:`names`, a place such as ``my_package.heads:MyHead``, or a class, an
-            entry or a function that makes a head from ``num_classes`` and ``dim``.
+        name: One of :func:`names`, or a class, a spec or a function that makes a head from
+            ``num_classes`` and ``dim``.
         num_classes: K.
         dim: Dimension d of the features.
         **options: The method's own options, such as ``alpha`` or ``norm``.
@@ -332,15 +317,7 @@ def create(
     called, spec = find(name)
     check_integer("num_classes", num_classes, 2, "one class needs no classifier")
     check_integer("dim", dim, 1, "it is the length of a feature")
-    known, takes_any = _options(spec)
-    for option, value in options.items():
-        if option not in known and not takes_any:
-            offer = f"they are {', '.join(known)}" if known else "it has none"
-            near = get_close_matches(option, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UserError(
-                f"options must be those of {called}, got {option}={value!r}: {offer}{hint}"
-            )
+    HEADS.check_options(called, spec, options)
     if called in HEADS.builtin:
         return spec.build(num_classes, dim, **options)
     return _built_outside(called, spec, num_classes, dim, options)
@@ -351,7 +328,7 @@ def find(
 ) -> tuple[str, HeadSpec]:
     """Give what a method is called, and its entry, from its name or from the method itself."""
     if isinstance(name, str):
-        return name, HEADS.find("method", name)
+        return name, HEADS.find(name)
     called = getattr(name, "__name__", type(name).__name__)
     try:
         return called, _adopt(called, name)

@@ -19,7 +19,7 @@ from layline.training.run_folder import as_written
 from layline.utils.errors import UserError
 from layline.utils.files import write_text
 from layline.utils.optional import require
-from layline.utils.plugins.references import is_path
+from layline.utils.plugins import is_path
 
 # By the key in test.json: what the hub calls it, and its name.
 _METRICS = {

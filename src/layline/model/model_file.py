@@ -8,10 +8,10 @@ then filled in. A description may be anyone's and say anything, so whatever is w
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
@@ -23,7 +23,7 @@ from layline.model.model import ModelSpec, OrdinalModel
 from layline.utils.devices import check_device
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
-from layline.utils.plugins import PluginError, use
+from layline.utils.plugins import PluginError, load_plugins
 
 FORMAT = 3  # 1 had no calibration, 2 no digest
 Tensors = dict[str, torch.Tensor]
@@ -63,7 +63,7 @@ def load(
         device: Where to put the model.
         plugins: Files, packages or modules with the method or the features of the model.
     """
-    use(plugins)
+    load_plugins(plugins)
     path, device = Path(path).expanduser(), check_device(device)
     if path.is_dir():
         path = path / "best.safetensors"
@@ -120,7 +120,7 @@ def _is_pickle(path: Path) -> bool:
 
 def _rebuild(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
-        if "meta" not in HEADS.find("method", spec.method).unsupported:
+        if "meta" not in HEADS.find(spec.method).unsupported:
             with torch.device("meta"):  # costs no memory, however absurd the numbers are
                 _check_tensors(spec.build().state_dict(), tensors)
         model = spec.build()
@@ -156,12 +156,7 @@ def _kind(tensor: torch.Tensor | None) -> str:
 # --- the description
 
 
-class _Plugin(BaseModel):
-    """A plug-in that a model needs: its module, and the package with its version or the file."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    module: str = Field(max_length=200)
-    of: str = Field(max_length=200, pattern=r"^[\w.+ -]+$")
+_Text = Annotated[str, Field(max_length=200, pattern=r"^[\w.+ -]+$")]
 
 
 class _Description(Description):
@@ -171,7 +166,7 @@ class _Description(Description):
     head_options: dict[str, Any]
     dim: PositiveInt
     estimator: dict[str, Any] = Field(default={})  # checked where an estimator is made of it
-    plugins: dict[Literal["method", "backbone"], _Plugin] = Field(default={})
+    plugins: dict[Literal["method", "backbone"], _Text] = Field(default={})
     blake2b: str = Field(default="", exclude=True)  # checked before
 
 
@@ -191,22 +186,21 @@ def describe_model(spec: ModelSpec) -> str:
     return description.model_dump_json(exclude=empty)
 
 
-def _needed_plugins(spec: ModelSpec) -> dict[Literal["method", "backbone"], _Plugin]:
-    """Name the plug-ins that a model cannot be rebuilt without."""
-    needed: dict[Literal["method", "backbone"], _Plugin] = {}
+def _needed_plugins(spec: ModelSpec) -> dict[Literal["method", "backbone"], str]:
+    """Name the plug-ins that a model needs, with their versions."""
+    needed: dict[Literal["method", "backbone"], str] = {}
     if (plugin := HEADS.plugin_of(spec.method)) is not None:
-        needed["method"] = _Plugin(module=plugin.module.__name__, of=plugin.hint)
+        needed["method"] = str(plugin)
     if (plugin := BACKBONES.plugin_of(spec.backbone)) is not None:
-        needed["backbone"] = _Plugin(module=plugin.module.__name__, of=plugin.hint)
+        needed["backbone"] = str(plugin)
     return needed
 
 
 def read_description(text: str) -> ModelSpec:
     """Read what :func:`describe_model` wrote, unless a newer version did."""
     description = _Description.parse(text, FORMAT)
-    needs = {kind: plugin.of for kind, plugin in description.plugins.items()}
-    HEADS.check_vouched("method", description.method, needs.get("method", ""))
-    BACKBONES.check_vouched("backbone", description.backbone, needs.get("backbone", ""))
+    HEADS.require(description.method, description.plugins.get("method", ""))
+    BACKBONES.require(description.backbone, description.plugins.get("backbone", ""))
     options = description.backbone_options
     if is_hub_name(description.backbone) and not options.get("architecture"):
         raise UserError(f"{description.backbone} must come with its architecture: no hub is asked")

@@ -30,10 +30,10 @@ from layline.training.recipes import configuration, resolved
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
 from layline.training.settings import check_sections, combine, setting_at
-from layline.training.start import import_start_plugins, with_start
+from layline.training.start import with_start
 from layline.utils.errors import UserError
 from layline.utils.memory import memory_errors
-from layline.utils.plugins import use
+from layline.utils.plugins import load_plugins
 from layline.utils.validation import check_known, find_known
 
 if TYPE_CHECKING:
@@ -285,9 +285,7 @@ def train(
     say = Reporter(console, os.environ.get("RANK", "0") == "0")  # one of several processes speaks
     check_sections(settings or {})
     tree = combine(settings or {}, _tree(given))
-    use(tree.get("plugins") or [])
-    if resume is None and setting_at(tree, "start.model") is not None:
-        import_start_plugins(tree)  # the source may be of one of them
+    load_plugins(tree.get("plugins") or [])
     name = None
     if source is not None:
         found, place = _find_source(str(source), tree, say)
@@ -303,7 +301,7 @@ def train(
         folder = RunFolder(Path(resume))
         if out is not None:
             raise UserError(f"out must be left out with --resume, got {out}: a run has its folder")
-        before = folder.read_config(tree.pop("plugins", ()), say).model_dump(
+        before = folder.read_config(tree.pop("plugins", ())).model_dump(
             mode="json", exclude_none=True
         )
         config = resolved(configuration(_with_changes(before, tree)))

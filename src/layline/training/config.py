@@ -322,7 +322,7 @@ class Config(Section):
             backbones.BACKBONES.plugin_of(str(self.backbone.name)),
             data.SOURCES.plugin_of(self.data.source),
         )
-        return list({each.reference: each for each in found if each is not None}.values())
+        return list({each.name: each for each in found if each is not None}.values())
 
 
 def validated(kind: type[S], tree: Mapping[str, Any]) -> S:

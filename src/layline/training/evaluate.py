@@ -95,17 +95,14 @@ def evaluate_run(
         plugins: Files, packages or modules that the caller names.
     """
     say = Reporter(console)
-    config = changed_config(folder.read_config(plugins, say), changes or {}, root)
+    config = changed_config(folder.read_config(plugins), changes or {}, root)
     if part is not None:
         check_known("part", part, (*PARTS, ALL))
     model = load(folder.path)
     decode = config.training.decoding if decode is None else decode
     decode = checked_decode(decode, len(model.classes))
     is_own = root is None or (not options and _is_own(folder, config, model))
-    notes: list[str] = [
-        f"The plug-in {label} is not what the run was trained with."
-        for label in folder.changed_plugins(config)
-    ]
+    notes: list[str] = []
     if root is None or is_own:
         dataset = own_data(folder, config, model, root, say)
         part = part or "test"

@@ -45,7 +45,7 @@ def calibrate_run(
         plugins: Files, packages or modules that the caller names.
     """
     say = Reporter(console)
-    config = changed_config(folder.read_config(plugins, say), {}, root)
+    config = changed_config(folder.read_config(plugins), {}, root)
     model = load(folder.path)
     model.spec = replace(model.spec, calibration=Calibration())
     if root is None:

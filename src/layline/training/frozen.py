@@ -129,7 +129,7 @@ def shared_folder(
     about = [inputs.digest(), decoder, repr(preparation), backbone.name]
     about += [repr(backbone.body_options), body_fingerprint(backbone)]
     if (plugin := BACKBONES.plugin_of(backbone.name)) is not None:  # what it computes may change
-        about.append(plugin.version)
+        about.append(str(plugin))
     digest = hashlib.blake2b("\n".join(about).encode(), digest_size=20)
     return cache_folder() / f"backbone-{digest.hexdigest()}"
 

@@ -17,8 +17,8 @@ from layline.geometry.decoding import Decode
 from layline.training.config import Config, TrainingConfig, Tree, validated
 from layline.training.optimisation import MODERN, usual_head_rate
 from layline.training.settings import combine, setting_at
-from layline.utils import plugins
 from layline.utils.errors import UserError
+from layline.utils.plugins import load_plugins, resolve_reference
 from layline.utils.validation import find_known
 
 
@@ -122,8 +122,8 @@ def configuration(*trees: Mapping[str, Any]) -> Config:
     recipe = find_known("recipe", name, RECIPES)
     # what is laid below cannot make wrong settings right, so they are refused before it is chosen
     draft = validated(Config, combine({"head": {"method": recipe.method}}, wanted))
-    plugins.use(draft.plugins or [])
-    method = heads.HEADS.find("head.method", draft.head.method)
+    load_plugins(draft.plugins or [])
+    method = heads.HEADS.find(draft.head.method)
     own: Tree = {"head": {"method": recipe.method}}
     if name == "released":
         own["head"]["options"] = dict(method.released)
@@ -155,7 +155,7 @@ def recorded(tree: Mapping[str, Any]) -> Config:
         for wanted, own in ((method, heads.HEADS.builtin), (source, data.SOURCES.builtin))
         if isinstance(wanted, str) and wanted not in own
     ]
-    if outside or plugins.is_reference(name) or tree.get("plugins"):
+    if outside or tree.get("plugins"):
         return validated(Config, tree)
     try:
         return configuration(tree)
@@ -204,13 +204,13 @@ def _situation(config: Config, recipe: Recipe) -> str:
 
 def backbone_of(source: str, recipe: Recipe) -> str:
     """Name the features for a source: its own, or the network of the recipe for photographs."""
-    own = data.SOURCES.find("data.source", source).backbone
+    own = data.SOURCES.find(source).backbone
     return recipe.backbone if own is None else own
 
 
 def resolved(config: Config) -> Config:
     """Fill in what follows from other choices, so that the configuration stands by itself."""
-    source = data.SOURCES.find("data.source", config.data.source)
+    source = data.SOURCES.find(config.data.source)
     name = config.backbone.name or backbone_of(config.data.source, RECIPES[config.recipe])
     spec = backbones.find(name)
     weights = config.backbone.weights or spec.weights
@@ -244,6 +244,6 @@ def resolved(config: Config) -> Config:
             "data": config.data.model_copy(update=filled),
             "training": training.model_copy(update=followed),
             "backbone": config.backbone.model_copy(update={"name": name, "weights": weights}),
-            "plugins": [*map(plugins.full_reference, config.plugins)] if config.plugins else None,
+            "plugins": [*map(resolve_reference, config.plugins)] if config.plugins else None,
         }
     )

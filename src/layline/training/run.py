@@ -213,8 +213,7 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
         prints["frozen"] = body_fingerprint(run.model.backbone)
     used = run.config.used_plugins()
     outside = {
-        "plugins": {each.module.__name__: each.digest for each in used},
-        "plugin_versions": [each.version for each in used],
+        "plugins": {each.name: each.version for each in used},
     }
     commit = commit_of(Path(layline.__file__))
     return {

@@ -1,32 +1,20 @@
 """The folder of a run: what it was asked for, how it went, what came out."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from layline.data.array_cache import cache_folder
 from layline.training.config import Config
 from layline.training.loop import EpochRecord
 from layline.training.recipes import configuration, recorded
-from layline.training.settings import combine, read_toml, setting_at, to_toml
+from layline.training.settings import combine, read_toml, to_toml
 from layline.utils.errors import UserError
-from layline.utils.files import atomic_write, write_json, write_text
-from layline.utils.plugins import (
-    Plugin,
-    PluginError,
-    digest_of,
-    full_reference,
-    is_installed,
-    is_path,
-    is_reference,
-    module_name,
-    source_files,
-    use,
-)
+from layline.utils.files import write_json, write_text
+from layline.utils.plugins import PluginError, load_plugins
 
 _HALF_WRITTEN = ".*.part"
 _CURE_OF_CONFIG = "write it as it was, or start a new run"
@@ -40,8 +28,6 @@ _CHANGED = {
     "removed or renamed",
     "content": "the data must be those that {} was started with, got others: the samples have the "
     "same names, but other cells, pixels or bytes",
-    "plugins": "plugins must be those that {} was started with, got other source: install the same "
-    "version, or leave --plugin out where the run keeps a copy in its folder plugins",
     "frozen": "weights must be those that {} was started with, got others: the file has changed",
 }
 
@@ -90,7 +76,6 @@ class RunFolder:
         self.review = path / "review.json"
         self.thumbnails = path / "mistakes"
         self.report = path / "report.html"
-        self.plugins = path / "plugins"
 
     def layout(self, moment: int | Literal["test"]) -> Path:
         """Give the file of a layout: after an epoch, or at the test."""
@@ -150,19 +135,7 @@ class RunFolder:
             # that which a run goes on with says nothing of it
             environment = environment | {"command": before.get("command", environment["command"])}
         self.create(config)
-        self._keep_plugins(config.used_plugins())
         write_json(self.environment, environment)
-
-    def _keep_plugins(self, plugins: Sequence[Plugin]) -> None:
-        """Copy the files of plug-ins, and note on this machine that its user has run them."""
-        for plugin in plugins:
-            files = source_files(plugin.reference) if is_path(plugin.reference) else {}
-            for file in files.values():
-                place = self.plugins / file.relative_to(Path(plugin.reference).parent)
-                if not place.exists():
-                    with atomic_write(place) as part:
-                        part.write_bytes(file.read_bytes())
-        _note_as_run(plugins)
 
     def create(self, config: Config) -> None:
         """Write what is wanted, and clear away what a run that was killed left half-written."""
@@ -171,100 +144,35 @@ class RunFolder:
                 half.unlink()
         write_text(self.config, to_toml(config))
 
-    def read_config(
-        self, plugins: Sequence[str | Path] = (), say: Callable[[str], None] | None = None
-    ) -> Config:
-        """Read what the run was asked for, and import the plug-ins that it needs.
+    def read_config(self, plugins: Sequence[str | Path] = ()) -> Config:
+        """Read the configuration of the run.
 
-        Those are imported that the caller names, that are installed, or that this user has trained
-        with before on this machine. A folder from somebody else runs nothing by itself.
+        Plug-ins that the file names are not imported: a folder from somebody else must not run
+        code. They must be installed or named by the caller.
 
         Args:
             plugins: Files, packages or modules that the caller names.
-            say: Told where a copy is taken instead of what has changed.
         """
-        use(plugins)
+        load_plugins(plugins)
         written = self._read_tree()
-        # in their place: what the file names is not imported because it names it
-        written["plugins"] = self.import_plugins(written, plugins, say) or None
+        needed = [str(each) for each in written.pop("plugins", None) or []]
+        written["plugins"] = [str(each) for each in plugins] or None
         with as_written(self.config, _CURE_OF_CONFIG):
-            return configuration(_NOT_YET, written)
+            try:
+                return configuration(_NOT_YET, written)
+            except UserError as error:
+                if not needed:
+                    raise
+                raise PluginError(
+                    f"{self.path} was trained with the plug-ins {', '.join(needed)}. They are "
+                    f"programs: if you trust them, pass them as plug-ins. ({error})"
+                ) from error
 
     def read_record(self) -> Config:
         """Read what the run was asked for, to look at it; no plug-in is imported for that."""
         written = self._read_tree()
         with as_written(self.config, _CURE_OF_CONFIG):
             return recorded(combine(_NOT_YET, written))
-
-    def import_plugins(
-        self,
-        written: Mapping[str, Any],
-        named: Sequence[str | Path] = (),
-        say: Callable[[str], None] | None = None,
-    ) -> list[str]:
-        """Import the plug-ins that a run was trained with, as it was trained with them.
-
-        Args:
-            written: The settings of the run.
-            named: Those that the caller names, and has imported, take the place of the run's own.
-            say: Told where a copy is taken instead of what has changed.
-
-        Returns:
-            Where they are now.
-        """
-        given = {module_name(full_reference(each)): full_reference(each) for each in named}
-        places = ("head.method", "backbone.name", "data.source")
-        asked = [name for place in places if is_reference(name := setting_at(written, place))]
-        wanted = [str(each) for each in written.get("plugins") or []]
-        if self.environment.is_file():  # it has those that the run computed with
-            used = self.read_environment().get("plugins", {})
-            wanted = [each for each in wanted if module_name(each) in (*used, *given)]
-        found = []
-        for reference in dict.fromkeys((*wanted, *asked)):
-            name = module_name(reference)
-            own = given.get(name) or self._find_plugin(reference)
-            if say is not None and own not in (reference, given.get(name)):
-                say(
-                    f"{reference} has changed since {self.path} was trained, or is gone: the copy "
-                    f"in {self.plugins} is used"
-                )
-            use([own], replace=True)
-            if own not in found and reference in wanted:
-                found.append(own)
-        return found
-
-    def _find_plugin(self, reference: str) -> str:
-        """Find the source that a run was trained with: where it was, or the copy in the folder."""
-        if is_installed(module_name(reference)):
-            return reference
-        environment = self.read_environment() if self.environment.is_file() else {}
-        before = environment.get("plugins", {}).get(module_name(reference))
-        copy = str(self.plugins / Path(reference).name) if is_path(reference) else reference
-        for place in dict.fromkeys((reference, copy)):
-            digest = digest_of(place) if not is_path(place) or Path(place).exists() else None
-            if digest is None or before not in (None, digest):
-                continue
-            if digest in _run_before():
-                return place
-            raise PluginError(
-                f"plugins must be yours or named, got {place} in the configuration of {self.path}, "
-                "which was not trained by you on this machine: look at it, since it is a program, "
-                f"and name it with --plugin {place}"
-            )
-        raise PluginError(
-            f"plugins must be as they were when {self.path} was trained, got other source or none "
-            f"of {reference}: put it back, or name it with --plugin"
-        )
-
-    def changed_plugins(self, config: Config) -> list[str]:
-        """Name the plug-ins that are not what the run was trained with."""
-        environment = self.read_environment() if self.environment.is_file() else {}
-        before = environment.get("plugins", {})
-        return [
-            plugin.label
-            for plugin in config.used_plugins()
-            if before.get(plugin.module.__name__, plugin.digest) != plugin.digest
-        ]
 
     def _read_tree(self) -> dict[str, Any]:
         if not self.config.is_file():
@@ -303,27 +211,6 @@ class RunFolder:
             if missing := [name for name in _NUMBERS if name not in dict(numbers)]:
                 raise UserError(f"no {missing[0]}")
             return numbers
-
-
-def _notes_file() -> Path:
-    return cache_folder() / "plugins.txt"
-
-
-def _run_before() -> set[str]:
-    """Give the digests of the plug-ins that this user has trained with on this machine."""
-    try:
-        return set(_notes_file().read_text(encoding="utf-8").split())
-    except (OSError, ValueError):
-        return set()
-
-
-def _note_as_run(plugins: Sequence[Plugin]) -> None:
-    new = [plugin.digest for plugin in plugins if plugin.digest not in _run_before()]
-    if new:
-        with suppress(OSError):  # then they are to be named the next time
-            _notes_file().parent.mkdir(parents=True, exist_ok=True)
-            with _notes_file().open("a", encoding="utf-8") as file:
-                file.write("".join(f"{digest}\n" for digest in new))
 
 
 def _checked_record(record: Any) -> EpochRecord:

@@ -21,11 +21,10 @@ from layline.model.model import ModelSpec, OrdinalModel
 from layline.model.model_file import load
 from layline.training.config import Config, Tree
 from layline.training.recipes import configuration, recorded
-from layline.training.run_folder import RunFolder
 from layline.training.settings import combine, read_toml, setting_at
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
-from layline.utils.plugins import full_reference, use
+from layline.utils.plugins import load_plugins
 
 # settings of their own, or what the data have
 _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
@@ -70,7 +69,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             f"start.model must be as it was, got {path} with other content: it was trained or "
             "calibrated since; leave start.digest out to go on from what it is now"
         )
-    plugins = import_start_plugins(tree)
+    load_plugins(tree.get("plugins") or [])
     spec = load(path).spec
     follows = _settings_of(spec)
     for place, option in _FOLLOWS.items():
@@ -87,8 +86,6 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             )
     _check_classes(tree, spec)
     found = combine(_usual_of(path), follows, tree, {"start": start})
-    if plugins:
-        found["plugins"] = plugins
     rate = configuration(found).start
     assert rate is not None  # it was laid in the line above
     lowered = f"{rate.rate:g} of the recipe's rates where none is named (--lr, start.rate)"
@@ -116,24 +113,6 @@ def _settings_of(spec: ModelSpec) -> Tree:
         if own.get("crop") is not None:
             tree["data"]["crop"] = own["crop"]
     return tree
-
-
-def import_start_plugins(tree: Mapping[str, Any]) -> list[str]:
-    """Import the plug-ins that are named, and those of the run that the model is of.
-
-    Args:
-        tree: Settings by section; ``start.model`` is a model file or the folder of a run.
-
-    Returns:
-        Where they are.
-    """
-    named = list(tree.get("plugins") or [])
-    use(named)
-    path = model_path(tree["start"]["model"])
-    run = RunFolder(path.parent)
-    if path == run.best and run.config.is_file():
-        named += run.import_plugins(read_toml(run.config), named)
-    return list(dict.fromkeys(map(full_reference, named)))
 
 
 def _usual_of(path: Path) -> Tree:
@@ -204,7 +183,7 @@ def keep_start(config: Config, place: Path) -> None:
 def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
     """Say what a model knows of its data, for reading those of the configuration."""
     encoding = spec.inputs if isinstance(spec.inputs, TableEncoding) else None
-    own = data.SOURCES.find("data.source", config.data.source).backbone
+    own = data.SOURCES.find(config.data.source).backbone
     is_table = own is not None and backbones.find(own).kind == "table"
     if is_table != (encoding is not None):
         takes, got = ("images", "a table") if is_table else ("a table", "images")

@@ -1,6 +1,6 @@
-"""What maps a sample to a feature vector. To add one: its file, and one line in ``BACKBONES``.
+"""Networks that map a sample to a feature vector.
 
-An unknown name is taken for a network of timm.
+To add one: its file, and one line in ``BACKBONES``. Other names are networks of timm.
 """
 
 import inspect
@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal
 
-from layline.backbones.base import Backbone, ImageFeatures, InputSpec, TableFeatures
+from layline.backbones.base import Backbone, ImageBackbone, InputSpec, TableBackbone
 from layline.backbones.convnet import ConvNet
 from layline.backbones.mlp import MLP
-from layline.backbones.timm import TimmBackbone, check_model, has_weight_package
+from layline.backbones.timm import TimmBackbone, check_model, has_bundled_weights
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_known
@@ -26,11 +26,11 @@ class BackboneSpec:
 
     Attributes:
         build: Makes the module from ``dim`` and its own options.
-        summary: What it is, in one line.
-        kind: What it takes: the rows of a table, or images.
-        weights: The weights to begin with if the user does not say.
-        augmentation: How training images vary if the user does not say. A network of a plug-in
-            with ``"crop"`` counts as one for photographs, with another as one for small images.
+        summary: A description in one line.
+        kind: Whether it takes the rows of a table, or images.
+        weights: The default initial weights.
+        augmentation: The default augmentation. A plug-in with ``"crop"`` is treated as a network
+            for photographs, any other as one for small images.
     """
 
     build: Callable[..., Backbone]
@@ -40,19 +40,8 @@ class BackboneSpec:
     augmentation: str = "none"
 
 
-_BUILT_IN: dict[str, BackboneSpec] = {
-    "mlp": BackboneSpec(MLP, "a multilayer perceptron on standardised columns", "table"),
-    "convnet": BackboneSpec(
-        ConvNet,
-        "a small network for small images, from scratch",
-        "image",
-        augmentation="shift",  # a small part of a small image has too few pixels
-    ),
-}
-
-
 def _adopt(name: str, found: Any) -> BackboneSpec:
-    """Make an entry from what a plug-in has: an entry, or a class of features."""
+    """Make an entry from an object of a plug-in: an entry, or a class."""
     if isinstance(found, BackboneSpec):
         return found
     for base, kind in _KINDS.items():
@@ -61,59 +50,64 @@ def _adopt(name: str, found: Any) -> BackboneSpec:
                 missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
                 raise TypeError(f"a subclass of {base.__name__} that has {missing}")
             return BackboneSpec(found, first_line(found), kind)
-    raise TypeError("a subclass of TableFeatures or ImageFeatures, or a BackboneSpec")
+    raise TypeError("a subclass of TableBackbone or ImageBackbone, or a BackboneSpec")
 
 
-_KINDS: dict[Any, Kind] = {TableFeatures: "table", ImageFeatures: "image"}
+_KINDS: dict[Any, Kind] = {TableBackbone: "table", ImageBackbone: "image"}
+_BUILT_IN: dict[str, BackboneSpec] = {
+    "mlp": BackboneSpec(MLP, "a multilayer perceptron on standardized columns", "table"),
+    "convnet": BackboneSpec(
+        ConvNet,
+        "a small network for small images, from scratch",
+        "image",
+        augmentation="shift",  # a crop of a small image has too few pixels
+    ),
+}
 BACKBONES: Registry[BackboneSpec] = Registry(
     "backbones", "backbone", _BUILT_IN, _adopt, reserved=("dim",)
 )
 
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
-    """List the features: those that are built in, and those of plug-ins.
+    """List the backbones, built-in ones and those of plug-ins.
 
     Args:
-        kind: Those for one kind of input only.
+        kind: Only those for this kind of input.
     """
     return tuple(name for name, spec in BACKBONES.items() if kind in (None, spec.kind))
 
 
 def find(name: str) -> BackboneSpec:
-    """Look a name up, here and in timm.
+    """Look up a name, in the registry and in timm.
 
     Args:
         name: One of :func:`names`, or a model of timm such as ``vgg16``.
     """
     if name in BACKBONES:
         return BACKBONES[name]
-    check_model(name, beside=BACKBONES)
-    weights = "bundled" if has_weight_package(name) else "imagenet"
+    check_model(name, others=BACKBONES)
+    weights = "bundled" if has_bundled_weights(name) else "imagenet"
     return BackboneSpec(partial(TimmBackbone, name), f"timm's {name}", "image", weights, "crop")
 
 
 def options_of(spec: BackboneSpec) -> tuple[str, ...]:
-    """List the options that features take beside ``dim``.
+    """List the options of a backbone other than ``dim``.
 
-    Those that take any take how images are prepared.
+    An image backbone with ``**options`` takes those of :class:`InputSpec`.
     """
-    parameters = inspect.signature(spec.build).parameters.values()
-    named = [each.name for each in parameters if each.name != "dim" and each.kind not in _ANY]
-    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
-        named += [each.name for each in fields(InputSpec)] if spec.kind == "image" else []
-    return tuple(dict.fromkeys(named))
-
-
-_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    options, takes_any = BACKBONES.spec_options(spec)
+    if takes_any and spec.kind == "image":
+        options += tuple(each.name for each in fields(InputSpec))
+    return tuple(dict.fromkeys(options))
 
 
 def create(name: str, dim: int, **options: Any) -> Backbone:
-    """Make a features module by name, with random weights.
+    """Make a backbone by name, with random weights.
 
     Args:
         name: One of :func:`names`, or a model of timm such as ``vgg16``.
         dim: Dimension d of the features.
-        **options: The module's own options, see :func:`options_of`; ``mlp`` must be told
+        **options: The module's own options, see :func:`options_of`; ``mlp`` needs
             ``in_features``, the number of columns.
     """
     spec = find(name)
@@ -123,11 +117,8 @@ def create(name: str, dim: int, **options: Any) -> Backbone:
     if BACKBONES.plugin_of(name) is not None:
         base = next(base for base, kind in _KINDS.items() if kind == spec.kind)
         if not isinstance(module, base):
-            raise UserError(
-                f"{name} must give {base.__name__}, got {type(module).__name__}: derive it from "
-                f"layline.backbones.{base.__name__}"
-            )
-        module.name = name  # what the registry calls it
+            raise UserError(f"{name} must be a {base.__name__}, got {type(module).__name__}")
+        module.name = name
     return module
 
 
@@ -137,9 +128,9 @@ __all__ = [
     "Backbone",
     "BackboneSpec",
     "ConvNet",
-    "ImageFeatures",
+    "ImageBackbone",
     "InputSpec",
-    "TableFeatures",
+    "TableBackbone",
     "TimmBackbone",
     "create",
     "find",

@@ -1,4 +1,8 @@
-"""The base classes of features: a body that may be frozen, and a last layer to ``dim``."""
+"""The base classes of backbones: a body that may be frozen, and a last layer to ``dim``.
+
+Dropout in front of the last layer belongs to the last layer, not to the body: the output of a
+frozen body is computed once, without dropout, and the dropped units change from step to step.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,22 +14,90 @@ from typing import Any, Self
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.nn.functional import dropout as drop
 
-from layline.backbones.last_layer import HiddenLayer, last_layer_options
-from layline.data.preprocessing import INTERPOLATIONS
 from layline.utils.devices import autocast_is_on
 from layline.utils.errors import UserError
-from layline.utils.validation import check_above, check_integer, check_known
+from layline.utils.validation import check_above, check_at_least, check_integer
+
+
+class DropoutLinear(nn.Linear):
+    """A Linear layer with dropout in front; its tensors have the names of a plain Linear."""
+
+    def __init__(self, in_features: int, out_features: int, dropout: float) -> None:
+        super().__init__(in_features, out_features)
+        self.dropout = dropout
+
+    def forward(self, x: Float[Tensor, "n width"]) -> Float[Tensor, "n d"]:
+        """Apply dropout, then the linear map."""
+        return super().forward(drop(x, self.dropout, self.training))
+
+    def extra_repr(self) -> str:
+        """Describe the layer, as PyTorch prints modules."""
+        return f"{super().extra_repr()}, dropout={self.dropout}"
+
+
+class HiddenLayer(nn.Module):
+    """Dropout, Linear, GELU, dropout, Linear."""
+
+    def __init__(self, in_features: int, hidden: int, out_features: int, dropout: float) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.dropout = dropout
+        self.hidden = DropoutLinear(in_features, hidden, dropout)
+        self.activation = nn.GELU()
+        self.out = DropoutLinear(hidden, out_features, dropout)
+
+    def forward(self, x: Float[Tensor, "n width"]) -> Float[Tensor, "n d"]:
+        """Map the output of the body to features."""
+        features: Tensor = self.out(self.activation(self.hidden(x)))
+        return features
+
+
+def make_linear(in_features: int, out_features: int, dropout: float) -> nn.Linear:
+    """Make a Linear layer, with dropout in front if there is any."""
+    if dropout:
+        return DropoutLinear(in_features, out_features, dropout)
+    return nn.Linear(in_features, out_features)
+
+
+def make_last_layer(
+    width: int, dim: int, hidden: int = 0, dropout: float = 0.0
+) -> nn.Linear | HiddenLayer:
+    """Make the last layer of a backbone, with random weights.
+
+    Args:
+        width: Number of units of the body's output.
+        dim: Dimension d of the features.
+        hidden: Units of a hidden layer; zero for none.
+        dropout: Dropout rate in front of each Linear.
+    """
+    check_integer("hidden", hidden, 0, "it is a number of units, 0 for no hidden layer")
+    check_dropout("dropout", dropout)
+    return HiddenLayer(width, hidden, dim, dropout) if hidden else make_linear(width, dim, dropout)
+
+
+def last_layer_options(last: nn.Linear | HiddenLayer) -> dict[str, Any]:
+    """Return the options that a last layer was made with, without those that were zero."""
+    hidden = last.hidden.out_features if isinstance(last, HiddenLayer) else 0
+    options = {"hidden": hidden, "dropout": getattr(last, "dropout", 0.0)}
+    return {name: value for name, value in options.items() if value}
+
+
+def check_dropout(name: str, value: float) -> None:
+    """Raise an error unless the value is a rate of units to drop."""
+    check_at_least(name, value, 0, "it is a share of the units")
+    if value >= 1:
+        raise UserError(f"{name} must be below 1, got {value!r}: all units would be dropped")
 
 
 class Backbone(nn.Module, ABC):
     """Map samples to features: ``last(body(x))``.
 
-    Everything but ``last`` belongs to the body, so the names of its tensors are those that do not
-    begin with ``last.``.
+    Everything except ``last`` belongs to the body.
 
     Attributes:
-        name: What the registry calls it.
+        name: Its name in the registry.
         last: The layer that is trained even if the body is frozen.
     """
 
@@ -35,13 +107,18 @@ class Backbone(nn.Module, ABC):
 
     @property
     def width(self) -> int:
-        """Number of units that the body gives."""
+        """Number of units of the body's output."""
         return self.last.in_features
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of the weights."""
+        """The dtype of the weights."""
         return next(self.last.parameters()).dtype
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the network contains batch normalization."""
+        return any(isinstance(module, nn.BatchNorm2d) for module in self.modules())
 
     @property
     @abstractmethod
@@ -50,7 +127,7 @@ class Backbone(nn.Module, ABC):
 
     @property
     def body_options(self) -> dict[str, Any]:
-        """Those of the options that change what a frozen body computes."""
+        """The options that change what a frozen body computes."""
         without = {"dropout", "drop_rate", "drop_path_rate", *last_layer_options(self.last)}
         return {name: value for name, value in self.options.items() if name not in without}
 
@@ -58,37 +135,39 @@ class Backbone(nn.Module, ABC):
     def body(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n width"]:
         """Compute the input of the last layer."""
 
+    def body_state(self) -> dict[str, Tensor]:
+        """Return the parameters and buffers of the body, by name."""
+        return {k: v for k, v in self.state_dict().items() if not k.startswith("last.")}
+
     def forward(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n d"]:
         """Compute the features of each sample."""
         features: Tensor = self.last(self.body(x))
         return features
 
-    # By depth: rates that fall towards the input, and a beginning that stays frozen
+    # Depth: learning rates that decrease towards the input, and first stages that stay frozen
 
     def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Give the parameters of the body by depth, the first layers first."""
+        """Return the parameters of the body by layer, first layers first."""
         return _join_vectors(self._groups(coarse=False))
 
     @property
     def num_stages(self) -> int:
-        """Number of stages of the body, which are coarser than layers where a network has such."""
+        """Number of stages of the body, which are coarser than layers in most networks."""
         return len(_join_vectors(self._groups(coarse=True)))
 
     def train_stages(self, count: int) -> Self:
-        """Freeze the body but for its last stages.
+        """Freeze the body except its last stages.
 
-        What is frozen is a pure function from then on: it gets no gradients, and its batch
-        normalisation and dropout stay as in evaluation whatever :meth:`train` is told.
+        Frozen parameters get no gradients. Batch normalization and dropout of frozen modules stay
+        in evaluation mode, even after :meth:`train`.
 
         Args:
-            count: Number of stages to train; zero freezes all of the body.
+            count: Number of stages to train; zero freezes the whole body.
         """
         stages = _join_vectors(self._groups(coarse=True))
         check_integer("stages", count, 0, "0 freezes the whole body")
         if count > len(stages):
-            raise UserError(
-                f"stages must be at most {len(stages)}, got {count}: {self.name} has no more"
-            )
+            raise UserError(f"stages must be at most {len(stages)} for {self.name}, got {count}")
         cut = len(stages) - count
         for place, stage in enumerate(stages):
             for parameter in stage:
@@ -98,18 +177,14 @@ class Backbone(nn.Module, ABC):
         return self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of every module, but for those that :meth:`train_stages` froze."""
+        """Set the mode of every module except those that :meth:`train_stages` froze."""
         super().train(mode)
         for name in self._frozen:
             self.get_submodule(name).training = False
         return self
 
     def _groups(self, coarse: bool) -> list[list[nn.Parameter]]:
-        """Give the parameters of the body by module, the first layers first.
-
-        Args:
-            coarse: By stages instead of layers, where the network has such.
-        """
+        """Return the parameters of the body by module, or by stage if ``coarse``."""
         groups: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.named_parameters():
             if not name.startswith("last."):
@@ -117,9 +192,9 @@ class Backbone(nn.Module, ABC):
         return list(groups.values())
 
     def _modules_without(self, trained: set[int]) -> Iterator[str]:
-        """Name the modules of the body that have no trained parameter, given by their ids.
+        """Name the modules of the body without a trained parameter, given by their ids.
 
-        A module without any, such as dropout, belongs to the last one with some before it.
+        A module without parameters, such as dropout, belongs to the last module with some.
         """
         before = True
         for name, module in self.named_modules():
@@ -135,7 +210,7 @@ class Backbone(nn.Module, ABC):
 
 
 def _join_vectors(groups: Iterable[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
-    """Let a group of vectors alone, such as a normalisation, join the group before it."""
+    """Merge groups that contain only vectors, such as a normalization, into the group before."""
     joined: list[list[nn.Parameter]] = []
     for group in groups:
         if joined and all(parameter.ndim < 2 for parameter in group):
@@ -145,7 +220,7 @@ def _join_vectors(groups: Iterable[list[nn.Parameter]]) -> list[list[nn.Paramete
     return joined
 
 
-class TableFeatures(Backbone):
+class TableBackbone(Backbone):
     """Map the rows of a table to features."""
 
     @abstractmethod
@@ -157,21 +232,21 @@ class TableFeatures(Backbone):
         """Learn the scale of each column from the training rows.
 
         Args:
-            x: The training rows; or their columns block by block, if all would not fit.
-            sample_weight: How much each row counts; its scale does not matter.
+            x: The training rows, or an iterable of blocks of their columns.
+            sample_weight: Relative weight of each row.
         """
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """How images must be prepared for a network.
+    """The input that a network expects.
 
     Attributes:
-        size: Height and width in pixels; None if that of the data will do.
-        mean: Of each channel, where white is 1.
-        std: Deviation of each channel, likewise.
+        size: Height and width in pixels; None for the size of the data.
+        mean: Mean of each channel, where white is 1.
+        std: Standard deviation of each channel, on the same scale.
         interpolation: How images are resized.
-        crop: Share of the resized image's side that the central crop keeps.
+        crop: Side of the central crop, as a share of the resized image.
     """
 
     size: int | None = None
@@ -184,23 +259,26 @@ class InputSpec:
         if self.size is not None:
             check_integer("size", self.size, 1, "it is a number of pixels")
         for name in ("mean", "std"):
-            object.__setattr__(self, name, _triple(name, getattr(self, name)))
+            object.__setattr__(self, name, _check_channels(name, getattr(self, name)))
         for deviation in self.std:
             check_above("std", deviation, 0, "channels are divided by it")
-        check_known("interpolation", self.interpolation, INTERPOLATIONS)
-        check_above("crop", self.crop, 0, "nothing would be left")
+        check_above("crop", self.crop, 0, "it is a share of the side")
         if self.crop > 1:
             raise UserError(f"crop must be at most 1, got {self.crop!r}: it is a share of the side")
 
 
-class ImageFeatures(Backbone):
-    """Map images to features: bytes, or floating-point numbers in 0…255, not yet normalised.
+def _check_channels(name: str, values: Any) -> tuple[float, ...]:
+    good = isinstance(values, Sequence) and len(values) == 3
+    if not good or not all(isinstance(v, Real) and math.isfinite(v) for v in values):
+        raise UserError(f"{name} must be three finite numbers, got {values!r}: one per channel")
+    return tuple(float(value) for value in values)
+
+
+class ImageBackbone(Backbone):
+    """Map images to features. Images are bytes, or floats in 0…255, not yet normalized.
 
     Args:
-        spec: How images must be prepared. Normalising is done here, the rest before.
-
-    Attributes:
-        input: The spec.
+        spec: The expected input. Normalization happens here, resizing before.
     """
 
     mean: Tensor
@@ -209,7 +287,7 @@ class ImageFeatures(Backbone):
     def __init__(self, spec: InputSpec) -> None:
         super().__init__()
         self.input = spec
-        # options hold them already, so the weights need not
+        # not persistent: the options contain them already
         for name, values in {"mean": spec.mean, "std": spec.std}.items():
             self.register_buffer(name, torch.tensor(values).view(3, 1, 1), persistent=False)
 
@@ -220,27 +298,16 @@ class ImageFeatures(Backbone):
         spec |= {"mean": list(self.input.mean), "std": list(self.input.std)}
         return spec | last_layer_options(self.last)
 
-    def normalised(
-        self, x: Shaped[Tensor, "n 3 height width"]
-    ) -> Float[Tensor, "n 3 height width"]:
-        """Bring the channels to mean 0 and deviation 1, in the precision of the weights.
-
-        The result is in the memory order that convolutions are quicker in. Bytes are put in that
-        order before they become numbers of four bytes.
-        """
+    def normalize(self, x: Shaped[Tensor, "n 3 height width"]) -> Float[Tensor, "n 3 height width"]:
+        """Scale the channels to mean 0 and deviation 1, in the memory format that is fastest."""
         if x.ndim != 4 or x.shape[1] != 3:
             raise UserError(
                 f"images must have the shape (n, 3, height, width), got {tuple(x.shape)}"
             )
-        quick = x.is_cpu or autocast_is_on(x.device)
-        order = torch.channels_last if quick else torch.contiguous_format
-        x = x.contiguous(memory_format=order)
-        # what concerns three numbers only comes first: a product and a sum per pixel are left
+        # CPUs and half precision are faster in channels_last; bytes are cheaper to permute
+        channels_last = x.is_cpu or autocast_is_on(x.device)
+        x = x.contiguous(
+            memory_format=torch.channels_last if channels_last else torch.contiguous_format
+        )
+        # one product and one difference per pixel
         return x.to(self.dtype) * (1 / (255 * self.std)) - self.mean / self.std
-
-
-def _triple(name: str, values: Any) -> tuple[float, ...]:
-    good = isinstance(values, Sequence) and len(values) == 3
-    if not good or not all(isinstance(v, Real) and math.isfinite(v) for v in values):
-        raise UserError(f"{name} must be three finite numbers, got {values!r}: one per channel")
-    return tuple(float(value) for value in values)

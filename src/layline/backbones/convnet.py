@@ -1,10 +1,9 @@
 """A small convolutional network for small images, to be trained from scratch on a CPU.
 
 A thin convolution at full resolution, one with stride 2, then ``depth`` blocks of convolution,
-batch normalisation and ReLU with max pooling between them, channels doubling from block to block,
-global average pooling, and a last Linear to ``dim``. The thin layer costs little and measures local
-contrast, which says most about sharpness and noise; all wide layers work on a quarter of the
-pixels.
+batch normalization and ReLU with max pooling between them, channels doubling from block to block,
+global average pooling, and a last Linear to ``dim``. The thin layer is cheap and measures local
+contrast, the main cue for sharpness and noise; all wide layers work on a quarter of the pixels.
 """
 
 from collections.abc import Sequence
@@ -13,23 +12,22 @@ from typing import Any
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from layline.backbones.base import ImageFeatures, InputSpec
-from layline.backbones.last_layer import make_last_layer
+from layline.backbones.base import ImageBackbone, InputSpec, make_last_layer
 from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
 _DEEPEST = 16  # images of 65,536 pixels at a side
 
 
-class ConvNet(ImageFeatures):
-    """Map small images to features. The arguments not listed here are those of :class:`InputSpec`.
+class ConvNet(ImageBackbone):
+    """Map small images to features. Arguments not listed here are those of :class:`InputSpec`.
 
     Args:
         dim: Dimension d of the features.
         channels: Channels of the first block.
         depth: Number of blocks.
         hidden: Units of a hidden layer before the last Linear; zero for none.
-        dropout: Share of the units in front of each Linear that are set to zero in training.
+        dropout: Dropout rate in front of each Linear of the last layer.
     """
 
     name = "convnet"
@@ -76,13 +74,13 @@ class ConvNet(ImageFeatures):
         return {"channels": self.channels, "depth": self.depth} | super().options
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
-        """Compute one number per channel of the last block."""
+        """Average each channel of the last block."""
         self.check_size(*x.shape[-2:])
-        maps: Tensor = self.layers(self.normalised(x))
+        maps: Tensor = self.layers(self.normalize(x))
         return maps.mean(dim=(-2, -1))
 
     def check_size(self, height: int, width: int) -> None:
-        """Refuse images that are too small for so many blocks."""
+        """Raise an error if images are too small for the number of blocks."""
         least = 2**self.depth
         if min(height, width) < least:
             raise UserError(

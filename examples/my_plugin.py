@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from layline import ConstrainedProxies
-from layline.backbones import ImageFeatures, InputSpec
+from layline.backbones import ImageBackbone, InputSpec
 from layline.data import Dataset, Splits, SourceSpec, stratified_holdout
 from layline.data.images import ImageArrays
 from layline.geometry.layouts import Layout, orthonormal_pair
@@ -57,7 +57,7 @@ def quarter(num_classes, dim, scale=10.0):
     return ConstrainedProxies(QuarterCircle(num_classes, dim), Cosine(scale))
 
 
-class Stripes(ImageFeatures):
+class Stripes(ImageBackbone):
     """One layer of tall kernels, and the mean of each channel."""
 
     def __init__(self, dim, *, channels=16, **prepared):
@@ -72,7 +72,7 @@ class Stripes(ImageFeatures):
 
     def body(self, x):
         """Compute one number per channel."""
-        return self.layers(self.normalised(x)).mean(dim=(-2, -1))
+        return self.layers(self.normalize(x)).mean(dim=(-2, -1))
 
 
 def read_glow(*, partition=0, per_class=40):

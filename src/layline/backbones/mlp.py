@@ -1,4 +1,4 @@
-"""A multilayer perceptron for tables: standardization, Linear and ReLU, a last Linear to ``dim``."""
+"""A multilayer perceptron for tables, on standardized columns."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise

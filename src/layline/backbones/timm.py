@@ -124,8 +124,8 @@ class TimmBackbone(ImageBackbone):
     ) -> None:
         check_boolean("all_stages", all_stages)
         check_integer("dim", dim, 1, "it is the length of a feature vector")
-        rates = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
-        rates = {name: rate for name, rate in rates.items() if rate is not None}
+        given = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
+        rates = {name: rate for name, rate in given.items() if rate is not None}
         for name, rate in rates.items():
             check_dropout(name, rate)
         check_model(model)

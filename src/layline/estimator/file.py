@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
-from layline.backbones.base import TableFeatures
+from layline.backbones.base import TableBackbone
 from layline.data.labels import Array
 from layline.data.table_encoding import NumericColumn, TableEncoding, text_of
 from layline.estimator.inputs import column_names
@@ -78,7 +78,7 @@ def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
                 "estimator instead"
             )
     features, head, classes = estimator.backbone_, estimator.head_, estimator.classes_
-    assert isinstance(features, TableFeatures)  # features of a name are
+    assert isinstance(features, TableBackbone)  # features of a name are
     built = _plain("head_options", estimator._built_from["head_options"] or {})
     spec = ModelSpec(
         backbone=estimator._built_from["backbone"],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def takes_table(features: Any) -> bool:
     """Tell features that take a table, by name or as a class, from those that take X as it is."""
-    is_class = isinstance(features, type) and issubclass(features, backbones.TableFeatures)
+    is_class = isinstance(features, type) and issubclass(features, backbones.TableBackbone)
     return isinstance(features, str) or is_class
 
 
@@ -84,7 +84,7 @@ def _called_with_known(make: Callable[..., nn.Module], **known: Any) -> nn.Modul
 
 def _fit_scale(features: nn.Module, samples: Samples, *, keeps_dtype: bool) -> None:
     """Let features of a table learn the scale of the columns."""
-    if not isinstance(features, backbones.TableFeatures):
+    if not isinstance(features, backbones.TableBackbone):
         raise UserError(
             f"features must be for tables, got {type(features).__name__}: names are "
             f"{', '.join(backbones.names('table'))}"

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from layline.backbones import BACKBONES
-from layline.backbones.hub import is_hub_name
+from layline.backbones.timm import is_hub_name
 from layline.heads import HEADS
 from layline.model.description import KEY, Description, check_pixels
 from layline.model.model import ModelSpec, OrdinalModel

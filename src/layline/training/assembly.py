@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from layline import backbones, data, heads
-from layline.backbones.base import ImageFeatures, TableFeatures
+from layline.backbones.base import ImageBackbone, TableBackbone
 from layline.backbones.convnet import ConvNet
-from layline.backbones.weights import check_within_reach, load_weights
+from layline.backbones.weights import load_weights
 from layline.data.array_cache import cache_folder
 from layline.data.dataset import Dataset, Images
 from layline.data.labels import weigh_classes
@@ -70,7 +70,6 @@ def assemble(
         accelerator: One process or many.
         start: The model to go on from, if it is not where the configuration says.
     """
-    check_within_reach(str(config.backbone.weights), str(config.backbone.name))
     trained = None if config.start is None else load_start(config, start)
     known = None if trained is None else known_inputs(config, trained.spec)
     dataset = read_data(config, say, accelerator, known)
@@ -166,12 +165,11 @@ def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
         return dataset
     if options.root is None:  # images that are made on the spot
         return dataset
-    from layline.backbones.comparison import comparison_at_hand
     from layline.data.array_cache import cache_folder
     from layline.data.duplicates import find_copies_in, keep_copies_together
 
     exact = options.copies == "exact"
-    copies = find_copies_in(images, cache_folder(), exact, comparison_at_hand())
+    copies = find_copies_in(images, cache_folder(), exact)
     return keep_copies_together(dataset, copies)
 
 
@@ -232,7 +230,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             preparation = inputs.encoding
         else:
             network = backbones.create(name, dim=config.head.dim, **options)
-            assert isinstance(network, ImageFeatures)  # its kind was checked
+            assert isinstance(network, ImageBackbone)  # its kind was checked
             preparation, options = _preprocessing(config, network, inputs), network.options
         model = ModelSpec(
             backbone=name,
@@ -245,7 +243,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             decode=config.training.decoding,
         ).build()
     if isinstance(inputs, Rows):
-        assert isinstance(model.backbone, TableFeatures)  # its kind was checked
+        assert isinstance(model.backbone, TableBackbone)  # its kind was checked
         model.backbone.fit_scale(torch.from_numpy(inputs.values[dataset.splits.train]))
     return model
 
@@ -276,7 +274,7 @@ def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> 
         "the average of the weights": learning if settings.ema else 0,
     }
     size = 0
-    if isinstance(network, ImageFeatures) and not isinstance(dataset.inputs, Rows):
+    if isinstance(network, ImageBackbone) and not isinstance(dataset.inputs, Rows):
         size = _preprocessing(config, network, dataset.inputs).size
         count = min(settings.batch_size, len(dataset.splits.train))
         count = math.ceil(count / settings.accumulation)
@@ -288,7 +286,7 @@ def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> 
         network.check_size(size, size)
 
 
-def _preprocessing(config: Config, network: ImageFeatures, images: Images) -> ImagePreprocessing:
+def _preprocessing(config: Config, network: ImageBackbone, images: Images) -> ImagePreprocessing:
     wanted = network.input
     size = wanted.size
     if size is None:  # a small network takes small images as they are

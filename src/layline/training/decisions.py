@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from layline import backbones, data
-from layline.backbones.weights import best_backbone
+from layline.backbones.weights import choose_backbone
 from layline.data.dataset import Dataset
 from layline.data.loaders import ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing
@@ -60,7 +60,7 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
     device = choose_device(config.training.device)
     is_open = config.backbone.name is None
     if is_open and backbone_of(config.data.source, RECIPES["modern"]) not in backbones.BACKBONES:
-        backbone = best_backbone(device.type)
+        backbone = choose_backbone(device.type)
         chosen = {"backbone": {"name": backbone.name}}
         if config.backbone.weights is None:
             chosen["backbone"]["weights"] = backbone.weights

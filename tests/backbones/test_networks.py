@@ -1,0 +1,197 @@
+"""The two networks of the package: the perceptron for tables and the small convolutional one."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from layline import backbones, heads
+from layline.backbones import MLP, ConvNet
+
+
+def table(n=40, columns=3, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(n, columns, dtype=dtype, generator=generator) * 5 + 2
+
+
+def images(n=4, height=32, width=32):
+    return torch.randint(0, 256, (n, 3, height, width), dtype=torch.uint8)
+
+
+def standardize(mlp, x):
+    """What the first layer gets to see."""
+    seen = []
+    hook = next(m for m in mlp.modules() if isinstance(m, torch.nn.Linear))
+    handle = hook.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    mlp(x)
+    handle.remove()
+    return seen[0]
+
+
+@pytest.mark.parametrize("hidden", [(), (7,), (7, 5, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_become_features_of_the_wanted_width(hidden, dtype):
+    out = MLP(3, 6, hidden=hidden).fit_scale(table(dtype=dtype))(table(dtype=dtype))
+    assert out.shape == (40, 6)
+    assert out.dtype == torch.float32
+
+
+def test_training_columns_are_standardized():
+    seen = standardize(MLP(3, 4).fit_scale(table()), table())
+    assert seen.mean(dim=0).abs().max() < 1e-6
+    torch.testing.assert_close(seen.square().mean(dim=0), torch.ones(3))
+
+
+def test_statistics_agree_with_numpy():
+    x = table()
+    mlp = MLP(3, 4).fit_scale(x)
+    np.testing.assert_allclose(mlp.mean, x.numpy().mean(axis=0))
+    np.testing.assert_allclose(mlp.scale, x.numpy().std(axis=0))
+
+
+def test_an_integer_weight_is_that_many_equal_rows():
+    x, weight = table(), torch.arange(40) % 4
+    weighted = MLP(3, 4).fit_scale(x, weight)
+    repeated = MLP(3, 4).fit_scale(x.repeat_interleave(weight, dim=0))
+    torch.testing.assert_close(weighted.mean, repeated.mean)
+    torch.testing.assert_close(weighted.scale, repeated.scale)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e-300, 1e9 + 0.1])
+def test_a_constant_column_becomes_exactly_zero(value):
+    x = table()
+    x[:, 1] = value
+    mlp = MLP(3, 4).fit_scale(x)
+    assert mlp.scale[1] == 1
+    assert (standardize(mlp, x)[:, 1] == 0).all()
+
+
+def test_a_column_too_small_to_have_a_deviation_stays_finite():
+    assert standardize(MLP(3, 4).fit_scale(table() * 1e-200), table() * 1e-200).isfinite().all()
+
+
+def test_a_column_too_large_to_be_squared_stays_finite():
+    x = table(dtype=torch.float32) * 1e30
+    torch.testing.assert_close(
+        standardize(MLP(3, 4).fit_scale(x), x).square().mean(dim=0), torch.ones(3)
+    )
+
+
+@pytest.mark.parametrize(
+    "cast", [lambda mlp: mlp, lambda mlp: mlp.half().float(), copy.deepcopy, lambda mlp: load(mlp)]
+)
+def test_time_stamps_keep_their_seconds(cast):
+    seconds = torch.arange(60, dtype=torch.float64)[:, None]
+    stamps = 1.7e9 + seconds  # float32 has only multiples of 128 here
+    mlp = cast(MLP(1, 4).fit_scale(stamps))
+    expected = (seconds - seconds.mean()) / seconds.std(correction=0)
+    torch.testing.assert_close(standardize(mlp, stamps), expected.float())
+
+
+def load(mlp):
+    fresh = MLP(1, 4)
+    fresh.load_state_dict(mlp.state_dict())
+    return fresh
+
+
+def test_statistics_are_no_parameters_but_are_saved():
+    mlp = MLP(3, 4)
+    assert {"mean", "scale"} <= set(mlp.state_dict())
+    assert not {"mean", "scale"} & {name for name, _ in mlp.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"in_features": 0}, "in_features must be an integer, at least 1, got 0"),
+        ({"dim": -1}, "dim must be an integer, at least 1, got -1"),
+        ({"hidden": (8, 0)}, "hidden must be an integer, at least 1, got 0"),
+        ({"hidden": 8}, "hidden must be a sequence, got 8: write"),
+    ],
+)
+def test_a_wrong_width_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        MLP(**{"in_features": 3, "dim": 4, **arguments})
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="mlp"):
+        backbones.create("mpl", in_features=3, dim=4)
+
+
+@pytest.mark.parametrize(("height", "width"), [(16, 16), (17, 30), (28, 28), (64, 48), (97, 16)])
+def test_images_of_any_size_become_features(height, width):
+    out = ConvNet(5)(images(height=height, width=width))
+    assert out.shape == (4, 5)
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize(("channels", "depth"), [(1, 1), (5, 2), (32, 3), (8, 4)])
+def test_channels_double_from_block_to_block(channels, depth):
+    net = ConvNet(2, channels=channels, depth=depth)
+    assert net.width == channels * 2 ** (depth - 1)
+    assert net.body(images()).shape == (4, net.width)
+
+
+def test_weights_and_gradients_are_contiguous_so_that_any_format_saves_them():
+    net = ConvNet(3)
+    net(images()).sum().backward()
+    assert all(tensor.is_contiguous() for tensor in net.state_dict().values())
+    assert all(parameter.grad.is_contiguous() for parameter in net.parameters())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        MLP(3, 4, hidden=()),
+        MLP(3, 4, hidden=(7, 6)),
+        ConvNet(4, channels=6, depth=2, size=40, mean=(0.1, 0.2, 0.3), crop=0.9),
+    ],
+)
+def test_a_network_is_rebuilt_from_its_options(made):
+    again = backbones.create(made.name, 4, **json.loads(json.dumps(made.options))).eval()
+    again.load_state_dict(made.state_dict())
+    x = torch.rand(2, 3) if made.name == "mlp" else images()
+    assert torch.equal(again(x), made.eval()(x))
+    assert again.options == made.options
+
+
+def test_it_learns_to_tell_levels_of_contrast_apart():
+    ranks = torch.arange(48) % 3
+    noise = torch.randn(48, 3, 16, 16) * (10 + 20 * ranks[:, None, None, None])
+    x = (128 + noise).clamp(0, 255).byte()
+    net, head = ConvNet(2, channels=8), heads.create("hard-linear", 3, 2)
+    optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], lr=0.01)
+    for _ in range(30):
+        optimizer.zero_grad()
+        head.loss(net(x), ranks).backward()
+        optimizer.step()
+    assert (head.predict(net(x)) == ranks).float().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
+        ({"channels": 0}, "channels must be an integer, at least 1, got 0"),
+        ({"depth": 1.5}, "depth must be an integer, at least 1, got 1.5"),
+        ({"size": 7}, "images must be at least 8×8 pixels, got 7×7: a convnet of depth 3 halves"),
+        ({"depth": 64}, "depth must be at most 16, got 64: every block halves the images"),
+        ({"depth": 10**30}, "depth must be at most 16"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ConvNet(**{"dim": 2, **arguments})
+
+
+def test_images_that_are_too_small_are_refused():
+    with pytest.raises(ValueError, match="at least 8×8 pixels, got 32×6"):
+        ConvNet(2)(images(height=32, width=6))
+
+
+def test_an_unknown_option_is_answered_with_the_nearest():
+    with pytest.raises(ValueError, match="channels"):
+        backbones.create("convnet", 2, chanels=4)

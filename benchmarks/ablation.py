@@ -24,8 +24,8 @@ from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.frozen import frozen_parts, trained_network
 from layline.training.loop import Hooks, Loop, TrainingState
-from layline.training.recipes import configuration, resolved
-from layline.training.settings import combine
+from layline.training.recipes import resolve_config
+from layline.training.config import combine
 from layline.utils.devices import Processes
 
 Tree = dict[str, Any]
@@ -133,7 +133,7 @@ def train(name: str, tree: Tree, method: str, seed: int, folder: Path) -> dict[s
     }
     root = settings["data"].get("root")
     place: Tree = {} if root is None else {"data": {"root": str(folder / root)}}
-    config = resolved(configuration(base, settings, place, tree))
+    config = resolve_config(base, settings, place, tree)
     accelerator = make_accelerator(config)
     run = assemble(config, Reporter(Console(quiet=True)), accelerator)
     parts = parts_of(config, run.dataset, run.model.spec)

@@ -27,7 +27,7 @@ from layline.training.checkpoint import Checkpoints
 from layline.training.display import Reporter
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import Hooks, Loop
-from layline.training.recipes import configuration, resolved
+from layline.training.recipes import resolve_config
 
 
 class Ready:
@@ -77,7 +77,7 @@ def prepare(given: argparse.Namespace, say: Reporter, accelerator: Accelerator) 
         "backbone": {"name": given.features, "weights": "none"},
         "training": {"epochs": 1, "batch_size": given.batch_size, "device": "cpu"},
     }
-    config = resolved(configuration(wanted))
+    config = resolve_config(wanted)
     run = assemble(config, say, accelerator)
     return config, run.model, parts_of(config, run.dataset, run.model.spec)
 

@@ -133,10 +133,10 @@ def start(given: argparse.Namespace) -> dict[str, Any]:
     from layline.data.loaders import ImageBatches, loader, sequential_batches
     from layline.training.assembly import data_fingerprint, read_data
     from layline.training.display import Reporter
-    from layline.training.recipes import configuration, resolved
+    from layline.training.recipes import resolve_config
 
     root = given.folder / f"images-{given.images}"
-    config = resolved(configuration({"data": {"source": "folder", "root": root}}))
+    config = resolve_config({"data": {"source": "folder", "root": root}})
     before, begun = memory(), time.perf_counter()
     dataset = read_data(config, Reporter(Console(quiet=True)))
     data_fingerprint(dataset)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from ablation import DATA, FROZEN, LITE, TABLE, table, train
 
-from layline.training.settings import combine
+from layline.training.config import combine
 
 TABLES = {
     "era": "era",

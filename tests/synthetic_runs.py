@@ -10,7 +10,7 @@ from layline.data.images import ImageArrays
 from layline.evaluation.diagnostics import alarms, diagnose
 from layline.evaluation.evaluate import Evaluation, measure
 from layline.evaluation.predictions import Predictions
-from layline.training.recipes import configuration
+from layline.training.recipes import resolve_config
 from layline.training.record import (
     chosen_samples,
     take_snapshot,
@@ -69,7 +69,7 @@ def write_run(
         "training": {"epochs": epochs},
         "report": {"points": points},
     }
-    folder.create(configuration(config))
+    folder.create(resolve_config(config))
     directions = rng.normal(size=(2, dim))
 
     def features(epoch):

@@ -232,7 +232,7 @@ def test_the_python_of_the_guide_runs(place, monkeypatch):
     train = layline.train
 
     def quick(*given, **options):  # whatever a page says, but one epoch of a small network
-        small = {} if "from_run" in options else {"backbone": "convnet", "dim": 4}
+        small = {} if "init_from" in options else {"backbone": "convnet", "dim": 4}
         return train(*given, **small | options | {"epochs": 1, "workers": 0})
 
     monkeypatch.setattr(layline, "train", quick, raising=False)

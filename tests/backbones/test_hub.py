@@ -28,7 +28,7 @@ from layline.model.model import ModelSpec
 from layline.training.assembly import assemble
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
-from layline.training.recipes import configuration, resolved
+from layline.training.recipes import resolve_config
 from layline.utils.torchvision_import import import_timm
 
 SMALL = "mobilenetv3_small_050"
@@ -164,7 +164,7 @@ def test_weights_out_of_reach_are_refused_before_anything_is_read(no_network):
     check_within_reach("none", "convnet")
     assert no_network == []
     settings = {"data": {"source": "folder", "root": "no/such"}, "backbone": {"name": SMALL}}
-    config = resolved(configuration({"recipe": "paper"}, settings))
+    config = resolve_config({"recipe": "paper"}, settings)
     with pytest.raises(OSError, match=r"huggingface\.co is out of reach"):
         assemble(config, Reporter(Console(quiet=True)), make_accelerator(config))
     assert no_network == ["huggingface.co"]

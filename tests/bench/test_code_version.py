@@ -126,14 +126,14 @@ def test_nothing_that_a_run_imports_is_forgotten():
 import io, sys, tempfile
 from pathlib import Path
 from rich.console import Console
-from layline.training.recipes import configuration, resolved
+from layline.training.recipes import resolve_config
 from layline.training.run import train
 from layline.training.run_folder import RunFolder
 given = {"data": {"source": "photo-quality", "options": {"per_class": 4, "size": 16}},
          "backbone": {"name": "convnet", "options": {"channels": 4}}, "head": {"dim": 4},
          "training": {"epochs": 1, "device": "cpu"}, "report": {"enabled": False}}
 folder = RunFolder(Path(tempfile.mkdtemp()) / "run")
-train(resolved(configuration(given)), folder, Console(file=io.StringIO()))
+train(resolve_config(given), folder, Console(file=io.StringIO()))
 print(*(name for name in sys.modules if name.split(".")[0] == "layline"))
 """
     said = subprocess.run(

@@ -4,7 +4,7 @@ import pytest
 
 from layline import heads
 from layline.bench.grid import Grid, check_not_reserved, parse_tune, read_grid
-from layline.training.recipes import configuration
+from layline.training.recipes import resolve_config
 
 RESERVED = {"training.seed": "name it in seeds"}
 
@@ -81,7 +81,7 @@ def test_recipes_are_compared_with_all_else_alike(tree):
 def test_the_recipe_of_a_grid_is_written_out(tree):
     del tree["recipes"]
     grid = Grid.model_validate(tree)
-    assert f'recipes = [\n    "{configuration({"data": {"source": "table"}}).recipe}",\n]' in (
+    assert f'recipes = [\n    "{resolve_config({"data": {"source": "table"}}).recipe}",\n]' in (
         grid.to_toml()
     )
 

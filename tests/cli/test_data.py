@@ -209,7 +209,7 @@ def test_copies_are_counted_and_their_contradictions_listed(copied):
 
 
 def test_copies_are_not_looked_for_if_nobody_wants_it(copied):
-    result = run("check", copied, "--copies", "ignore")
+    result = run("check", copied, "--duplicates", "off")
     assert "copies" not in result.stdout
-    assert "copies" not in json.loads(run("check", copied, "--copies", "ignore", "--json").stdout)
-    assert run("check", copied, "--copies", "none").exit_code == 2
+    assert "copies" not in json.loads(run("check", copied, "--duplicates", "off", "--json").stdout)
+    assert run("check", copied, "--duplicates", "none").exit_code == 2

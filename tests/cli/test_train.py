@@ -15,7 +15,7 @@ import pytest
 from layline.geometry.decoding import DECODINGS
 from layline.heads import DEFAULT_METHOD
 from layline.metrics import METRICS
-from layline.training.recipes import configuration
+from layline.training.recipes import resolve_config
 
 COMMANDS = [(), ("train",), ("evaluate",), ("predict",), ("methods",), ("demo",), ("data",)]
 WITH_EXAMPLES = [*COMMANDS[1:6], ("data", "list"), ("data", "check")]
@@ -216,7 +216,7 @@ def test_the_help_says_what_the_recipes_choose(layline, monkeypatch):
     for panel in ("Data", "Model", "Training", "Machine", "Output"):
         assert re.search(rf"╭─ {panel} ─+╮", text)
     for name in ("modern", "paper"):
-        config = configuration({"recipe": name, "data": {"source": "folder"}})
+        config = resolve_config({"recipe": name, "data": {"source": "folder"}})
         assert re.search(rf"--epochs .*\b{config.training.epochs}\b", text)
         assert re.search(rf"--method .*[( ]{config.head.method}\b", text)
     for option, default in (("--metric", "mae"), ("--device", "auto"), ("--class-weight", "off")):

@@ -14,7 +14,7 @@ from layline.cli import app
 from layline.training import api
 from layline.training.config import Config
 from layline.training.interruption import Interrupted
-from layline.training.recipes import configuration
+from layline.training.recipes import resolve_config
 
 SMALL = {"backbone": "convnet", "dim": 4, "epochs": 2, "workers": 0, "batch_size": 8}
 CHANNELS = {"backbone": {"options": {"channels": 8}}}
@@ -108,7 +108,7 @@ def test_arguments_become_settings_above_those_given(run, photos, tmp_path):
     ("metric", "decode"), [("mae", "median"), ("accuracy", "mode"), ("qwk", "mean")]
 )
 def test_the_metric_decides_how_ranks_are_decided_on(metric, decode):
-    config = configuration(api._tree({"metric": metric}), {"data": {"source": "photo-quality"}})
+    config = resolve_config(api._tree({"metric": metric}), {"data": {"source": "photo-quality"}})
     assert config.training.decoding == decode
 
 

@@ -16,7 +16,7 @@ from layline.data.images import ImageArrays
 from layline.training import assembly
 from layline.training.assembly import build, data_fingerprint, parts_of, read_data
 from layline.training.display import Reporter
-from layline.training.recipes import configuration, resolved
+from layline.training.recipes import resolve_config
 
 QUIET = Reporter(Console(quiet=True))
 FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}
@@ -24,7 +24,7 @@ FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}
 
 def config(**sections):
     sections.setdefault("data", {"source": "photo-quality", "options": FEW})
-    return resolved(configuration({"head": {"dim": 3}}, sections))
+    return resolve_config({"head": {"dim": 3}}, sections)
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def test_copies_stay_in_one_part_unless_they_are_to_be_ignored(tmp_path):
     split, said = spread()
     assert split == 0
     assert "40 images are copies of others (20 groups): copies stay in one part" in said
-    assert spread(copies="exact")[0] == 0
-    split, said = spread(copies="ignore")
+    assert spread(duplicates="exact")[0] == 0
+    split, said = spread(duplicates="off")
     assert split > 5
     assert "copies" not in said
 

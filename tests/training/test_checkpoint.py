@@ -14,7 +14,7 @@ from layline.training import checkpoint
 from layline.training.checkpoint import Checkpoints
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import TrainingState
-from layline.training.optimisation import WeightAverage
+from layline.training.optim import WeightAverage
 
 HISTORY = [{"epoch": 1, "train_loss": 0.1 + 0.2}]
 

@@ -5,14 +5,14 @@ import tomllib
 import pytest
 
 from layline import heads, train
-from layline.training.recipes import RECIPES, configuration, resolved
-from layline.training.settings import combine, parse_settings, read_toml, to_toml
+from layline.training.recipes import RECIPES, resolve_config
+from layline.training.config import combine, parse_settings, read_toml, to_toml
 
 MINIMAL = {"data": {"source": "photo-quality"}}
 
 
 def test_the_recipe_of_the_paper_is_the_paper():
-    config = configuration(MINIMAL, {"recipe": "paper"})
+    config = resolve_config(MINIMAL, {"recipe": "paper"})
     training = config.training
     assert (training.optimiser, training.learning_rate, training.head_learning_rate) == (
         "adamw",
@@ -27,7 +27,7 @@ def test_the_recipe_of_the_paper_is_the_paper():
 
 
 def test_the_released_recipe_is_the_authors_code():
-    config = configuration(MINIMAL, {"recipe": "released", "head": {"method": "soft-poisson"}})
+    config = resolve_config(MINIMAL, {"recipe": "released", "head": {"method": "soft-poisson"}})
     assert config.head.options == {"target": "onehot", "unimodal_over": "classes", "alpha": 5.0}
     assert (config.training.optimiser, config.training.momentum) == ("sgd", 0.9)
     assert config.training.milestones == [36, 44]
@@ -36,12 +36,12 @@ def test_the_released_recipe_is_the_authors_code():
 
 
 def test_a_hard_layout_has_no_options_of_the_released_code():
-    config = configuration(MINIMAL, {"recipe": "released"})
+    config = resolve_config(MINIMAL, {"recipe": "released"})
     assert config.head.options == {}
 
 
 def test_what_the_user_says_stands_above_the_recipe():
-    config = configuration(MINIMAL, {"recipe": "released", "training": {"learning_rate": 0.5}})
+    config = resolve_config(MINIMAL, {"recipe": "released", "training": {"learning_rate": 0.5}})
     assert config.training.learning_rate == 0.5
     assert config.training.head_learning_rate == 0.1
 
@@ -50,21 +50,21 @@ def test_what_the_user_says_stands_above_the_recipe():
 def test_the_rate_of_a_head_is_its_own_in_modern_alone_unless_it_is_named(method):
     factor = 10 if method in ("coral", "proportional-odds") else 1
     own = {"head": {"method": method}}
-    written = tomllib.loads(to_toml(resolved(configuration(MINIMAL, own))))
+    written = tomllib.loads(to_toml(resolve_config(MINIMAL, own)))
     assert written["training"]["head_learning_rate"] == pytest.approx(0.01 * factor)
     for recipe, rate in (("paper", 0.01), ("released", 0.1)):
-        config = configuration(MINIMAL, own, {"recipe": recipe})
+        config = resolve_config(MINIMAL, own, {"recipe": recipe})
         assert config.training.head_learning_rate == rate
     for rate in (0.003, 0.01):
-        named = configuration(MINIMAL, own, {"training": {"head_learning_rate": rate}})
+        named = resolve_config(MINIMAL, own, {"training": {"head_learning_rate": rate}})
         assert named.training.head_learning_rate == rate
-    assert configuration(written) == resolved(configuration(MINIMAL, own))
+    assert resolve_config(written) == resolve_config(MINIMAL, own)
 
 
 def test_the_rate_of_a_trained_head_is_a_part_of_its_own(tmp_path):
     start = {"start": {"model": str(tmp_path), "rate": 0.5}}
     for method, rate in (("coral", 0.05), ("arc", 0.005)):
-        config = configuration(MINIMAL, start, {"head": {"method": method}})
+        config = resolve_config(MINIMAL, start, {"head": {"method": method}})
         assert config.training.head_learning_rate == pytest.approx(rate)
 
 
@@ -100,7 +100,7 @@ def test_a_setting_without_key_or_value_is_refused(setting):
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_configuration_survives_its_file(tmp_path, recipe):
-    config = configuration(
+    config = resolve_config(
         MINIMAL,
         {
             "recipe": recipe,
@@ -110,11 +110,11 @@ def test_a_configuration_survives_its_file(tmp_path, recipe):
     )
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config), encoding="utf-8")
-    assert configuration(read_toml(path)) == config
+    assert resolve_config(read_toml(path)) == config
 
 
 def test_the_file_names_every_choice_that_has_a_value():
-    config = configuration(MINIMAL)
+    config = resolve_config(MINIMAL)
     written = tomllib.loads(to_toml(config))
     for name, value in config.training:
         assert (name in written["training"]) == (value is not None)
@@ -142,7 +142,7 @@ def test_the_file_names_every_choice_that_has_a_value():
 )
 def test_a_wrong_setting_is_named(settings, message):
     with pytest.raises(ValueError, match=message):
-        configuration(MINIMAL, settings)
+        resolve_config(MINIMAL, settings)
 
 
 def test_a_file_that_is_no_toml_is_refused(tmp_path):
@@ -155,7 +155,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path):
 
 def config(**sections):
     sections.setdefault("data", {"source": "photo-quality"})
-    return resolved(configuration(sections))
+    return resolve_config(sections)
 
 
 def test_what_follows_from_the_source_is_filled_in():

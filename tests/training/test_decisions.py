@@ -10,8 +10,8 @@ from PIL import Image
 from layline.backbones.weights import Backbone
 from layline.training import decisions
 from layline.training.decisions import decided
-from layline.training.recipes import configuration, resolved
-from layline.training.settings import read_toml, to_toml
+from layline.training.recipes import resolve_config
+from layline.training.config import read_toml, to_toml
 
 COUNTS = (1000, 100, 200)
 
@@ -106,7 +106,7 @@ def test_the_file_of_a_run_repeats_what_was_decided(photos, machine, tmp_path):
     config, _ = choose(photos, budget=2)
     file = tmp_path / "config.toml"
     file.write_text(to_toml(config))
-    assert resolved(configuration(read_toml(file))) == config
+    assert resolve_config(read_toml(file)) == config
 
 
 def test_a_network_without_batch_normalisation_learns_slowly(photos, machine):
@@ -114,7 +114,7 @@ def test_a_network_without_batch_normalisation_learns_slowly(photos, machine):
     rates = {}
     for name in ("resnet10t", "vit_tiny_patch16_224"):
         tree = {"data": {"source": "folder", "root": str(photos)}, "backbone": {"name": name}}
-        rates[name] = decided(tree, print).training.body_learning_rate
+        rates[name] = decided(tree, print).training.backbone_learning_rate
     assert rates == {"resnet10t": 2e-3, "vit_tiny_patch16_224": 1e-4}
 
 
@@ -127,7 +127,7 @@ def test_a_rate_that_is_named_is_the_rate_of_all_of_the_network(photos, machine,
         "training": {"learning_rate": 3e-4},
     }
     training = decided(tree, print).training
-    assert (training.learning_rate, training.body_learning_rate) == (3e-4, None)
+    assert (training.learning_rate, training.backbone_learning_rate) == (3e-4, None)
 
 
 def test_features_that_do_not_fit_the_data_are_refused_by_name(photos):
@@ -170,7 +170,7 @@ def test_a_measurement_of_this_machine_is_positive(photos):
         "backbone": {"name": "resnet10t", "weights": "none"},
         "training": {"budget": 60, "epochs": 1},
     }
-    config = resolved(configuration(tree))
+    config = resolve_config(tree)
     dataset = decisions.data.read("folder", photos, calibration=0.3)
     costs = decisions._Costs.measure(config, dataset, torch.device("cpu"))
     parts = dataset.splits

@@ -3,14 +3,12 @@
 import pytest
 
 from layline.training.distributed import make_accelerator
-from layline.training.recipes import configuration, resolved
+from layline.training.recipes import resolve_config
 
 
 def config(**training):
     data, device = {"source": "photo-quality"}, {"device": "cpu"}
-    return resolved(
-        configuration({"data": data, "training": device | training, "track": "tensorboard"})
-    )
+    return resolve_config({"data": data, "training": device | training, "track": "tensorboard"})
 
 
 def test_each_has_its_own_precision():

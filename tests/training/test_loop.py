@@ -22,7 +22,7 @@ from layline.training import run as run_module
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import TrainingConfig
 from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
-from layline.training.optimisation import WeightAverage
+from layline.training.optim import WeightAverage
 from layline.utils.devices import Processes
 
 CPU = torch.device("cpu")

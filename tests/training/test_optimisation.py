@@ -9,7 +9,7 @@ from torch import nn
 from layline import heads
 from layline.backbones import MLP
 from layline.training.config import TrainingConfig
-from layline.training.optimisation import Options, make_optimiser, rate_factor, set_rates
+from layline.training.optim import Options, make_optimiser, rate_factor, set_rates
 from layline.training.recipes import RECIPES
 
 HEAD = heads.create("classification", num_classes=4, dim=3)
@@ -70,7 +70,7 @@ def test_rates_are_set_from_what_was_asked_for():
 
 def test_layers_far_from_the_last_learn_slowly():
     features = MLP(in_features=2, dim=3, hidden=(4, 5))
-    options = chosen(body_learning_rate=1e-4, layer_decay=0.5)
+    options = chosen(backbone_learning_rate=1e-4, layer_decay=0.5)
     made = make_optimiser(features, HEAD, options)
     rate_of = {id(w): group["lr"] for group in made.param_groups for w in group["params"]}
     for distance, layer in enumerate(reversed(features.layer_groups())):

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from layline.training import run_folder
-from layline.training.recipes import configuration
+from layline.training.recipes import resolve_config
 from layline.training.run_folder import RunFolder, new_folder
 
-CONFIG = configuration({"data": {"source": "photo-quality", "options": {"per_class": 3}}})
+CONFIG = resolve_config({"data": {"source": "photo-quality", "options": {"per_class": 3}}})
 
 
 def test_the_configuration_comes_back(tmp_path):

@@ -43,7 +43,7 @@ def other(tmp_path_factory):
 @pytest.fixture(scope="module")
 def second(command, first, other, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "second"
-    result = command("train", other, "--from", first, *SMALL, "--out", folder)
+    result = command("train", other, "--init-from", first, *SMALL, "--out", folder)
     assert result.exit_code == 0
     return folder
 
@@ -68,8 +68,8 @@ def test_its_rates_are_a_part_of_those_of_the_recipe_and_named_ones_are_taken(
     before, after = (RunFolder(folder).read_config().training for folder in (first, second))
     for rate in ("learning_rate", "head_learning_rate"):
         assert getattr(after, rate) == pytest.approx(0.1 * getattr(before, rate))
-    named = ("--lr", 0.5, "--set", "start.rate=0.5", "--out", tmp_path / "run")
-    assert command("train", other, "--from", first, *SMALL, *named).exit_code == 0
+    named = ("--lr", 0.5, "--set", "init_from.rate=0.5", "--out", tmp_path / "run")
+    assert command("train", other, "--init-from", first, *SMALL, *named).exit_code == 0
     training = RunFolder(tmp_path / "run").read_config().training
     assert training.learning_rate == 0.5
     assert training.head_learning_rate == 0.5 * before.head_learning_rate
@@ -78,7 +78,7 @@ def test_its_rates_are_a_part_of_those_of_the_recipe_and_named_ones_are_taken(
 def test_where_nothing_is_learned_it_is_the_first_model(command, first, other, tmp_path):
     folder = tmp_path / "run"
     still = ("--lr", 1e-30, "--head-lr", 1e-30, "--no-calibrate", "--out", folder)
-    assert command("train", other, "--from", first, *SMALL, *still).exit_code == 0
+    assert command("train", other, "--init-from", first, *SMALL, *still).exit_code == 0
     tensors = [load_file(run / "best.safetensors") for run in (first, folder)]
     assert tensors[0].keys() == tensors[1].keys()
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
@@ -89,8 +89,8 @@ def test_it_says_what_it_came_from(first, second):
     environment = json.loads((second / "environment.json").read_text())
     assert environment["start"]["digest"] == digest
     assert environment["start"]["model"] == str(first / "best.safetensors")
-    assert digest_file(second / "start.safetensors") == digest
-    assert RunFolder(second).read_config().start.digest == digest
+    assert digest_file(second / "init_from.safetensors") == digest
+    assert RunFolder(second).read_config().init_from.digest == digest
 
 
 def test_its_configuration_repeats_it(command, second, tmp_path):
@@ -107,7 +107,7 @@ def test_it_goes_on_bit_for_bit_without_the_first_run(
     folder = tmp_path / "run"
     with monkeypatch.context() as context:
         context.setattr(_RunHooks, "stop_is_wanted", lambda hooks: True)
-        arguments = (other, "--from", tmp_path / "first", *SMALL, "--out", folder)
+        arguments = (other, "--init-from", tmp_path / "first", *SMALL, "--out", folder)
         assert command("train", *arguments).exit_code == 130
     assert not (folder / "test.json").exists()
     shutil.rmtree(tmp_path / "first")
@@ -119,7 +119,7 @@ def test_it_goes_on_bit_for_bit_without_the_first_run(
 
 def test_a_frozen_body_stays_as_it_was(command, first, other, tmp_path):
     arguments = (first / "best.safetensors", "--freeze", *SMALL, "--out", tmp_path / "run")
-    assert command("train", other, "--from", *arguments).exit_code == 0
+    assert command("train", other, "--init-from", *arguments).exit_code == 0
     tensors = [load_file(run / "best.safetensors") for run in (first, tmp_path / "run")]
     moved = {name for name in tensors[0] if not torch.equal(tensors[0][name], tensors[1][name])}
     assert moved
@@ -138,7 +138,7 @@ def test_a_frozen_body_stays_as_it_was(command, first, other, tmp_path):
     ],
 )
 def test_what_contradicts_the_model_is_refused(cli, first, other, arguments, message):
-    assert message in sentence(cli("train", other, "--from", first, *arguments))
+    assert message in sentence(cli("train", other, "--init-from", first, *arguments))
 
 
 @pytest.fixture(scope="module")
@@ -155,32 +155,32 @@ def test_data_that_do_not_fit_are_refused(cli, first, other, photographs, tmp_pa
     text = other.read_text()
     path = tmp_path / "data.csv"
     path.write_text(text.replace("label,c,a,b", "label,c,a,d"))
-    found = sentence(cli("train", path, "--from", first, *SMALL))
+    found = sentence(cli("train", path, "--init-from", first, *SMALL))
     assert "must have the column 'b'" in found
     assert found.endswith("the model was trained with it")
     path.write_text(text + "\nseven,1,2,3")
-    found = sentence(cli("train", path, "--from", first, *SMALL))
+    found = sentence(cli("train", path, "--init-from", first, *SMALL))
     assert "classes of the model, 0, 1, 2, 3, got seven" in found
     skipped = ("--skip-unknown", *SMALL, "--out", tmp_path / "run")
-    assert cli("train", path, "--from", first, *skipped).exit_code == 0
-    found = sentence(cli("train", photographs, "--from", first, *SMALL))
+    assert cli("train", path, "--init-from", first, *skipped).exit_code == 0
+    found = sentence(cli("train", photographs, "--init-from", first, *SMALL))
     assert "the model takes nothing else" in found
 
 
 def test_a_start_that_is_none_or_has_changed_is_refused(cli, second, other, tmp_path):
-    assert "got nowhere: it is not there" in sentence(cli("train", other, "--from", "nowhere"))
-    found = sentence(cli("train", other, "--from", tmp_path))
+    assert "got nowhere: it is not there" in sentence(cli("train", other, "--init-from", "nowhere"))
+    found = sentence(cli("train", other, "--init-from", tmp_path))
     assert found.endswith("it has no best.safetensors")
     assert "must come with --from" in sentence(cli("train", other, "--skip-unknown"))
     text = (second / "config.toml").read_text()
-    digest = RunFolder(second).read_config().start.digest
+    digest = RunFolder(second).read_config().init_from.digest
     (tmp_path / "config.toml").write_text(text.replace(digest, "0" * len(digest)))
     found = sentence(cli("train", "--config", tmp_path / "config.toml"))
-    assert "start.model must be as it was" in found
+    assert "init_from.model must be as it was" in found
     shutil.copytree(second, tmp_path / "run")
-    (tmp_path / "run" / "start.safetensors").write_bytes(b"others")
+    (tmp_path / "run" / "init_from.safetensors").write_bytes(b"others")
     found = sentence(cli("train", "--resume", tmp_path / "run"))
-    assert "start.model must be as it was" in found
+    assert "init_from.model must be as it was" in found
 
 
 def test_a_cell_is_known_by_the_content_of_its_start(first, tmp_path):
@@ -226,7 +226,7 @@ def test_a_few_images_from_elsewhere_are_learned_better_from_a_trained_model(tmp
     first = layline.train(tmp_path / "a.npz", epochs=15, out=tmp_path / "a", **options, **network)
     common = {"epochs": 8, **options}
     again = layline.train(
-        tmp_path / "b.npz", from_run=first.folder, out=tmp_path / "again", **common
+        tmp_path / "b.npz", init_from=first.folder, out=tmp_path / "again", **common
     )
     scratch = layline.train(tmp_path / "b.npz", out=tmp_path / "scratch", **common, **network)
     best = [min(each["validation_mae"] for each in run.history) for run in (again, scratch)]

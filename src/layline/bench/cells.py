@@ -18,7 +18,7 @@ from layline.bench.code_version import code_version
 from layline.data import SOURCES, content_digest
 from layline.data.file_digests import digest_file
 from layline.training.config import Config
-from layline.training.recipes import configuration
+from layline.training.recipes import resolve_config, used_plugins
 
 # Settings that change no number of a run.
 _NO_EFFECT = {
@@ -94,20 +94,21 @@ class Cell:
             for name in names:
                 tree[section].pop(name, None)  # a later one may be gone already
         # what earlier versions did: they drew splits of image files whatever copies there were
-        before = "ignore" if source.has_images and source.partitions is None else "together"
-        tree["data"].pop("copies", None)
-        if self.config.data.copies != before:
-            tree["data"]["copies"] = self.config.data.copies
+        before = "off" if source.has_images and source.partitions is None else "exact"
+        tree["data"].pop("duplicates", None)
+        if self.config.data.duplicates != before:
+            tree["data"]["duplicates"] = self.config.data.duplicates
         # which of several GPUs it is changes nothing
         tree["training"]["device"] = tree["training"]["device"].partition(":")[0]
         cut = content is not None and source.has_images and not self.config.backbone.freeze
         if not (self.config.data.cache and cut):
             del tree["data"]["cache"]  # else crops are cut from images of the size that it keeps
         del tree["track"]
-        tree.pop("start", None)
-        if (start := self.config.start) is not None:  # by its content, wherever it is
+        tree.pop("init_from", None)
+        if (start := self.config.init_from) is not None:  # by its content, wherever it is
             start_content = start.digest or _identity(start.model)
-            tree["start"] = {"model": start_content, "rate": start.rate, "skip": start.skip_unknown}
+            own = {"model": start_content, "rate": start.rate, "skip": start.skip_unknown}
+            tree["init_from"] = own
         tree.pop("plugins", None)  # they are known by what they do, wherever they are
         known: list[Any] = [tree, self.threads]
         if self.competitor is not None:
@@ -121,7 +122,7 @@ class Cell:
 
     def version_here(self) -> str:
         """Name the code that would run it in this process: ours, and that of plug-ins."""
-        outside = [str(plugin) for plugin in self.config.used_plugins()]
+        outside = [str(plugin) for plugin in used_plugins(self.config)]
         if self.competitor is not None:
             outside.append(self.competitor.version())
         return " + ".join([code_version(), *outside])
@@ -178,7 +179,7 @@ def _without_later_settings(config: Config) -> dict[str, Any]:
     if config.recipe != "paper":
         return tree
     chosen = {"name", "weights", "freeze"}  # what the recipe depends on
-    plain = configuration(
+    plain = resolve_config(
         {"recipe": "paper", "data": {"source": config.data.source}},
         {"backbone": config.backbone.model_dump(include=chosen, exclude_none=True)},
     ).model_dump(mode="json")

@@ -17,9 +17,17 @@ from layline.bench.baselines import (
 )
 from layline.bench.cells import Cell, with_content
 from layline.geometry.decoding import DECODINGS, decode_name
-from layline.training.config import Config, Section, Tree, validated
-from layline.training.recipes import RECIPES, configuration, recipe_decoding, resolved
-from layline.training.settings import combine, parse_settings, read_toml, setting_at
+from layline.training.config import (
+    Config,
+    Section,
+    Tree,
+    combine,
+    parse_settings,
+    read_toml,
+    setting_at,
+    validate,
+)
+from layline.training.recipes import RECIPES, recipe_decoding, resolve_config
 from layline.utils.errors import UserError
 from layline.utils.plugins import load_plugins
 from layline.utils.validation import check_known
@@ -236,7 +244,7 @@ class Grid(Section):
         try:
             given = combine(self.settings, entry.settings, tuned)
             check_not_reserved(given, _RESERVED)
-            config = resolved(configuration(given, own))
+            config = resolve_config(given, own)
             name = str(config.backbone.name)  # that of the other methods on this data set
             if isinstance(variant, Competitor):
                 config = competitor_config(config)
@@ -357,4 +365,4 @@ def read_grid(
             )
     if not tree.get("data"):
         raise UserError("SOURCES must be given: photo-quality needs no data, or take a --grid")
-    return validated(Grid, tree)
+    return validate(Grid, tree)

@@ -1,15 +1,15 @@
-"""The ``layline`` command: its subcommands, one file each, and how it says what is wrong."""
+"""The ``layline`` command: its subcommands, one file each, and how errors are shown."""
 
-import atexit
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperGroup
 
 from layline import __version__
 from layline.cli import (
@@ -31,88 +31,78 @@ from layline.cli import (
 )
 from layline.cli.options import INTERRUPTED
 from layline.utils.allocator import keep_freed_memory
+from layline.utils.errors import UserError
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    help="Deep ordinal classification by controlling where the classes lie.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-data_app = typer.Typer(help="The sources of data.", no_args_is_help=True)
-cache_app = typer.Typer(help="What is kept of images: list it, or clear it.")
+
+class _Commands(TyperGroup):
+    """Commands whose errors are shown as one line where the user can do something about them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with _show_errors():
+            return super().invoke(ctx)
 
 
 @contextmanager
-def _errors_as_sentences() -> Iterator[None]:
-    """Turn the mistakes that a user can make into a sentence on stderr and an exit code.
+def _show_errors() -> Iterator[None]:
+    """Turn errors that a user can correct into one line on stderr and an exit code.
 
-    ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead. File names that are no
-    Unicode are shown with escapes, as stderr has them anyway.
+    ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be Unicode
     try:
         yield
-    except (ValueError, OSError, ImportError, FloatingPointError) as error:
+    except (UserError, OSError, MemoryError, ImportError, FloatingPointError) as error:
         if os.environ.get("LAYLINE_DEBUG"):
             raise
-        sys.stderr.write(f"layline: {_sentence(error)}\n")
-        raise typer.Exit(1) from None
-    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
-        from layline.data.loaders import explain_killed
-        from layline.utils.memory import memory_sentence
-
-        sentence = memory_sentence(error) or explain_killed(error)
-        if sentence is None or os.environ.get("LAYLINE_DEBUG"):
+        if isinstance(error, ImportError) and (error.name or "").startswith("layline"):
             raise
-        sys.stderr.write(f"layline: {sentence}\n")
+        sys.stderr.write(f"layline: {_describe(error)}\n")
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         sys.stderr.write("layline: stopped\n")
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _sentence(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror}"
-    if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("layline"):
-        return f"this command needs {error.name}: pip install layline[images]"
-    return str(error)
+    if isinstance(error, ModuleNotFoundError):
+        return f"This command needs {error.name}: pip install layline[images]"
+    return str(error) or type(error).__name__
 
 
-def _add(
-    command: Callable[..., None],
-    examples: str,
-    group: typer.Typer = app,
-    name: str | None = None,
-    kind: type[TyperCommand] | None = None,
-) -> None:
-    group.command(name, cls=kind, epilog=examples)(_errors_as_sentences()(command))
-
-
-_add(train.train, train.EXAMPLES, kind=train.TrainCommand)
-_add(evaluate.evaluate, evaluate.EXAMPLES)
-_add(predict.predict, predict.EXAMPLES)
-_add(serve.serve, serve.EXAMPLES)
-_add(calibrate.calibrate, calibrate.EXAMPLES)
-_add(export.export, export.EXAMPLES)
-_add(card.card, card.EXAMPLES)
-_add(compare.compare, compare.EXAMPLES)
-_add(report.report, report.EXAMPLES)
-_add(bench.bench, bench.EXAMPLES)
-_add(reproduce.reproduce, reproduce.EXAMPLES)
-_add(methods.methods, methods.EXAMPLES)
-_add(demo.demo, demo.EXAMPLES)
-_add(data.list_sources, data.LIST_EXAMPLES, data_app, "list")
-_add(data.check, data.CHECK_EXAMPLES, data_app)
-app.add_typer(data_app, name="data")
-cache_app.callback(invoke_without_command=True, epilog=cache.EXAMPLES)(
-    _errors_as_sentences()(cache.list_caches)
+app = typer.Typer(
+    cls=_Commands,
+    help="Deep ordinal classification by controlling where the classes lie.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
-_add(cache.clear, cache.CLEAR_EXAMPLES, cache_app)
+app.command(cls=train.TrainCommand, epilog=train.EXAMPLES)(train.train)
+app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command(epilog=predict.EXAMPLES)(predict.predict)
+app.command(epilog=serve.EXAMPLES)(serve.serve)
+app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command(epilog=export.EXAMPLES)(export.export)
+app.command(epilog=card.EXAMPLES)(card.card)
+app.command(epilog=compare.EXAMPLES)(compare.compare)
+app.command(epilog=report.EXAMPLES)(report.report)
+app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
+app.command(epilog=methods.EXAMPLES)(methods.methods)
+app.command(epilog=demo.EXAMPLES)(demo.demo)
+data_app = typer.Typer(help="List data sources, or check data.", no_args_is_help=True)
+data_app.command("list", epilog=data.LIST_EXAMPLES)(data.list_sources)
+data_app.command(epilog=data.CHECK_EXAMPLES)(data.check)
+app.add_typer(data_app, name="data")
+cache_app = typer.Typer(help="List or clear cached images and features.")
+cache_app.callback(invoke_without_command=True, epilog=cache.EXAMPLES)(cache.list_caches)
+cache_app.command(epilog=cache.CLEAR_EXAMPLES)(cache.clear)
 app.add_typer(cache_app, name="cache")
 
 
@@ -125,7 +115,13 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version and exit.",
+        ),
     ] = False,
 ) -> None:
     """Deep ordinal classification by controlling where the classes lie."""
@@ -136,22 +132,17 @@ def main() -> None:
     keep_freed_memory()
     try:
         app()
-    except KeyboardInterrupt:  # before any subcommand was begun
+    except KeyboardInterrupt:  # before a subcommand was started
         sys.stderr.write("layline: stopped\n")
         sys.exit(INTERRUPTED)
-    except SystemExit as end:
-        if end.code in (0, None) and os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
-            _leave()
-        raise
-
-
-def _leave() -> None:
-    """End one of several processes that is done.
-
-    PyTorch's threads of a process group may abort while Python is taken down, now and then, and a
-    launcher then calls a finished training a failure.
-    """
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    except Exception:
+        traceback.print_exc()
+        sys.stderr.write(
+            "layline: this is an error in layline, not in your data or command. Please report it "
+            "with the lines above.\n"
+        )
+        sys.exit(1)
+    finally:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_initialized():
+            distributed.destroy_process_group()  # gloo's threads must end before Python does

@@ -98,11 +98,11 @@ def check(
     partition: Annotated[
         int | None, typer.Option(help="Which official fold, or the seed.", show_default="0")
     ] = None,
-    copies: Annotated[
+    duplicates: Annotated[
         str | None,
         typer.Option(
-            help="Copies of an image: together in one part, exact, or ignore.",
-            show_default="together",
+            help="Which duplicate images to keep in one split: exact, near, or off.",
+            show_default="exact",
         ),
     ] = None,
     config: ConfigFile = None,
@@ -129,7 +129,7 @@ def check(
         name, root, sentence = data.find_source(name, root, data.names(), place, given.get("sheet"))
         own = {
             "data__partition": partition,
-            "data__copies": copies,
+            "data__duplicates": duplicates,
             "data__verify": verify or None,
         }
         wanted = _settings(name, root, own, config, given)
@@ -161,11 +161,11 @@ def _settings(
     given: dict[str, Any],
 ) -> "DataConfig":
     """Put together what is known of the data; an option's short name is that of the source."""
-    from layline.training.recipes import configuration
+    from layline.training.recipes import resolve_config
 
     section = {"data": given.pop("data")} if "data" in given else {}
     flags = settings(data__source=name, data__root=root, **own)
-    return configuration(
+    return resolve_config(
         read_settings(config, None), section, {"data": {"options": given}}, flags
     ).data
 

@@ -82,7 +82,7 @@ def demo(
 
 def _check_fixed(changes: Mapping[str, Any]) -> None:
     """Refuse settings that the demo has of its own."""
-    from layline.training.settings import setting_at
+    from layline.training.config import setting_at
 
     for place, own in {"data.source": SOURCE, "head.method": " and ".join(METHODS)}.items():
         if (got := setting_at(changes, place)) is not None:
@@ -92,7 +92,7 @@ def _check_fixed(changes: Mapping[str, Any]) -> None:
 
 
 def _settings(method: str, epochs: int, seed: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-    from layline.training.settings import combine
+    from layline.training.config import combine
 
     own = {"data": {"source": SOURCE}, "head": {"method": method}}
     return combine({"training": {"epochs": epochs, "seed": seed}}, changes, own)
@@ -180,9 +180,9 @@ def _show_table(records: Mapping[str, "RunRecord"], out: Path) -> None:
 
 def _instead(config: "Config") -> str:
     """Say what the time limit changed of the recipe."""
-    from layline.training.recipes import configuration
+    from layline.training.recipes import resolve_config
 
-    whole = configuration({"recipe": config.recipe, "data": {"source": SOURCE}}).training.epochs
+    whole = resolve_config({"recipe": config.recipe, "data": {"source": SOURCE}}).training.epochs
     return (
         f" (the recipe has {whole}: too long for a demo)" if config.training.epochs < whole else ""
     )

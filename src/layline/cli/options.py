@@ -67,7 +67,7 @@ Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes
 
 def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]:
     """Read the file of settings, and lay the single ones over it."""
-    from layline.training.settings import check_sections, combine, parse_settings, read_toml
+    from layline.training.config import check_sections, combine, parse_settings, read_toml
 
     written = read_toml(config) if config else {}
     check_sections(written)

@@ -1,14 +1,13 @@
-"""``layline train``: from data to a tested model."""
+"""``layline train``: from data to a tested model. Its options are the settings of ``Config``."""
 
-import os
+import inspect
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from layline.cli.evaluate import show_numbers
-from layline.cli.options import INTERRUPTED, read_decode, read_settings
+from layline.cli.options import INTERRUPTED, ConfigFile, Set, read_decode, read_settings
 from layline.utils.errors import UserError
 
 EXAMPLES = """
@@ -24,254 +23,178 @@ Examples:
 
   layline train ratings.csv --label rating                  a table
 
-  layline train new-hospital --from runs/photos-arc         go on with its model
+  layline train new-hospital --init-from runs/photos-arc    start from its model
 
   layline train photos --plugin my_head.py --method MyHead  your own method
 
-  layline train --resume runs/photos-arc                    after a stop of any kind
+  layline train --resume runs/photos-arc                    after an interruption
 """
-# What stands in the help where a recipe leaves a choice to something else.
-_OPEN = {
-    "classes": "the order that the names carry",
-    "label": "label, or a column that is called like it",
-    "group": "group, if there is one",
-    "group_by": "none",
-    "size": "the network's own",
-    "weights": "the usual ones of the features",
-    "body_lr": "as --lr",
-    "workers": "one for each core",
-    "budget": "10min without a GPU",
-}
-# What the machine decides under the recipe modern, with {} for the recipe's own choice.
-_DECIDED = {
-    "backbone": "the best that can be had",
-    "weights": "those at hand",
-    "freeze": "where there is no time for more",
-    "body_lr": "{}, less for some networks",
-    "head_lr": "{}, more for some methods",
-    "epochs": "{}, fewer where there is no time",
+# Settings that the recipe modern may choose itself.
+_CHOSEN = {
+    "backbone": "best available",
+    "weights": "best available",
+    "freeze": "if time is short",
+    "backbone_lr": "chosen by backbone",
+    "head_lr": "chosen by method",
+    "epochs": "at most 30",
 }
 
 
 class TrainCommand(TyperCommand):
-    """The command, with the recipes' defaults in its help."""
+    """The command, with an option for each setting; they are made when they are needed."""
+
+    _complete = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Give the options, those of the settings first."""
+        if not self._complete:
+            made = _make_command()
+            self.params, self.callback, self._complete = made.params, made.callback, True
+        return super().get_params(ctx)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help; what the recipes say is read now, since few calls want it."""
-        defaults = _defaults()
-        for parameter in self.params:
+        """Write the help, with the defaults of each recipe."""
+        defaults = _describe_defaults()
+        for parameter in self.get_params(ctx):
             if parameter.name in defaults:
-                parameter.show_default = defaults[parameter.name]  # type: ignore[attr-defined]
+                parameter.show_default = defaults[parameter.name]
         super().format_help(ctx, formatter)
 
 
-def _defaults() -> dict[str, str]:
-    """Say what each recipe chooses for photographs if nobody says."""
-    from layline.training.api import SETTINGS
-    from layline.training.recipes import RECIPES, configuration, resolved
+def _make_command() -> Any:
+    """Let typer make the command, with an option for each setting that has a panel."""
+    from layline.training.config import SETTINGS
 
-    data = {"source": "folder"}
-    configs = {name: resolved(configuration({"recipe": name, "data": data})) for name in RECIPES}
-    words = dict(_OPEN)
-    for name, path in SETTINGS.items():
+    annotations: dict[str, Any] = {}
+    for setting in SETTINGS.values():
+        if setting.panel is None:
+            continue
+        flag = "--" + setting.name.replace("_", "-")
+        kind: Any = setting.kind
+        if setting.name == "plugins":
+            flag, kind = "--plugin", list[str]
+        elif kind is bool:
+            flag = f"{flag}/--no-{flag[2:]}"
+        elif kind is list or setting.name == "budget":  # read by the configuration
+            kind = str
+        option = typer.Option(
+            flag,
+            help=setting.help,
+            metavar="|".join(setting.choices) or None,
+            rich_help_panel=setting.panel,
+            show_default=False,
+        )
+        annotations[setting.name] = Annotated[kind | None, option]
+
+    def command(**options: Any) -> None:
+        train(**options)
+
+    own = inspect.signature(train).parameters.values()
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=each)
+        for name, each in annotations.items()
+    ]
+    parameters = [
+        each.replace(kind=each.KEYWORD_ONLY) for each in own if each.kind != each.VAR_KEYWORD
+    ]
+    parameters[1:1] = named
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return typer.main.get_command(app)
+
+
+def _describe_defaults() -> dict[str, str]:
+    """Give the default of each setting, and how the recipes differ in it."""
+    from layline.training.config import SETTINGS, combine, setting_at
+    from layline.training.recipes import RECIPES
+
+    texts = {}
+    for name, setting in SETTINGS.items():
         recipes_of: dict[str, list[str]] = {}
-        for recipe, config in configs.items():
-            value: Any = config
-            for key in path.split("."):
-                value = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
-            text = _OPEN.get(name, "") if value is None else _text(value)
+        for recipe, chosen in RECIPES.items():
+            own = {"head": {"method": chosen.method}, "backbone": {"name": chosen.backbone}}
+            tree = combine({"recipe": "modern"}, own, chosen.settings)
+            value = setting_at(tree, setting.path)
+            text = _text(setting.default if value is None else value)
             if recipe == "modern":
-                text = _DECIDED.get(name, "{}").format(text)
+                text = _CHOSEN.get(name, text)
             recipes_of.setdefault(text, []).append(recipe)
-        first, *others = recipes_of
-        others = [] if name in ("recipe", "budget") else others
-        rest = [f"{', '.join(recipes_of[text])}: {text}" for text in others]
-        words[name] = "; ".join([first, *rest])
-    return {name: text for name, text in words.items() if text}
+        shown = [
+            text if "modern" in recipes else f"{', '.join(recipes)}: {text}"
+            for text, recipes in recipes_of.items()
+            if text
+        ]
+        texts[name] = "; ".join(shown)
+    return {name: text for name, text in texts.items() if text}
 
 
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False, **more)
-
-
-_DATA, _MODEL, _TRAINING, _MACHINE, _OUTPUT = "Data", "Model", "Training", "Machine", "Output"
-
-
-def _said(classes: str | None) -> list[str]:
-    """Give the names of ``--classes``, for a file of costs that has names too."""
-    from layline.data.labels import parse_names
-
-    if classes is None:
-        raise UserError(
-            "classes must be given if the file of --decode names them: the data are not read yet. "
-            "Say --classes, lowest first, or leave the names out of the file"
-        )
-    return list(parse_names("classes", classes))
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def train(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="The data: a folder, CSV or npz file, which is recognised, or the name of a "
-            "source, see layline data list.",
+            help="The data: a folder, a CSV or npz file, or the name of a data source (see layline "
+            "data list).",
             show_default=False,
         ),
     ] = None,
-    root: Annotated[
-        Path | None, _option(_DATA, "Folder or file with the data of a named source.")
-    ] = None,
-    classes: Annotated[
-        str | None, _option(_DATA, "Names of the classes, lowest first: low,mid,high.")
-    ] = None,
-    label: Annotated[
-        str | None, _option(_DATA, "Column of the labels, in a table or a list of images.")
-    ] = None,
-    group: Annotated[
-        str | None, _option(_DATA, "Column of what must stay in one part, such as a patient.")
-    ] = None,
-    group_by: Annotated[
-        str | None,
-        _option(_DATA, "Regular expression that finds it in the path of an image instead."),
-    ] = None,
-    partition: Annotated[
-        int | None, _option(_DATA, "Which official fold, or the seed of a random split.")
-    ] = None,
-    calibration: Annotated[
-        float | None,
-        _option(_DATA, "Share of the training samples that is kept apart, for ranges."),
-    ] = None,
-    copies: Annotated[
-        str | None, _option(_DATA, "Copies of an image: together in one part, exact, or ignore.")
-    ] = None,
-    cache: Annotated[
-        bool | None, _option(_DATA, "Keep decoded images or frozen features.", "--cache")
-    ] = None,
-    skip_bad: Annotated[
-        bool | None, _option(_DATA, "Leave out files that cannot be decoded.", "--skip-bad")
-    ] = None,
-    verify: Annotated[
-        bool | None,
-        _option(_DATA, "Read all files again, whatever is known of them.", "--verify"),
-    ] = None,
-    from_run: Annotated[
+    out: Annotated[
         Path | None,
-        _option(_MODEL, "Go on from this run or model, with its network and classes.", "--from"),
+        typer.Option(help="New folder for the run.", rich_help_panel="Output", show_default=False),
     ] = None,
-    skip_unknown: Annotated[
-        bool | None,
-        _option(_DATA, "Leave out classes that the model does not know.", "--skip-unknown"),
-    ] = None,
-    method: Annotated[str | None, _option(_MODEL, "See layline methods.")] = None,
-    backbone: Annotated[str | None, _option(_MODEL, "mlp, convnet, or any model of timm.")] = None,
-    weights: Annotated[str | None, _option(_MODEL, "none, imagenet, bundled, or a file.")] = None,
-    freeze: Annotated[
-        bool | None,
-        _option(_MODEL, "Train on frozen features, extracted once.", "--freeze/--no-freeze"),
-    ] = None,
-    dim: Annotated[int | None, _option(_MODEL, "Dimension of the features.")] = None,
-    size: Annotated[
-        int | None, _option(_MODEL, "Height and width of the images that the network sees.")
-    ] = None,
-    recipe: Annotated[
-        str | None, _option(_TRAINING, "modern, paper, or released: the authors' code.")
-    ] = None,
-    metric: Annotated[
-        str | None,
-        _option(
-            _TRAINING,
-            "mae, accuracy or qwk: chooses the epoch, and how a rank is decided on.",
-        ),
-    ] = None,
-    decode: Annotated[
-        str | None,
-        _option(_TRAINING, "mode, median, mean, quadratic, or a CSV file of costs."),
-    ] = None,
-    calibrate: Annotated[
-        bool | None,
-        _option(
-            _TRAINING,
-            "Fit a temperature, so that probabilities mean what they say.",
-            "--calibrate/--no-calibrate",
-        ),
-    ] = None,
-    epochs: Annotated[int | None, _option(_TRAINING, "Passes over the training samples.")] = None,
-    batch_size: Annotated[int | None, _option(_TRAINING, "Samples in a step, altogether.")] = None,
-    lr: Annotated[float | None, _option(_TRAINING, "Learning rate of the features.")] = None,
-    body_lr: Annotated[
-        float | None, _option(_TRAINING, "Of their layers below the last ones.")
-    ] = None,
-    head_lr: Annotated[float | None, _option(_TRAINING, "Of the head.")] = None,
-    patience: Annotated[
-        int | None,
-        _option(_TRAINING, "Stop after so many epochs without a better one; 0: never."),
-    ] = None,
-    class_weight: Annotated[
-        str | None, _option(_TRAINING, "off, balanced, or effective: rare classes count more.")
-    ] = None,
-    seed: Annotated[int | None, _option(_TRAINING, "Of weights, order and augmentation.")] = None,
-    budget: Annotated[
-        str | None, _option(_MACHINE, "Time that training may take: 90s, 10min, 1h.")
-    ] = None,
-    device: Annotated[
-        str | None, _option(_MACHINE, "auto, cpu, cuda, cuda:1, mps: as PyTorch names it.")
-    ] = None,
-    precision: Annotated[
-        str | None, _option(_MACHINE, "no, bf16, fp16, or auto: bf16 on a GPU that has it.")
-    ] = None,
-    workers: Annotated[int | None, _option(_MACHINE, "Processes that decode images.")] = None,
-    out: Annotated[Path | None, _option(_OUTPUT, "Folder of the run, a new one.")] = None,
-    resume: Annotated[Path | None, _option(_OUTPUT, "Folder of a run to go on with.")] = None,
-    report: Annotated[
-        bool | None, _option(_OUTPUT, "Write report.html at the end.", "--report/--no-report")
-    ] = None,
-    track: Annotated[str | None, _option(_OUTPUT, "tensorboard, mlflow or wandb.")] = None,
-    plugins: Annotated[
-        list[str] | None,
-        _option(
-            _MODEL,
-            "Methods, features or sources of your own; may be repeated.",
-            "--plugin",
-            metavar="FILE|MODULE",
-        ),
-    ] = None,
-    config: Annotated[
+    resume: Annotated[
         Path | None,
-        _option(_OUTPUT, "TOML file with settings, as in a run's config.toml.", "--config"),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        _option(
-            _OUTPUT,
-            "Any setting, such as training.weight_decay=0.1.",
-            "--set",
-            metavar="SECTION.KEY=VALUE",
+        typer.Option(
+            help="Folder of a run to resume.", rich_help_panel="Output", show_default=False
         ),
     ] = None,
+    config: ConfigFile = None,
+    set_: Set = None,
+    **options: Any,
 ) -> None:
-    """Train a model, test it, and write all of it into the folder of the run."""
-    given = locals().copy()
+    """Train a model, test it, and write the results to the folder of the run."""
     from rich.console import Console
 
+    from layline.cli.evaluate import show_numbers
     from layline.training import api
-    from layline.training.display import Reporter
+    from layline.utils.devices import is_first_process
 
-    settings = read_settings(given.pop("config"), given.pop("set_"))
-    if decode is not None:
-        given["decode"] = read_decode(decode, lambda: _said(classes))
-    speaks = os.environ.get("RANK", "0") == "0"  # one of several processes speaks for all
+    if options.get("decode") is not None:
+        options["decode"] = read_decode(options["decode"], lambda: _names(options["classes"]))
+    options["plugins"] = list(options.get("plugins") or ()) or None
     try:
-        run = api.train(**given, settings=settings)
-    except api.Stopped as stop:
-        Reporter(Console(stderr=True), speaks)(
-            f"{stop.how}. Go on with\n  layline train --resume {stop.folder}"
+        run = api.train(
+            source, settings=read_settings(config, set_), out=out, resume=resume, **options
         )
+    except api.Stopped as stop:
+        if is_first_process():
+            console = Console(stderr=True, highlight=False, soft_wrap=True)
+            console.print(
+                f"{stop.how}. Resume with\n  layline train --resume {stop.folder}", markup=False
+            )
         raise typer.Exit(INTERRUPTED) from None
-    if speaks:
+    if is_first_process():
         show_numbers(run.metrics, Console(), run.folder)
+
+
+def _names(classes: str | None) -> list[str]:
+    """Give the names of ``--classes``, for a file of costs that has names too."""
+    if classes is None:
+        raise UserError(
+            "The file of --decode names the classes, so --classes is needed: list them, lowest "
+            "first, or remove the names from the file."
+        )
+    return [name.strip() for name in classes.split(",")]
+
+
+_signature = inspect.signature(train)
+train.__signature__ = _signature.replace(  # type: ignore[attr-defined]
+    parameters=[each for each in _signature.parameters.values() if each.kind != each.VAR_KEYWORD]
+)

@@ -38,7 +38,7 @@ from layline.heads.base import HasProxies
 from layline.model.calibration import Calibration, tempered
 from layline.model.model import Network
 from layline.training.loop import EpochRecord, Loop
-from layline.training.optimisation import Options
+from layline.training.optim import Options
 from layline.utils.devices import Processes, has_double
 from layline.utils.optional import require
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from layline import backbones, heads
-from layline.training.optimisation import MODERN, Options, usual_head_rate, usual_warmup
+from layline.training.optim import MODERN, Options, default_head_rate, default_warmup
 from layline.utils.devices import check_device, choose_device
 from layline.utils.errors import UserError
 from layline.utils.validation import check_integer, check_known
@@ -75,7 +75,7 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
         )
     check_known("recipe", estimator.recipe, ("modern", "paper"))
     check_integer("epochs", estimator.epochs, 1)
-    modern = MODERN | {"warmup_epochs": usual_warmup(estimator.epochs)}
+    modern = MODERN | {"warmup_epochs": default_warmup(estimator.epochs)}
     head_rate = estimator.head_learning_rate
     return Options(
         **(modern if estimator.recipe == "modern" else {}),
@@ -83,7 +83,7 @@ def training_options(estimator: "OrdinalClassifier", *, has_validation: bool) ->
         batch_size=estimator.batch_size,
         learning_rate=estimator.learning_rate,
         head_learning_rate=(
-            usual_head_rate(method, estimator.recipe) if head_rate is None else head_rate
+            default_head_rate(method, estimator.recipe) if head_rate is None else head_rate
         ),
         weight_decay=estimator.weight_decay,
         decode=estimator.decode,

@@ -21,8 +21,7 @@ from layline.evaluation.diagnostics import COMPARED, paired_differences
 from layline.evaluation.prediction_file import read_predictions
 from layline.metrics import METRICS
 from layline.reports.html import valid_unicode
-from layline.training.config import Config
-from layline.training.recipes import recorded
+from layline.training.config import Config, validate
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.errors import UserError
 
@@ -145,7 +144,7 @@ def _read(path: Path) -> ComparedRun:
     if folder.evaluation.is_file():
         with as_written(folder.evaluation, "layline evaluate writes it anew"):
             about = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-            config, name = recorded(about["config"]), Path(about["run"]).name
+            config, name = validate(Config, about["config"]), Path(about["run"]).name
     elif folder.config.is_file():
         config, name = folder.read_record(), path.resolve().name
     else:

@@ -283,7 +283,7 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
 
 def _origin(run: RunRecord) -> list[tuple[str, str]]:
     """Say where the weights come from: training, and what that went on from."""
-    start = run.config.start
+    start = run.config.init_from
     found = [] if start is None else [("Goes on from", f"{start.model} ({start.digest})")]
     if run.is_evaluation:
         of_them = "trained on" if run.environment["own_data"] else "not trained on"

@@ -13,12 +13,10 @@ from layline.data import SOURCES
 from layline.evaluation.prediction_file import read_predictions
 from layline.heads import HEADS
 from layline.reports.html import valid_unicode
-from layline.training.config import Config
+from layline.training.config import Config, to_toml, validate
 from layline.training.loop import EpochRecord
-from layline.training.recipes import recorded
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
-from layline.training.settings import to_toml
 from layline.utils.errors import UserError
 
 _WITHOUT = "remove it, and the page does without"
@@ -126,7 +124,7 @@ def read_run(path: Path) -> RunRecord:
     if folder.evaluation.is_file():
         with as_written(folder.evaluation, "run layline evaluate again"):
             measured = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-            config = recorded(measured["config"])
+            config = validate(Config, measured["config"])
     else:
         config = folder.read_record()
     if not folder.test.is_file() or not folder.predictions.is_file():

@@ -3,8 +3,8 @@
 ``layline train`` is a thin shell around :func:`train`; its flags have the same names.
 """
 
+import inspect
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,75 +19,38 @@ from layline.evaluation.prediction_file import FORMATS
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.training.config import Config
+from layline.training.config import (
+    SETTINGS,
+    Config,
+    check_sections,
+    combine,
+    setting_at,
+    tree_of,
+)
 from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.evaluate import evaluate_run, write_evaluation
 from layline.training.interruption import Interrupted
 from layline.training.loop import EpochRecord
-from layline.training.recipes import configuration, resolved
+from layline.training.recipes import resolve_config
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
-from layline.training.settings import check_sections, combine, setting_at
 from layline.training.start import with_start
 from layline.utils.errors import UserError
 from layline.utils.memory import memory_errors
 from layline.utils.plugins import load_plugins
-from layline.utils.validation import check_known, find_known
+from layline.utils.validation import find_known
 
 if TYPE_CHECKING:
     from layline.reports.comparison import Comparison
 
-# The setting that an argument of :func:`train` is short for.
-SETTINGS = {
-    "root": "data.root",
-    "classes": "data.options.classes",
-    "label": "data.options.label",
-    "group": "data.options.group",
-    "group_by": "data.options.group_by",
-    "partition": "data.partition",
-    "calibration": "data.calibration",
-    "copies": "data.copies",
-    "cache": "data.cache",
-    "skip_bad": "data.skip_bad",
-    "from_run": "start.model",
-    "skip_unknown": "start.skip_unknown",
-    "workers": "data.workers",
-    "verify": "data.verify",
-    "size": "data.size",
-    "backbone": "backbone.name",
-    "weights": "backbone.weights",
-    "freeze": "backbone.freeze",
-    "method": "head.method",
-    "dim": "head.dim",
-    "recipe": "recipe",
-    "metric": "training.metric",
-    "epochs": "training.epochs",
-    "batch_size": "training.batch_size",
-    "lr": "training.learning_rate",
-    "body_lr": "training.body_learning_rate",
-    "head_lr": "training.head_learning_rate",
-    "patience": "training.patience",
-    "decode": "training.decode",
-    "calibrate": "training.calibrate",
-    "class_weight": "training.class_weight",
-    "seed": "training.seed",
-    "budget": "training.budget",
-    "device": "training.device",
-    "precision": "training.precision",
-    "report": "report.enabled",
-    "track": "track",
-    "plugins": "plugins",
-}
 # What may change when a run goes on: nothing that would make it another run.
 _CHANGEABLE = {
     "training": {"epochs", "patience", "checkpoint_minutes"},
     "data": {"workers", "root", "verify"},
     "report": {"enabled", "mistakes", "review"},
 }
-_TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
-_MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60, "": 1.0}
 
 
 class Run:
@@ -175,127 +138,39 @@ class Stopped(KeyboardInterrupt):
 def train(
     source: str | Path | None = None,
     *,
-    root: str | Path | None = None,
-    classes: str | Sequence[str] | None = None,
-    label: str | None = None,
-    group: str | None = None,
-    group_by: str | None = None,
-    partition: int | None = None,
-    calibration: float | None = None,
-    copies: str | None = None,
-    cache: bool | None = None,
-    skip_bad: bool | None = None,
-    verify: bool | None = None,
-    from_run: str | Path | None = None,
-    skip_unknown: bool | None = None,
-    method: str | None = None,
-    backbone: str | None = None,
-    weights: str | None = None,
-    freeze: bool | None = None,
-    dim: int | None = None,
-    size: int | None = None,
-    recipe: str | None = None,
-    metric: str | None = None,
-    decode: Decode | None = None,
-    calibrate: bool | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    lr: float | None = None,
-    body_lr: float | None = None,
-    head_lr: float | None = None,
-    patience: int | None = None,
-    class_weight: str | Mapping[str, float] | None = None,
-    seed: int | None = None,
-    budget: str | float | None = None,
-    device: str | None = None,
-    precision: str | None = None,
-    workers: int | None = None,
-    report: bool | None = None,
-    track: str | None = None,
-    plugins: Sequence[str | Path] | None = None,
     settings: Mapping[str, Any] | None = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
     verbose: bool = True,
+    **options: Any,
 ) -> Run:
-    """Train a model, test it, and write all of it into the folder of the run.
-
-    What is not given is as the recipe has it. An argument is short for a setting
-    (:data:`SETTINGS`), and stands above ``settings``.
+    """Train a model, test it, and write the results to the folder of the run.
 
     Args:
-        source: The data: a path, whose kind is recognised, or the name of a source.
-        root: Where the data of a named source are.
-        classes: Names of the classes, lowest first, as a list or ``"low,mid,high"``.
-        label: The column of the labels, in a table or a list of images.
-        group: The column of what must stay in one part, such as a patient.
-        group_by: A regular expression that finds it in the path of an image, instead of a column.
-        partition: Which official fold, or the seed of a random split.
-        calibration: Share of the training samples that is kept apart, for ranges of grades.
-        copies: ``together`` keeps copies of an image in one part, ``exact`` only those with the
-            same bytes, and ``ignore`` does not look for them.
-        cache: Keep decoded images for later epochs and runs.
-        skip_bad: Leave out files that cannot be decoded.
-        verify: Read every file and all of a cache again, instead of trusting what is known of them.
-        from_run: Go on from a trained model, the folder of a run or a ``.safetensors`` file, with
-            its features, head, classes and preparation of samples, at lower rates.
-        skip_unknown: Leave out samples of classes that the model of ``from_run`` does not know.
-        method: The ordinal method, one of ``layline.names()``, or a place such as
-            ``my_package.heads:MyHead``.
-        backbone: ``mlp``, ``convnet``, any model of timm, or a place as for ``method``.
-        weights: ``none``, ``imagenet``, ``bundled``, or a file.
-        freeze: Train on frozen features, extracted once.
-        dim: Dimension of the features.
-        size: Height and width of the images that the network sees.
-        recipe: ``modern``, ``paper`` or ``released``.
-        metric: ``mae``, ``accuracy`` or ``qwk``: chooses the epoch, and how a rank is decided on.
-        decode: How a rank is decided on, if not as the metric asks for: ``mode``, ``median``,
-            ``mean``, ``quadratic``, or a matrix of what each decision costs, a row for each true
-            class.
-        calibrate: Fit a temperature, so that probabilities mean what they say.
-        epochs: Passes over the training samples.
-        batch_size: Samples in a step, altogether.
-        lr: Learning rate of the features.
-        body_lr: Of their layers below the last ones, if it is another.
-        head_lr: Of the head.
-        patience: Stop after so many epochs without a better one; 0 never stops early.
-        class_weight: ``off``, ``balanced``, ``effective``, or a weight for each class by its name.
-        seed: Of weights, order and augmentation.
-        budget: The time that training may take, such as ``"10min"``; a number means minutes.
-        device: ``auto``, or as PyTorch names it: ``cpu``, ``cuda``, ``cuda:1``, ``mps``.
-        precision: ``no``, ``bf16``, ``fp16`` or ``auto``.
-        workers: Processes that decode images.
-        report: Whether to write ``report.html``.
-        track: ``tensorboard``, ``mlflow`` or ``wandb``.
-        plugins: Files, packages or modules with methods, features or sources of your own; those
-            that are installed with entry points need not be named.
-        settings: Any other settings by section, such as ``{"training": {"weight_decay": 0.1}}``.
-        out: Folder of the run, a new one; below ``runs`` if not given.
-        resume: Folder of a run to go on with, instead of a source.
-        verbose: Whether to say on stderr what happens.
+        source: The data: a folder, a CSV or npz file, or the name of a data source.
+        settings: Settings by section, such as ``{"training": {"weight_decay": 0.1}}``.
+        out: New folder for the run; a name below ``runs`` by default.
+        resume: Folder of a run to resume, instead of a source.
+        verbose: Whether to print progress on stderr.
+        options: Settings by name; they take precedence over ``settings``.
 
     Raises:
-        MemoryError: It does not fit, said with what is needed and what is free.
-        Stopped: Ctrl-C or SIGTERM came; it is a ``KeyboardInterrupt``, and the state is saved.
+        Stopped: Training was stopped with Ctrl-C or SIGTERM. It is a ``KeyboardInterrupt``; the
+            state is saved.
     """
-    given = {
-        name: value for name, value in locals().items() if name in SETTINGS and value is not None
-    }
     console = Console(stderr=True, quiet=not verbose)
     say = Reporter(console, os.environ.get("RANK", "0") == "0")  # one of several processes speaks
     check_sections(settings or {})
-    tree = combine(settings or {}, _tree(given))
+    tree = combine(settings or {}, tree_of(options))
     load_plugins(tree.get("plugins") or [])
     name = None
     if source is not None:
         found, place = _find_source(str(source), tree, say)
         name = None if found == source else Path(source).expanduser().resolve().stem
         tree = combine(tree, {"data": {"source": found}}, place)
-    if setting_at(tree, "start") is not None and resume is None:
-        if setting_at(tree, "start.model") is None:
-            raise UserError(
-                "skip_unknown must come with --from: only a trained model knows its classes"
-            )
+    if setting_at(tree, "init_from") is not None and resume is None:
+        if setting_at(tree, "init_from.model") is None:
+            raise UserError("skip_unknown needs init_from: only a trained model knows its classes.")
         tree = with_start(tree, say)
     if resume is not None:
         folder = RunFolder(Path(resume))
@@ -304,7 +179,7 @@ def train(
         before = folder.read_config(tree.pop("plugins", ())).model_dump(
             mode="json", exclude_none=True
         )
-        config = resolved(configuration(_with_changes(before, tree)))
+        config = resolve_config(_with_changes(before, tree))
     else:
         if setting_at(tree, "data.source") is None and isinstance(tree.get("data", {}), Mapping):
             raise UserError(
@@ -320,6 +195,21 @@ def train(
         folder.check_new()
     _run(config, folder, console)
     return Run(folder.path)
+
+
+def _document_settings() -> None:
+    """Give :func:`train` a signature and a docstring with every setting."""
+    signature = inspect.signature(train)
+    *kept, _ = signature.parameters.values()
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    named = [inspect.Parameter(name, keyword, default=None) for name in SETTINGS]
+    train.__signature__ = signature.replace(parameters=[*kept, *named])  # type: ignore[attr-defined]
+    before, after = str(train.__doc__).split("        options: Settings by name", 1)
+    lines = [f"        {each.name}: {each.help}\n" for each in SETTINGS.values()]
+    train.__doc__ = before + "".join(lines) + after.partition("\n")[2]
+
+
+_document_settings()
 
 
 def evaluate(
@@ -428,7 +318,7 @@ def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return decided(tree, say)
     outcome: list[Any] = [None]
-    if make_accelerator(resolved(configuration(tree))).is_main_process:
+    if make_accelerator(resolve_config(tree)).is_main_process:
         try:
             outcome = [decided(tree, say)]
         except Exception as error:  # whatever it is
@@ -476,51 +366,7 @@ def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[s
     name, place, sentence = data.find_source(source, root, data.names(), images, sheet)
     if sentence:
         say(sentence)
-    return name, {} if place == root else _tree({"root": place})
-
-
-def _tree(values: Mapping[str, Any], paths: Mapping[str, str] = SETTINGS) -> dict[str, Any]:
-    """Put values into a tree of settings, each at its path or else at its name."""
-    tree: dict[str, Any] = {}
-    for name, value in values.items():
-        branch: Any = _READ[name](value) if name in _READ else value
-        for key in reversed(paths.get(name, name).split(".")):
-            branch = {key: branch}
-        tree = combine(tree, branch)
-    return tree
-
-
-def minutes(budget: str | float) -> float:
-    """Read a time such as ``90s``, ``10min``, ``1h30min`` or ``0.5h``; a number means minutes."""
-    text = str(budget).strip().lower()
-    parts = _TIME.findall(text)
-    total = sum(float(number) * _MINUTES[unit[:1]] for number, unit in parts)
-    rest = re.sub(_TIME, "", text).strip()
-    if not parts or rest or not total > 0 or (len(parts) > 1 and any(not u for _, u in parts)):
-        raise UserError(f"budget must be a time such as 90s, 10min or 1h, got {budget!r}")
-    return total
-
-
-def _classes(value: str | Sequence[str]) -> list[str]:
-    return [name.strip() for name in value.split(",")] if isinstance(value, str) else list(value)
-
-
-def _class_weight(value: str | Mapping[str, float]) -> str | dict[str, float]:
-    if isinstance(value, str):
-        check_known("class_weight", value, ("off", "balanced", "effective"))
-        return value
-    return dict(value)
-
-
-# what is not a setting yet as it is given
-_READ: dict[str, Any] = {
-    "root": str,
-    "from_run": str,
-    "classes": _classes,
-    "budget": minutes,
-    "class_weight": _class_weight,
-    "plugins": lambda values: [str(each) for each in values],
-}
+    return name, {} if place == root else tree_of({"root": place})
 
 
 def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:

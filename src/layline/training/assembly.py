@@ -70,7 +70,7 @@ def assemble(
         accelerator: One process or many.
         start: The model to go on from, if it is not where the configuration says.
     """
-    trained = None if config.start is None else load_start(config, start)
+    trained = None if config.init_from is None else load_start(config, start)
     known = None if trained is None else known_inputs(config, trained.spec)
     dataset = read_data(config, say, accelerator, known)
     count, options = len(dataset.splits.train), config.training.options()
@@ -161,14 +161,14 @@ def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
         options: Whether and how copies are looked for.
     """
     images = dataset.inputs
-    if options.copies == "ignore" or isinstance(images, Rows):
+    if options.duplicates == "off" or isinstance(images, Rows):
         return dataset
     if options.root is None:  # images that are made on the spot
         return dataset
     from layline.data.array_cache import cache_folder
     from layline.data.duplicates import find_copies_in, keep_copies_together
 
-    exact = options.copies == "exact"
+    exact = options.duplicates == "exact"
     copies = find_copies_in(images, cache_folder(), exact)
     return keep_copies_together(dataset, copies)
 

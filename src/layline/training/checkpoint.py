@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from layline.data.file_digests import digest_file
 from layline.training.distributed import SeveralProcesses
 from layline.training.loop import TrainingState
-from layline.training.optimisation import WeightAverage
+from layline.training.optim import WeightAverage
 from layline.utils.errors import UserError
 from layline.utils.files import publish_folder, write_error
 

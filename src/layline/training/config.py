@@ -1,12 +1,17 @@
-"""Everything that can be chosen for a run: the sections of its configuration, with plain defaults.
+"""The settings of a run: the only list of them, with types, defaults and help texts.
 
-What a recipe chooses instead is in :mod:`layline.training.recipes`.
+``layline.train(source, **settings)`` and the options of ``layline train`` are generated from
+:class:`Config`. A recipe may choose other defaults, see :mod:`layline.training.recipes`.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import fields
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -14,116 +19,192 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
     ValidationError,
 )
+from typing_extensions import TypedDict
 
-from layline import backbones, data, heads
-from layline.data.preprocessing import AUGMENTATIONS
-from layline.geometry.decoding import Decode, checked_decode
 from layline.metrics import CRITERIA
-from layline.training.optimisation import HEAD_RATE, Options, usual_warmup
 from layline.utils.errors import UserError
-from layline.utils.plugins import Plugin
-from layline.utils.validation import check_known
+from layline.utils.validation import check_known, checked_decode
 
-COPIES = ("together", "exact", "ignore")
-Tree = dict[str, Any]
+if TYPE_CHECKING:
+    from layline.training.optim import Options
+    from layline.utils.validation import Decode
+
+Tree = dict[str, Any]  # settings by section
 S = TypeVar("S", bound="Section")
 
-
-def _one_of(names: Collection[str]) -> BeforeValidator:
-    """Refuse what is not among the names."""
-
-    def check(value: Any) -> Any:
-        check_known("value", value, names)
-        return value
-
-    return BeforeValidator(check)
+DATA, MODEL, TRAINING, MACHINE, OUTPUT = "Data", "Model", "Training", "Machine", "Output"
+_TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
+_MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60, "": 1.0}
 
 
-def _reserved(**cures: str) -> AfterValidator:
-    """Refuse options that are settings of their own, and say what to do instead."""
+def _setting(
+    default: Any, text: str, *, name: str | None = None, panel: str | None = None, **more: Any
+) -> Any:
+    """Describe a field.
+
+    Args:
+        default: Its value if neither the recipe nor the user sets it.
+        text: The help text.
+        name: Its name as an argument of ``layline.train``, if not the name of the field.
+        panel: Where ``layline train --help`` lists it; without one it has no option of its own.
+        more: What else ``pydantic.Field`` takes, such as limits.
+    """
+    return Field(
+        default, description=text, json_schema_extra={"name": name, "panel": panel}, **more
+    )
+
+
+def parse_minutes(budget: Any) -> Any:
+    """Read a time such as ``90s``, ``10min`` or ``1h30min`` as minutes; a number means minutes."""
+    text = str(budget).strip().lower()
+    parts = _TIME.findall(text)
+    total = sum(float(number) * _MINUTES[unit[:1]] for number, unit in parts)
+    rest = re.sub(_TIME, "", text).strip()
+    if not parts or rest or not total > 0 or (len(parts) > 1 and any(not u for _, u in parts)):
+        raise UserError(f"budget must be a time such as 90s, 10min or 1h, got {budget!r}")
+    return total
+
+
+def _split_names(value: Any) -> Any:
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+def _check_augmentation(value: str | None) -> str | None:
+    if value is not None:
+        from layline.data.preprocessing import AUGMENTATIONS
+
+        check_known("augmentation", value, AUGMENTATIONS)
+    return value
+
+
+def _check_metric(value: str) -> str:
+    check_known("metric", value, CRITERIA)
+    return value
+
+
+def _reserved(**settings: str) -> AfterValidator:
+    """Refuse options that are settings of their own, and say which setting to use instead."""
 
     def check(options: Tree) -> Tree:
-        for name, cure in cures.items():
+        for name, setting in settings.items():
             if name in options:
-                raise UserError(f"must not have {name}: {cure}")
+                raise UserError(f"must not contain {name}: {setting}")
         return options
 
     return AfterValidator(check)
 
 
 class Section(BaseModel):
-    """A part of the configuration; unknown keys and wrong types are refused."""
+    """A section of the configuration; unknown keys and wrong types are refused."""
 
     model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
+if TYPE_CHECKING:
+    SourceOptions = dict[str, Any]
+else:
+
+    class SourceOptions(TypedDict, total=False):
+        """Options of the data source. Other sources may have more than these."""
+
+        __pydantic_config__ = ConfigDict(extra="allow")
+
+        classes: Annotated[
+            list[str],
+            BeforeValidator(_split_names),
+            _setting(..., "Class names, lowest first: low,mid,high.", panel=DATA),
+        ]
+        label: Annotated[str | int, _setting(..., "Column that contains the labels.", panel=DATA)]
+        group: Annotated[
+            str | int,
+            _setting(
+                ...,
+                "Column of groups, such as patients, that must stay in one split.",
+                panel=DATA,
+            ),
+        ]
+        group_by: Annotated[
+            str,
+            _setting(
+                ..., "Regular expression that finds the group in an image's path.", panel=DATA
+            ),
+        ]
+
+
 class DataConfig(Section):
-    """The data of a run.
+    """The data: where they are, how they are split, and how images are prepared."""
 
-    Attributes:
-        source: Name of the source, see ``layline data list``.
-        root: Its folder or file.
-        partition: Which official fold, or the seed of a random split.
-        calibration: Share of the training part that is kept apart, for ranges of grades.
-        copies: ``together`` keeps copies of an image in one part where the split is drawn,
-            ``exact`` only those with the same bytes, and ``ignore`` does not look for them.
-        options: The source's own options.
-        size: Height and width that the network sees, if not its own choice.
-        augmentation: How training images vary, if not as the features choose.
-        keep_ratio: Resize the shorter side of test images only.
-        crop: Share of the resized image's side that the middle crop of a test image keeps, if not
-            the network's own.
-        cache: Keep decoded images in a memory-mapped file.
-        skip_bad: Leave out files that cannot be decoded instead of stopping.
-        workers: Processes that decode images, if not as many as there are cores.
-        verify: Read every file again, and check all of a cache, instead of trusting what is known.
-    """
-
-    source: str
-    root: Path | None = None
-    partition: Annotated[int, Field(ge=0)] = 0
-    calibration: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    copies: Annotated[str, _one_of(COPIES)] = "together"
+    source: str = Field(description="Name of the data source; see layline data list.")
+    root: Path | None = _setting(
+        None, "Folder or file with the data of a named source.", panel=DATA
+    )
+    partition: int = _setting(
+        0, "Number of the official fold, or seed of a random split.", panel=DATA, ge=0
+    )
+    calibration: float = _setting(
+        0.0,
+        "Share of the training samples to hold out for calibration.",
+        panel=DATA,
+        ge=0,
+        lt=1,
+    )
+    duplicates: Literal["exact", "near", "off"] = _setting(
+        "exact",
+        "Which duplicate images to keep in one split: exact (same bytes), near, or off.",
+        panel=DATA,
+    )
     options: Annotated[
-        dict[str, Any],
+        SourceOptions,
         _reserved(
             name="set data.source",
             root="set data.root",
             partition="set data.partition",
             calibration="set data.calibration",
         ),
-    ] = {}
-    size: PositiveInt | None = None
-    augmentation: Annotated[str, _one_of(AUGMENTATIONS)] | None = None
-    keep_ratio: bool = False
-    crop: Annotated[float, Field(gt=0, le=1)] | None = None
-    cache: bool = False
-    skip_bad: bool = False
-    workers: Annotated[int, Field(ge=0)] | None = None
-    verify: bool = False
+    ] = _setting({}, "Options of the data source.", name="source_options")
+    size: PositiveInt | None = _setting(
+        None, "Height and width of the network's input images.", panel=MODEL, le=8192
+    )
+    augmentation: Annotated[str, AfterValidator(_check_augmentation)] | None = _setting(
+        None, "Augmentation of training images: crop, mild, shift, flip or none."
+    )
+    keep_ratio: bool = _setting(False, "Keep the aspect ratio of test images when resizing.")
+    crop: float | None = _setting(
+        None, "Share of the resized test image that the center crop keeps.", gt=0, le=1
+    )
+    cache: bool = _setting(False, "Cache decoded images on disk.", panel=DATA)
+    skip_bad: bool = _setting(False, "Skip images that cannot be decoded.", panel=DATA)
+    workers: int | None = _setting(
+        None,
+        "Number of processes that decode images (default: one per core).",
+        panel=MACHINE,
+        ge=0,
+        le=1024,
+    )
+    verify: bool = _setting(
+        False, "Read all files again instead of trusting the index.", panel=DATA
+    )
 
 
 class BackboneConfig(Section):
-    """The features: the network that maps a sample to a vector.
+    """The backbone: the network that maps a sample to a feature vector."""
 
-    Attributes:
-        name: ``mlp``, ``convnet`` or a model of timm, if not as the source chooses.
-        weights: ``none``, ``imagenet``, ``bundled`` or a file, if not the usual of the features.
-        freeze: Train the last layers and the head only, on features extracted once.
-        stages: Train so many stages of the body, from its end, and leave those before as they are;
-            all if not given.
-        options: The features' own options.
-    """
-
-    name: str | None = None
-    weights: str | None = None
-    freeze: bool = False
-    stages: PositiveInt | None = None
+    name: str | None = _setting(
+        None, "mlp, convnet, or the name of any timm model.", name="backbone", panel=MODEL
+    )
+    weights: str | None = _setting(
+        None, "Initial weights: none, imagenet, bundled, or a file.", panel=MODEL
+    )
+    freeze: bool = _setting(
+        False, "Train only the last layers and the head, on frozen features.", panel=MODEL
+    )
+    stages: PositiveInt | None = _setting(
+        None, "Train only this many stages of the backbone, counted from its end."
+    )
     options: Annotated[
         dict[str, Any],
         _reserved(
@@ -132,161 +213,171 @@ class BackboneConfig(Section):
             size="set data.size",
             crop="set data.crop",
             dim="set head.dim",
-            in_features="the table has them",
+            in_features="it follows from the table",
         ),
-    ] = {}
+    ] = _setting({}, "Options of the backbone.", name="backbone_options")
 
 
 class HeadConfig(Section):
-    """The ordinal method.
+    """The head: the ordinal method."""
 
-    Attributes:
-        method: Its name, see ``layline methods``.
-        dim: Dimension d of the features.
-        options: The method's own options.
-    """
-
-    method: str = heads.DEFAULT_METHOD
-    dim: PositiveInt = 512
+    method: str = _setting("arc", "Ordinal method; see layline methods.", panel=MODEL)
+    dim: PositiveInt = _setting(512, "Dimension of the feature vectors.", panel=MODEL, le=65536)
     options: Annotated[
         dict[str, Any],
         _reserved(
-            name="set head.method", dim="set head.dim", num_classes="the data have the classes"
+            name="set head.method",
+            dim="set head.dim",
+            num_classes="it follows from the data",
         ),
-    ] = {}
+    ] = _setting({}, "Options of the method.", name="head_options")
 
 
 class TrainingConfig(Section):
-    """The training: epochs, optimiser, rates, precision and checkpoints.
+    """The training: epochs, optimizer, learning rates, precision and checkpoints."""
 
-    Attributes:
-        epochs: Passes over the training samples.
-        batch_size: Samples in one step of the optimiser, over all processes and accumulated parts.
-        optimiser: ``adamw`` or ``sgd``.
-        learning_rate: The rate of the features.
-        body_learning_rate: The rate of the features below their last layers, if it is another.
-        layer_decay: What that rate is multiplied by with every layer away from the last ones.
-        head_learning_rate: The rate of the head; the recipe ``modern`` multiplies it by the
-            method's own factor if it is not given.
-        weight_decay: For all of them.
-        decay_vectors: Whether it also pulls tensors of one dimension and proxies.
-        momentum: Of ``sgd``.
-        schedule: ``none``, ``cosine`` to zero, or ``steps``.
-        milestones: Epochs after which ``steps`` multiplies the rates by ``decay``.
-        decay: See ``milestones``.
-        warmup_epochs: Over these the rates rise in a straight line; a tenth of all, two at most, if
-            not given.
-        warmup_start: From this part of them.
-        schedule_unit: ``epoch``; or ``sample``, by which the schedule moves on by one sample after
-            each epoch, as in the authors' code.
-        head_epochs: So long only the last layers and the head learn; as long as the warm-up, if not
-            given.
-        clip: Longest gradient; longer ones are shortened. 0 leaves all as they are.
-        ema: Decay of the average of the weights that is validated and kept instead of them. 0 keeps
-            none.
-        drop_last: Leave out the samples that do not fill the last batch of an epoch.
-        precision: ``no``, ``bf16``, ``fp16``, or ``auto``: bf16 on a GPU that has it.
-        accumulation: Parts that a batch is computed in, to save memory.
-        class_weight: ``off``, ``balanced``, ``effective`` (by the effective number of samples), or
-            a weight for each class by its name.
-        metric: What the epoch is chosen by: ``mae``, ``accuracy`` or ``qwk``.
-        ties: Of epochs equal by the metric the ``first``, or that of the lowest validation
-            ``loss``.
-        decode: How a distribution becomes a rank, if not as the metric asks for: ``mode``,
-            ``median``, ``mean``, ``quadratic``, or a matrix of what each decision costs, a row for
-            each true class.
-        calibrate: Fit a temperature to the validation part at the end.
-        patience: Stop after so many epochs without a better one. 0 never stops early.
-        budget: Minutes that the recipe ``modern`` plans for, if it has to decide what is trained.
-        seed: Of the weights, the order and the augmentation.
-        checkpoint_minutes: Save the state within an epoch so often; it is saved after each epoch,
-            unless that was short.
-        device: ``auto`` takes a GPU if there is one; else as PyTorch names it.
-    """
-
-    epochs: PositiveInt = 48
-    batch_size: PositiveInt = 32
-    optimiser: Literal["adamw", "sgd"] = "adamw"
-    learning_rate: PositiveFloat = 1e-3
-    body_learning_rate: PositiveFloat | None = None
-    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    head_learning_rate: PositiveFloat = HEAD_RATE
-    weight_decay: NonNegativeFloat = 1e-2
-    decay_vectors: bool = True
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    schedule: Literal["none", "cosine", "steps"] = "none"
-    milestones: list[PositiveInt] = [36, 44]
-    decay: PositiveFloat = 0.1
-    warmup_epochs: NonNegativeFloat | None = 0.0
-    warmup_start: Annotated[float, Field(ge=0, le=1)] = 1 / 3
-    schedule_unit: Literal["epoch", "sample"] = "epoch"
-    head_epochs: NonNegativeFloat | None = 0.0
-    clip: NonNegativeFloat = 0.0
-    ema: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    drop_last: bool = False
-    precision: Literal["no", "bf16", "fp16", "auto"] = "no"
-    accumulation: PositiveInt = 1
-    class_weight: Literal["off", "balanced", "effective"] | dict[str, PositiveFloat] = "off"
-    metric: Annotated[str, _one_of(CRITERIA)] = "mae"
-    ties: Literal["first", "loss"] = "first"
-    decode: Annotated[str | list[list[float]], AfterValidator(checked_decode)] | None = None
-    calibrate: bool = False
-    patience: Annotated[int, Field(ge=0)] = 0
-    budget: PositiveFloat | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    checkpoint_minutes: NonNegativeFloat = 5.0
-    device: str = "auto"
+    epochs: PositiveInt = _setting(48, "Number of epochs.", panel=TRAINING, le=1_000_000)
+    batch_size: PositiveInt = _setting(
+        32, "Samples per optimizer step, over all processes.", panel=TRAINING, le=1_000_000
+    )
+    optimiser: Literal["adamw", "sgd"] = _setting("adamw", "Optimizer.")
+    learning_rate: PositiveFloat = _setting(
+        1e-3, "Learning rate of the backbone.", name="lr", panel=TRAINING
+    )
+    backbone_learning_rate: PositiveFloat | None = _setting(
+        None,
+        "Learning rate of the backbone without its last layers (default: lr).",
+        name="backbone_lr",
+        panel=TRAINING,
+    )
+    layer_decay: float = _setting(
+        1.0,
+        "Factor of the learning rate from each backbone layer to the one before it.",
+        gt=0,
+        le=1,
+    )
+    head_learning_rate: PositiveFloat = _setting(
+        1e-2, "Learning rate of the head.", name="head_lr", panel=TRAINING
+    )
+    weight_decay: float = _setting(1e-2, "Weight decay.", ge=0)
+    decay_vectors: bool = _setting(True, "Also decay biases, normalization layers and proxies.")
+    momentum: float = _setting(0.9, "Momentum of sgd.", ge=0, lt=1)
+    schedule: Literal["none", "cosine", "steps"] = _setting("none", "Learning rate schedule.")
+    milestones: list[PositiveInt] = _setting(
+        [36, 44], "Epochs after which the schedule steps multiplies the rates by decay."
+    )
+    decay: PositiveFloat = _setting(0.1, "Factor of the schedule steps.")
+    warmup_epochs: Annotated[float, Field(ge=0)] | None = _setting(
+        0.0, "Epochs of linear warm-up (unset: a tenth of all epochs, at most two)."
+    )
+    warmup_start: float = _setting(
+        1 / 3, "Share of the learning rate at the start of the warm-up.", ge=0, le=1
+    )
+    schedule_unit: Literal["epoch", "sample"] = _setting(
+        "epoch", "What advances the schedule; sample imitates the authors' released code."
+    )
+    head_epochs: Annotated[float, Field(ge=0)] | None = _setting(
+        0.0,
+        "Epochs in which only the last layers and the head are trained (unset: as the warm-up).",
+    )
+    clip: float = _setting(0.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
+    ema: float = _setting(
+        0.0,
+        "Decay of the moving average of the weights that is validated and kept; 0 for none.",
+        ge=0,
+        lt=1,
+    )
+    drop_last: bool = _setting(False, "Drop the samples that do not fill the last batch.")
+    precision: Literal["no", "bf16", "fp16", "auto"] = _setting(
+        "no",
+        "Mixed precision: no, bf16, fp16, or auto (bf16 on GPUs that support it).",
+        panel=MACHINE,
+    )
+    accumulation: PositiveInt = _setting(
+        1, "Number of parts in which a batch is computed, to save memory."
+    )
+    class_weight: Literal["off", "balanced", "effective"] | dict[str, PositiveFloat] = _setting(
+        "off",
+        "Class weights: off, balanced, or effective (effective number of samples).",
+        panel=TRAINING,
+    )
+    metric: Annotated[str, AfterValidator(_check_metric)] = _setting(
+        "mae", "Metric that selects the best epoch: mae, accuracy or qwk.", panel=TRAINING
+    )
+    ties: Literal["first", "loss"] = _setting(
+        "first", "Which of several equally good epochs to keep: the first, or by validation loss."
+    )
+    decode: Annotated[str | list[list[float]], AfterValidator(checked_decode)] | None = _setting(
+        None,
+        "How probabilities become a class: mode, median, mean, quadratic, or a matrix of costs "
+        "(default: what suits the metric).",
+        panel=TRAINING,
+    )
+    calibrate: bool = _setting(
+        False, "Calibrate the probabilities with a temperature after training.", panel=TRAINING
+    )
+    patience: int = _setting(
+        0, "Stop after this many epochs without improvement; 0 never stops early.", panel=TRAINING,
+        ge=0,
+    )  # fmt: skip
+    budget: Annotated[float, BeforeValidator(parse_minutes)] | None = _setting(
+        None,
+        "Time that training may take, such as 90s, 10min or 1h (default: 10min without a GPU).",
+        panel=MACHINE,
+    )
+    seed: int = _setting(
+        0, "Random seed of weights, sample order and augmentation.", panel=TRAINING, ge=0, lt=2**63
+    )
+    checkpoint_minutes: float = _setting(5.0, "Minutes between checkpoints within an epoch.", ge=0)
+    device: str = _setting("auto", "Device: auto, cpu, cuda, cuda:1, mps.", panel=MACHINE)
 
     @property
-    def decoding(self) -> Decode:
-        """How a distribution becomes a rank: as is said, or as the metric asks for."""
-        return self.decode or CRITERIA[self.metric].decode or "median"
+    def decoding(self) -> "Decode":
+        """How a distribution becomes a rank: as set, or as suits the metric."""
+        return self.decode or CRITERIA[self.metric].decode or "mode"
 
-    def options(self) -> Options:
-        """Give the options of the training loop."""
-        names = {each.name for each in fields(Options)} & set(type(self).model_fields)
+    def options(self) -> "Options":
+        """Give the options of the trainer."""
+        from layline.training.optim import Options, default_warmup
+
+        names = {each.name for each in dataclass_fields(Options)} & set(type(self).model_fields)
         warmup, head = self.warmup_epochs, self.head_epochs
-        warmup = usual_warmup(self.epochs) if warmup is None else warmup
-        followed = {
+        warmup = default_warmup(self.epochs) if warmup is None else warmup
+        derived = {
             "decode": self.decoding,
             "warmup_epochs": warmup,
             "head_epochs": warmup if head is None else head,
             "patience": self.patience or None,
         }
-        return Options(**{name: getattr(self, name) for name in names} | followed)
+        return Options(**{name: getattr(self, name) for name in names} | derived)
 
 
-class StartConfig(Section):
-    """The trained model that a run goes on from.
+class InitConfig(Section):
+    """The trained model that a new run is initialized from."""
 
-    Attributes:
-        model: Its file.
-        digest: Of its content, as :func:`layline.data.file_digests.digest_file` gives it.
-        rate: What the learning rates of the recipe are multiplied by; rates that are named are
-            taken as they are.
-        skip_unknown: Leave out samples of classes that the model does not know.
-    """
-
-    model: Path
-    digest: str | None = None
-    rate: PositiveFloat = 0.1
-    skip_unknown: bool = False
+    model: Path = _setting(
+        ...,
+        "Trained run or .safetensors model to initialize from, with its network and classes.",
+        name="init_from",
+        panel=MODEL,
+    )
+    digest: str | None = _setting(None, "Digest of the model file.", name="init_digest")
+    rate: PositiveFloat = _setting(
+        0.1, "Factor of the recipe's learning rates when initialized from a model.",
+        name="init_rate",
+    )  # fmt: skip
+    skip_unknown: bool = _setting(
+        False, "Skip samples of classes that the initial model does not know.", panel=DATA
+    )
 
 
 class ReportConfig(Section):
-    """What a run records for its report.
+    """What a run records for its report."""
 
-    Attributes:
-        enabled: Record it, and write the report at the end.
-        points: Samples of each part that are drawn in the layout.
-        mistakes: Worst mistakes that are shown.
-        review: Samples that are shown for a person to look at first.
-    """
-
-    enabled: bool = True
-    points: Annotated[int, Field(ge=0)] = 2000
-    mistakes: Annotated[int, Field(ge=0)] = 24
-    review: Annotated[int, Field(ge=0)] = 24
+    enabled: bool = _setting(True, "Write report.html.", name="report", panel=OUTPUT)
+    points: int = _setting(2000, "Largest number of samples drawn in a layout.", ge=0)
+    mistakes: int = _setting(24, "Number of worst mistakes shown.", ge=0)
+    review: int = _setting(24, "Number of samples to review shown.", ge=0)
 
     @property
     def drawn(self) -> int:
@@ -295,38 +386,192 @@ class ReportConfig(Section):
 
 
 class Config(Section):
-    """The configuration of a run.
+    """The configuration of a run."""
+
+    recipe: str = _setting(
+        "modern", "Recipe: modern, paper, or released (the authors' code).", panel=TRAINING
+    )
+    data: DataConfig
+    backbone: BackboneConfig = Field(default_factory=BackboneConfig)
+    head: HeadConfig = Field(default_factory=HeadConfig)
+    training: TrainingConfig = Field(default_factory=TrainingConfig)
+    report: ReportConfig = Field(default_factory=ReportConfig)
+    init_from: InitConfig | None = None
+    track: Literal["tensorboard", "mlflow", "wandb"] | None = _setting(
+        None, "Experiment tracker: tensorboard, mlflow or wandb.", panel=OUTPUT
+    )
+    plugins: list[Annotated[str, BeforeValidator(str)]] | None = _setting(
+        None,
+        "Python file or module with your own methods, backbones or data sources; repeatable.",
+        panel=MODEL,
+    )
+
+
+# The flat list of settings
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A leaf of the configuration.
 
     Attributes:
-        recipe: Whose defaults were taken, see ``RECIPES``.
-        start: The trained model to go on from, if there is one.
-        track: Where to log beside the run folder: ``tensorboard``, ``mlflow`` or ``wandb``.
-        plugins: Files, packages and modules with methods, features or sources from outside, see
-            :mod:`layline.utils.plugins`; installed ones need not be named.
+        name: As an argument of ``layline.train``; the option is ``--name``.
+        path: In the configuration, such as ``training.learning_rate``.
+        help: What it is.
+        kind: ``int``, ``float``, ``bool``, ``list`` or ``str``.
+        choices: The names that it may have, where they are fixed.
+        default: Its value if neither the recipe nor the user sets it.
+        panel: Where the command line lists it; None if it has no option of its own.
     """
 
-    recipe: str = "modern"
-    data: DataConfig
-    backbone: BackboneConfig = BackboneConfig()
-    head: HeadConfig = HeadConfig()
-    training: TrainingConfig = TrainingConfig()
-    report: ReportConfig = ReportConfig()
-    start: StartConfig | None = None
-    track: Literal["tensorboard", "mlflow", "wandb"] | None = None
-    plugins: list[str] | None = None
+    name: str
+    path: str
+    help: str
+    kind: type
+    choices: tuple[str, ...]
+    default: Any
+    panel: str | None
 
-    def used_plugins(self) -> list[Plugin]:
-        """List the plug-ins that the run computes with, each once."""
-        found = (
-            heads.HEADS.plugin_of(self.head.method),
-            backbones.BACKBONES.plugin_of(str(self.backbone.name)),
-            data.SOURCES.plugin_of(self.data.source),
+
+def _walk(section: Any, prefix: str = "") -> Iterator[Setting]:
+    if hasattr(section, "model_fields"):
+        leaves = {name: (each.annotation, each) for name, each in section.model_fields.items()}
+    else:  # the typed options of a data source
+        annotations = section.__annotations__
+        leaves = {
+            name: (get_args(each)[0], get_args(each)[-1]) for name, each in annotations.items()
+        }
+    for key, (annotation, field) in leaves.items():
+        path = f"{prefix}{key}"
+        inner = next(
+            (each for each in (annotation, *get_args(annotation)) if _is_section(each)), None
         )
-        return list({each.name: each for each in found if each is not None}.values())
+        about = field.json_schema_extra or {}
+        if about:
+            kind, choices = _kind_of(annotation)
+            default = None if field.is_required() else field.default
+            name = about["name"] or key
+            yield Setting(name, path, field.description, kind, choices, default, about["panel"])
+        if inner is not None:
+            yield from _walk(inner, f"{path}.")
 
 
-def validated(kind: type[S], tree: Mapping[str, Any]) -> S:
-    """Make a section from a tree; what is wrong with it is said in a sentence."""
+def _is_section(annotation: Any) -> bool:
+    is_section = isinstance(annotation, type) and issubclass(annotation, Section)
+    return is_section or annotation is SourceOptions
+
+
+def _kind_of(annotation: Any) -> tuple[type, tuple[str, ...]]:
+    """Tell how the command line reads a value: its type, and its choices if they are fixed."""
+    kinds = [each for each in get_args(annotation) if each is not type(None)]
+    if get_origin(annotation) is Literal:
+        return str, tuple(get_args(annotation))
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return _kind_of(kinds[0])
+    origin = get_origin(annotation) or annotation
+    return origin if origin in (int, float, bool, list) else str, ()
+
+
+SETTINGS: dict[str, Setting] = {each.name: each for each in _walk(Config)}
+
+
+def tree_of(values: Mapping[str, Any]) -> Tree:
+    """Put settings by their flat names into a tree; None is left out."""
+    tree: Tree = {}
+    for name, value in values.items():
+        if name not in SETTINGS:
+            check_known("argument", name, SETTINGS)
+        if value is None:
+            continue
+        branch: Any = str(value) if isinstance(value, Path) else value
+        for key in reversed(SETTINGS[name].path.split(".")):
+            branch = {key: branch}
+        tree = combine(tree, branch)
+    return tree
+
+
+# Trees of settings
+
+
+def combine(*trees: Mapping[str, Any]) -> Tree:
+    """Deep-merge settings; later values win."""
+    result: Tree = {}
+    for tree in trees:
+        for key, value in tree.items():
+            below = result.get(key)
+            both = isinstance(below, Mapping) and isinstance(value, Mapping)
+            result[key] = combine(below, value) if both else value  # type: ignore[arg-type]
+    return result
+
+
+def setting_at(tree: Mapping[str, Any], path: str) -> Any:
+    """Look up a setting by its path, such as ``data.root``; None if it is not set."""
+    value: Any = tree
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def check_sections(tree: Mapping[str, Any]) -> None:
+    """Refuse a value in the place of a section, which other settings would silently replace."""
+    places = ["data", "backbone", "head", "training", "report"]
+    places += [f"{name}.options" for name in ("data", "backbone", "head")]
+    for place in places:
+        value = setting_at(tree, place)
+        if value is not None and not isinstance(value, Mapping):
+            raise UserError(
+                f"{place} must be a section of settings, got {value!r}: write {place}.NAME=VALUE"
+            )
+
+
+def read_toml(path: Path) -> Tree:
+    """Read settings from a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"The configuration file {path} does not exist.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a valid TOML file: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """Write a complete configuration; values that are None are left out."""
+    import tomli_w
+
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def parse_settings(settings: Iterable[str]) -> Tree:
+    """Read settings such as ``training.epochs=10`` into a tree.
+
+    A value is read as TOML (a number, true, a list) where possible, otherwise as text.
+    """
+    tree: Tree = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        path = key.strip().split(".")
+        if not equals or not all(path):
+            raise UserError(
+                f"A setting must be written as key=value, such as training.epochs=10; "
+                f"got {setting!r}."
+            )
+        branch: Any = _toml_value(text.strip())
+        for name in reversed(path):
+            branch = {name: branch}
+        check_sections(branch)
+        tree = combine(tree, branch)
+    return tree
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def validate(kind: type[S], tree: Mapping[str, Any]) -> S:
+    """Make a section from a tree; the error message names the first wrong setting."""
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
@@ -334,22 +579,23 @@ def validated(kind: type[S], tree: Mapping[str, Any]) -> S:
 
 
 def _explain(error: ValidationError, kind: type[Section]) -> str:
-    """Say the first thing that is wrong, and how many more there are."""
     first, *more = error.errors()
     name = ".".join(map(str, first["loc"]))
-    names_value = first["type"] in ("missing", "extra_forbidden", "value_error")  # the last: ours
-    got = "" if names_value else f", got {first['input']!r}"
-    message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = f"is no setting; {_known_settings(first['loc'], kind)}"
+        message = f"unknown setting; known are {', '.join(_known_settings(first['loc'], kind))}"
+    else:
+        names_value = first["type"] in ("missing", "value_error")  # the last: our own messages
+        got = "" if names_value else f", got {first['input']!r}"
+        message = first["msg"].removeprefix("Value error, ") + got
     rest = f" (and {len(more)} more)" if more else ""
-    return f"{name}: {message}{got}{rest}"
+    return f"{name}: {message}{rest}"
 
 
-def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> str:
+def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> Iterable[str]:
     section: Any = kind
     for name in location[:-1]:
         if isinstance(name, str):  # a number is a place in the list that was named before
             annotation = section.model_fields[name].annotation
             section = next(iter(get_args(annotation)), annotation)  # one of a list, or none
-    return "known are " + ", ".join(section.model_fields)
+    fields: Mapping[str, Any] = section.model_fields
+    return fields

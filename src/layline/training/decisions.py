@@ -24,9 +24,8 @@ from layline.data.table_encoding import Rows
 from layline.heads import HEADS
 from layline.model.model import ModelSpec
 from layline.training.assembly import build
-from layline.training.config import Config, Tree
-from layline.training.recipes import RECIPES, backbone_of, configuration, resolved
-from layline.training.settings import combine
+from layline.training.config import Config, Tree, combine
+from layline.training.recipes import RECIPES, default_backbone, draft_config, resolve_config
 from layline.training.start import known_inputs, load_start
 from layline.utils.devices import choose_device
 from layline.utils.errors import UserError
@@ -48,26 +47,29 @@ def decided(tree: Mapping[str, Any], say: Say) -> Config:
         tree: The settings that the user gave, by section.
         say: Told each decision and its reason, a line each.
     """
-    config = configuration(tree)
+    config = draft_config(tree)
     if config.recipe != "modern":
         if config.training.budget is not None:
             raise UserError(
                 f"budget must be left out for the recipe {config.recipe}, got "
                 f"{config.training.budget:g} minutes: only modern decides what fits"
             )
-        return resolved(config)
+        return resolve_config(tree)
     chosen: Tree = {}
     device = choose_device(config.training.device)
     is_open = config.backbone.name is None
-    if is_open and backbone_of(config.data.source, RECIPES["modern"]) not in backbones.BACKBONES:
+    if (
+        is_open
+        and default_backbone(config.data.source, RECIPES["modern"]) not in backbones.BACKBONES
+    ):
         backbone = choose_backbone(device.type)
         chosen = {"backbone": {"name": backbone.name}}
         if config.backbone.weights is None:
             chosen["backbone"]["weights"] = backbone.weights
         say(f"Network: {backbone.name}, because {backbone.reason} (--backbone)")
-    config = resolved(configuration(chosen, tree))
+    config = resolve_config(chosen, tree)
     chosen = combine(chosen, _plan(config, tree, device, say))
-    config = resolved(configuration(_with_careful_rate(chosen, config, tree), tree))
+    config = resolve_config(_with_careful_rate(chosen, config, tree), tree)
     method, decode = config.head.method, decode_name(config.training.decoding)
     say(
         f"Method: {method}, {HEADS[method].summary} (--method). Epochs are chosen by "
@@ -90,14 +92,14 @@ def _with_careful_rate(chosen: Tree, config: Config, tree: Mapping[str, Any]) ->
         network = backbones.create(str(config.backbone.name), config.head.dim)
     if any(isinstance(each, nn.BatchNorm2d) for each in network.modules()):
         return chosen
-    rate = _CAREFUL_RATE * (1.0 if config.start is None else config.start.rate)
-    return combine({"training": {"body_learning_rate": rate}}, chosen)
+    rate = _CAREFUL_RATE * (1.0 if config.init_from is None else config.init_from.rate)
+    return combine({"training": {"backbone_learning_rate": rate}}, chosen)
 
 
 def _is_pretrained_for_images(config: Config) -> bool:
     """Tell whether there is a network that could be frozen or trained on."""
     kind = backbones.find(str(config.backbone.name)).kind
-    return kind == "image" and (config.start is not None or config.backbone.weights != "none")
+    return kind == "image" and (config.init_from is not None or config.backbone.weights != "none")
 
 
 def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Say) -> Tree:
@@ -113,7 +115,7 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
     if budget is None and (not is_pretrained or is_fixed):
         return {}
     seconds = 60 * (_MINUTES if budget is None else budget)
-    known = None if config.start is None else known_inputs(config, load_start(config).spec)
+    known = None if config.init_from is None else known_inputs(config, load_start(config).spec)
     dataset = data.read(
         config.data.source,
         config.data.root,

@@ -129,7 +129,7 @@ def _is_own(folder: RunFolder, config: Config, model: OrdinalModel) -> bool:
     """Tell whether a root has the data of the run, which were moved."""
     if not folder.environment.exists():
         return False
-    known = None if config.start is None else known_inputs(config, model.spec)
+    known = None if config.init_from is None else known_inputs(config, model.spec)
     try:
         dataset = read_data(config, Reporter(Console(quiet=True)), known=known)
     except (ValueError, OSError):

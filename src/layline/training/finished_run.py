@@ -20,10 +20,9 @@ from layline.model.calibration import Calibration
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.assembly import batches_of, data_fingerprint, read_data
-from layline.training.config import Config
+from layline.training.config import Config, combine, validate
 from layline.training.display import Reporter
 from layline.training.other_data import other_config, read_other
-from layline.training.recipes import configuration
 from layline.training.run_folder import RunFolder
 from layline.training.start import known_inputs
 from layline.utils.devices import Processes, choose_device
@@ -115,7 +114,7 @@ def predict_samples(
 
 def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
     """Read data that a model can be measured on."""
-    known = None if config.start is None else known_inputs(config, model.spec)
+    known = None if config.init_from is None else known_inputs(config, model.spec)
     dataset = read_data(config, say, known=known)
     if dataset.classes != model.classes:
         raise UserError(
@@ -136,7 +135,7 @@ def own_data(
 
 def changed_config(before: Config, changes: Mapping[str, Any], root: Path | None) -> Config:
     """Change some settings of the run; those of the model are in its file."""
-    after = configuration(before.model_dump(mode="json", exclude_none=True), changes)
+    after = validate(Config, combine(before.model_dump(mode="json", exclude_none=True), changes))
     for section in ("recipe", "backbone", "head"):
         if getattr(after, section) != getattr(before, section):
             raise UserError(f"{section} must stay as it was: the model was trained with it")

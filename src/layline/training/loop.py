@@ -22,7 +22,7 @@ from layline.geometry.decoding import decode_name
 from layline.metrics import CRITERIA
 from layline.model.model import Network
 from layline.training.interruption import Interrupted
-from layline.training.optimisation import Options, WeightAverage, make_optimiser, set_rates
+from layline.training.optim import Options, WeightAverage, make_optimiser, set_rates
 from layline.utils.devices import Processes
 from layline.utils.errors import UserError
 

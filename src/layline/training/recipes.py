@@ -1,9 +1,4 @@
-"""The recipes, what is chosen if nobody says, and how they and settings become a configuration.
-
-First the recipes, which are laid over the plain defaults of the sections, then how a recipe and
-settings become one ``Config``, then what follows from the choices, such as the weights of the
-features.
-"""
+"""The recipes, and how a recipe and a user's settings become one complete configuration."""
 
 import re
 from collections.abc import Mapping
@@ -13,26 +8,24 @@ from typing import Any
 
 from layline import backbones, data, heads
 from layline.backbones.weights import NAMES, check_weights
-from layline.geometry.decoding import Decode
-from layline.training.config import Config, TrainingConfig, Tree, validated
-from layline.training.optimisation import MODERN, usual_head_rate
-from layline.training.settings import combine, setting_at
+from layline.training.config import Config, TrainingConfig, Tree, combine, validate
+from layline.training.optim import MODERN, default_head_rate
 from layline.utils.errors import UserError
-from layline.utils.plugins import load_plugins, resolve_reference
-from layline.utils.validation import find_known
+from layline.utils.plugins import Plugin, load_plugins, resolve_reference
+from layline.utils.validation import Decode, find_known
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is chosen if nobody says.
+    """Default settings.
 
     Attributes:
         backbone: The network for photographs.
         method: The ordinal method.
-        settings: Of every run, by section.
-        situations: Laid over them, by what is trained: a network on a ``table``, a ``small`` one
-            for small images, one for photographs from ``scratch``, a ``pretrained`` one, or what
-            follows a ``frozen`` one or a ``frozen small`` one.
+        settings: Settings of every run, by section.
+        situations: Further settings by what is trained: ``table``, ``small`` (a small network for
+            small images), ``scratch`` and ``pretrained`` (networks for photographs), ``frozen`` and
+            ``frozen small``.
     """
 
     backbone: str
@@ -45,8 +38,8 @@ _AFTER_FROZEN: Tree = {
     "backbone": {"options": {"hidden": 512, "dropout": 0.5}},
     "training": {"batch_size": 128},
 }
-# of 256 pixels the middle 224; small images are seen whole
-_FOR_PHOTOGRAPHS: Tree = {
+# the center 224 of 256 pixels; small images are not cropped
+_CROP: Tree = {
     situation: {"data": {"crop": 0.875}} for situation in ("scratch", "pretrained", "frozen")
 }
 RECIPES: dict[str, Recipe] = {
@@ -75,7 +68,7 @@ RECIPES: dict[str, Recipe] = {
                 "data": {"augmentation": "mild"},
                 "training": {
                     "learning_rate": 5e-3,
-                    "body_learning_rate": 2e-3,
+                    "backbone_learning_rate": 2e-3,
                     "layer_decay": 0.9,
                     "head_epochs": None,
                 },
@@ -86,9 +79,9 @@ RECIPES: dict[str, Recipe] = {
         backbone="vgg16",
         method="hard-linear",
         settings={"training": {"decode": "mode"}},
-        situations=_FOR_PHOTOGRAPHS,
+        situations=_CROP,
     ),
-    # what the authors' released code does differently, where it can be chosen
+    # where the authors' released code differs from the paper
     "released": Recipe(
         backbone="vgg16_bn",
         method="hard-linear",
@@ -106,90 +99,79 @@ RECIPES: dict[str, Recipe] = {
                 "decode": "mode",
             },
         },
-        situations=_FOR_PHOTOGRAPHS,
+        situations=_CROP,
     ),
 }
 
 
-def configuration(*trees: Mapping[str, Any]) -> Config:
-    """Make the configuration from settings, the recipe that they name below them.
+def draft_config(*trees: Mapping[str, Any]) -> Config:
+    """Check settings, and combine them with what their recipe sets for every run."""
+    wanted = combine(*trees)
+    recipe = find_known("recipe", wanted.get("recipe", "modern"), RECIPES)
+    return validate(Config, combine(recipe.settings, {"head": {"method": recipe.method}}, wanted))
+
+
+def resolve_config(*trees: Mapping[str, Any]) -> Config:
+    """Make the complete configuration of a run from settings and the recipe that they name.
 
     Args:
-        *trees: Settings by section, such as ``{"training": {"epochs": 3}}``; later ones decide.
+        *trees: Settings by section, such as ``{"training": {"epochs": 3}}``; later values win.
     """
     wanted = combine(*trees)
-    name = wanted.get("recipe", "modern")
-    recipe = find_known("recipe", name, RECIPES)
-    # what is laid below cannot make wrong settings right, so they are refused before it is chosen
-    draft = validated(Config, combine({"head": {"method": recipe.method}}, wanted))
+    draft = draft_config(wanted)  # so that errors are about the user's settings
     load_plugins(draft.plugins or [])
+    recipe = RECIPES[draft.recipe]
+    name = draft.backbone.name or default_backbone(draft.data.source, recipe)
     method = heads.HEADS.find(draft.head.method)
     own: Tree = {"head": {"method": recipe.method}}
-    if name == "released":
+    if draft.recipe == "released":
         own["head"]["options"] = dict(method.released)
-    if name == "modern":
-        own["training"] = {"head_learning_rate": usual_head_rate(method, name)}
-    situation = recipe.situations.get(_situation(draft, recipe), {})
-    below = combine(recipe.settings, situation, own)
-    if "learning_rate" in wanted.get("training", {}):  # who names one rate means all of the network
-        below.get("training", {}).pop("body_learning_rate", None)
-    if (own_options := _plugin_options(draft, recipe)) is not None:
-        options = below.get("backbone", {}).get("options", {})
-        kept = {key: value for key, value in options.items() if key in own_options}
-        below = {**below, "backbone": {**below.get("backbone", {}), "options": kept}}
-    if draft.start is not None:  # the options of the features are those of the model
-        below = combine({**below, "backbone": {}}, _lowered(below, draft.start.rate))
-    return validated(Config, combine(below, wanted))
-
-
-def recorded(tree: Mapping[str, Any]) -> Config:
-    """Read the configuration of a run that is only looked at: no plug-in is imported for it.
-
-    Args:
-        tree: As the run wrote it, in full.
-    """
-    method, source = setting_at(tree, "head.method"), setting_at(tree, "data.source")
-    name = setting_at(tree, "backbone.name")
-    outside = [
-        wanted
-        for wanted, own in ((method, heads.HEADS.builtin), (source, data.SOURCES.builtin))
-        if isinstance(wanted, str) and wanted not in own
-    ]
-    if outside or tree.get("plugins"):
-        return validated(Config, tree)
-    try:
-        return configuration(tree)
-    except ValueError:
-        if name is None or name in backbones.BACKBONES.builtin:
-            raise
-        return validated(Config, tree)  # a network that is not installed here
+    if draft.recipe == "modern":
+        own["training"] = {"head_learning_rate": default_head_rate(method, draft.recipe)}
+    defaults = combine(recipe.settings, recipe.situations.get(_situation(draft, name), {}), own)
+    if "learning_rate" in wanted.get("training", {}):  # then it is meant for all of the network
+        defaults.get("training", {}).pop("backbone_learning_rate", None)
+    options = defaults.get("backbone", {}).get("options", {})
+    if backbones.BACKBONES.plugin_of(name) is not None:  # it need not have the recipe's options
+        known = backbones.options_of(backbones.find(name))
+        defaults["backbone"] = {"options": {k: v for k, v in options.items() if k in known}}
+    if draft.init_from is not None:  # the initial model has its own options of the backbone
+        lower = _lower_rates(defaults, draft.init_from.rate)
+        defaults = combine({**defaults, "backbone": {}}, lower)
+    return _complete(validate(Config, combine(defaults, wanted)), name)
 
 
 def recipe_decoding(recipe: str, *trees: Mapping[str, Any]) -> Decode:
-    """Tell how runs of a recipe decide on a rank, with settings laid over it."""
+    """Give the decoding of a recipe's runs with some settings."""
     below = find_known("recipe", recipe, RECIPES).settings
-    tree = combine(below, *trees).get("training", {})
-    return validated(TrainingConfig, tree).decoding
+    return validate(TrainingConfig, combine(below, *trees).get("training", {})).decoding
 
 
-def _lowered(below: Tree, rate: float) -> Tree:
-    """Give the learning rates of a recipe for a network that has been trained already."""
-    usual = TrainingConfig().model_dump() | below.get("training", {})
-    names = ("learning_rate", "body_learning_rate", "head_learning_rate")
+def used_plugins(config: Config) -> list[Plugin]:
+    """List the plug-ins that a run computes with, each once."""
+    found = (
+        heads.HEADS.plugin_of(config.head.method),
+        backbones.BACKBONES.plugin_of(str(config.backbone.name)),
+        data.SOURCES.plugin_of(config.data.source),
+    )
+    return list({each.name: each for each in found if each is not None}.values())
+
+
+def default_backbone(source: str, recipe: Recipe) -> str:
+    """Name the backbone for a source: its own, or the recipe's network for photographs."""
+    own = data.SOURCES.find(source).backbone
+    return recipe.backbone if own is None else own
+
+
+def _lower_rates(defaults: Tree, rate: float) -> Tree:
+    """Give the learning rates of a recipe for a network that is already trained."""
+    usual = TrainingConfig().model_dump() | defaults.get("training", {})
+    names = ("learning_rate", "backbone_learning_rate", "head_learning_rate")
     return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
 
 
-def _plugin_options(config: Config, recipe: Recipe) -> tuple[str, ...] | None:
-    """List the options of features of a plug-in, which need not have those of a recipe."""
-    name = config.backbone.name or backbone_of(config.data.source, recipe)
-    if backbones.BACKBONES.plugin_of(name) is None:
-        return None
-    return backbones.options_of(backbones.find(name))
-
-
-def _situation(config: Config, recipe: Recipe) -> str:
+def _situation(config: Config, name: str) -> str:
     """Tell what is trained, as the situations of a recipe are named."""
-    name = config.backbone.name or backbone_of(config.data.source, recipe)
     spec = backbones.find(name)
     if spec.kind == "table":
         return "table"
@@ -198,51 +180,38 @@ def _situation(config: Config, recipe: Recipe) -> str:
         return "frozen small" if small else "frozen"
     if small:
         return "small"
-    is_new = config.start is None and (config.backbone.weights or spec.weights) == "none"
+    is_new = config.init_from is None and (config.backbone.weights or spec.weights) == "none"
     return "scratch" if is_new else "pretrained"
 
 
-def backbone_of(source: str, recipe: Recipe) -> str:
-    """Name the features for a source: its own, or the network of the recipe for photographs."""
-    own = data.SOURCES.find(source).backbone
-    return recipe.backbone if own is None else own
-
-
-def resolved(config: Config) -> Config:
-    """Fill in what follows from other choices, so that the configuration stands by itself."""
+def _complete(config: Config, name: str) -> Config:
+    """Fill in what follows from other settings: backbone, weights, full paths, decoding."""
     source = data.SOURCES.find(config.data.source)
-    name = config.backbone.name or backbone_of(config.data.source, RECIPES[config.recipe])
     spec = backbones.find(name)
     weights = config.backbone.weights or spec.weights
     check_weights(weights, name)
     if weights not in NAMES:
         weights = str(Path(weights).expanduser().resolve())
-    if config.backbone.freeze and weights == "none" and config.start is None:
+    if config.backbone.freeze and weights == "none" and config.init_from is None:
         raise UserError(
-            f"freeze must come with weights, got none for {name}: frozen, it would stay as random "
-            "as it was made"
+            f"freeze needs pretrained weights, but weights is none for {name}: a frozen random "
+            "network would not learn."
         )
-    if config.data.root is not None and re.search("[\ud800-\udfff]", str(config.data.root)):
-        raise UserError(
-            f"data.root must be Unicode, got {config.data.root}: rename the folder, since a run "
-            "writes it into its config.toml"
-        )
+    root = config.data.root and config.data.root.expanduser().resolve()
+    if root is not None and re.search(r"[\ud800-\udfff]", str(root)):
+        raise UserError(f"The name of {root} is not valid Unicode. Rename the folder.")
     options = dict(config.data.options)
-    for key in source.path_options:  # in full, so that the run can go on from another folder
+    for key in source.path_options:  # in full, so that the run can be resumed from elsewhere
         if isinstance(options.get(key), str):
             options[key] = str(Path(options[key]).expanduser().resolve())
-    filled = {
-        "root": config.data.root and config.data.root.expanduser().resolve(),
-        "options": options,
-        "augmentation": config.data.augmentation or spec.augmentation,
-    }
-    training = config.training
-    loop = training.options()
-    followed = {name: getattr(loop, name) for name in ("decode", "warmup_epochs", "head_epochs")}
+    augmentation = config.data.augmentation or spec.augmentation
+    data_section = {"root": root, "options": options, "augmentation": augmentation}
+    derived = config.training.options()
+    training = {key: getattr(derived, key) for key in ("decode", "warmup_epochs", "head_epochs")}
     return config.model_copy(
         update={
-            "data": config.data.model_copy(update=filled),
-            "training": training.model_copy(update=followed),
+            "data": config.data.model_copy(update=data_section),
+            "training": config.training.model_copy(update=training),
             "backbone": config.backbone.model_copy(update={"name": name, "weights": weights}),
             "plugins": [*map(resolve_reference, config.plugins)] if config.plugins else None,
         }

@@ -45,6 +45,7 @@ from layline.training.distributed import SeveralProcesses, make_accelerator
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.interruption import Interruption
 from layline.training.loop import Hooks, Loop, TrainingState
+from layline.training.recipes import used_plugins
 from layline.training.record import (
     chosen_samples,
     collapse_warning,
@@ -116,7 +117,7 @@ def _train(
         _lock(folder, accelerator, locks, say)
     if accelerator.is_main_process:
         folder.open(config, environment_of(run, command), goes_on)
-        if config.start is not None and start is None:
+        if config.init_from is not None and start is None:
             keep_start(config, folder.start)
     accelerator.wait_for_everyone()
     if config.track:  # now that nothing is wrong with the data: it writes into the folder
@@ -211,7 +212,7 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
     if run.config.backbone.freeze:
         prints["frozen"] = body_fingerprint(run.model.backbone)
-    used = run.config.used_plugins()
+    used = used_plugins(run.config)
     outside = {
         "plugins": {each.name: each.version for each in used},
     }
@@ -220,7 +221,11 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
         **prints,
         **(outside if used else {}),
         "counts": _counts(dataset),
-        **({} if run.config.start is None else {"start": run.config.start.model_dump(mode="json")}),
+        **(
+            {}
+            if run.config.init_from is None
+            else {"start": run.config.init_from.model_dump(mode="json")}
+        ),
         **({} if dataset.duplicates is None else {"copies": dataset.duplicates.facts()}),
         "command": list(command or sys.argv),
         "layline": layline.__version__,

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
-from layline.training.config import Config
+from layline import backbones, data, heads
+from layline.training.config import Config, read_toml, to_toml, validate
 from layline.training.loop import EpochRecord
-from layline.training.recipes import configuration, recorded
-from layline.training.settings import combine, read_toml, to_toml
 from layline.utils.errors import UserError
 from layline.utils.files import write_json, write_text
 from layline.utils.plugins import PluginError, load_plugins
@@ -20,8 +19,6 @@ _HALF_WRITTEN = ".*.part"
 _CURE_OF_CONFIG = "write it as it was, or start a new run"
 _LOCK = ".lock"
 # What may not change between the start of a run and its going on, by its key in environment.json.
-# What a run had whose config.toml does not name it, since it was written before there was more.
-_NOT_YET = {"data": {"calibration": 0.0, "copies": "ignore"}, "training": {"calibrate": False}}
 _NUMBERS = ("samples", "decode", "mae", "accuracy")  # that test.json has in any version
 _CHANGED = {
     "data": "the data must be those that {} was started with, got others: files were added, "
@@ -63,7 +60,7 @@ class RunFolder:
         self.config = path / "config.toml"
         self.history = path / "history.jsonl"
         self.best = path / "best.safetensors"
-        self.start = path / "start.safetensors"
+        self.start = path / "init_from.safetensors"
         self.state = path / "state"
         self.frozen = path / "frozen"
         self.environment = path / "environment.json"
@@ -158,21 +155,17 @@ class RunFolder:
         needed = [str(each) for each in written.pop("plugins", None) or []]
         written["plugins"] = [str(each) for each in plugins] or None
         with as_written(self.config, _CURE_OF_CONFIG):
-            try:
-                return configuration(_NOT_YET, written)
-            except UserError as error:
-                if not needed:
-                    raise
-                raise PluginError(
-                    f"{self.path} was trained with the plug-ins {', '.join(needed)}. They are "
-                    f"programs: if you trust them, pass them as plug-ins. ({error})"
-                ) from error
+            config = validate(Config, written)
+        heads.HEADS.require(config.head.method, ", ".join(needed))
+        backbones.BACKBONES.require(str(config.backbone.name), ", ".join(needed))
+        data.SOURCES.require(config.data.source, ", ".join(needed))
+        return config
 
     def read_record(self) -> Config:
         """Read what the run was asked for, to look at it; no plug-in is imported for that."""
         written = self._read_tree()
         with as_written(self.config, _CURE_OF_CONFIG):
-            return recorded(combine(_NOT_YET, written))
+            return validate(Config, written)
 
     def _read_tree(self) -> dict[str, Any]:
         if not self.config.is_file():

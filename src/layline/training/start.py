@@ -19,9 +19,8 @@ from layline.data.table_encoding import TableEncoding
 from layline.model.calibration import Calibration
 from layline.model.model import ModelSpec, OrdinalModel
 from layline.model.model_file import load
-from layline.training.config import Config, Tree
-from layline.training.recipes import configuration, recorded
-from layline.training.settings import combine, read_toml, setting_at
+from layline.training.config import Config, Tree, combine, read_toml, setting_at, validate
+from layline.training.recipes import resolve_config
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 from layline.utils.plugins import load_plugins
@@ -60,14 +59,14 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
         tree: Settings by section; ``start.model`` is a model file or the folder of a run.
         say: Told what the run goes on from.
     """
-    start = dict(tree["start"])
+    start = dict(tree["init_from"])
     path = model_path(start["model"])
     start["model"] = str(path)
     now = digest_file(path)
     if start.setdefault("digest", now) != now:
         raise UserError(
-            f"start.model must be as it was, got {path} with other content: it was trained or "
-            "calibrated since; leave start.digest out to go on from what it is now"
+            f"init_from.model must be as it was, got {path} with other content: it was trained or "
+            "calibrated since; leave init_from.digest out to go on from what it is now"
         )
     load_plugins(tree.get("plugins") or [])
     spec = load(path).spec
@@ -81,14 +80,14 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
         if is_other:
             got = "another" if isinstance(wanted, dict) else str(wanted)
             raise UserError(
-                f"{option} must be left out with --from, got {got}: the model in {path} has its "
+                f"{option} must be left out with --init-from, got {got}: the model {path} has its "
                 f"own, {own}"
             )
     _check_classes(tree, spec)
-    found = combine(_usual_of(path), follows, tree, {"start": start})
-    rate = configuration(found).start
+    found = combine(_usual_of(path), follows, tree, {"init_from": start})
+    rate = resolve_config(found).init_from
     assert rate is not None  # it was laid in the line above
-    lowered = f"{rate.rate:g} of the recipe's rates where none is named (--lr, start.rate)"
+    lowered = f"{rate.rate:g} of the recipe's rates where none is named (--lr, init_from.rate)"
     say(
         f"Goes on from {path}: {spec.backbone}, {spec.method}, {len(spec.classes)} classes, at "
         f"{lowered}"
@@ -120,7 +119,7 @@ def _usual_of(path: Path) -> Tree:
     place = path.parent / "config.toml"
     if path.name != "best.safetensors" or not place.is_file():
         return {}
-    before = recorded(read_toml(place))
+    before = validate(Config, read_toml(place))
     usual: Tree = {
         "recipe": before.recipe,
         "data": {"augmentation": before.data.augmentation},
@@ -139,7 +138,7 @@ def _check_classes(tree: Mapping[str, Any], spec: ModelSpec) -> None:
     wanted = setting_at(tree, "data.options.classes")
     if wanted is not None and parse_names("classes", wanted) != spec.classes:
         raise UserError(
-            "classes must be left out with --from, got "
+            "classes must be left out with --init-from, got "
             f"{', '.join(parse_names('classes', wanted))}: the model has its own, "
             f"{', '.join(spec.classes)}"
         )
@@ -152,11 +151,11 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
         config: Names the model and what it must be.
         copy: Where else it is, such as in the folder of the run.
     """
-    assert config.start is not None  # the caller has looked
-    path = model_path(config.start.model) if copy is None else copy
-    if config.start.digest is not None and digest_file(path) != config.start.digest:
+    assert config.init_from is not None  # the caller has looked
+    path = model_path(config.init_from.model) if copy is None else copy
+    if config.init_from.digest is not None and digest_file(path) != config.init_from.digest:
         raise UserError(
-            f"start.model must be as it was, got {path} with other content: the run would be "
+            f"init_from.model must be as it was, got {path} with other content: the run would be "
             "another one"
         )
     model = load(path)
@@ -166,7 +165,7 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
         raise UserError(
             f"backbone.name, head.method and head.dim must be those of start.model, "
             f"{spec.backbone}, {spec.method} and {spec.dim}, got "
-            f"{', '.join(map(str, described))}: layline train --from takes them over"
+            f"{', '.join(map(str, described))}: layline train --init-from takes them over"
         )
     decode = config.training.decoding
     model.spec = replace(spec, calibration=Calibration(), decode=decode)
@@ -175,9 +174,9 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
 
 def keep_start(config: Config, place: Path) -> None:
     """Copy the model that a run goes on from into its folder."""
-    assert config.start is not None  # the caller has looked
+    assert config.init_from is not None  # the caller has looked
     with atomic_write(place) as part:
-        shutil.copyfile(model_path(config.start.model), part)
+        shutil.copyfile(model_path(config.init_from.model), part)
 
 
 def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
@@ -191,5 +190,5 @@ def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
             f"the data must be {takes}, got {got} in {config.data.root}: the model takes nothing "
             "else"
         )
-    skip = config.start is not None and config.start.skip_unknown
+    skip = config.init_from is not None and config.init_from.skip_unknown
     return KnownInputs(spec.classes, encoding, skip)

@@ -1,5 +1,6 @@
 """The device to compute on, and the processes that compute together."""
 
+import os
 import platform
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -11,6 +12,16 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from layline.utils.errors import UserError
+
+
+def is_first_process() -> bool:
+    """Tell whether this is the first of the processes that a launcher started."""
+    return int(os.environ.get("RANK") or 0) == 0
+
+
+def count_processes() -> int:
+    """Count the processes that a launcher started, on all machines."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def choose_device(device: str, needs_double: bool = False) -> torch.device:

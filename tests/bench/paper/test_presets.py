@@ -10,7 +10,7 @@ from torch import nn
 from layline import data, heads
 from layline.bench.paper import REPRODUCTIONS
 from layline.bench.paper.presets import PAPER_DATA, PRESETS
-from layline.training.optimisation import make_optimiser, set_rates
+from layline.training.optim import make_optimiser, set_rates
 
 PAPER, SMALL = PRESETS["paper"], PRESETS["small"]
 

@@ -13,9 +13,9 @@ from layline.bench.paper.tables import PAPER_METRICS, Reproduction, paper_entrie
 from layline.bench.summaries import find_metric
 from layline.bench.tables import Column, Entry, Table, mark_best
 from layline.heads.constrained_proxies import ConstrainedProxies
+from layline.training.config import combine
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
-from layline.training.settings import combine
 
 # The paper draws the validation part after the first, this and the last epoch.
 _EPOCHS, _MIDDLE = 48, 13

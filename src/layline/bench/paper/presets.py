@@ -10,8 +10,8 @@ from layline.bench.cells import Cell
 from layline.bench.grid import check_not_reserved
 from layline.bench.paper.numbers import CATEGORIES
 from layline.data import SOURCES
-from layline.training.recipes import RECIPES, backbone_of, configuration, resolved
-from layline.training.settings import combine
+from layline.training.config import combine
+from layline.training.recipes import RECIPES, default_backbone, resolve_config
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
 
@@ -118,11 +118,11 @@ class Preset:
         )
         own = {"data": name, "source": str(used), "method": method}
         numbers = {"partition": str(partition), "seed": str(partition)}
-        return Cell(resolved(configuration(tree)), {**own, **labels, **numbers})
+        return Cell(resolve_config(tree), {**own, **labels, **numbers})
 
     def _settings_for(self, source: str) -> dict[str, Any]:
         """Give the settings that fit a source: a table has no use for what reads images."""
-        own = backbone_of(source, RECIPES["paper"])
+        own = default_backbone(source, RECIPES["paper"])
         name = self.settings.get("backbone", {}).get("name")
         if name is None or find_backbone(own).kind == find_backbone(name).kind:
             return dict(self.settings)

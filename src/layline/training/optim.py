@@ -41,7 +41,7 @@ class Options:
     ties: str = "first"
     optimiser: str = "adamw"
     momentum: float = 0.0
-    body_learning_rate: float | None = None
+    backbone_learning_rate: float | None = None
     layer_decay: float = 1.0
     decay_vectors: bool = True
     head_epochs: float = 0.0
@@ -71,8 +71,7 @@ class Options:
             check_integer("patience", self.patience, 1, "None never stops early")
 
 
-# The recipe "modern" as far as it concerns any network, the estimator's too; docs/recipes.md tells
-# what each of them is worth.
+# The part of the recipe modern that suits any network; the estimator uses it too.
 MODERN: dict[str, Any] = {
     "schedule": "cosine",
     "warmup_start": 0.01,
@@ -81,15 +80,15 @@ MODERN: dict[str, Any] = {
     "ema": 0.99,
     "ties": "loss",
 }
-HEAD_RATE = 1e-2  # of every head, if nobody says
+HEAD_RATE = 1e-2
 
 
-def usual_head_rate(method: HeadSpec, recipe: str) -> float:
+def default_head_rate(method: HeadSpec, recipe: str) -> float:
     """Give the rate of the head if nobody says: other recipes than modern know one for all."""
     return HEAD_RATE * (method.rate_factor if recipe == "modern" else 1.0)
 
 
-def usual_warmup(epochs: int) -> float:
+def default_warmup(epochs: int) -> float:
     """Give the epochs of warm-up if nobody says: a tenth of all, two at most."""
     return min(2.0, epochs / 10)
 
@@ -129,7 +128,7 @@ def _rated(
     """Give every parameter that learns, its rate, and whether it belongs to the body."""
     body: dict[int, float] = {}
     if isinstance(features, Backbone):
-        rate = options.body_learning_rate or options.learning_rate
+        rate = options.backbone_learning_rate or options.learning_rate
         layers = features.layer_groups()
         for distance, layer in enumerate(reversed(layers)):
             body |= {id(weight): rate * options.layer_decay**distance for weight in layer}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from layline.data.dataset import Images, Pixels
 from layline.utils.errors import UserError
+from layline.utils.optional import require
 from layline.utils.validation import check_above, check_boolean, check_integer, check_known
 
 if TYPE_CHECKING:  # an exported model prepares images without torch
@@ -197,12 +198,7 @@ def shrunk_shape(height: int, width: int, at_least: int) -> tuple[int, int]:
 
 
 def _transforms() -> Any:
-    from layline.utils.torchvision_import import import_torchvision
-
-    import_torchvision("preparing images")
-    from torchvision.transforms import v2
-
-    return v2
+    return require("torchvision.transforms.v2", extra="images", needed_by="Preparing images")
 
 
 def _crop_far_ends(pixels: Pixels) -> Pixels:

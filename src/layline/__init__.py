@@ -1,9 +1,9 @@
 """Layline: deep ordinal classification by controlling where the classes lie.
 
-``layline.train`` goes from data to a tested model in one call.
-``layline.heads`` has the methods as PyTorch modules, ``OrdinalClassifier`` is the scikit-learn
-estimator, ``layline.geometry`` the mathematics, ``layline.metrics`` the ordinal metrics,
-``layline.estimator.scorers`` the same as scikit-learn's scorers.
+``layline.train`` trains and tests a model in one call. ``layline.heads`` contains the methods as
+PyTorch modules, ``OrdinalClassifier`` is the scikit-learn estimator, ``layline.geometry`` the
+mathematics, ``layline.metrics`` the ordinal metrics, and ``layline.scorers`` the same metrics as
+scorers for scikit-learn.
 """
 
 from importlib import import_module
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"  # the only place: the package's metadata are read from here
 
-# Loaded when first asked for: they bring libraries that not everyone needs. An exported model
-# predicts without PyTorch, and a PyTorch loop need not wait for scikit-learn.
+# Imported on first use: an exported model predicts without PyTorch, and a PyTorch loop does not
+# wait for scikit-learn.
 _LAZY = {
     "geometry": "layline.geometry",
     "heads": "layline.heads",

@@ -1,7 +1,18 @@
+import os
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 
-from layline.utils.devices import check_device, choose_device, gpus_for, processor_name
+from layline.utils.devices import (
+    check_device,
+    choose_device,
+    count_processes,
+    gpus_for,
+    processor_name,
+)
 
 
 class Gpus:
@@ -30,10 +41,10 @@ def test_auto_takes_a_gpu_that_can_do_it(monkeypatch, kind, needs_double, chosen
     assert choose_device("cpu", needs_double).type == "cpu"
 
 
-@pytest.mark.parametrize("name", ["gpu", "", "meta", "cuda:99", "cpu:x", 3, None])
-def test_a_device_that_is_not_here_is_one_sentence(monkeypatch, name):
+@pytest.mark.parametrize("name", ["gpu", "", "meta", "cuda:99", "cpu:x", None])
+def test_a_device_that_is_not_available_is_an_error(monkeypatch, name):
     monkeypatch.setattr(torch, "accelerator", Gpus("cuda"))
-    with pytest.raises(ValueError, match=r"finds here, got .*: here are cpu, cuda:0, cuda:1"):
+    with pytest.raises(ValueError, match=r"is not available; found: cpu, cuda:0, cuda:1\."):
         check_device(name)
 
 
@@ -57,3 +68,43 @@ def test_gpus_are_named_where_any_of_them_would_do(
 
 def test_the_processor_has_a_name():
     assert processor_name()
+
+
+@pytest.mark.parametrize(("value", "count"), [(None, 1), ("", 1), ("1", 1), ("4", 4)])
+def test_an_empty_world_size_is_one_process(monkeypatch, value, count):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("WORLD_SIZE", value)
+    assert count_processes() == count
+
+
+BLOCK = 1 << 26
+ALLOCATE = f"""
+import resource
+import numpy as np
+from layline.utils.allocator import keep_freed_memory
+print(keep_freed_memory())
+np.ones({BLOCK}, dtype=np.uint8)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    np.ones({BLOCK}, dtype=np.uint8)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.parametrize("configured", [False, True])
+def test_freed_memory_is_reused_unless_the_environment_configures_the_allocator(configured):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    environment |= {"MALLOC_TRIM_THRESHOLD_": "131072"} if configured else {}
+    done = subprocess.run(
+        [sys.executable, "-c", ALLOCATE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    kept, pages = done.stdout.split()
+    assert kept == str(not configured)
+    if not configured:
+        assert int(pages) < BLOCK // 4096 // 4  # fewer than those of a single block

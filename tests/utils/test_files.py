@@ -1,10 +1,12 @@
-"""Files that are whole or not there."""
+"""Atomic writing."""
 
 import errno
 import json
 import os
 import resource
 import signal
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -39,13 +41,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
 
 
-def test_nobody_sees_the_file_before_it_is_whole(tmp_path):
-    with atomic_write(tmp_path / "a.txt") as part:
-        part.write_text("half")
-        assert not (tmp_path / "a.txt").exists()
-    assert (tmp_path / "a.txt").exists()
-
-
 def test_others_may_read_it_as_far_as_the_umask_lets_them(tmp_path):
     before = os.umask(0o022)
     try:
@@ -53,6 +48,32 @@ def test_others_may_read_it_as_far_as_the_umask_lets_them(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
+
+
+def test_the_umask_of_the_process_is_not_touched(tmp_path):
+    """Another thread that creates a file meanwhile must not get different rights."""
+    before, stop = os.umask(0o027), threading.Event()
+
+    def write():
+        while not stop.is_set():
+            write_text(tmp_path / "a.txt", "x")
+
+    writer = threading.Thread(target=write)
+    try:
+        writer.start()
+        for number in range(200):
+            (tmp_path / str(number)).touch()
+    finally:
+        stop.set()
+        writer.join()
+        os.umask(before)
+    assert {(tmp_path / str(n)).stat().st_mode & 0o777 for n in range(200)} == {0o640}
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_text(Path("~/deep/a.txt"), "x")
+    assert (tmp_path / "deep" / "a.txt").read_text() == "x"
 
 
 def test_a_disk_without_room_keeps_the_old_file_and_names_the_new_one(tmp_path):

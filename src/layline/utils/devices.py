@@ -25,18 +25,17 @@ def count_processes() -> int:
 
 
 def choose_device(device: str, needs_double: bool = False) -> torch.device:
-    """Give the device that is meant: ``auto`` takes a GPU if there is one.
+    """Return a device by name; ``auto`` is a GPU if there is one.
 
     Args:
-        device: ``auto``, or a name that PyTorch knows, such as ``cpu``, ``cuda``, ``cuda:1``,
-            ``mps``.
-        needs_double: Whether float64 is needed, as the columns of a table do to keep their digits;
-            Apple's GPU has none.
+        device: ``auto``, or a name of PyTorch, such as ``cpu``, ``cuda:1`` or ``mps``.
+        needs_double: Whether float64 is needed, as for the columns of a table; Apple's GPU does
+            not support it.
     """
     if device != "auto":
         named = check_device(device)
         if needs_double and not has_double(named):
-            raise UserError(f"device must have float64 for a table, got {device!r}: take cpu")
+            raise UserError(f"Device {device!r} does not support float64, which a table needs.")
         return named
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if found is None or (needs_double and not has_double(found)):
@@ -45,35 +44,24 @@ def choose_device(device: str, needs_double: bool = False) -> torch.device:
 
 
 def check_device(name: str | torch.device) -> torch.device:
-    """Give a device by its name, and refuse one that is not here."""
+    """Return a device by name, or raise an error if it is not available."""
     try:
         device = torch.device(name)
-        if device.type != "meta":  # it has shapes, but no values
+        if device.type != "meta":  # it has no values
             return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError, NotImplementedError):
         pass
-    raise UserError(
-        f"device must be one that PyTorch finds here, got {name!r}: here {_devices_here()}"
-    )
-
-
-def _devices_here() -> str:
-    names = ["cpu"]
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is not None:
-        names += [f"{found.type}:{index}" for index in range(torch.accelerator.device_count())]
-    return f"{'is' if len(names) == 1 else 'are'} {', '.join(names)}"
+    found = ", ".join(["cpu", *gpus_for("auto")])
+    raise UserError(f"Device {str(name)!r} is not available; found: {found}.")
 
 
 def gpus_for(device: str, needs_double: bool = False) -> list[str]:
-    """Name the GPUs of this machine that a device may stand for; none where it is the CPU.
+    """Name the GPUs of this machine that a device may refer to; none for the CPU.
 
     Args:
-        device: ``auto``, or a kind such as ``cuda``. A name with an index stands for itself.
+        device: ``auto``, or a kind such as ``cuda``.
         needs_double: Whether float64 is needed.
     """
-    if not torch.accelerator.is_available():
-        return []
     kind = choose_device("auto", needs_double).type
     if kind == "cpu" or device not in ("auto", kind):
         return []
@@ -81,7 +69,7 @@ def gpus_for(device: str, needs_double: bool = False) -> list[str]:
 
 
 def processor_name() -> str:
-    """Name the processor, as exactly as the system tells it."""
+    """Return the name of the processor."""
     if Path("/proc/cpuinfo").is_file():  # platform.processor() is empty on most Linux systems
         for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
             if line.startswith("model name"):
@@ -90,18 +78,18 @@ def processor_name() -> str:
 
 
 def has_double(device: torch.device) -> bool:
-    """Tell whether a device knows float64."""
-    return device.type != "mps"  # Apple's framework stops at float32
+    """Return whether a device supports float64."""
+    return device.type != "mps"
 
 
 def autocast_is_on(device: torch.device) -> bool:
-    """Tell whether torch computes in half precision here, where the device knows that at all."""
+    """Return whether autocast is enabled for a device."""
     kind = device.type
     return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def can_check_values(tensor: Tensor) -> bool:
-    """Tell whether looking at values costs no synchronisation and breaks no compiled graph."""
+    """Return whether reading values needs no synchronization and breaks no compiled graph."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

@@ -1,4 +1,4 @@
-"""Libraries that only some parts need."""
+"""Optional libraries."""
 
 import warnings
 from importlib import import_module
@@ -8,15 +8,15 @@ from layline.utils.errors import MissingDependencyError
 
 
 def require(library: str, extra: str, needed_by: str) -> Any:
-    """Import a library when it is needed, and say what to install if it is not there.
+    """Import a library, or raise an error that says how to install it.
 
     Args:
         library: Its import name.
-        extra: The extra of this package that brings it.
-        needed_by: Who needs it.
+        extra: The extra of this package that installs it.
+        needed_by: What needs it, for the message.
     """
     with warnings.catch_warnings():
-        # gpytorch's own use of torch.jit is nothing that a user of ours could change
+        # gpytorch uses torch.jit
         warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)
         try:
             return import_module(library)

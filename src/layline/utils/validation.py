@@ -1,7 +1,4 @@
-"""How a user's arguments are checked: an error has the argument, the rule, the value and a cure.
-
-Registries are asked here too: an unknown name is answered with the nearest known ones.
-"""
+"""Checks of arguments. A message has the argument, the rule, the value and a reason."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -16,42 +13,42 @@ from layline.utils.errors import UserError
 
 _T = TypeVar("_T")
 Costs = Sequence[Sequence[float | int]] | NDArray[Any]
-Decode = str | Costs  # a name, or what each decision costs
-COST = "cost"  # what decisions by a matrix are called
-_DECODINGS = ("mode", "median", "mean")  # geometry.decoding has what they do
+Decode = str | Costs  # a name, or the cost of each decision
+COST = "cost"  # the name of decoding with a matrix
+_DECODINGS = ("mode", "median", "mean")  # see geometry.decoding
 _OTHER_NAMES = {"quadratic": "mean"}
 
 
 def check_integer(name: str, value: Any, least: int, why: str = "") -> None:
-    """Refuse anything but an integer of at least ``least``."""
+    """Raise an error unless the value is an integer of at least ``least``."""
     good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
     _check(good, name, f"an integer, at least {least}", value, why)
 
 
 def check_above(name: str, value: Any, bound: float, why: str = "") -> None:
-    """Refuse anything but a finite number above ``bound``."""
+    """Raise an error unless the value is a finite number above ``bound``."""
     good = _is_finite(value) and value > bound
     _check(good, name, f"a finite number above {bound}", value, why)
 
 
 def check_at_least(name: str, value: Any, bound: float, why: str = "") -> None:
-    """Refuse anything but a finite number of at least ``bound``."""
+    """Raise an error unless the value is a finite number of at least ``bound``."""
     good = _is_finite(value) and value >= bound
     _check(good, name, f"a finite number, at least {bound}", value, why)
 
 
 def check_boolean(name: str, value: Any) -> None:
-    """Refuse anything but true and false."""
+    """Raise an error unless the value is a boolean."""
     _check(isinstance(value, bool), name, "true or false", value, "")
 
 
 def check_known(argument: str, name: str, known: Collection[str]) -> None:
-    """Refuse a name that is not among the known ones.
+    """Raise an error that suggests similar names unless a name is known.
 
     Args:
-        argument: What the caller calls the name, for the error.
-        name: The name that is wanted.
-        known: The names there are.
+        argument: The name of the argument, for the message.
+        name: The value.
+        known: The valid names.
     """
     if not isinstance(name, str) or name not in known:
         near = get_close_matches(str(name), known, n=3, cutoff=0.5)
@@ -60,16 +57,16 @@ def check_known(argument: str, name: str, known: Collection[str]) -> None:
 
 
 def find_known(argument: str, name: str, known: Mapping[str, _T]) -> _T:
-    """Look a name up in a registry, with the same error."""
+    """Look up a name in a mapping, with the same error."""
     check_known(argument, name, known)
     return known[name]
 
 
 def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
-    """Give a decoding by its usual name, or its costs as tuples; refuse what is neither.
+    """Return a decoding by its canonical name, or its costs as tuples, or raise an error.
 
     Args:
-        decode: What a user asks for.
+        decode: A name, or a matrix of costs.
         num_classes: K, if it is known.
     """
     if isinstance(decode, str):
@@ -89,12 +86,14 @@ def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
             f"{max(sides, 2)} of both, got the shape {costs.shape}"
         )
     if not (np.abs(costs) <= np.finfo(np.float32).max).all():
-        raise UserError("decode must have finite costs, got others: write a large number instead")
+        raise UserError(
+            "decode must have finite costs; use a large number for a forbidden decision"
+        )
     return tuple(tuple(float(cost) for cost in row) for row in decode)
 
 
 def decode_name(decode: Decode) -> str:
-    """Name a checked decoding, as decisions by it are called."""
+    """Return the name of a decoding, ``"cost"`` for a matrix."""
     return decode if isinstance(decode, str) else COST
 
 

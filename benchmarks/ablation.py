@@ -136,7 +136,7 @@ def train(name: str, tree: Tree, method: str, seed: int, folder: Path) -> dict[s
     config = resolve_config(base, settings, place, tree)
     accelerator = make_accelerator(config)
     run = assemble(config, Reporter(Console(quiet=True)), accelerator)
-    parts = parts_of(config, run.dataset, run.model.spec)
+    parts = parts_of(config, run.dataset, run.model.description)
     if config.backbone.freeze:
         parts = frozen_parts(run, parts, Path("frozen"))
     options = replace(config.training.options(), workers=0)

@@ -36,7 +36,7 @@ from layline.model.calibration import (
     fit_temperature,
     tempered,
 )
-from layline.model.model import normalised
+from layline.model.model import to_probabilities
 from layline.training.assembly import read_data
 from layline.training.display import Reporter
 from layline.training.finished_run import predict_samples
@@ -148,7 +148,7 @@ def coverage_rows(name: str, method: str, found: dict[str, Any]) -> list[dict[st
     # only samples that are drawn alike can be exchanged
     parts = ["test"] if name in GIVEN_SPLITS else ["calibration", "test"]
     log_probs = torch.from_numpy(np.concatenate([found[part] for part in parts]))
-    proba = normalised(tempered(log_probs, temperature))
+    proba = to_probabilities(apply_temperature(log_probs, temperature))
     ranks = np.concatenate([found[f"{part}_ranks"] for part in parts])
     decided = median(torch.from_numpy(proba)).numpy()
     half = len(ranks) // 2
@@ -224,7 +224,7 @@ def temperature_row(name: str, method: str, parts: list[dict[str, Any]]) -> dict
     for when, used in (("before", [1.0] * len(parts)), ("after", temperatures)):
         proba = np.concatenate(
             [
-                normalised(tempered(torch.from_numpy(found["test"]), temperature))
+                to_probabilities(apply_temperature(torch.from_numpy(found["test"]), temperature))
                 for found, temperature in zip(parts, used, strict=True)
             ]
         )
@@ -244,7 +244,9 @@ def temperature_row(name: str, method: str, parts: list[dict[str, Any]]) -> dict
 def referral_row(name: str, method: str, found: dict[str, Any]) -> dict[str, Any]:
     """Measure the error of all, and of the four fifths that the model is surest of."""
     held_out = torch.from_numpy(found["validation"]), torch.from_numpy(found["validation_ranks"])
-    proba = normalised(tempered(torch.from_numpy(found["test"]), fit_temperature(*held_out)))
+    proba = to_probabilities(
+        apply_temperature(torch.from_numpy(found["test"]), fit_temperature(*held_out))
+    )
     decided = median(torch.from_numpy(proba)).numpy()
     numbers = referral(found["test_ranks"], decided, proba)
     wanted = ("error", "error_at_80", "mae", "mae_at_80", "aurc", "aurc_mae")

@@ -25,7 +25,7 @@ from layline.data.index import find_bad
 from layline.data.loaders import ImageBatches
 from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.heads import HEADS
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 from layline.model.model_file import load
 from layline.model.onnx_export import Graph, export, to_onnx, traced
 from layline.model.onnx_runtime import OnnxModel
@@ -133,7 +133,7 @@ def compare_files(own: Path, other: Path) -> None:
 
 def levels(model, opened: OnnxModel, images) -> None:
     """Print how far Pillow's squares are from those of torchvision."""
-    batches = ImageBatches(images, model.spec.inputs)
+    batches = ImageBatches(images, model.description.inputs)
     largest, differ, count = 0, 0, 0
     for index in range(0, len(images), max(1, len(images) // 500)):
         torchs = batches.__getitems__([(index, 0)])[0][0].permute(1, 2, 0).numpy()
@@ -164,7 +164,7 @@ def compare_heads() -> None:
     names = [name for name, spec in HEADS.items() if "export" not in spec.unsupported]
     encoding = TableEncoding(tuple(NumericColumn(str(i), 0.0, False) for i in range(COLUMNS)), ())
     specs = [
-        ModelSpec(
+        ModelDescription(
             backbone="mlp",
             method=name,
             dim=DIM,
@@ -192,7 +192,7 @@ def compare_heads() -> None:
         with torch.no_grad():
             features = model.backbone(rows)
             expected = model.head.log_probs(features).numpy()
-            decided = model.head.predict(features, model.spec.decode).numpy()
+            decided = model.head.predict(features, model.description.decode).numpy()
         off = float(np.abs(np.exp(expected) - probs).max())
         ranks = int((decided != rank).sum())
         print(f"{name:28}{np.abs(expected - log_probs).max():10.1e}{off:10.1e}{ranks:7}")

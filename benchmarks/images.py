@@ -79,7 +79,7 @@ def prepare(given: argparse.Namespace, say: Reporter, accelerator: Accelerator) 
     }
     config = resolve_config(wanted)
     run = assemble(config, say, accelerator)
-    return config, run.model, parts_of(config, run.dataset, run.model.spec)
+    return config, run.model, parts_of(config, run.dataset, run.model.description)
 
 
 def epoch(config: Any, model: Any, parts: dict[str, Any], accelerator: Accelerator) -> float:

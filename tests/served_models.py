@@ -10,7 +10,7 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import TableEncoding
 from layline.evaluation.prediction_file import prediction_lines
 from layline.model.calibration import Calibration
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 from layline.training.run_folder import RunFolder
 
 CLASSES = ("low", "mid", "high")
@@ -27,10 +27,10 @@ def make_model(kind="images", method="arc", classes=CLASSES, calibrated=True, di
         inputs, name = TableEncoding.fit(FRAME, np.arange(len(FRAME))), "mlp"
         options = {"in_features": len(inputs.columns), "hidden": [8]}
     known = (rng.random(40) * 0.5, rng.integers(0, len(classes), 40)) if calibrated else ()
-    spec = ModelSpec(
+    description = ModelDescription(
         name, method, dim, classes, inputs, options, calibration=Calibration(1.3, *known)
     )
-    model = spec.build()
+    model = description.build()
     with torch.no_grad():
         for tensor in model.state_dict().values():
             if tensor.is_floating_point():

@@ -14,7 +14,12 @@ from layline.bench.grid import Grid
 from layline.bench.results import select_runs
 from layline.bench.store import Store
 from layline.geometry.decoding import decide
-from layline.model.calibration import Calibration, fit_temperature, measure_ranges, tempered
+from layline.model.calibration import (
+    Calibration,
+    apply_temperature,
+    fit_temperature,
+    measure_ranges,
+)
 
 SURE = {  # without a penalty it is too sure of itself
     "name": "sure",
@@ -94,7 +99,7 @@ def test_probabilities_are_calibrated_on_the_parts_that_ours_are(scores, tmp_pat
     assert temperature > 1.05
     assert found["calibration"]["temperature"] == pytest.approx(temperature)
     rows, truth = part("test")
-    log_probs = tempered(log_proba(model, rows), temperature)
+    log_probs = apply_temperature(log_proba(model, rows), temperature)
     proba = log_probs.exp().numpy()
     assert found["nll"] == pytest.approx(metrics.log_loss(truth, proba))
     assert found["nll"] < found["calibration"]["before"]["nll"]
@@ -102,7 +107,7 @@ def test_probabilities_are_calibrated_on_the_parts_that_ours_are(scores, tmp_pat
     decided = decide(torch.from_numpy(proba), "median").numpy()
     assert found["by_decoding"]["median"]["mae"] == pytest.approx(np.abs(decided - truth).mean())
 
-    known = Calibration.fit(None, (tempered(log_proba(model, other), temperature),
+    known = Calibration.fit(None, (apply_temperature(log_proba(model, other), temperature),
                                    torch.from_numpy(others)))  # fmt: skip
     chosen = proba.argmax(axis=1)
     expected = {each["coverage"]: each for each in measure_ranges(known, truth, proba, chosen)}

@@ -21,7 +21,7 @@ def same(a: Calibration, b: Calibration) -> bool:
 
 
 def test_the_held_out_parts_give_again_what_training_found(layline, mine):
-    before = package.load(mine).spec.calibration
+    before = package.load(mine).description.calibration
     assert before.temperature != 1
     plain = package.load(mine)
     plain.spec = replace(plain.spec, calibration=Calibration())
@@ -29,12 +29,12 @@ def test_the_held_out_parts_give_again_what_training_found(layline, mine):
     found = layline("calibrate", mine)
     assert f"Temperature {before.temperature:.3f}" in found.out
     assert f"Ranges from {len(before.scores)} samples" in found.out
-    assert same(package.load(mine).spec.calibration, before)
+    assert same(package.load(mine).description.calibration, before)
 
 
 def test_other_data_calibrate_by_halves(layline, mine, grades):
     found = layline("calibrate", mine, "--root", grades)
-    after = package.load(mine).spec.calibration
+    after = package.load(mine).description.calibration
     samples = len(grades.read_text().splitlines()) - 1
     assert abs(len(after.scores) - samples / 2) <= 4
     assert found.code == 0

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from layline import data
 from layline.cli import app
-from layline.data import Dataset, Splits, SourceSpec
+from layline.data import Dataset, SourceSpec, Splits
 
 SMALL = ("--set", "per_class=2", "--set", "validation_per_class=1", "--set", "test_per_class=1")
 

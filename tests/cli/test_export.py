@@ -74,7 +74,7 @@ def test_prepared_alike_photographs_have_the_same_probabilities(run, photos, exp
     from layline.model.model_file import load
 
     model, opened = load(run), OnnxModel(exported[0])
-    side = opened.spec.inputs.size
+    side = opened.description.inputs.size
     squares = [
         decode(path)[:1, :1].repeat(side, 0).repeat(side, 1) for path in (photos / "mid").iterdir()
     ]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from PIL import Image
 
-from layline.data.index import BadImage, describe_bad, find_bad
 from layline.data.decoding import decode
 from layline.data.images import ImageArrays, ImageFiles
+from layline.data.index import BadImage, describe_bad, find_bad
 
 
 def encoded(image_format, side=40, **options):

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
-from layline.data.images import copies
 from layline.data.copies import HASH_BYTES, find_copies, near_pairs, picture_hash
-from layline.data.images import ImageArrays
+from layline.data.images import ImageArrays, copies
 
 
 def photograph(seed, side=160):

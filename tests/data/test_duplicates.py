@@ -7,10 +7,10 @@ from PIL import Image
 
 from layline import data
 from layline.data import Dataset, Splits
-from layline.data.dataset import groups_of
 from layline.data.copies import Copies
-from layline.data.images import ImageFiles
+from layline.data.dataset import groups_of
 from layline.data.duplicates import DuplicateReport, find_copies_in, keep_copies_together
+from layline.data.images import ImageFiles
 
 
 def noise(seed):

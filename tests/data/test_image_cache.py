@@ -16,8 +16,8 @@ from PIL import Image
 
 import layline.data.image_cache
 from layline.data.array_cache import cache_folder
-from layline.data.image_cache import cache_images
 from layline.data.decoding import BadImageError, decode
+from layline.data.image_cache import cache_images
 from layline.data.images import ImageFiles
 from layline.data.preprocessing import shrink
 

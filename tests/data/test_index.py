@@ -12,12 +12,11 @@ from PIL import Image
 
 from layline.data import file_digests
 from layline.data.array_cache import cache_folder
-from layline.data.images import index as index_module
-from layline.data.index import find_bad
 from layline.data.copies import picture_hash
 from layline.data.decoding import decode
 from layline.data.images import ImageFiles, list_names
-from layline.data.index import index_file, index_images, known_root
+from layline.data.images import index as index_module
+from layline.data.index import find_bad, index_file, index_images, known_root
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from PIL import Image
 from layline.data import loading
 from layline.data.decoding import BadImageError
 from layline.data.images import ImageArrays, ImageFiles
-from layline.data.preprocessing import ImagePreprocessing
 from layline.data.loaders import (
     ImageBatches,
     RowBatches,
@@ -25,6 +24,7 @@ from layline.data.loaders import (
     sequential_batches,
     workers_explained,
 )
+from layline.data.preprocessing import ImagePreprocessing
 
 SQUARES = ImagePreprocessing(8, 10)
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 9, 12, 3), dtype=np.uint8)

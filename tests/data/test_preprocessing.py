@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from layline.utils.torchvision_import import import_torchvision
 
 from layline import backbones
 from layline.backbones.timm import default_input
@@ -14,7 +15,6 @@ from layline.data.preprocessing import (
     ImagePreprocessing,
     smallest_part,
 )
-from layline.utils.torchvision_import import import_torchvision
 
 PAPER = ImagePreprocessing(224, 256)
 IMAGENET = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]]

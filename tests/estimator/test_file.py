@@ -15,7 +15,7 @@ import layline
 from layline import OrdinalClassifier
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import NumericColumn, TableEncoding
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 
 RANKS = np.arange(120) % 3
 X, NEW = (
@@ -145,7 +145,7 @@ def test_the_same_estimator_gives_the_same_file(saved, tmp_path):
 
 def test_a_model_of_a_run_becomes_an_estimator(tmp_path):
     columns = TableEncoding(tuple(NumericColumn(name, 0.0, False) for name in "abc"), ())
-    spec = ModelSpec("mlp", "arc", 4, ("low", "mid", "high"), columns, {"in_features": 3})
+    spec = ModelDescription("mlp", "arc", 4, ("low", "mid", "high"), columns, {"in_features": 3})
     torch.manual_seed(0)
     model = spec.build().eval()
     model.save(tmp_path / "best.safetensors")
@@ -193,7 +193,7 @@ def test_a_file_that_says_something_wrong_is_refused(saved, tmp_path, change, me
     from layline.model.model import OrdinalModel
 
     model = layline.load(saved[1])
-    spec = replace(model.spec, estimator={**model.spec.estimator, **change})
+    spec = replace(model.description, estimator={**model.description.estimator, **change})
     OrdinalModel(spec, model.backbone, model.head).save(tmp_path / "odd.safetensors")
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         OrdinalClassifier.load(tmp_path / "odd.safetensors")
@@ -203,7 +203,9 @@ def test_a_file_that_says_something_wrong_is_refused(saved, tmp_path, change, me
 
 def test_models_of_images_are_no_estimators_and_others_say_nothing_of_one(tmp_path):
     path = tmp_path / "best.safetensors"
-    spec = ModelSpec("convnet", "arc", 4, ("low", "high"), ImagePreprocessing(resize=8, size=8))
+    spec = ModelDescription(
+        "convnet", "arc", 4, ("low", "high"), ImagePreprocessing(resize=8, size=8)
+    )
     spec.build().save(path)
     with pytest.raises(ValueError, match="must be a model of a table, got one of images"):
         OrdinalClassifier.load(path)

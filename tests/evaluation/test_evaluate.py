@@ -19,7 +19,8 @@ from layline.data.table_encoding import TableEncoding
 from layline.evaluation.evaluate import Evaluation, measure
 from layline.evaluation.predictions import Predictions, Split, evaluation_batch_size, predict_split
 from layline.geometry.decoding import DECODINGS
-from layline.model.model import ModelSpec, normalised
+from layline.model.description import ModelDescription
+from layline.model.model import to_probabilities
 from layline.utils.devices import Processes
 from layline.utils.files import write_json
 
@@ -130,7 +131,7 @@ def test_whatever_the_outcome_the_numbers_can_be_written_as_json(seed, n, num_cl
 
 def test_rows_sum_to_one_in_double_precision_and_certainty_stays_finite():
     log_probs = torch.tensor([[0.0, -200.0, -torch.inf], [-1e30, 0.0, -1e30]])
-    proba = normalised(log_probs)
+    proba = to_probabilities(log_probs)
     assert proba.dtype == np.float64
     np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-15)
     np.testing.assert_allclose(proba, [[1, 0, 0], [0, 1, 0]], atol=1e-80)
@@ -167,7 +168,7 @@ def model():
     torch.manual_seed(0)
     encoding = TableEncoding.fit(pd.DataFrame({"a": ["1", "2"], "b": ["3", "5"]}), np.array([0, 1]))
     options = {"in_features": 2, "hidden": [8]}
-    return ModelSpec("mlp", "hard-linear", 3, ("x", "y", "z"), encoding, options).build()
+    return ModelDescription("mlp", "hard-linear", 3, ("x", "y", "z"), encoding, options).build()
 
 
 @pytest.fixture(scope="module")

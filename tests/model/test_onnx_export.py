@@ -17,7 +17,7 @@ from layline.heads import HEADS, ConstrainedProxies
 from layline.heads.base import probabilities
 from layline.heads.linear import SoftmaxHead
 from layline.model.calibration import Calibration
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 from layline.model.onnx_export import Graph, export, to_onnx, traced
 from layline.model.onnx_runtime import OnnxModel, decide
 
@@ -31,8 +31,10 @@ def small_model(method="arc", **given):
     """A model with random weights that are always the same."""
     torch.manual_seed(1)
     options = {"in_features": 3, "hidden": [8]}
-    spec = ModelSpec("mlp", method, 6, CLASSES, COLUMNS, backbone_options=options, **given)
-    model = spec.build().eval()
+    description = ModelDescription(
+        "mlp", method, 6, CLASSES, COLUMNS, backbone_options=options, **given
+    )
+    model = description.build().eval()
     with torch.no_grad():
         for parameter in model.head.parameters():  # some start in a symmetric place
             parameter.add_(0.1 * torch.rand_like(parameter))
@@ -67,12 +69,14 @@ def graph_of(head):
 @pytest.mark.slow
 def test_every_head_gives_the_same_in_onnxruntime():
     """``benchmarks/export.py --heads`` shows each, those with the same graph too."""
-    assert not [name for name, spec in HEADS.items() if "export" in spec.unsupported]
+    assert not [name for name, description in HEADS.items() if "export" in description.unsupported]
     made = {
-        name: small_model(name, decode=spec.decode, calibration=Calibration(1.3))
-        for name, spec in HEADS.items()
+        name: small_model(name, decode=description.decode, calibration=Calibration(1.3))
+        for name, description in HEADS.items()
     }
-    different = {(graph_of(model.head), model.spec.decode): name for name, model in made.items()}
+    different = {
+        (graph_of(model.head), model.description.decode): name for name, model in made.items()
+    }
     names = list(different.values())
     models = [made[name] for name in names]
     assert 20 < len(names) <= len(HEADS)

@@ -45,8 +45,8 @@ def test_a_new_temperature_moves_the_threshold(write_served, tmp_path):
     folder = write_served(tmp_path / "run")
     before = ServedModel(folder).review
     model = load(folder)
-    calibration = replace(model.spec.calibration, temperature=4.0)
-    model.spec = replace(model.spec, calibration=calibration)
+    calibration = replace(model.description.calibration, temperature=4.0)
+    model.description = replace(model.description, calibration=calibration)
     model.save(folder / "best.safetensors")
     assert ServedModel(folder).review < before
 
@@ -64,7 +64,9 @@ def test_ranges_are_what_the_calibration_samples_can_promise(make_model):
     assert ServedModel(make_model(), coverage=0.8).coverage == 0.8
     assert ServedModel(make_model(calibrated=False)).coverage is None
     few = make_model()
-    few.spec = replace(few.spec, calibration=Calibration(1.0, np.ones(4), np.zeros(4, np.int64)))
+    few.description = replace(
+        few.description, calibration=Calibration(1.0, np.ones(4), np.zeros(4, np.int64))
+    )
     assert ServedModel(few).coverage == 0.8
     with pytest.raises(ValueError, match=r"coverage 0\.9 must have at least 9 calibration samples"):
         ServedModel(few, coverage=0.9)

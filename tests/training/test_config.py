@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from layline import heads, train
-from layline.training.recipes import RECIPES, resolve_config
 from layline.training.config import combine, parse_settings, read_toml, to_toml
+from layline.training.recipes import RECIPES, resolve_config
 
 MINIMAL = {"data": {"source": "photo-quality"}}
 

@@ -9,9 +9,9 @@ from PIL import Image
 
 from layline.backbones.weights import Backbone
 from layline.training import decisions
+from layline.training.config import read_toml, to_toml
 from layline.training.decisions import decided
 from layline.training.recipes import resolve_config
-from layline.training.config import read_toml, to_toml
 
 COUNTS = (1000, 100, 200)
 

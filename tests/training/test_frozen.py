@@ -11,8 +11,8 @@ from accelerate import Accelerator
 from layline import backbones
 from layline.data import file_digests
 from layline.data.images import ImageArrays
-from layline.data.preprocessing import ImagePreprocessing
 from layline.data.loaders import RowBatches
+from layline.data.preprocessing import ImagePreprocessing
 from layline.training import frozen
 from layline.training.frozen import Extraction, body_fingerprint, extract, shared_folder
 

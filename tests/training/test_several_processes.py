@@ -60,7 +60,7 @@ def test_validation_is_exact(by_two, history):
     """Each record is what a single process finds on the same weights."""
     folder, _ = by_two
     records, model, config = history(folder), load(folder), RunFolder(folder).read_config()
-    part = parts_of(config, read_data(config, QUIET), model.spec)["validation"]
+    part = parts_of(config, read_data(config, QUIET), model.description)["validation"]
     best = json.loads((folder / "test.json").read_text())["epoch"]
     _, state = sorted((folder / "state").iterdir())
     files = {best: folder / "best.safetensors", 3: state / "model.safetensors"}

@@ -420,7 +420,7 @@ def test_the_example_trains(tmp_path):
         verbose=False,
     )  # fmt: skip
     assert run.metrics["accuracy"] > 0.25
-    assert run.model.spec.backbone == "stripes"
+    assert run.model.description.backbone == "stripes"
     assert set(read_description(run.folder / "best.safetensors")["plugins"]) == {
         "method",
         "backbone",

@@ -28,8 +28,8 @@ from layline.evaluation.evaluate import evaluate_split, measure
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import COST, DECODINGS, Decode, decide, decode_name
 from layline.metrics import CRITERIA, METRICS
-from layline.model.calibration import Calibration, tempered
-from layline.model.model import ModelSpec
+from layline.model.calibration import Calibration, apply_temperature
+from layline.model.description import ModelDescription
 from layline.training.assembly import Assembly, assemble, class_weights
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
 from layline.training.display import Reporter
@@ -252,18 +252,18 @@ def fit_competitor(
             unseen = predicted(parts.calibration)
             outcomes[1] = unseen.log_probs, torch.from_numpy(dataset.ranks[parts.calibration])
         calibration = Calibration.fit(*outcomes)
-        spec = ModelSpec(
+        spec = ModelDescription(
             backbone=str(config.backbone.name),
             method=competitor.estimator,
             dim=1,
             classes=dataset.classes,
-            inputs=run.model.spec.inputs,
+            inputs=run.model.description.inputs,
             decode=decode,
             calibration=calibration,
         )
         names = dataset.inputs.subset(parts.test).names
         groups = groups_of(dataset, parts.test)
-        tested = _decided(tempered(tested.log_probs, calibration.temperature), decode)
+        tested = _decided(apply_temperature(tested.log_probs, calibration.temperature), decode)
         found = evaluate_split("test", ranks, names, tested, spec, decode, groups)
         found.write_predictions(folder.predictions)
         numbers = found.numbers
@@ -280,7 +280,7 @@ def _rows(run: Assembly, folder: RunFolder) -> Matrix:
     inputs, model = run.dataset.inputs, run.model
     if isinstance(inputs, Rows):
         return inputs.values
-    place = shared_folder(model.backbone, inputs, model.spec.inputs, run.config.data.cache)
+    place = shared_folder(model.backbone, inputs, model.description.inputs, run.config.data.cache)
     return frozen_rows(run, place or folder.frozen)
 
 

@@ -276,7 +276,7 @@ def _first_of_each(run: "Run", record: "RunRecord") -> tuple[float | None, list[
     from layline.model.calibration import shown_coverage
     from layline.reports.demo_picture import GradedImage
 
-    calibration = run.model.spec.calibration
+    calibration = run.model.description.calibration
     coverage = low = high = None
     if record.numbers["ranges"]:
         coverage = shown_coverage(len(calibration.scores))

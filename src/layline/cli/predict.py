@@ -87,9 +87,9 @@ def predict(
     open_model = _open_onnx if path.suffix.lower() == ".onnx" else _open_torch
     model = open_model(path, device, plugins or [])
     classes = model.classes
-    wanted = model.spec.decode if decode is None else read_decode(decode, lambda: classes)
+    wanted = model.description.decode if decode is None else read_decode(decode, lambda: classes)
     wanted = checked_decode(wanted, len(classes))
-    calibration = model.spec.calibration
+    calibration = model.description.calibration
     if coverage is not None:
         calibration.check(coverage, len(classes), by_class)
     given = [sys.stdin.buffer if each == "-" else each for each in paths]

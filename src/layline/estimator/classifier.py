@@ -35,7 +35,7 @@ from layline.estimator.parts import FitParts, Samples, given_validation, read_pa
 from layline.estimator.training import BestInMemory, display, seeded
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
-from layline.model.calibration import Calibration, tempered
+from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
 from layline.training.loop import EpochRecord, Loop
 from layline.training.optim import Options
@@ -372,7 +372,7 @@ class OrdinalClassifier(
         return torch.from_numpy(log_probs), torch.from_numpy(samples.ranks)
 
     def _log_probs(self, head: heads.OrdinalHead, features: Tensor) -> Tensor:
-        return tempered(head.log_probs(features), self.calibration_.temperature)
+        return apply_temperature(head.log_probs(features), self.calibration_.temperature)
 
     def _decided(self, head: heads.OrdinalHead, features: Tensor) -> Tensor:
         decode = checked_decode(self.decode, head.num_classes)

@@ -20,8 +20,8 @@ from layline.data.table_encoding import NumericColumn, TableEncoding, text_of
 from layline.estimator.inputs import column_names
 from layline.estimator.parameters import structure_of
 from layline.geometry.decoding import checked_decode
-from layline.model.description import first_mistake, plain_decode
-from layline.model.model import ModelSpec, OrdinalModel
+from layline.model.description import ModelDescription, first_mistake
+from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.utils.errors import UserError
 
@@ -80,7 +80,7 @@ def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
     features, head, classes = estimator.backbone_, estimator.head_, estimator.classes_
     assert isinstance(features, TableBackbone)  # features of a name are
     built = _plain("head_options", estimator._built_from["head_options"] or {})
-    spec = ModelSpec(
+    spec = ModelDescription(
         backbone=estimator._built_from["backbone"],
         method=estimator._built_from["method"],
         dim=estimator._built_from["dim"],
@@ -98,7 +98,7 @@ def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
 def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) -> _E:
     """Read an estimator from the file of a model."""
     model = load(path, device)
-    spec = model.spec
+    spec = model.description
     if not isinstance(spec.inputs, TableEncoding):
         raise UserError(
             f"{path} must be a model of a table, got one of images: layline.load opens it"
@@ -162,7 +162,7 @@ def _described(estimator: "OrdinalClassifier") -> _Estimator:
         ) from None
 
 
-def _of_run(spec: ModelSpec, inputs: TableEncoding) -> _Estimator:
+def _of_run(spec: ModelDescription, inputs: TableEncoding) -> _Estimator:
     """Describe a model of a table that no estimator wrote."""
     return _Estimator(
         labels=list(spec.classes),
@@ -171,7 +171,9 @@ def _of_run(spec: ModelSpec, inputs: TableEncoding) -> _Estimator:
             "classes": list(spec.classes),
             "hidden": spec.backbone_options.get("hidden"),
             "head_options": spec.head_options or None,
-            "decode": plain_decode(spec.decode),
+            "decode": spec.decode
+            if isinstance(spec.decode, str)
+            else np.asarray(spec.decode).tolist(),
         },
         columns=list(inputs.names),
         count=len(inputs.names),
@@ -189,7 +191,7 @@ def _names(labels: Array) -> tuple[str, ...]:
     return tuple(label if isinstance(label, str) else text_of(label) for label in labels.tolist())
 
 
-def _labels(about: _Estimator, spec: ModelSpec) -> Array:
+def _labels(about: _Estimator, spec: ModelDescription) -> Array:
     try:
         labels: Array = np.array(about.labels, dtype=None if about.kind == "str" else about.kind)
     except (TypeError, OverflowError) as error:

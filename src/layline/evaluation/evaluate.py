@@ -17,7 +17,8 @@ from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import Decode, decode_name
 from layline.metrics import METRICS
 from layline.model.calibration import Range, measure_ranges, shown_coverage
-from layline.model.model import ModelSpec, normalised
+from layline.model.description import ModelDescription
+from layline.model.model import to_probabilities
 
 CALIBRATED = ("rps", "nll", "ece")  # what a temperature changes
 
@@ -110,7 +111,7 @@ def evaluate_split(
     ranks: Int[Tensor, " n"],
     names: Sequence[str],
     predictions: Predictions,
-    spec: ModelSpec,
+    spec: ModelDescription,
     decode: Decode,
     groups: Sequence[Hashable] | None = None,
 ) -> Evaluation:
@@ -128,7 +129,7 @@ def evaluate_split(
     numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
     calibration, proba = spec.calibration, predictions.proba
     # what a temperature did can be undone
-    raw = normalised(predictions.log_probs.double() * calibration.temperature)
+    raw = to_probabilities(predictions.log_probs.double() * calibration.temperature)
     numbers["calibration"] = {
         "temperature": calibration.temperature,
         "samples": len(calibration.scores),

@@ -25,8 +25,8 @@ from layline.data.loaders import (
     to_device,
 )
 from layline.geometry.decoding import COST, DECODINGS, Decode
-from layline.model.calibration import tempered
-from layline.model.model import Network, normalised
+from layline.model.calibration import apply_temperature
+from layline.model.model import Network, to_probabilities
 from layline.utils.devices import Processes
 
 EVALUATION_FACTOR = 4  # without gradients, larger batches fit into memory
@@ -94,7 +94,7 @@ class Predictions:
     @property
     def proba(self) -> Float[np.ndarray, "n K"]:
         """Probabilities that sum to one in float64."""
-        return normalised(self.log_probs)
+        return to_probabilities(self.log_probs)
 
 
 @torch.no_grad()
@@ -139,7 +139,7 @@ def predict_split(
             features = model.backbone(to_device(x, device))
         loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
         places.append(index)
-        log_probs.append(tempered(head.log_probs(features), temperature))
+        log_probs.append(apply_temperature(head.log_probs(features), temperature))
         by_decoding = head.decisions(features, log_probs[-1], decode)
         decisions.append(torch.stack([by_decoding[name] for name in names], dim=1))
         kept.append(features[is_kept[index].to(device)].float())

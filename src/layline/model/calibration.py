@@ -1,22 +1,21 @@
-r"""How sure a model is: probabilities that mean what they say, and ranges that keep a promise.
+r"""Calibration: temperature scaling of probabilities, and conformal ranges of ranks.
 
-**Temperature.** :math:`P_k^{1/T}`, normalised; one number T, by the likelihood of held-out samples.
-It keeps the mode and the one peak of a distribution, and only says how sure the model may be.
+**Temperature.** Probabilities become :math:`P_k^{1/T}`, normalized. T is a single number that
+maximizes the likelihood of held-out samples. It does not change the mode.
 
-**Ranges** are conformal predictions. How ill a rank y fits a distribution is its ranked probability
+**Ranges** are conformal predictions. The nonconformity score of a rank y is its ranked probability
 score, with F the cumulative distribution:
 
 .. math:: s(y) = \sum_{k=0}^{K-2} \big(F_k - [y \le k]\big)^2, \qquad s(y + 1) - s(y) = 2 F_y - 1
 
-The difference rises with y, so s is convex, least at the median, and the ranks below any bound are
-neighbours: a range, for any head. Of n calibration samples, which chose nothing, count those whose
-own rank fits no better:
+s is convex with its minimum at the median, so the ranks below any bound are consecutive: they form
+a range. With n calibration samples that were used for nothing else, the p-value of a rank is
 
 .. math:: p(y) = \frac{1 + \#\{i : s_i(y_i) \ge s(y)\}}{n + 1}
 
-A range at coverage c holds the ranks with :math:`p(y) > 1 - c`. For a new sample of the same kind
-it holds the truth with a probability of at least c, whatever the model is worth. By class only the
-samples of rank y count for y; this holds for each class alone, and the range is the hull.
+A range at coverage c contains the ranks with :math:`p(y) > 1 - c`, which are those with s(y) up to
+a bound, one of the calibration scores. For a new sample from the same distribution it contains the
+true rank with probability at least c. By class, only calibration samples of rank y count for y.
 """
 
 import math
@@ -27,28 +26,29 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from layline.metrics import rank_scores
 from layline.utils.errors import UserError
 from layline.utils.validation import check_integer
 
-if TYPE_CHECKING:  # an exported model makes ranges without torch
+if TYPE_CHECKING:  # an exported model computes ranges without torch
     from torch import Tensor
 
 Range = tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]
-COVERAGES = (0.8, 0.9, 0.95)  # what a report shows
-FEWEST = 20  # samples for a temperature; with fewer it would be an accident
-_HOTTEST = 10.0  # temperatures are sought from 1/10 to 10
-_CHANCE = 0.01  # measured coverage below this quantile of its law is no accident
+COVERAGES = (0.8, 0.9, 0.95)
+"""The coverages that reports show."""
+DEFAULT_COVERAGE = 0.9
+MIN_SAMPLES = 20
+"""With fewer samples no temperature is fitted."""
+_MAX_TEMPERATURE = 10.0  # temperatures are searched from 1/10 to 10
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a model knows about its own certainty.
+    """The temperature of a model and the scores of its calibration samples.
 
     Attributes:
-        temperature: T; 1 leaves the probabilities as the head gives them.
-        scores: How ill the true rank fits, for each calibration sample, calibrated.
-        ranks: The classes of those samples.
+        temperature: T; 1 keeps the probabilities of the head.
+        scores: Nonconformity score of the true rank of each calibration sample.
+        ranks: True ranks of the calibration samples.
     """
 
     temperature: float = 1.0
@@ -61,11 +61,11 @@ class Calibration:
         held_out: "tuple[Tensor, Tensor] | None",
         unseen: "tuple[Tensor, Tensor] | None",
     ) -> "Calibration":
-        """Calibrate on log probabilities and ranks that training did not learn from.
+        """Calibrate with log probabilities and ranks that were not trained on.
 
         Args:
-            held_out: For the temperature; samples that chose the epoch will do.
-            unseen: For the ranges; samples that chose nothing, the temperature neither.
+            held_out: For the temperature; the validation samples are suitable.
+            unseen: For the ranges; samples that were used for nothing else.
         """
         temperature = 1.0 if held_out is None else fit_temperature(*held_out)
         if unseen is None:
@@ -73,65 +73,70 @@ class Calibration:
         from layline.heads.base import probabilities
 
         log_probs, ranks = unseen
-        proba = probabilities(tempered(log_probs, temperature)).numpy()
+        proba = probabilities(apply_temperature(log_probs, temperature)).numpy()
         truth = ranks.numpy()
-        return cls(temperature, rank_scores(proba)[np.arange(len(truth)), truth], truth)
+        return cls(temperature, nonconformity_scores(proba)[np.arange(len(truth)), truth], truth)
 
     def check(self, coverage: float, num_classes: int, by_class: bool = False) -> None:
-        """Refuse a coverage that is none, or that the calibration samples cannot promise."""
-        check_coverage(coverage)
+        """Refuse a coverage that the calibration samples cannot guarantee."""
+        if not (isinstance(coverage, int | float) and 0 < coverage < 1):
+            raise UserError(f"coverage must be a number between 0 and 1, got {coverage!r}")
         if len(self.scores) == 0:
             raise UserError(
-                "the model must have been calibrated for ranges, got one without calibration "
-                "samples: train with --calibration 0.1 (calibration_fraction=0.1 of the "
-                "estimator), or run layline calibrate on labelled data that it has not seen"
+                "The model has no calibration samples, which ranges need. Calibrate it with "
+                "labelled samples that it has not seen, or train with a calibration split."
             )
         needed = samples_needed(coverage)
         counts = np.bincount(self.ranks, minlength=num_classes) if by_class else [len(self.scores)]
         if min(counts) < needed:
-            what = " of every class" if by_class else ""
+            what = " in every class" if by_class else ""
             raise UserError(
-                f"coverage {coverage:g} must have at least {needed} calibration samples{what}, "
-                f"got {min(counts)}: ask for less, or calibrate on more with layline calibrate"
+                f"A coverage of {coverage:g} needs at least {needed} calibration samples{what}, "
+                f"got {min(counts)}. Choose a lower coverage or calibrate with more samples."
             )
 
     def ranges(
         self,
         proba: Float[np.ndarray, "n K"],
-        decided: Int[np.ndarray, " n"],
-        coverage: float = 0.9,
+        chosen: Int[np.ndarray, " n"],
+        coverage: float = DEFAULT_COVERAGE,
         by_class: bool = False,
     ) -> Range:
-        """Give the lowest and the highest rank that is possible for each sample.
+        """Compute the lowest and the highest plausible rank of each sample.
 
         Args:
             proba: Calibrated probabilities.
-            decided: The rank that was chosen for each; the range always has it.
-            coverage: Share of the samples whose truth the range shall hold.
-            by_class: Keep the promise in every class; ranges are wider.
+            chosen: The predicted rank of each sample, which its range always contains.
+            coverage: Share of samples whose true rank the range shall contain.
+            by_class: Guarantee the coverage in every class; ranges become wider.
         """
-        num_classes = proba.shape[1]
-        self.check(coverage, num_classes, by_class)
-        possible = self.p_values(proba, by_class) > 1 - coverage + 1e-12
-        possible[np.arange(len(decided)), decided] = True
-        low = possible.argmax(axis=1)
-        high = num_classes - 1 - possible[:, ::-1].argmax(axis=1)
+        self.check(coverage, proba.shape[1], by_class)
+        groups = [self.scores]
+        if by_class:
+            groups = [self.scores[self.ranks == k] for k in range(proba.shape[1])]
+        low, high = find_ranges(proba, chosen, np.array([_bound(g, coverage) for g in groups]))
         return low, high
 
-    def p_values(
-        self, proba: Float[np.ndarray, "n K"], by_class: bool = False
-    ) -> Float[np.ndarray, "n K"]:
-        """Tell for every rank how many calibration samples fit no better, as a share."""
-        scores = rank_scores(proba)
-        if not by_class:
-            return _shares(self.scores, scores)
-        columns = [
-            _shares(self.scores[self.ranks == k], scores[:, k]) for k in range(proba.shape[1])
-        ]
-        return np.stack(columns, axis=1)
+    def bound(self, coverage: float) -> float:
+        """Compute the largest nonconformity score of a rank inside a range."""
+        return _bound(self.scores, coverage)
+
+    @classmethod
+    def from_json(cls, values: Any) -> "Calibration":
+        """Read what :meth:`to_json` wrote; a wrong value is a ValueError."""
+        try:
+            temperature = float(values["temperature"])
+            scores = np.array(values["scores"], dtype=np.float64)
+            ranks = np.array(values["ranks"] or [], dtype=np.int64)
+        except (TypeError, KeyError, OverflowError) as error:
+            raise UserError(f"not a calibration: {error}") from None
+        valid = 0 < temperature < math.inf and scores.ndim == 1 and scores.shape == ranks.shape
+        if not (valid and np.isfinite(scores).all() and (ranks >= 0).all()):
+            raise UserError("temperature must be positive, and each finite score needs a rank")
+        return cls(temperature, scores, ranks)
 
     def to_json(self) -> dict[str, Any]:
-        """Write it down for the file of a model."""
+        """Convert to plain values for a model file."""
         return {
             "temperature": self.temperature,
             "scores": self.scores.tolist(),
@@ -139,96 +144,125 @@ class Calibration:
         }
 
 
-def check_coverage(coverage: float) -> None:
-    """Refuse what is no share between nothing and all."""
-    if not (isinstance(coverage, int | float) and 0 < coverage < 1):
-        raise UserError(
-            f"coverage must be a number between 0 and 1, got {coverage!r}: 0.9 is usual, and only "
-            "all grades together are always right"
-        )
-
-
 def samples_needed(coverage: float) -> int:
-    """Count the samples without which a range at this coverage would have to hold all ranks."""
+    """Count the calibration samples without which every range would contain all ranks."""
     return max(math.ceil(coverage / (1 - coverage) - 1e-9), 1)
 
 
 def shown_coverage(samples: int) -> float:
-    """Choose the coverage of ranges if nobody says: 90 %, or what so many samples can promise."""
-    return 0.9 if samples >= samples_needed(0.9) else samples / (samples + 1)
+    """Choose the default coverage: 90 %, or what this number of samples can guarantee."""
+    enough = samples >= samples_needed(DEFAULT_COVERAGE)
+    return DEFAULT_COVERAGE if enough else samples / (samples + 1)
 
 
-def tempered(log_probs: "Tensor", temperature: float) -> "Tensor":
-    """Bring log probabilities, (n, K), to a temperature."""
+def apply_temperature(log_probs: "Tensor", temperature: float) -> "Tensor":
+    """Scale log probabilities, (n, K), by a temperature."""
     return log_probs if temperature == 1 else (log_probs / temperature).log_softmax(dim=-1)
 
 
 def fit_temperature(log_probs: "Tensor", ranks: "Tensor") -> float:
-    """Find the temperature of the highest likelihood; 1 for fewer than 20 samples.
+    """Find the temperature with the highest likelihood; 1 for fewer than 20 samples.
 
     Args:
-        log_probs: Of the classes, (n, K).
-        ranks: The true ones, (n,).
+        log_probs: Log probabilities of the classes, (n, K).
+        ranks: True ranks, (n,).
     """
     import torch
     from scipy.optimize import minimize_scalar
 
-    if len(ranks) < FEWEST:
+    if len(ranks) < MIN_SAMPLES:
         return 1.0
-    # a probability of zero cannot be warmed up
-    floor = torch.finfo(torch.float32).min / (2 * _HOTTEST)
+    # a probability of zero would stay zero at any temperature
+    floor = torch.finfo(torch.float32).min / (2 * _MAX_TEMPERATURE)
     exact, rows = log_probs.double().clamp_min(floor), torch.arange(len(ranks))
 
     def loss(log_temperature: float) -> float:
         scaled = exact / math.exp(log_temperature)
         return float(scaled.logsumexp(dim=1).mean() - scaled[rows, ranks].mean())
 
-    bound = math.log(_HOTTEST)
-    return math.exp(minimize_scalar(loss, bounds=(-bound, bound), method="bounded").x)
+    limit = math.log(_MAX_TEMPERATURE)
+    return math.exp(minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x)
 
 
-def _shares(calibration: NDArray[np.float64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give (1 + the calibration scores that are at least as large) / (1 + their number)."""
-    ordered = np.sort(calibration)
-    smaller = np.searchsorted(ordered, scores, side="left")
-    shares: NDArray[np.float64] = (len(ordered) - smaller + 1) / (len(ordered) + 1)
-    return shares
+def _bound(scores: NDArray[np.float64], coverage: float) -> float:
+    """Compute the largest s with p(s) > 1 - coverage: one of the scores, or infinity."""
+    ordered, count = np.sort(scores), len(scores)
+    p_values = (count - np.arange(count + 1) + 1) / (count + 1)  # by the number of smaller scores
+    smaller = int(np.flatnonzero(p_values > 1 - coverage + 1e-12).max())
+    return float(ordered[smaller]) if smaller < count else math.inf
+
+
+def nonconformity_scores(proba: Any) -> Any:
+    """Compute the nonconformity score of every rank: its ranked probability score, not divided.
+
+    Args:
+        proba: Probabilities in float64, (n, K), as an array or a tensor.
+    """
+    below = proba.cumsum(axis=1)[:, :-1]
+    lowest = ((below - 1) ** 2).sum(axis=1)[:, None]
+    return _namespace(proba).concat([lowest, lowest + (2 * below - 1).cumsum(axis=1)], axis=1)
+
+
+def find_ranges(proba: Any, chosen: Any, bounds: Any) -> tuple[Any, Any]:
+    """Find the lowest and the highest rank whose score is within its bound.
+
+    The same code computes the ranges of arrays and, for tensors, those of an exported graph.
+
+    Args:
+        proba: Probabilities in float64, (n, K), as an array or a tensor.
+        chosen: The predicted ranks, (n,), which the ranges always contain.
+        bounds: The largest scores: one for all ranks, or one for each, (K,).
+    """
+    xp, num_classes = _namespace(proba), proba.shape[1]
+    ranks = xp.arange(num_classes)
+    inside = (nonconformity_scores(proba) <= bounds) | (ranks == chosen[:, None])
+    low = xp.amin(xp.where(inside, ranks, num_classes), axis=1)
+    high = xp.amax(xp.where(inside, ranks, -1), axis=1)
+    return low, high
+
+
+def _namespace(array: Any) -> Any:
+    if isinstance(array, np.ndarray):
+        return np
+    import torch
+
+    return torch
 
 
 def expected_coverage(coverage: float, calibrated: int, tested: int) -> tuple[float, float]:
-    """Tell between which shares coverage measured on so many samples lies by chance alone.
+    """Compute the 1 % and 99 % quantiles of the coverage measured on a test split.
 
-    Over the draw of both parts the number of samples that are covered follows a beta-binomial law;
-    the bounds are its 1 % and 99 % quantiles.
+    Over the draw of both splits the number of covered samples has a beta-binomial distribution.
     """
-    from scipy.stats import betabinom  # takes a second, which a prediction need not wait
+    from scipy.stats import betabinom  # slow to import
 
     check_integer("tested", tested, 1)
     missed = max(math.floor((calibrated + 1) * (1 - coverage) + 1e-9), 1)
-    law = betabinom(tested, calibrated + 1 - missed, missed)
-    return float(law.ppf(_CHANCE)) / tested, float(law.ppf(1 - _CHANCE)) / tested
+    distribution = betabinom(tested, calibrated + 1 - missed, missed)
+    low, high = distribution.ppf([0.01, 0.99])
+    return float(low) / tested, float(high) / tested
 
 
 def measure_ranges(
     calibration: Calibration,
     ranks: Int[np.ndarray, " n"],
     proba: Float[np.ndarray, "n K"],
-    decided: Int[np.ndarray, " n"],
+    chosen: Int[np.ndarray, " n"],
 ) -> list[dict[str, Any]]:
-    """Measure the ranges at the usual coverages, as far as they can be promised.
+    """Measure the ranges at the usual coverages, as far as there are enough samples.
 
-    Of each: the coverage that was measured, what chance allows, the mean number of grades in a
-    range, and how many ranks the missed truths are outside of it on average.
+    Each entry has the measured coverage and its expected interval, the mean number of classes in a
+    range, and the mean distance of the missed ranks from their range.
     """
-    found = []
+    entries = []
     count = len(calibration.scores)
     for coverage in COVERAGES:
         if count < samples_needed(coverage):
             continue
-        low, high = calibration.ranges(proba, decided, coverage)
+        low, high = calibration.ranges(proba, chosen, coverage)
         outside = np.maximum(low - ranks, ranks - high).clip(min=0)
         missed = outside > 0
-        found.append(
+        entries.append(
             {
                 "coverage": coverage,
                 "measured": float(1 - missed.mean()),
@@ -239,4 +273,4 @@ def measure_ranges(
                 "samples": len(ranks),
             }
         )
-    return found
+    return entries

@@ -1,23 +1,17 @@
-"""What a model says of itself: the header of a ``.safetensors``, the metadata of an ``.onnx``.
+"""The description of a model, stored as JSON in its ``.safetensors`` or ``.onnx`` file.
 
-Both are JSON with the same sections, and each adds its own. A description may be anyone's and say
-anything, so whatever is wrong with it is a ``ValueError``. Nothing here imports torch.
+A description may come from anyone, so every value is checked. Nothing here imports torch.
 """
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from dataclasses import asdict, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-)
+from pydantic import ConfigDict, PlainSerializer, PlainValidator, Strict, TypeAdapter
+from pydantic import ValidationError as PydanticError
+from pydantic.dataclasses import dataclass
+from pydantic.types import PositiveInt
 
 from layline import __version__
 from layline.data.preprocessing import ImagePreprocessing
@@ -27,173 +21,139 @@ from layline.utils.errors import UserError
 from layline.utils.validation import Decode, checked_decode
 
 if TYPE_CHECKING:
-    from layline.model.model import ModelSpec
+    from layline.model.model import OrdinalModel
 
 KEY = "layline"
-"""Under which a file has its description."""
-Inputs = ImagePreprocessing | TableEncoding
-_MOST_PIXELS = 8192  # at a side; a file that asks for more would only fill the memory
+"""The metadata key under which a file stores its description."""
+FORMAT = 4
+_MAX_PIXELS = 8192  # per side; larger images would only exhaust the memory
 
 
-@dataclass(frozen=True)
-class DescribedModel:
-    """What every description says, checked.
+def _read_inputs(value: Any) -> ImagePreprocessing | TableEncoding:
+    if isinstance(value, ImagePreprocessing | TableEncoding):
+        return value
+    if not isinstance(value, dict) or value.get("kind") not in ("images", "table"):
+        raise ValueError("kind must be 'images' or 'table'")
+    settings = {name: setting for name, setting in value.items() if name != "kind"}
+    if value["kind"] == "table":
+        return TableEncoding.from_json(settings)
+    try:
+        images = ImagePreprocessing(**settings)
+    except TypeError as error:
+        raise ValueError(f"not a description of image preprocessing: {error}") from None
+    if images.resize > _MAX_PIXELS:
+        raise ValueError(f"size must be at most {_MAX_PIXELS} pixels, got {images.resize}")
+    return images
+
+
+def _write_inputs(inputs: ImagePreprocessing | TableEncoding) -> dict[str, Any]:
+    kind = "table" if isinstance(inputs, TableEncoding) else "images"
+    return {"kind": kind, **asdict(inputs)}
+
+
+def _read_calibration(value: Any) -> Calibration:
+    return value if isinstance(value, Calibration) else Calibration.from_json(value)
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class ModelDescription:
+    """Everything that is needed to rebuild a model, except its tensors.
 
     Attributes:
         backbone: Name of the backbone.
         method: Name of the head.
+        dim: Dimension d of the features.
         classes: Names of the classes, lowest first.
         inputs: How samples are prepared: images, or the columns of a table.
-        decode: How a distribution becomes a class if the caller does not say.
-        calibration: What is known about the certainty of the answers.
+        backbone_options: Options of the backbone.
+        head_options: Options of the head.
+        decode: The default decoding of predictions.
+        calibration: Temperature and calibration scores.
+        estimator: State of the scikit-learn estimator that wrote the file, if one did.
+        plugins: Versions of the plug-ins that the model needs, by their names.
+        coverage: Coverage of the range that an exported graph outputs, if it outputs one.
     """
 
     backbone: str
     method: str
+    dim: Annotated[PositiveInt, Strict()]
     classes: tuple[str, ...]
-    inputs: Inputs
-    decode: Decode
-    calibration: Calibration
+    inputs: Annotated[
+        ImagePreprocessing | TableEncoding,
+        PlainValidator(_read_inputs),
+        PlainSerializer(_write_inputs),
+    ]
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    head_options: dict[str, Any] = field(default_factory=dict)
+    decode: Annotated[Decode, PlainValidator(checked_decode)] = "mode"
+    calibration: Annotated[
+        Calibration, PlainValidator(_read_calibration), PlainSerializer(Calibration.to_json)
+    ] = field(default_factory=Calibration, compare=False)
+    estimator: dict[str, Any] = field(default_factory=dict, compare=False)
+    plugins: dict[str, str] = field(default_factory=dict)
+    coverage: float | None = None
 
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"classes must be at least 2 different names, got {self.classes}")
+        checked_decode(self.decode, len(self.classes))
+        if np.max(self.calibration.ranks, initial=0) >= len(self.classes):
+            raise ValueError(f"calibration ranks must be below {len(self.classes)}")
 
-class _Calibration(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    temperature: PositiveFloat = 1.0
-    scores: list[float] = []
-    ranks: list[NonNegativeInt] = []
+    @property
+    def is_table(self) -> bool:
+        """Whether samples are rows of a table; otherwise they are images."""
+        return isinstance(self.inputs, TableEncoding)
 
+    def build(self) -> "OrdinalModel":
+        """Create the model with untrained weights."""
+        from layline import backbones, heads
+        from layline.model.model import OrdinalModel
 
-class Description(BaseModel):
-    """The sections that every file of a model has.
+        backbone = backbones.create(self.backbone, dim=self.dim, **self.backbone_options)
+        head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
+        return OrdinalModel(self, backbone, head)
 
-    Attributes:
-        format: Of the description.
-        version: Of Layline.
-        backbone: Name of the backbone.
-        method: Name of the head.
-        classes: Names of the classes, lowest first; a rank is a place in it.
-        kind: What the samples are.
-        inputs: How they are prepared.
-        decode: How a rank is decided on.
-        calibration: The temperature, and what ranges are made from.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    format: PositiveInt
-    version: str
-    backbone: str
-    method: str
-    classes: list[str]
-    kind: Literal["images", "table"]
-    inputs: dict[str, Any]
-    decode: str | list[list[float]]
-    calibration: _Calibration = Field(default_factory=lambda: _Calibration())
-
-    @classmethod
-    def of(cls, spec: "ModelSpec", newest: int, **more: Any) -> Self:
-        """Describe a model.
-
-        Args:
-            spec: What it was made from.
-            newest: The format that is written.
-            more: The other sections.
-        """
-        is_table = isinstance(spec.inputs, TableEncoding)
-        # as JSON has it: lists, no tuples
-        inputs = json.loads(json.dumps(asdict(spec.inputs)))
-        if not is_table and not inputs["shrink"]:
-            del inputs["shrink"]  # versions that do not know it read the model
-        return cls(
-            format=newest,
-            version=__version__,
-            backbone=spec.backbone,
-            method=spec.method,
-            classes=list(spec.classes),
-            kind="table" if is_table else "images",
-            inputs=inputs,
-            decode=plain_decode(spec.decode),
-            calibration=_Calibration(**spec.calibration.to_json()),
-            **more,
-        )
+    def to_json(self) -> str:
+        """Write the description, with its format and the version of Layline."""
+        values = TypeAdapter(ModelDescription).dump_python(self, mode="json")
+        return json.dumps({"format": FORMAT, "version": __version__, **values}, ensure_ascii=False)
 
     @classmethod
-    def parse(cls, text: str, newest: int) -> Self:
-        """Read a description, unless a newer version wrote it.
-
-        Args:
-            text: JSON.
-            newest: The format that is known here.
-        """
+    def from_json(cls, text: str) -> "ModelDescription":
+        """Read a description; anything wrong with it is a UserError."""
         try:
-            values = json.loads(text)
-            written, version = values["format"], values.get("version", "?")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise UserError("format must be there, got none: the description is damaged") from None
-        if isinstance(written, int) and written > newest:
+            values = dict(json.loads(text))
+            written, version = int(values.pop("format")), values.pop("version", "?")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UserError("the description is damaged or has no format") from None
+        if written > FORMAT:
             raise UserError(
-                f"format must be at most {newest}, got {written}, of layline {version}: this is "
-                f"{__version__}, upgrade it"
+                f"it was written by Layline {version} in format {written}; this is Layline "
+                f"{__version__}, which reads formats up to {FORMAT}. Upgrade Layline."
             )
+        if written == 3:
+            values = _convert_format_3(values)
         try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise UserError(first_mistake(error, " must be right, got: ")) from None
-
-    def checked(self) -> DescribedModel:
-        """Read the sections, and refuse what contradicts itself."""
-        if len(set(self.classes)) < len(self.classes):
-            raise UserError(f"classes must have different names, got {self.classes}")
-        if len(self.classes) < 2:
-            raise UserError(f"num_classes must be at least 2, got {len(self.classes)}")
-        return DescribedModel(
-            backbone=self.backbone,
-            method=self.method,
-            classes=tuple(self.classes),
-            inputs=self._inputs(),
-            decode=checked_decode(self.decode, len(self.classes)),
-            calibration=self._calibration(),
-        )
-
-    def _inputs(self) -> Inputs:
-        if self.kind == "table":
-            return TableEncoding.from_json(self.inputs)
-        try:
-            images = ImagePreprocessing(**self.inputs)
-        except TypeError as error:
-            raise UserError(f"inputs must be how images are prepared, got: {error}") from None
-        check_pixels(images.resize)
-        return images
-
-    def _calibration(self) -> Calibration:
-        found = self.calibration
-        if len(found.scores) != len(found.ranks) or max(found.ranks, default=0) >= len(
-            self.classes
-        ):
-            raise UserError(
-                "calibration must have a rank of the classes for each score, got others"
-            )
-        return Calibration(
-            found.temperature, np.array(found.scores), np.array(found.ranks, dtype=np.int64)
-        )
+            return TypeAdapter(ModelDescription).validate_python(values)
+        except PydanticError as error:
+            raise UserError(first_mistake(error)) from None
 
 
-def check_pixels(side: int) -> None:
-    """Refuse images that no memory would hold."""
-    if side > _MOST_PIXELS:
-        raise UserError(f"size must be at most {_MOST_PIXELS} pixels, got {side}")
+def _convert_format_3(values: dict[str, Any]) -> dict[str, Any]:
+    """Convert a description by Layline 0.2.0."""
+    renamed = {"features": "backbone", "features_options": "backbone_options"}
+    values = {renamed.get(name, name): value for name, value in values.items()}
+    values.pop("blake2b", None)
+    kind, inputs = values.pop("kind", None), values.get("inputs")
+    if isinstance(inputs, dict):
+        values["inputs"] = {"kind": kind, **inputs}
+    values.pop("plugins", None)  # they named modules and files
+    return values
 
 
-def plain_decode(decode: Decode) -> str | list[list[float]]:
-    """Give a checked decoding as JSON has it."""
-    return decode if isinstance(decode, str) else [list(row) for row in decode]
-
-
-def first_mistake(error: ValidationError, between: str = ": ") -> str:
-    """Name the first section that is wrong, and why.
-
-    Args:
-        error: What pydantic found.
-        between: What stands between the two.
-    """
+def first_mistake(error: PydanticError) -> str:
+    """Describe the first error that pydantic found in one line."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}{between}{first['msg']}"
+    place, message = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message

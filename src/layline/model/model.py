@@ -1,9 +1,8 @@
 """A model: features, head and class names, from samples as a user has them to labels."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layline import backbones, heads
+from layline import heads
 from layline.backbones.base import Backbone
 from layline.data.loaders import (
     Batches,
@@ -23,49 +22,17 @@ from layline.data.loaders import (
 )
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.table_encoding import Rows
 from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import probabilities
-from layline.model.calibration import Calibration, tempered
+from layline.model.calibration import apply_temperature
 from layline.model.predictor import Prediction, Predictor
 
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """A description of a model, from which it is rebuilt except for its tensors.
-
-    Attributes:
-        backbone: Name of the backbone.
-        method: Name of the head.
-        dim: Dimension d of the features.
-        classes: Names of the classes, lowest first.
-        inputs: How samples are prepared: images, or the columns of a table.
-        backbone_options: The features' own options.
-        head_options: The method's own options.
-        decode: How a distribution becomes a class if the caller does not say.
-        calibration: What is known about the certainty of its answers.
-        estimator: What is needed beside it to get an estimator back, if one wrote it.
-    """
-
-    backbone: str
-    method: str
-    dim: int
-    classes: tuple[str, ...]
-    inputs: ImagePreprocessing | TableEncoding
-    backbone_options: dict[str, Any] = field(default_factory=dict)
-    head_options: dict[str, Any] = field(default_factory=dict)
-    decode: Decode = "mode"
-    calibration: Calibration = field(default_factory=Calibration, compare=False)
-    estimator: dict[str, Any] = field(default_factory=dict, compare=False)
-
-    def build(self) -> "OrdinalModel":
-        """Make the model, with weights as they are before training."""
-        backbone = backbones.create(self.backbone, dim=self.dim, **self.backbone_options)
-        head = heads.create(self.method, len(self.classes), self.dim, **self.head_options)
-        return OrdinalModel(self, backbone, head)
+if TYPE_CHECKING:  # pydantic is not needed for a head or an estimator
+    from layline.model.description import ModelDescription
 
 
-def normalised(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
+def to_probabilities(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
     """Turn log probabilities into rows that sum to one in float64."""
     proba: NDArray[np.float64] = probabilities(log_probs).numpy()
     return proba
@@ -102,22 +69,24 @@ class OrdinalModel(Network, Predictor):
     """Backbone and a head, with the names of the classes.
 
     Args:
-        spec: What it was made from.
+        description: What it was made from.
         backbone: Maps prepared samples to vectors.
         head: The ordinal method.
     """
 
     backbone: Backbone
-    spec: ModelSpec
+    description: "ModelDescription"
 
-    def __init__(self, spec: ModelSpec, backbone: Backbone, head: heads.OrdinalHead) -> None:
+    def __init__(
+        self, description: "ModelDescription", backbone: Backbone, head: heads.OrdinalHead
+    ) -> None:
         super().__init__(backbone, head)
-        self.spec = spec
+        self.description = description
 
     def transform(self, samples: Any) -> NDArray[np.float32]:
         """Compute the features, (n, d)."""
         parts = [each.features for each in self._answers(samples) if each.features is not None]
-        return np.concatenate([np.zeros((0, self.spec.dim)), *parts], dtype=np.float32)
+        return np.concatenate([np.zeros((0, self.description.dim)), *parts], dtype=np.float32)
 
     def stream(
         self,
@@ -135,8 +104,8 @@ class OrdinalModel(Network, Predictor):
         """Give where batches of samples are fetched from, see :meth:`stream`."""
         if isinstance(samples, Rows):
             return RowBatches(samples.values)
-        assert isinstance(self.spec.inputs, ImagePreprocessing)
-        return ImageBatches(samples, self.spec.inputs, keep_going=keep_going)
+        assert isinstance(self.description.inputs, ImagePreprocessing)
+        return ImageBatches(samples, self.description.inputs, keep_going=keep_going)
 
     @torch.no_grad()
     def stream_batches(
@@ -154,8 +123,10 @@ class OrdinalModel(Network, Predictor):
             workers: Processes that fetch batches.
             decode: See :meth:`predict`.
         """
-        wanted = checked_decode(self.spec.decode if decode is None else decode, len(self.classes))
-        temperature = self.spec.calibration.temperature
+        wanted = checked_decode(
+            self.description.decode if decode is None else decode, len(self.classes)
+        )
+        temperature = self.description.calibration.temperature
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
@@ -163,12 +134,12 @@ class OrdinalModel(Network, Predictor):
             batches = sequential_batches(len(samples), batch_size)
             for x, index in loader(samples, batches, workers, device.type == "cuda"):
                 vectors = self.backbone(to_device(x, device))
-                log_probs = tempered(self.head.log_probs(vectors), temperature)
+                log_probs = apply_temperature(self.head.log_probs(vectors), temperature)
                 decisions = self.head.decisions(vectors, log_probs, wanted)
                 chosen = decisions[decode_name(wanted)].cpu().numpy()
                 known = vectors if vectors.dtype == torch.float64 else vectors.float()
                 yield Prediction(
-                    index.numpy(), normalised(log_probs.cpu()), chosen, known.cpu().numpy()
+                    index.numpy(), to_probabilities(log_probs.cpu()), chosen, known.cpu().numpy()
                 )
         finally:
             self.train(was_training)
@@ -177,4 +148,4 @@ class OrdinalModel(Network, Predictor):
         """Write the model to one ``.safetensors`` file, see :func:`layline.load`."""
         from layline.model.model_file import save_model  # which needs safetensors
 
-        save_model(self, Path(path))
+        save_model(self, path)

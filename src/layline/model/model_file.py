@@ -1,51 +1,54 @@
-"""The file of a model: one ``.safetensors``, read without running anything that is in it.
+"""Model files: one ``.safetensors`` file with the tensors and a JSON description of the model.
 
-The header has a description in JSON, from which the registries rebuild the model; the tensors are
-then filled in. A description may be anyone's and say anything, so whatever is wrong with it is a
-``ValueError``, and no module is imported because it names one.
+Loading never executes code from the file. The registries rebuild the model from the description,
+after its shapes were compared with those of the stored tensors: a file that describes a huge model
+is refused before any memory is allocated for it.
 """
 
-import hashlib
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, PositiveInt
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from layline.backbones import BACKBONES
 from layline.backbones.timm import is_hub_name
 from layline.heads import HEADS
-from layline.model.description import KEY, Description, check_pixels
-from layline.model.model import ModelSpec, OrdinalModel
+from layline.model.description import KEY, ModelDescription
+from layline.model.model import OrdinalModel
 from layline.utils.devices import check_device
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 from layline.utils.plugins import PluginError, load_plugins
 
-FORMAT = 3  # 1 had no calibration, 2 no digest
 Tensors = dict[str, torch.Tensor]
-_DIGEST = ',"blake2b":"'  # where it begins, at the end of the description
-_PICKLES = (b"PK", b"\x80")  # PyTorch's own files, new and old
+_EXTRA_BYTES = 2**28  # buffers of a model that its file does not store
 
 
-def save_model(model: OrdinalModel, path: Path) -> None:
-    """Write a model; the file is whole or it is not there."""
+def save_model(model: OrdinalModel, path: str | Path) -> None:
+    """Write a model atomically to a ``.safetensors`` file."""
     # copies: safetensors refuses tensors that share memory or are not contiguous
     tensors = {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         for name, tensor in model.state_dict().items()
     }
-    text = describe_model(model.spec)
-    # within the description: the order of several entries would differ from file to file
-    signed = f'{text[:-1]}{_DIGEST}{_digest(text, tensors)}"}}'
-    with atomic_write(path) as part:
+    description = replace(model.description, plugins=_find_plugins(model.description))
+    with atomic_write(Path(path).expanduser()) as part:
         try:
-            save_file(tensors, part, metadata={KEY: signed})
-        except SafetensorError as error:  # a full disk comes as this
+            save_file(tensors, part, metadata={KEY: description.to_json()})
+        except SafetensorError as error:  # a full disk raises this
             raise OSError(None, str(error)) from error
+
+
+def _find_plugins(description: ModelDescription) -> dict[str, str]:
+    found = {
+        "method": HEADS.plugin_of(description.method),
+        "backbone": BACKBONES.plugin_of(description.backbone),
+    }
+    return {kind: str(plugin) for kind, plugin in found.items() if plugin is not None}
 
 
 def load(
@@ -53,163 +56,92 @@ def load(
     device: str | torch.device = "cpu",
     plugins: Sequence[str | Path] = (),
 ) -> OrdinalModel:
-    """Read a model that was trained before; nothing in the file is executed.
-
-    A model may need a plug-in, which is a program. Only installed ones are imported, and those that
-    you name or have used in this process, whatever the file says.
+    """Load a trained model; nothing in the file is executed.
 
     Args:
-        path: A ``.safetensors`` file, or the folder of a run, whose best model is taken.
-        device: Where to put the model.
-        plugins: Files, packages or modules with the method or the features of the model.
+        path: A ``.safetensors`` file, or the folder of a run, whose best model is loaded.
+        device: The device for the model.
+        plugins: Files, packages or modules with the head or the backbone of the model. Only these
+            and installed plug-ins are imported, whatever the file names.
     """
     load_plugins(plugins)
     path, device = Path(path).expanduser(), check_device(device)
     if path.is_dir():
         path = path / "best.safetensors"
     if not path.is_file():
-        raise FileNotFoundError(f"path must be a model file, got {path}: it is not there")
-    text, tensors = read_tensors(path)
+        raise FileNotFoundError(f"There is no model file {path}.")
+    description, tensors = read_model_file(path)
     try:
-        model = _rebuild(read_description(text), tensors)
-    except (ImportError, PluginError):  # a library that the method needs
+        model = _rebuild(description, tensors)
+    except (ImportError, PluginError):  # a missing library or plug-in
         raise
-    except Exception as error:  # whoever wrote the description may have written anything
+    except Exception as error:  # options can have any value
         why = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"{path} must describe its model: {why}") from error
+        raise UserError(f"{path} does not describe a valid model: {why}") from error
     return model.to(device).eval()
 
 
-def read_tensors(path: Path) -> tuple[str, Tensors]:
-    """Read the description and the tensors, as they were given to be written."""
+def read_model_file(path: Path) -> tuple[ModelDescription, Tensors]:
+    """Read the description and the tensors of a model file."""
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)
-            if text is None:
-                raise UserError(
-                    f"{path} must be a model of Layline, got another safetensors file: as weights "
-                    "of a backbone it goes to --weights"
-                )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        what = "a pickle, which can run code" if _is_pickle(path) else f"a damaged one: {error}"
-        raise UserError(f"{path} must be a whole .safetensors file, got {what}") from None
-    before, begins, digest = text.rpartition(_DIGEST)
-    if begins and digest != f'{_digest(before + "}", tensors)}"}}':
+        raise UserError(f"{path} is not a .safetensors file, or is damaged: {error}") from None
+    if text is None:
         raise UserError(
-            f"{path} must be as it was written, got other bytes: it is damaged; copy it again, or "
-            "train again"
+            f"{path} is not a model written by Layline. Weights of a backbone are passed as "
+            "weights when training."
         )
-    return (before + "}" if begins else text), tensors
+    try:
+        description = ModelDescription.from_json(text)
+    except UserError as error:
+        raise UserError(f"{path} does not describe a valid model: {error}") from None
+    # Layline 0.2.0 called the backbone features
+    return description, {
+        f"backbone.{name.removeprefix('features.')}" if name.startswith("features.") else name: t
+        for name, t in tensors.items()
+    }
 
 
-def _digest(text: str, tensors: Tensors) -> str:
-    """Tell whether a file still has what was written."""
-    digest = hashlib.blake2b(text.encode(), digest_size=20)
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"|{name} {tensor.dtype} {tuple(tensor.shape)}|".encode())
-        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _is_pickle(path: Path) -> bool:
-    """Tell a pickle among files that cannot be read; a sound file may begin with the same bytes."""
-    with path.open("rb") as file:
-        return file.read(2).startswith(_PICKLES)
-
-
-def _rebuild(spec: ModelSpec, tensors: Tensors) -> OrdinalModel:
-    with torch.random.fork_rng(devices=[]):  # weights are drawn, and thrown away
-        if "meta" not in HEADS.find(spec.method).unsupported:
-            with torch.device("meta"):  # costs no memory, however absurd the numbers are
-                _check_tensors(spec.build().state_dict(), tensors)
-        model = spec.build()
-    _check_finite(model.state_dict(), tensors)
+def _rebuild(description: ModelDescription, tensors: Tensors) -> OrdinalModel:
+    plugins = description.plugins
+    HEADS.require(description.method, plugins.get("method", ""))
+    BACKBONES.require(description.backbone, plugins.get("backbone", ""))
+    if is_hub_name(description.backbone) and not description.backbone_options.get("architecture"):
+        raise UserError(f"the architecture of {description.backbone} is missing")
+    with torch.random.fork_rng(devices=[]):  # building draws weights that are overwritten
+        if "meta" not in HEADS.find(description.method).unsupported:
+            with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+                _check_shapes(description.build(), tensors)
+        model = description.build()
+    built = model.state_dict()
+    for name, tensor in tensors.items():
+        # a buffer that is infinite in an untrained model may also be infinite in the file
+        if not tensor.isfinite().all() and not (
+            name in built and torch.equal(built[name].to(tensor.dtype), tensor)
+        ):
+            raise UserError(f"the tensor {name} contains NaN or infinity; train the model again")
     model.load_state_dict(tensors)
     return model
 
 
-def _check_finite(built: Tensors, found: Tensors) -> None:
-    """Refuse weights that are no numbers; a bound that is infinite by construction is none."""
-    for name, tensor in found.items():
-        if tensor.isfinite().all():
-            continue
-        if name not in built or not torch.equal(built[name].to(tensor.dtype), tensor):
-            got = "NaN" if tensor.isnan().any() else "infinity"
-            raise UserError(f"the tensor {name} must be finite, got {got}: train again")
-
-
-def _check_tensors(expected: Tensors, found: Tensors) -> None:
-    for name in sorted({*expected, *found}):
-        wanted, got = _kind(expected.get(name)), _kind(found.get(name))
+def _check_shapes(model: OrdinalModel, tensors: Tensors) -> None:
+    """Compare a model on the meta device, which needs no memory, with the tensors of a file."""
+    expected = model.state_dict()
+    for name in sorted({*expected, *tensors}):
+        wanted, got = _describe_tensor(expected.get(name)), _describe_tensor(tensors.get(name))
         if wanted != got:
             raise UserError(f"the tensor {name} must be {wanted}, got {got}")
+    needed = sum(tensor.nbytes for tensor in [*model.parameters(), *model.buffers()])
+    stored = sum(tensor.numel() for tensor in tensors.values()) * 8
+    if needed > stored + _EXTRA_BYTES:
+        raise UserError(f"the model needs {needed:,} bytes, the file stores {stored:,}")
 
 
-def _kind(tensor: torch.Tensor | None) -> str:
+def _describe_tensor(tensor: torch.Tensor | None) -> str:
     if tensor is None:
         return "absent"
-    numbers = "numbers" if tensor.is_floating_point() else str(tensor.dtype)
-    return f"{numbers} of shape {tuple(tensor.shape)}"
-
-
-# --- the description
-
-
-_Text = Annotated[str, Field(max_length=200, pattern=r"^[\w.+ -]+$")]
-
-
-class _Description(Description):
-    """What a model is rebuilt from, beside the sections of every description."""
-
-    backbone_options: dict[str, Any]
-    head_options: dict[str, Any]
-    dim: PositiveInt
-    estimator: dict[str, Any] = Field(default={})  # checked where an estimator is made of it
-    plugins: dict[Literal["method", "backbone"], _Text] = Field(default={})
-    blake2b: str = Field(default="", exclude=True)  # checked before
-
-
-def describe_model(spec: ModelSpec) -> str:
-    """Write down what a model is rebuilt from."""
-    description = _Description.of(
-        spec,
-        FORMAT,
-        backbone_options=spec.backbone_options,
-        head_options=spec.head_options,
-        dim=spec.dim,
-        estimator=spec.estimator,
-        plugins=_needed_plugins(spec),
-    )
-    # where there are none, versions that do not know them read the model
-    empty = {name for name in ("estimator", "plugins") if not getattr(description, name)}
-    return description.model_dump_json(exclude=empty)
-
-
-def _needed_plugins(spec: ModelSpec) -> dict[Literal["method", "backbone"], str]:
-    """Name the plug-ins that a model needs, with their versions."""
-    needed: dict[Literal["method", "backbone"], str] = {}
-    if (plugin := HEADS.plugin_of(spec.method)) is not None:
-        needed["method"] = str(plugin)
-    if (plugin := BACKBONES.plugin_of(spec.backbone)) is not None:
-        needed["backbone"] = str(plugin)
-    return needed
-
-
-def read_description(text: str) -> ModelSpec:
-    """Read what :func:`describe_model` wrote, unless a newer version did."""
-    description = _Description.parse(text, FORMAT)
-    HEADS.require(description.method, description.plugins.get("method", ""))
-    BACKBONES.require(description.backbone, description.plugins.get("backbone", ""))
-    options = description.backbone_options
-    if is_hub_name(description.backbone) and not options.get("architecture"):
-        raise UserError(f"{description.backbone} must come with its architecture: no hub is asked")
-    if description.kind == "images":
-        check_pixels(options.get("size") or 0)
-    return ModelSpec(
-        **vars(description.checked()),
-        dim=description.dim,
-        backbone_options=options,
-        head_options=description.head_options,
-        estimator=description.estimator,
-    )
+    kind = "floats" if tensor.is_floating_point() else str(tensor.dtype)
+    return f"{kind} of shape {tuple(tensor.shape)}"

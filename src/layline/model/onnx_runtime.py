@@ -1,139 +1,76 @@
-"""An exported model: an ``.onnx`` file that predicts through onnxruntime, without PyTorch.
+"""Exported models: an ``.onnx`` file that predicts with onnxruntime, without PyTorch.
 
-The graph takes prepared samples, and its metadata say how they are prepared. Here that is done by
-Pillow, NumPy and pandas; nothing imports torch.
+The graph takes prepared samples. Its metadata contain the description of the model, which says how
+they are prepared: images with Pillow, tables with pandas.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import joblib
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from layline import __version__
 from layline.data.dataset import Pixels
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
 from layline.data.table_encoding import Rows, TableEncoding
-from layline.model.description import KEY, DescribedModel, Description
+from layline.model.description import KEY, ModelDescription
 from layline.model.predictor import Prediction, Predictor
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import Decode, checked_decode
 
-if TYPE_CHECKING:
-    from layline.model.model import ModelSpec
 
-FORMAT = 1
-_DIGEST = "layline_blake2b"
-_DIGITS = 40  # of the digest
-LARGEST = 2**31 - 1
-"""Bytes that a protocol buffer can have."""
+def graph_input(description: ModelDescription) -> tuple[str, list[int]]:
+    """Return the name of the graph's input, and its shape without the batch dimension."""
+    inputs = description.inputs
+    if isinstance(inputs, TableEncoding):
+        return "row", [len(inputs.columns)]
+    return "image", [inputs.size, inputs.size, 3]
 
 
-class Metadata(Description):
-    """What an exported model says of itself, as JSON under the key ``layline``.
-
-    Attributes:
-        preparation: How samples are prepared, for a person.
-        coverage: Of the range between ``low`` and ``high``, where the graph has one.
-        calibration: The temperature, which the graph has inside, and what ranges at other coverages
-            are made from.
-    """
-
-    preparation: str
-    coverage: float | None = None
-
-    @classmethod
-    def of_export(cls, spec: "ModelSpec", coverage: float | None) -> "Metadata":
-        """Describe a model that is exported.
-
-        Args:
-            spec: What it was made from.
-            coverage: Of the range that the graph gives; None if it gives none.
-        """
-        said = describe_preparation(spec.inputs)
-        return cls.of(spec, FORMAT, preparation=said, coverage=coverage)
-
-    @property
-    def input_name(self) -> str:
-        """What the graph calls its input."""
-        return "row" if self.kind == "table" else "image"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """What the graph calls its outputs."""
-        ends = () if self.coverage is None else ("low", "high")
-        return ("log_probs", "probs", "rank", *ends)
+def graph_outputs(description: ModelDescription) -> tuple[str, ...]:
+    """Return the names of the graph's outputs."""
+    ends = () if description.coverage is None else ("low", "high")
+    return ("log_probs", "probs", "rank", *ends)
 
 
 def describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
-    """Say in words how a sample becomes what the graph takes."""
+    """Explain how a sample becomes the input of the graph, for users of other runtimes."""
     if isinstance(inputs, TableEncoding):
         return (
             "row: float64 (n, columns), the encoded columns in this order: "
             + json.dumps(list(inputs.columns), ensure_ascii=False)
-            + ". A number stays as it is, and a missing one becomes the median; a column "
-            "'… missing' is 1 where it was missing. A column 'name=category' is 1 where the cell "
-            "is that category. Scaling is inside."
+            + ". Numbers are not scaled; a missing number becomes the median of its column, and "
+            "the column '… missing' is 1 where it was missing. A column 'name=category' is 1 "
+            "where the cell is that category and 0 elsewhere."
         )
-    steps = ["RGB, turned upright as EXIF says, what is transparent put on white"]
+    steps = ["RGB, rotated as EXIF says, transparent pixels on white"]
     if inputs.shrink:
         steps.append(
-            f"if the shorter side has more than {inputs.at_least} pixels, resized to that many "
-            "(Lanczos, the ratio kept)"
+            f"if the shorter side is longer than {inputs.at_least} pixels, resized to that "
+            "(Lanczos, aspect ratio kept)"
         )
     side, how = inputs.resize, f"{inputs.interpolation}, antialiased"
     if inputs.keep_ratio:
-        steps.append(f"the shorter side resized to {side} pixels ({how}), the ratio kept")
+        steps.append(f"shorter side resized to {side} pixels ({how}), aspect ratio kept")
     else:
-        steps.append(f"resized to {side}×{side} pixels whatever the ratio ({how})")
-    steps.append(f"the {inputs.size}×{inputs.size} in the middle cut out")
+        steps.append(f"resized to {side}×{side} pixels ({how}), aspect ratio not kept")
+    steps.append(f"center crop of {inputs.size}×{inputs.size} pixels")
     return (
         f"image: uint8 (n, {inputs.size}, {inputs.size}, 3), values 0 to 255: "
         + "; ".join(steps)
-        + ". Normalising is inside."
+        + ". The graph normalizes the values."
     )
 
 
-def signed(proto: Any, metadata: Metadata) -> bytes:
-    """Write a model with its metadata, and at the end a digest of all that is before it.
-
-    Fields of a protocol buffer may come one after the other in any number: what is appended is one
-    more entry of the metadata.
-
-    Args:
-        proto: The ``ModelProto``.
-        metadata: What it says of itself.
-    """
-    proto.producer_name, proto.producer_version = "layline", __version__
-    del proto.metadata_props[:]
-    entry = proto.metadata_props.add()
-    entry.key, entry.value = KEY, metadata.model_dump_json()
-    content: bytes = proto.SerializeToString()
-    return content + _digest_entry(content)
-
-
-def _digest_entry(content: bytes) -> bytes:
-    """Encode the entry of the metadata that has the digest: field 14, of two strings."""
-    key = _DIGEST.encode()
-    value = hashlib.blake2b(content, digest_size=_DIGITS // 2).hexdigest().encode()
-    pair = bytes([0x0A, len(key)]) + key + bytes([0x12, len(value)]) + value
-    return bytes([0x72, len(pair)]) + pair
-
-
-_ENTRY = len(_digest_entry(b""))
-_ENTRY_START = _digest_entry(b"")[:-_DIGITS]
-
-
 class OnnxModel(Predictor):
-    """A model that ``layline export`` wrote.
+    """A model that was exported to ONNX.
 
     Args:
         path: The ``.onnx`` file.
@@ -143,36 +80,25 @@ class OnnxModel(Predictor):
         onnxruntime = require("onnxruntime", extra="export", needed_by="an .onnx model")
         self.path = Path(path).expanduser()
         if not self.path.is_file():
-            raise FileNotFoundError(f"path must be a model file, got {self.path}: it is not there")
-        content = self.path.read_bytes()
-        start = content[-_ENTRY:-_DIGITS]
-        if start == _ENTRY_START and _digest_entry(content[:-_ENTRY]) != content[-_ENTRY:]:
-            raise UserError(
-                f"{self.path} must be as it was written, got other bytes: it is damaged or was "
-                "changed; copy it again, or export again"
-            )
+            raise FileNotFoundError(f"There is no model file {self.path}.")
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4  # what is wrong is raised, too
-        options.intra_op_num_threads = joblib.cpu_count()  # those that it may use, not all
+        options.log_severity_level = 4  # errors are raised as exceptions
+        options.intra_op_num_threads = joblib.cpu_count()  # respects limits of containers
         try:
             self._session = onnxruntime.InferenceSession(
-                content, options, providers=["CPUExecutionProvider"]
+                str(self.path), options, providers=["CPUExecutionProvider"]
             )
-        except Exception as error:  # its errors have no common class
+        except Exception as error:  # onnxruntime's errors have no common class
             why = str(error).partition("\n")[0]
-            raise UserError(f"{self.path} must be a whole .onnx file, got: {why}") from error
+            raise UserError(f"{self.path} is not an .onnx file, or is damaged: {why}") from error
         text = self._session.get_modelmeta().custom_metadata_map.get(KEY)
         if text is None:
-            raise UserError(
-                f"{self.path} must be a model that layline export wrote, got another .onnx file: "
-                "nothing says how its samples are prepared"
-            )
+            raise UserError(f"{self.path} was not exported by Layline.")
         try:
-            self.metadata = Metadata.parse(text, FORMAT)
-            self.spec: DescribedModel = self.metadata.checked()
+            self.description = ModelDescription.from_json(text)
             self._check_graph()
         except ValueError as error:
-            raise UserError(f"{self.path} must describe its model: {error}") from error
+            raise UserError(f"{self.path} does not describe a valid model: {error}") from error
 
     def stream(
         self,
@@ -184,13 +110,13 @@ class OnnxModel(Predictor):
     ) -> Iterator[Prediction]:
         """Predict samples batch by batch, see :meth:`layline.model.predictor.Predictor.stream`.
 
-        Workers are threads, as many as there are processors if not given.
+        Workers are threads; None uses one per processor.
         """
-        own = self.spec.decode
+        own = self.description.decode
         wanted = own if decode is None else checked_decode(decode, len(self.classes))
-        names = ["log_probs", "rank"]
+        name = graph_input(self.description)[0]
         for x, index in self._batches(samples, batch_size, workers, keep_going):
-            log_probs, chosen = self._session.run(names, {self.metadata.input_name: x})
+            log_probs, chosen = self._session.run(["log_probs", "rank"], {name: x})
             if wanted != own:
                 chosen = decide(log_probs, wanted)
             yield Prediction(index, _softmax(log_probs), chosen)
@@ -203,22 +129,22 @@ class OnnxModel(Predictor):
                 rows = np.ascontiguousarray(samples.values[start : start + size], dtype=np.float64)
                 yield rows, np.arange(start, start + len(rows))
             return
-        from layline.data.decoding import thread_map  # which may decode
+        from layline.data.decoding import thread_map  # needs Pillow
 
-        preparation = self.spec.inputs
+        preparation = self.description.inputs
         assert isinstance(preparation, ImagePreprocessing)
         side, threads = preparation.size, None if workers is None else max(workers, 1)
 
-        def prepared(index: int) -> Pixels | None:
+        def prepare(index: int) -> Pixels | None:
             try:
                 return preparation.square(preparation.load(samples, index))
-            except Exception:  # garbage makes Pillow raise almost anything
+            except Exception:  # a damaged file makes Pillow raise almost anything
                 if not keep_going:
                     raise
                 return None
 
         batch, index = [], []
-        with closing(thread_map(prepared, len(samples), threads)) as squares:
+        with closing(thread_map(prepare, len(samples), threads)) as squares:
             for place, square in enumerate(squares):
                 batch.append(np.zeros((side, side, 3), np.uint8) if square is None else square)
                 index.append(~place if square is None else place)
@@ -227,18 +153,14 @@ class OnnxModel(Predictor):
                     batch, index = [], []
 
     def _check_graph(self) -> None:
-        """Refuse a graph whose input or outputs are not those that the metadata speak of."""
-        kind, inputs = self.metadata.input_name, self.spec.inputs
-        if isinstance(inputs, TableEncoding):
-            shape: list[int] = [len(inputs.columns)]
-        else:
-            shape = [inputs.size, inputs.size, 3]
+        """Refuse a graph whose input or outputs differ from its description."""
+        name, shape = graph_input(self.description)
         found = {each.name: each.shape[1:] for each in self._session.get_inputs()}
-        if found != {kind: shape}:
-            raise UserError(f"the graph must take {kind} with {shape}, got {found}")
+        if found != {name: shape}:
+            raise UserError(f"the graph must take {name} of shape {shape}, got {found}")
         outputs = {each.name: each.shape[1:] for each in self._session.get_outputs()}
-        if missing := [name for name in self.metadata.outputs if name not in outputs]:
-            raise UserError(f"the graph must give {missing[0]}, got {', '.join(outputs)}")
+        if missing := [each for each in graph_outputs(self.description) if each not in outputs]:
+            raise UserError(f"the graph has no output {missing[0]}")
         if outputs["log_probs"] != [len(self.classes)]:
             raise UserError(
                 f"the graph must have {len(self.classes)} classes, got {outputs['log_probs']}"
@@ -249,7 +171,7 @@ class OnnxModel(Predictor):
 
 
 def decide(log_probs: Float[np.ndarray, "n K"], decode: Decode) -> Int[np.ndarray, " n"]:
-    """Choose a rank for each distribution, as :mod:`layline.geometry.decoding` does."""
+    """Choose a rank for each distribution, as :mod:`layline.geometry.decoding` does with torch."""
     if isinstance(decode, str) and decode == "mode":
         return np.asarray(log_probs.argmax(axis=1))
     proba = _softmax(log_probs)
@@ -262,7 +184,7 @@ def decide(log_probs: Float[np.ndarray, "n K"], decode: Decode) -> Int[np.ndarra
 
 
 def _softmax(log_probs: Float[np.ndarray, "n K"]) -> NDArray[np.float64]:
-    exact = log_probs.astype(np.float64)
-    powers = np.exp(exact - exact.max(axis=1, keepdims=True))
-    shares: NDArray[np.float64] = powers / powers.sum(axis=1, keepdims=True)
-    return shares
+    from scipy.special import softmax
+
+    proba: NDArray[np.float64] = softmax(log_probs.astype(np.float64), axis=1)
+    return proba

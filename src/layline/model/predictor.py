@@ -22,8 +22,7 @@ from layline.utils.errors import UserError
 from layline.utils.validation import Decode
 
 if TYPE_CHECKING:
-    from layline.model.description import DescribedModel
-    from layline.model.model import ModelSpec
+    from layline.model.description import ModelDescription
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,10 @@ class Predictor(ABC):
     """Predicts samples as a user has them.
 
     Attributes:
-        spec: What the model says of itself.
+        description: What the model says of itself.
     """
 
-    spec: "ModelSpec | DescribedModel"
+    description: "ModelDescription"
 
     @abstractmethod
     def stream(
@@ -87,12 +86,12 @@ class Predictor(ABC):
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes, lowest first."""
-        return self.spec.classes
+        return self.description.classes
 
     @property
     def is_table(self) -> bool:
         """Whether samples are rows of a table; they are images otherwise."""
-        return isinstance(self.spec.inputs, TableEncoding)
+        return isinstance(self.description.inputs, TableEncoding)
 
     def predict(self, samples: Any, decode: Decode | None = None) -> NDArray[np.str_]:
         """Name the class of each sample.
@@ -125,7 +124,7 @@ class Predictor(ABC):
             by_class: Keep to it in every class; ranges are wider, and more samples are needed.
             decode: The range always has the class that is decided for.
         """
-        calibration = self.spec.calibration
+        calibration = self.description.calibration
         calibration.check(coverage, len(self.classes), by_class)
         parts = [
             calibration.ranges(each.proba, each.chosen, coverage, by_class)
@@ -145,7 +144,7 @@ class Predictor(ABC):
         Args:
             samples: See :meth:`predict`.
         """
-        inputs = self.spec.inputs
+        inputs = self.description.inputs
         return as_rows(samples, inputs) if isinstance(inputs, TableEncoding) else as_images(samples)
 
     def _named(self, ranks: Iterable[int]) -> NDArray[np.str_]:

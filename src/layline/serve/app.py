@@ -178,7 +178,7 @@ class _Service:
             got = clean_name(kind, "none")
             raise HTTPException(415, f"the content type must be a known one, got {got}: {HOW}")
         async with guarded(request, self.limits, self._load) as within:
-            inputs = self.served.model.spec.inputs
+            inputs = self.served.model.description.inputs
             if isinstance(inputs, TableEncoding):
                 return _json({"predictions": await self._predict_table(within, kind, inputs)})
             found = await self._predict_images(within, kind, inputs)
@@ -260,7 +260,7 @@ class _Service:
         return result
 
     def _example(self) -> Callable[[], Tensor]:
-        inputs = self.served.model.spec.inputs
+        inputs = self.served.model.description.inputs
         if isinstance(inputs, TableEncoding):
             return rows_of(np.zeros((1, len(inputs.columns))))
         file = io.BytesIO()

@@ -62,16 +62,18 @@ class ServedModel:
     ) -> None:
         path = None if isinstance(source, OrdinalModel) else Path(source).expanduser()
         self.model = source if isinstance(source, OrdinalModel) else load(source)
-        spec = self.model.spec
+        description = self.model.description
         run = RunFolder(path) if path is not None and path.is_dir() else None
-        self.name = spec.method if path is None else path.resolve().stem
+        self.name = description.method if path is None else path.resolve().stem
         if run is not None:
             self.name = run.path.resolve().name
-        self.classes = spec.classes
-        self.decode = checked_decode(spec.decode if decode is None else decode, len(self.classes))
-        samples = len(spec.calibration.scores)
+        self.classes = description.classes
+        self.decode = checked_decode(
+            description.decode if decode is None else decode, len(self.classes)
+        )
+        samples = len(description.calibration.scores)
         if coverage is not None:
-            spec.calibration.check(coverage, len(self.classes))
+            description.calibration.check(coverage, len(self.classes))
         self.coverage = shown_coverage(samples) if coverage is None and samples else coverage
         self.review, self.review_share = _review_threshold(run, self.model, self.decode, review)
         self.layout = Layout.of(self.model.head)
@@ -89,7 +91,7 @@ class ServedModel:
         sure = certainty(predicted.proba, predicted.chosen)
         ends = None
         if self.coverage is not None:
-            calibration = self.model.spec.calibration
+            calibration = self.model.description.calibration
             ends = calibration.ranges(predicted.proba, predicted.chosen, self.coverage)
         places, known = self.layout.places(predicted), predicted.has_probabilities
         found: list[dict[str, Any]] = []
@@ -115,21 +117,21 @@ class ServedModel:
 
     def describe(self) -> dict[str, Any]:
         """Tell what ``GET /model`` tells, but for the limits."""
-        spec = self.model.spec
+        description = self.model.description
         review = None
         if self.review is not None:
             review = {"share": self.review_share, "at_most": self.review}
         return {
             "name": self.name,
             "version": layline.__version__,
-            "method": spec.method,
-            "backbone": spec.backbone,
+            "method": description.method,
+            "backbone": description.backbone,
             "classes": list(self.classes),
             "inputs": self._inputs(),
             "decode": decode_name(self.decode),
             "calibration": {
-                "temperature": spec.calibration.temperature,
-                "samples": len(spec.calibration.scores),
+                "temperature": description.calibration.temperature,
+                "samples": len(description.calibration.scores),
             },
             "coverage": self.coverage,
             "review": review,
@@ -139,7 +141,7 @@ class ServedModel:
         }
 
     def _inputs(self) -> dict[str, Any]:
-        inputs = self.model.spec.inputs
+        inputs = self.model.description.inputs
         if isinstance(inputs, TableEncoding):
             columns = [
                 {"name": column.name, "values": list(column.categories)}
@@ -242,7 +244,7 @@ def _test_confidences(run: RunFolder, model: OrdinalModel, decode: Decode) -> _F
         proba = known.proba
     if run.test.is_file():  # the model may have been calibrated anew since
         before = run.read_numbers().get("calibration", {}).get("temperature", 1.0)
-        proba = np.clip(proba, 1e-300, None) ** (before / model.spec.calibration.temperature)
+        proba = np.clip(proba, 1e-300, None) ** (before / model.description.calibration.temperature)
         proba = proba / proba.sum(axis=1, keepdims=True)
     chosen = decide(torch.from_numpy(proba), decode)
     return np.asarray(certainty(proba, chosen.numpy()), dtype=np.float64)

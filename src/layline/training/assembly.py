@@ -25,7 +25,8 @@ from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.evaluation.predictions import Split
-from layline.model.model import ModelSpec, OrdinalModel
+from layline.model.description import ModelDescription
+from layline.model.model import OrdinalModel
 from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
 from layline.training.loop import EpochBatches
@@ -71,7 +72,7 @@ def assemble(
         start: The model to go on from, if it is not where the configuration says.
     """
     trained = None if config.init_from is None else load_start(config, start)
-    known = None if trained is None else known_inputs(config, trained.spec)
+    known = None if trained is None else known_inputs(config, trained.description)
     dataset = read_data(config, say, accelerator, known)
     count, options = len(dataset.splits.train), config.training.options()
     # both refuse settings that do not fit the data
@@ -83,7 +84,7 @@ def assemble(
             say(note)
     else:
         model = trained
-        batches_of(dataset.inputs, model.spec)  # which refuses data of another kind
+        batches_of(dataset.inputs, model.description)  # which refuses data of another kind
     run = Assembly(config, dataset, model, accelerator, say)
     return replace(run, dataset=_cached(run))
 
@@ -232,7 +233,7 @@ def build(config: Config, dataset: Dataset) -> OrdinalModel:
             network = backbones.create(name, dim=config.head.dim, **options)
             assert isinstance(network, ImageBackbone)  # its kind was checked
             preparation, options = _preprocessing(config, network, inputs), network.options
-        model = ModelSpec(
+        model = ModelDescription(
             backbone=name,
             method=config.head.method,
             dim=config.head.dim,
@@ -311,7 +312,7 @@ def _cached(run: Assembly) -> Dataset:
     """Decode all images once, into a file that later epochs and runs read, if that is wanted."""
     from layline.data.images import ImageFiles
 
-    dataset, preparation = run.dataset, run.model.spec.inputs
+    dataset, preparation = run.dataset, run.model.description.inputs
     if not isinstance(preparation, ImagePreprocessing) or not preparation.shrink:
         return dataset
     if not isinstance(dataset.inputs, ImageFiles):
@@ -340,7 +341,7 @@ def class_weights(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     return weights
 
 
-def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Split]:
+def parts_of(config: Config, dataset: Dataset, spec: ModelDescription) -> dict[str, Split]:
     """Give the parts: augmented for training, as they are for the others."""
     weights = class_weights(config, dataset)
     found = {}
@@ -357,7 +358,7 @@ def parts_of(config: Config, dataset: Dataset, spec: ModelSpec) -> dict[str, Spl
 
 
 def batches_of(
-    inputs: Images | Rows, spec: ModelSpec, augmentation: str = "none", seed: int = 0
+    inputs: Images | Rows, spec: ModelDescription, augmentation: str = "none", seed: int = 0
 ) -> Batches:
     """Prepare inputs for a model."""
     if isinstance(inputs, Rows) and isinstance(spec.inputs, TableEncoding):

@@ -22,7 +22,7 @@ from layline.data.loaders import ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import Rows
 from layline.heads import HEADS
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 from layline.training.assembly import build
 from layline.training.config import Config, Tree, combine
 from layline.training.recipes import RECIPES, default_backbone, draft_config, resolve_config
@@ -115,7 +115,8 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
     if budget is None and (not is_pretrained or is_fixed):
         return {}
     seconds = 60 * (_MINUTES if budget is None else budget)
-    known = None if config.init_from is None else known_inputs(config, load_start(config).spec)
+    start = None if config.init_from is None else load_start(config).description
+    known = None if start is None else known_inputs(config, start)
     dataset = data.read(
         config.data.source,
         config.data.root,
@@ -237,7 +238,7 @@ class _Costs:
         counts = len(parts.train), len(parts.validation), len(parts.test) + len(parts.calibration)
         model = build(config, dataset)
         network = model.backbone.to(device)
-        x, read = _fetched(dataset, model.spec)
+        x, read = _fetched(dataset, model.description)
         x = x.to(device)
         with torch.no_grad():
             network.eval()
@@ -249,7 +250,7 @@ class _Costs:
         return cls(counts, read, forward, step)
 
 
-def _fetched(dataset: Dataset, spec: ModelSpec) -> tuple[Tensor, float]:
+def _fetched(dataset: Dataset, spec: ModelDescription) -> tuple[Tensor, float]:
     """Fetch a batch as training does, and give the seconds that each sample took."""
     count = len(dataset.inputs)
     keys = [(place, 0) for place in range(0, count, max(1, count // _TRIED))][:_TRIED]

@@ -110,7 +110,7 @@ def evaluate_run(
             notes.append("All samples of the run were measured, those that it learned from too.")
     else:
         config = other_config(config, root, say, dict(options or {}))
-        dataset = read_other(config, model.spec, say, skip_unknown, whole=part not in PARTS)
+        dataset = read_other(config, model.description, say, skip_unknown, whole=part not in PARTS)
         part = part or _part_of_other(dataset, say)
         if config.data.source in ("folder", "csv"):  # rows and arrays are called by their place
             notes += _seen_before(folder, dataset)
@@ -120,7 +120,7 @@ def evaluate_run(
     drawn = chosen_samples(len(index), config.report.points, config.training.seed)
     ranks, predicted = predict_samples(model, config, dataset, index, decode, drawn)
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
-    found = evaluate_split(part, ranks, inputs.names, predicted, model.spec, decode, groups)
+    found = evaluate_split(part, ranks, inputs.names, predicted, model.description, decode, groups)
     layout = take_snapshot(predicted.features, ranks[drawn], found.chosen[drawn], model.head, drawn)
     return Measured(folder, model, config, is_own, found, inputs, layout, tuple(notes))
 
@@ -129,7 +129,7 @@ def _is_own(folder: RunFolder, config: Config, model: OrdinalModel) -> bool:
     """Tell whether a root has the data of the run, which were moved."""
     if not folder.environment.exists():
         return False
-    known = None if config.init_from is None else known_inputs(config, model.spec)
+    known = None if config.init_from is None else known_inputs(config, model.description)
     try:
         dataset = read_data(config, Reporter(Console(quiet=True)), known=known)
     except (ValueError, OSError):
@@ -222,7 +222,7 @@ def write_evaluation(measured: Measured, place: RunFolder, pictures: bool = True
     }
     place.path.mkdir(parents=True, exist_ok=True)
     if pictures:
-        preparation, report = measured.model.spec.inputs, measured.config.report
+        preparation, report = measured.model.description.inputs, measured.config.report
         at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
         write_mistakes(place, found, measured.inputs, report.mistakes, at_least)
         write_review(place, found, measured.inputs, report.review, at_least)

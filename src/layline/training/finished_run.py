@@ -46,7 +46,7 @@ def calibrate_run(
     say = Reporter(console)
     config = changed_config(folder.read_config(plugins), {}, root)
     model = load(folder.path)
-    model.spec = replace(model.spec, calibration=Calibration())
+    model.description = replace(model.description, calibration=Calibration())
     if root is None:
         dataset = own_data(folder, config, model, root, say)
         parts = dataset.splits
@@ -57,12 +57,12 @@ def calibrate_run(
                 "0.1, or give labelled data that it has not seen with --root"
             )
     else:
-        dataset = read_other(other_config(config, root, say), model.spec, say, whole=True)
+        dataset = read_other(other_config(config, root, say), model.description, say, whole=True)
         rng = np.random.default_rng(config.data.partition)
         halves = stratified_holdout(dataset.ranks, 0.5, rng, dataset.groups)
     held_out, unseen = (_outcome(model, config, dataset, index) for index in halves)
     calibration = Calibration.fit(held_out, unseen)
-    model.spec = replace(model.spec, calibration=calibration)
+    model.description = replace(model.description, calibration=calibration)
     model.save(folder.best)
     return calibration
 
@@ -95,12 +95,14 @@ def predict_samples(
         decode: Costs are decided by as well.
         keep: The places among them whose features are wanted.
     """
-    device = choose_device(config.training.device, isinstance(model.spec.inputs, TableEncoding))
+    device = choose_device(
+        config.training.device, isinstance(model.description.inputs, TableEncoding)
+    )
     processes = Processes(device)
     inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
-    samples = Split(batches_of(inputs, model.spec), ranks, torch.ones(len(ranks)))
+    samples = Split(batches_of(inputs, model.description), ranks, torch.ones(len(ranks)))
     batches = samples.batches(processes, config.training.batch_size, config.data.workers)
-    temperature = model.spec.calibration.temperature
+    temperature = model.description.calibration.temperature
     return ranks, predict_split(
         model.to(device),
         samples,
@@ -114,7 +116,7 @@ def predict_samples(
 
 def _readable(config: Config, model: OrdinalModel, say: Reporter) -> Dataset:
     """Read data that a model can be measured on."""
-    known = None if config.init_from is None else known_inputs(config, model.spec)
+    known = None if config.init_from is None else known_inputs(config, model.description)
     dataset = read_data(config, say, known=known)
     if dataset.classes != model.classes:
         raise UserError(

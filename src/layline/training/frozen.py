@@ -55,7 +55,9 @@ def prepare_features(config: Config, console: Console) -> None:
     """Decode the images and extract the frozen features of a run, if its cache shares them."""
     run = assemble(config, Reporter(console), make_accelerator(config))
     model = run.model
-    place = shared_folder(model.backbone, run.dataset.inputs, model.spec.inputs, config.data.cache)
+    place = shared_folder(
+        model.backbone, run.dataset.inputs, model.description.inputs, config.data.cache
+    )
     if config.backbone.freeze and place is not None:
         frozen_rows(run, place)
 
@@ -81,7 +83,7 @@ def frozen_parts(run: Assembly, parts: dict[str, Split], folder: Path) -> dict[s
     """
     model, dataset = run.model, run.dataset
     cache = run.config.data.cache
-    place = shared_folder(model.backbone, dataset.inputs, model.spec.inputs, cache)
+    place = shared_folder(model.backbone, dataset.inputs, model.description.inputs, cache)
     rows = frozen_rows(run, place or folder)
     index = dataset.splits.by_name()
     return {
@@ -91,7 +93,7 @@ def frozen_parts(run: Assembly, parts: dict[str, Split], folder: Path) -> dict[s
 
 def frozen_rows(run: Assembly, folder: Path) -> Float[np.ndarray, "n width"]:
     """Give the output of the frozen body for each sample, from the folder if it is there."""
-    samples = batches_of(run.dataset.inputs, run.model.spec)
+    samples = batches_of(run.dataset.inputs, run.model.description)
     config, accelerator = run.config, run.accelerator
     starts = range(0, len(samples), PIECE)[accelerator.process_index :: accelerator.num_processes]
     share = sum(min(PIECE, len(samples) - start) for start in starts)

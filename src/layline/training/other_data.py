@@ -6,7 +6,7 @@ from pathlib import Path
 from layline import data
 from layline.data.dataset import Dataset
 from layline.data.detect import Recognised
-from layline.model.model import ModelSpec
+from layline.model.description import ModelDescription
 from layline.training.assembly import read_data
 from layline.training.config import Config
 from layline.training.display import Reporter
@@ -66,7 +66,7 @@ def _recognised(config: Config, root: Path) -> Recognised:
 
 def read_other(
     config: Config,
-    spec: ModelSpec,
+    spec: ModelDescription,
     say: Reporter,
     skip_unknown: bool = False,
     whole: bool = False,

@@ -1,6 +1,5 @@
 """A run, from its configuration to its test numbers."""
 
-import json
 import platform
 import sys
 import time
@@ -29,9 +28,9 @@ from layline.evaluation.diagnostics import alarms
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
-from layline.model.calibration import Calibration, tempered
-from layline.model.model import Network, normalised
-from layline.model.model_file import describe_model, read_tensors
+from layline.model.calibration import Calibration, apply_temperature
+from layline.model.model import Network, to_probabilities
+from layline.model.model_file import read_model_file
 from layline.training.assembly import (
     Assembly,
     assemble,
@@ -112,7 +111,7 @@ def _train(
     start = folder.start if folder.start.is_file() else None
     run = assemble(config, say, accelerator, start)
     model = run.model
-    parts = parts_of(config, run.dataset, model.spec)
+    parts = parts_of(config, run.dataset, model.description)
     if not goes_on:  # a folder is made only now that nothing is wrong with the data
         _lock(folder, accelerator, locks, say)
     if accelerator.is_main_process:
@@ -134,7 +133,7 @@ def _train(
         trained = trained_network(run)
         state = Loop(trained, train, validation, options, processes, hooks).run()
 
-    model.load_state_dict(read_tensors(folder.best)[1])
+    model.load_state_dict(read_model_file(folder.best)[1])
     validated = _calibrate(run, trained, parts, folder)
     return _test(run, trained, test, folder, state.best_epoch, validated)
 
@@ -170,15 +169,12 @@ def _calibrate(
         found = _predicted(run, trained, parts["calibration"])
         unseen = found.log_probs, parts["calibration"].ranks
     calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, unseen)
-    model.spec = replace(model.spec, calibration=calibration)
-    # a run that is finished, and only asked again, has written it before
-    written, wanted = read_tensors(folder.best)[0], describe_model(model.spec)
-    is_new = json.loads(written) != json.loads(wanted)
+    model.description = replace(model.description, calibration=calibration)
     run.accelerator.wait_for_everyone()
-    if run.accelerator.is_main_process and is_new:
+    if run.accelerator.is_main_process:
         model.save(folder.best)
     run.accelerator.wait_for_everyone()
-    proba = normalised(tempered(log_probs, calibration.temperature))
+    proba = to_probabilities(apply_temperature(log_probs, calibration.temperature))
     decided = decide(torch.from_numpy(proba), options.decoding)
     return {
         "samples": len(ranks),
@@ -202,7 +198,7 @@ def _predicted(
         full_precision=True,
         keep=keep,
         decode=options.decoding,
-        temperature=run.model.spec.calibration.temperature,
+        temperature=run.model.description.calibration.temperature,
     )
 
 
@@ -313,7 +309,7 @@ class _RunHooks(Hooks):
         damage = ""
         if self._processes.is_main and self._folder.state.exists():
             try:
-                read_tensors(self._folder.best)
+                read_model_file(self._folder.best)
             except ValueError as error:
                 damage = str(error)
             except OSError as error:
@@ -381,7 +377,7 @@ def _test(
         part.ranks,
         inputs.names,
         found,
-        run.model.spec,
+        run.model.description,
         options.decoding,
         groups_of(dataset, dataset.splits.test),
     )
@@ -395,7 +391,7 @@ def _test(
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
         layout.save(folder.layout("test"))
         write_proxies(folder.proxies, model.head)
-        preparation = run.model.spec.inputs
+        preparation = run.model.description.inputs
         at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
         write_mistakes(folder, tested, inputs, report.mistakes, at_least)
         write_review(folder, tested, inputs, report.review, at_least)

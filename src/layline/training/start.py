@@ -17,7 +17,8 @@ from layline.data.file_digests import digest_file
 from layline.data.labels import parse_names
 from layline.data.table_encoding import TableEncoding
 from layline.model.calibration import Calibration
-from layline.model.model import ModelSpec, OrdinalModel
+from layline.model.description import ModelDescription
+from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.config import Config, Tree, combine, read_toml, setting_at, validate
 from layline.training.recipes import resolve_config
@@ -69,7 +70,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
             "calibrated since; leave init_from.digest out to go on from what it is now"
         )
     load_plugins(tree.get("plugins") or [])
-    spec = load(path).spec
+    spec = load(path).description
     follows = _settings_of(spec)
     for place, option in _FOLLOWS.items():
         wanted, own = setting_at(tree, place), setting_at(follows, place)
@@ -95,7 +96,7 @@ def with_start(tree: Mapping[str, Any], say: Callable[[str], None]) -> Tree:
     return found
 
 
-def _settings_of(spec: ModelSpec) -> Tree:
+def _settings_of(spec: ModelDescription) -> Tree:
     """Give the settings that describe a model."""
     own = spec.backbone_options
     options = {
@@ -133,7 +134,7 @@ def _usual_of(path: Path) -> Tree:
     return usual
 
 
-def _check_classes(tree: Mapping[str, Any], spec: ModelSpec) -> None:
+def _check_classes(tree: Mapping[str, Any], spec: ModelDescription) -> None:
     """Refuse another order: the model has its own, and data are matched by name."""
     wanted = setting_at(tree, "data.options.classes")
     if wanted is not None and parse_names("classes", wanted) != spec.classes:
@@ -159,7 +160,7 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
             "another one"
         )
     model = load(path)
-    spec = model.spec
+    spec = model.description
     described = config.backbone.name, config.head.method, config.head.dim
     if described != (spec.backbone, spec.method, spec.dim):
         raise UserError(
@@ -168,7 +169,7 @@ def load_start(config: Config, copy: Path | None = None) -> OrdinalModel:
             f"{', '.join(map(str, described))}: layline train --init-from takes them over"
         )
     decode = config.training.decoding
-    model.spec = replace(spec, calibration=Calibration(), decode=decode)
+    model.description = replace(spec, calibration=Calibration(), decode=decode)
     return model.train()
 
 
@@ -179,7 +180,7 @@ def keep_start(config: Config, place: Path) -> None:
         shutil.copyfile(model_path(config.init_from.model), part)
 
 
-def known_inputs(config: Config, spec: ModelSpec) -> KnownInputs:
+def known_inputs(config: Config, spec: ModelDescription) -> KnownInputs:
     """Say what a model knows of its data, for reading those of the configuration."""
     encoding = spec.inputs if isinstance(spec.inputs, TableEncoding) else None
     own = data.SOURCES.find(config.data.source).backbone

@@ -46,7 +46,7 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
         for name, spec in HEADS.builtin.items():
             if spec.family == family:
                 typer.echo(f"  {name:{width}}{spec.summary}")
-                limit = "; cannot be exported" if "export" in spec.unsupported else ""
+                limit = "" if spec.exports else "; cannot be exported"
                 typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}{limit}")
     if outside:
         typer.echo(typer.style("plug-ins", bold=True))
@@ -60,5 +60,5 @@ def _entry(name: str, spec: "HeadSpec") -> dict[str, Any]:
     return {
         "name": name,
         **{field: getattr(spec, field) for field in _SHOWN},
-        "export": "export" not in spec.unsupported,
+        "export": spec.exports,
     }

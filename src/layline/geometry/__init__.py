@@ -1,7 +1,7 @@
-"""The mathematics of Constrained Proxies Learning, pure: torch in, torch out.
+"""The mathematics of Constrained Proxies Learning as pure PyTorch.
 
-One module per noun of the paper: layouts place the proxies, similarities compare, smoothings
-give the unimodal target, the divergence makes a loss of it, and a decoding makes a rank.
+Layouts place the proxies, similarities compare, smoothings give the unimodal target, losses match
+distributions, and decodings choose a rank.
 """
 
 from layline.geometry.decoding import DECODINGS

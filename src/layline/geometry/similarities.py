@@ -9,8 +9,8 @@ Beyond the paper a scale can be learned, by its logarithm, so that it stays posi
 
 .. math:: \mathrm{sim} = e^{w}\, \mathrm{sim_0}, \qquad w = 0 \text{ at the start}
 
-A similarity never sees a proxy. It names what it needs in ``measure``, the layout measures that in
-its own way, and the similarity turns each number into a logit.
+A similarity never sees a proxy: ``measure`` names the quantity that it needs, and the layout
+computes it.
 """
 
 from abc import ABC, abstractmethod

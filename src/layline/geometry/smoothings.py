@@ -1,10 +1,10 @@
-r"""Smoothings: the unimodal distribution U(k*) that soft layouts hold Q(k*) to.
+r"""Smoothings: the unimodal distribution U(k*) that soft layouts pull Q(k*) towards.
 
 .. math::
     \log U_k(k^*) = E(k; k^*) - \log \sum_{k'} \exp E(k'; k^*) \qquad \text{(10)}
 
-Everything is computed in log space and in float64, so nothing overflows for a thousand classes.
-A smoothing answers with the rows of log U that belong to the given ranks.
+Everything is computed in log space and in float64 (float32 on Apple's GPU, which has no float64),
+so nothing overflows for a thousand classes. A smoothing returns the rows of log U for given ranks.
 """
 
 import math
@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from layline.utils.devices import widest_float
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above
 
@@ -25,7 +26,7 @@ class Smoothing(ABC):
 
     @abstractmethod
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
-        """Give the rows of log U for these ranks, equation (10), in float64."""
+        """Return the rows of log U for these ranks, equation (10)."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Poisson(Smoothing):
         """Take the softmax of LPMF(k; k* + ½) / τ."""
         k, k_star = _grid(ranks, num_classes)
         rate = k_star + 0.5
-        lpmf = torch.xlogy(k, rate) - rate - torch.lgamma(k + 1)
+        lpmf = k * torch.log(rate) - rate - torch.lgamma(k + 1)
         return torch.log_softmax(lpmf / self.tau, dim=-1)
 
 
@@ -76,7 +77,7 @@ class Binomial(Smoothing):
 
 @dataclass(frozen=True)
 class Exponential(Smoothing):
-    """Equation (18): decay with the distance in ranks. Already normalised, so U = E.
+    """Equation (18): decay with the distance in ranks. Already normalized, so U = E.
 
     The paper's temperature is nearly flat: with 8 classes the smallest entry is 0.79 of the
     largest. Lower it for a distribution that prefers its own class clearly.
@@ -91,7 +92,7 @@ class Exponential(Smoothing):
         check_above("tau", self.tau, 0, "it divides the log probabilities")
 
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
-        """Normalise exp(−|k − k*| / τ)."""
+        """Normalize exp(−|k − k*| / τ)."""
         k, k_star = _grid(ranks, num_classes)
         return torch.log_softmax(-(k - k_star).abs() / self.tau, dim=-1)
 
@@ -101,8 +102,8 @@ class Triangular(Smoothing):
     """Equations (19) and (20): a linear fall from a at k* to b at the farthest class. U = E.
 
     Args:
-        a: The highest value, at k*, before normalising.
-        b: The lowest value, at the class farthest from k*, before normalising.
+        a: The highest value, at k*, before normalizing.
+        b: The lowest value, at the class farthest from k*, before normalizing.
     """
 
     a: float = 0.9
@@ -117,7 +118,7 @@ class Triangular(Smoothing):
             )
 
     def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
-        """Normalise f = a − (a − b)·|k − k*| / max(k*, K − k* − 1)."""
+        """Normalize f = a − (a − b)·|k − k*| / max(k*, K − k* − 1)."""
         k, k_star = _grid(ranks, num_classes)
         farthest = torch.maximum(k_star, num_classes - 1 - k_star)
         f = self.a - (self.a - self.b) * (k - k_star).abs() / farthest
@@ -127,10 +128,10 @@ class Triangular(Smoothing):
 def _grid(
     ranks: Int[Tensor, " n"], num_classes: int
 ) -> tuple[Float[Tensor, "1 K"], Float[Tensor, "n 1"]]:
-    """Lay out every class k beside every label k*, in float64, which MPS leaves to the CPU."""
-    ranks = ranks.cpu() if ranks.device.type == "mps" else ranks
-    k = torch.arange(num_classes, dtype=torch.float64, device=ranks.device)
-    return k[None, :], ranks[:, None].double()
+    """Lay out every class k beside every label k*, in the widest precision of the device."""
+    dtype = widest_float(ranks.device)
+    k = torch.arange(num_classes, dtype=dtype, device=ranks.device)
+    return k[None, :], ranks[:, None].to(dtype)
 
 
 SMOOTHINGS: dict[str, Callable[..., Smoothing]] = {

@@ -1,6 +1,7 @@
-"""The contract of a head: what turns features into a loss, probabilities and ranks."""
+"""The contract of a head: it turns features into a loss, probabilities and ranks."""
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
 
 import torch
@@ -8,32 +9,24 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.geometry.decoding import (
-    COST,
-    DECODINGS,
-    Decode,
-    checked_decode,
-    decide,
-)
-from layline.geometry.precision import in_full_precision
-from layline.utils.devices import can_check_values
+from layline.geometry.decoding import COST, DECODINGS, Decode, checked_decode, decide
+from layline.utils.devices import autocast_is_on, can_check_values, widest_float
 from layline.utils.errors import UserError
 from layline.utils.validation import check_integer, check_known
 
 Reduction = Literal["mean", "sum", "none"]
-REDUCTIONS = get_args(Reduction)
 
 
 class OrdinalHead(nn.Module, ABC):
     """An ordinal method on top of features.
 
-    A subclass says how a feature becomes log probabilities and, if it is not their likelihood, what
-    each sample's loss is. This class checks the input, and computes in single precision or better
-    whatever autocast says: probabilities of many classes do not survive in half precision. Results
-    have the precision of the module's parameters, float32 if those are in half.
+    A subclass defines ``_log_probs`` and, if it is not trained by maximum likelihood, ``_losses``.
+    This class checks the input. It computes in single precision or better, also under autocast:
+    probabilities of many classes do not survive half precision. Results have the precision of the
+    parameters, float32 if those are in half precision.
 
-    Values are checked where it is free, on the CPU; on an accelerator only shapes are, so that no
-    step waits for the device.
+    Values of ranks and weights are checked on the CPU only, so that no training step waits for an
+    accelerator.
 
     Args:
         num_classes: K, at least 2.
@@ -54,7 +47,7 @@ class OrdinalHead(nn.Module, ABC):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        """Compute the loss of each sample: by maximum likelihood, unless the method has another."""
+        """Compute the loss of each sample."""
         return F.nll_loss(self._log_probs(features), ranks, reduction="none")
 
     def _batch_loss(
@@ -65,27 +58,39 @@ class OrdinalHead(nn.Module, ABC):
     ) -> Float[Tensor, ""] | None:
         """Compute the term that compares samples of a batch, for a head that has one."""
 
-    def for_export(self) -> "OrdinalHead":
-        """Give a head with the same probabilities whose parameters are known to be final.
-
-        What depends on them alone can be computed beforehand. A method needs this if a step of it,
-        such as a factorisation, is unknown to other runtimes.
-        """
-        return self
-
-    def no_weight_decay(self) -> set[str]:
-        """Name the parameters that weight decay must leave alone, as timm's networks do.
-
-        Those are numbers with a meaning of their own, such as places and scales, which a pull
-        towards zero would falsify.
-        """
-        return set()
-
     def _mode(
         self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
     ) -> Int[Tensor, " n"]:
-        """Find the most probable rank. A head with a shorter way does not need ``log_probs``."""
+        """Find the most probable rank. A head with a closed form does not need ``log_probs``."""
         return DECODINGS["mode"](self._log_probs(features) if log_probs is None else log_probs)
+
+    def set_num_data(self, num_data: int) -> None:
+        """Tell the head the number of training samples, for a method whose loss depends on it."""
+
+    def no_weight_decay(self) -> set[str]:
+        """Name the parameters that weight decay must not change, as timm's networks do.
+
+        These are positions, scales and the like, which a pull towards zero would distort.
+        """
+        return set()
+
+    def forward(
+        self,
+        features: Float[Tensor, "n d"],
+        ranks: Int[Tensor, " n"] | None = None,
+        sample_weight: Float[Tensor, " n"] | None = None,
+        reduction: Reduction = "mean",
+    ) -> Float[Tensor, "..."]:
+        """Return the log probabilities, (n, K); with ranks, the same as :meth:`loss`.
+
+        Without ranks a head can end any ``nn.Sequential``. Wrappers of modules, such as DDP and
+        FSDP, call this method in training.
+        """
+        if ranks is not None:
+            return self.loss(features, ranks, sample_weight, reduction)
+        if sample_weight is not None:
+            raise UserError("sample_weight must come with ranks: it weights the loss")
+        return self.log_probs(features)
 
     @final
     def loss(
@@ -95,61 +100,81 @@ class OrdinalHead(nn.Module, ABC):
         sample_weight: Float[Tensor, " n"] | None = None,
         reduction: Reduction = "mean",
     ) -> Float[Tensor, "..."]:
-        """Compute the loss of a batch; it is not finite where a feature is not.
+        """Compute the loss of a batch.
 
         Args:
             features: One row per sample.
             ranks: The labels as integers, 0 for the lowest class, K − 1 for the highest.
             sample_weight: Non-negative weights w of the samples.
-            reduction: ``"mean"`` is Σ w·loss / Σ w, ``"sum"`` is Σ w·loss, ``"none"`` gives w·loss
-                for each sample. What a method adds by comparing samples counts for each alike.
+            reduction: ``"mean"`` is Σ w·loss / Σ w, ``"sum"`` is Σ w·loss, ``"none"`` returns
+                w·loss for each sample. A term that compares samples is added to each of them.
         """
-        check_known("reduction", reduction, REDUCTIONS)
-        features = self._checked_features(features)
-        ranks = self._checked_ranks(ranks, features)
-        with in_full_precision(features.device):
+        check_known("reduction", reduction, get_args(Reduction))
+        features = self._check_features(features)
+        ranks = self._check_ranks(ranks, features)
+        with _full_precision(features.device):
             losses = self._losses(features, ranks)
-            # a bounded or saturated loss hides an infinite feature; zero times it is no number
-            losses = losses + (0 * features.detach()).sum(dim=-1)
             weights = None
             if sample_weight is not None:
-                weights = self._checked_weights(sample_weight, losses)
-            of_batch = self._batch_loss(features, ranks, weights)
+                weights = self._check_weights(sample_weight, losses)
+            batch_loss = self._batch_loss(features, ranks, weights)
             if reduction == "mean":
-                mean = losses.mean() if weights is None else _weighted_mean(losses, weights)
-                return mean if of_batch is None else mean + of_batch
-            losses = losses if of_batch is None else losses + of_batch
+                if weights is None:
+                    mean = losses.mean()
+                else:
+                    mean = (weights * losses).sum() / weights.sum()
+                return mean if batch_loss is None else mean + batch_loss
+            losses = losses if batch_loss is None else losses + batch_loss
             losses = losses if weights is None else weights * losses
             return losses.sum() if reduction == "sum" else losses
 
     @final
     def log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        """Give the log probability of every rank."""
-        features = self._checked_features(features)
-        with in_full_precision(features.device):
+        """Return the log probability of every rank."""
+        features = self._check_features(features)
+        with _full_precision(features.device):
             return self._log_probs(features)
 
     @final
     def predict_proba(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        """Give the probability of every rank; each row sums to one."""
+        """Return the probability of every rank; each row sums to one."""
+        _check_finite(features)
         return self.log_probs(features).exp()
 
     @final
     def predict(self, features: Float[Tensor, "n d"], decode: Decode = "mode") -> Int[Tensor, " n"]:
-        """Choose one rank for each sample: this is the decision that everyone else takes too.
+        """Choose one rank for each sample.
 
         Args:
             features: One row per sample.
             decode: ``"mode"`` (the paper's, most accurate), ``"median"`` (least absolute error),
-                ``"mean"`` or ``"quadratic"`` (least squared error), or a (K, K) matrix of what
-                each decision costs, a row for each true class.
+                ``"mean"`` or ``"quadratic"`` (least squared error), or a (K, K) matrix with the
+                cost of each decision, a row for each true class.
+        """
+        _check_finite(features)
+        return self.decision(features, None, decode)
+
+    @final
+    def decision(
+        self,
+        features: Float[Tensor, "n d"],
+        log_probs: Float[Tensor, "n K"] | None,
+        decode: Decode,
+    ) -> Int[Tensor, " n"]:
+        """Choose one rank for each sample from log probabilities, which may be calibrated.
+
+        Args:
+            features: One row per sample.
+            log_probs: Their log probabilities; computed where they are needed and None.
+            decode: See :meth:`predict`.
         """
         decode = checked_decode(decode, self.num_classes)
-        features = self._checked_features(features)
-        with in_full_precision(features.device):
+        features = self._check_features(features)
+        with _full_precision(features.device):
             if decode == "mode":
-                return self._mode(features, None)
-            return decide(probabilities(self._log_probs(features)), decode)
+                return self._mode(features, log_probs)
+            log_probs = self._log_probs(features) if log_probs is None else log_probs
+            return decide(probabilities(log_probs), decode)
 
     @final
     def decisions(
@@ -158,69 +183,32 @@ class OrdinalHead(nn.Module, ABC):
         log_probs: Float[Tensor, "n K"] | None = None,
         decode: Decode = "mode",
     ) -> dict[str, Int[Tensor, " n"]]:
-        """Choose one rank for each sample by every decoding, as :meth:`predict` does.
+        """Choose one rank for each sample by every decoding.
 
         Args:
             features: One row per sample.
-            log_probs: Their log probabilities, if they are at hand, perhaps calibrated.
-            decode: Costs are decided by as well, under the name ``"cost"``.
+            log_probs: Their log probabilities, which may be calibrated.
+            decode: A matrix of costs is added under the name ``"cost"``.
         """
-        features = self._checked_features(features)
-        with in_full_precision(features.device):
-            log_probs = self._log_probs(features) if log_probs is None else log_probs
-            probs = probabilities(log_probs)
-            found = {name: by_name(probs) for name, by_name in DECODINGS.items() if name != "mode"}
-            if not isinstance(decode, str):
-                found[COST] = decide(probs, checked_decode(decode, self.num_classes))
-            return {"mode": self._mode(features, log_probs), **found}
+        _check_finite(features)
+        log_probs = self.log_probs(features) if log_probs is None else log_probs
+        wanted: dict[str, Decode] = {name: name for name in DECODINGS}
+        if not isinstance(decode, str):
+            wanted[COST] = decode
+        return {name: self.decision(features, log_probs, each) for name, each in wanted.items()}
 
-    @final
-    def decision(
-        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"], decode: Decode
-    ) -> Int[Tensor, " n"]:
-        """Choose one rank for each sample by one decoding, as :meth:`decisions` does.
-
-        Args:
-            features: One row per sample.
-            log_probs: Their log probabilities, perhaps calibrated.
-            decode: See :meth:`predict`.
-        """
-        features = self._checked_features(features)
-        decode = checked_decode(decode, self.num_classes)
-        with in_full_precision(features.device):
-            if decode == "mode":
-                return self._mode(features, log_probs)
-            return decide(probabilities(log_probs), decode)
-
-    def forward(
-        self,
-        features: Float[Tensor, "n d"],
-        ranks: Int[Tensor, " n"] | None = None,
-        sample_weight: Float[Tensor, " n"] | None = None,
-    ) -> Float[Tensor, "..."]:
-        """Give the log probabilities, (n, K), or with ranks the mean loss.
-
-        Without ranks a head can end any ``nn.Sequential``; with them it is what wrappers of modules
-        such as DDP and FSDP see in training.
-        """
-        if ranks is not None:
-            return self.loss(features, ranks, sample_weight)
-        if sample_weight is not None:
-            raise UserError("sample_weight must come with ranks, got it alone: it weighs the loss")
-        return self.log_probs(features)
-
-    def _checked_features(self, features: Tensor) -> Tensor:
-        _check_tensor("backbone", features)
+    def _check_features(self, features: Tensor) -> Tensor:
+        _check_tensor("features", features)
         if features.ndim != 2 or features.shape[1] != self.dim:
             raise UserError(
                 f"features must have the shape (n, {self.dim}), got {tuple(features.shape)}: "
                 f"this head was made with dim={self.dim}"
             )
         parameter = next(self.parameters())
-        _check_device("backbone", features, parameter.device)
+        _check_device("features", features, parameter.device)
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
 
-    def _checked_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
+    def _check_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
         samples = len(features)
         if samples == 0:
             raise UserError("features must hold at least one sample, got none")
@@ -235,17 +223,15 @@ class OrdinalHead(nn.Module, ABC):
             raise UserError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
         ranks = ranks.long()  # a small unsigned type has no minimum in PyTorch
         if can_check_values(ranks):
-            lowest, highest = (int(end) for end in ranks.aminmax())
-            if lowest < 0 or highest >= self.num_classes:
-                first = ranks[(ranks < 0) | (ranks >= self.num_classes)][0]
-                raise UserError(
-                    f"ranks must be in 0…{self.num_classes - 1}, "
-                    f"got {int(first)}: this head was made for "
-                    f"num_classes={self.num_classes}"
-                )
+            for end in ranks.aminmax():
+                if not 0 <= int(end) < self.num_classes:
+                    raise UserError(
+                        f"ranks must be in 0…{self.num_classes - 1}, got {int(end)}: this head "
+                        f"was made for num_classes={self.num_classes}"
+                    )
         return ranks
 
-    def _checked_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
+    def _check_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
         _check_tensor("sample_weight", sample_weight)
         if sample_weight.shape != losses.shape:
             raise UserError(
@@ -261,7 +247,7 @@ class OrdinalHead(nn.Module, ABC):
                     f"got {float(sample_weight[wrong][0])}"
                 )
             if not sample_weight.any():
-                raise UserError("sample_weight must not be zero throughout: nothing is left")
+                raise UserError("sample_weight must not be zero for all samples")
         return sample_weight.to(losses.dtype)
 
     def extra_repr(self) -> str:
@@ -269,12 +255,78 @@ class OrdinalHead(nn.Module, ABC):
         return f"num_classes={self.num_classes}, dim={self.dim}"
 
 
+class LinearHead(OrdinalHead):
+    """A head that begins with a linear layer.
+
+    Args:
+        num_classes: K.
+        dim: Dimension d of the features.
+        outputs: The number of outputs of the layer.
+        bias: Whether the layer has a bias.
+    """
+
+    shown_options: tuple[str, ...] = ()
+
+    def __init__(self, num_classes: int, dim: int, outputs: int, bias: bool = True) -> None:
+        super().__init__(num_classes, dim)
+        self.linear = nn.Linear(dim, outputs, bias=bias)
+
+    def extra_repr(self) -> str:
+        """Show the method's options when the module is printed."""
+        options = [f"{name}={getattr(self, name)!r}" for name in self.shown_options]
+        return ", ".join([super().extra_repr(), *options])
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters again."""
+        self.linear.reset_parameters()
+        self._set_start_values()
+
+    def no_weight_decay(self) -> set[str]:
+        """Name all but the weights of linear layers: cut points, scales, inducing points."""
+        names = [name for name, _ in self.named_parameters()]
+        owners = {name: self.get_submodule(name.rpartition(".")[0]) for name in names}
+        return {name for name, owner in owners.items() if not isinstance(owner, nn.Linear)}
+
+    def _set_start_values(self) -> None:
+        """Set the parameters that do not start at random; called by ``__init__`` of such a head."""
+
+    def _scores(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n outputs"]:
+        """Apply the layer in the precision of the features, also when the module is in half."""
+        return apply_linear(self.linear, features)
+
+
+class SoftmaxHead(LinearHead):
+    """A head with one logit per class. Without a loss of its own it uses cross entropy."""
+
+    def __init__(self, num_classes: int, dim: int = 512) -> None:
+        super().__init__(num_classes, dim, outputs=num_classes)
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        return torch.log_softmax(self._scores(features), dim=-1)
+
+
 @runtime_checkable
 class HasProxies(Protocol):
     """A head whose classes have proxies."""
 
     def proxies(self) -> Float[Tensor, "K d"]:
-        """Give one proxy per class, lowest first."""
+        """Return one proxy per class, lowest first."""
+
+
+def apply_linear(layer: nn.Linear, features: Tensor) -> Tensor:
+    """Apply a layer in the precision of the features."""
+    bias = None if layer.bias is None else layer.bias.to(features.dtype)
+    return F.linear(features, layer.weight.to(features.dtype), bias)
+
+
+def probabilities(log_probs: Tensor) -> Tensor:
+    """Return probabilities that sum to one in the widest precision of the device."""
+    return log_probs.to(widest_float(log_probs.device)).softmax(dim=-1)
+
+
+def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Suspend autocast."""
+    return torch.autocast(device.type, enabled=False) if autocast_is_on(device) else nullcontext()
 
 
 def _check_tensor(name: str, value: Any) -> None:
@@ -292,11 +344,10 @@ def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
         )
 
 
-def _weighted_mean(losses: Tensor, weights: Tensor) -> Tensor:
-    return (weights * losses).sum() / weights.sum()
-
-
-def probabilities(log_probs: Tensor) -> Tensor:
-    """Make probabilities that sum to one in float64, which Apple's GPU does not have."""
-    exact = log_probs if log_probs.device.type == "mps" else log_probs.double()
-    return exact.softmax(dim=-1)
+def _check_finite(features: Tensor) -> None:
+    """Refuse features that are NaN or infinite: any rank would be meaningless."""
+    _check_tensor("features", features)
+    if torch.compiler.is_compiling() or features.is_meta or features.sum().isfinite():
+        return
+    if not features.isfinite().all():  # a sum can overflow although its terms are finite
+        raise UserError("features must be finite, got NaN or infinity")

@@ -12,10 +12,10 @@ r"""The two usual baselines: the classes without their order, and the rank as a 
                                                       && \text{l2, a Gaussian} \\
     P_k &= F\Bigl(\frac{k + ½ - r}{b}\Bigr) - F\Bigl(\frac{k - ½ - r}{b}\Bigr)
 
-:math:`\bar r` is r without gradient: the last terms fit b to the residuals and leave r to its own
-loss, so r is that of plain regression. F is the distribution function of the Laplace or Gaussian;
-the cells of the first and the last rank reach to infinity. The usual rule, r rounded and clipped,
-is the median of P. The distribution is our addition: plain regression has none.
+:math:`\bar r` is r without gradient: the last terms fit b to the residuals, and r is trained by its
+own loss as in plain regression. F is the distribution function of the Laplace or Gaussian; the
+cells of the first and the last rank extend to infinity. The usual rule, r rounded and clipped, is
+the median of P. The distribution is our addition: plain regression has none.
 """
 
 import math
@@ -25,25 +25,24 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from layline.heads.base import LinearHead, SoftmaxHead
 from layline.heads.cells import log_cells, log_laplace_cdf, log_normal_cdf
-from layline.heads.linear import LinearHead, SoftmaxHead
 from layline.utils.validation import check_known
 
 _LEAST_SCALE = 1e-3  # of a rank; keeps log P finite when the training set is fitted exactly
 
 
 class Classification(SoftmaxHead):
-    """Plain classification, which knows nothing of the order: what every method must beat."""
+    """Plain classification, which ignores the order of the classes."""
 
 
 class Regression(LinearHead):
     """The rank as a number.
 
-    r starts at the middle of the scale, and b at what the labels of no knowledge at all would need:
-    neither then has far to go, whatever K.
+    r starts at the middle of the scale and b at a width that suits uninformed predictions.
 
     Args:
-        loss: ``"l1"``, the absolute error, or ``"l2"``, the squared one.
+        loss: ``"l1"``, the absolute error, or ``"l2"``, the squared error.
     """
 
     def __init__(
@@ -82,5 +81,5 @@ class Regression(LinearHead):
         in_scales = residuals.detach() / scale
         if self.error == "l1":
             return residuals.abs() + torch.log(2 * scale) + in_scales.abs()
-        normaliser = torch.log(scale) + 0.5 * math.log(2 * math.pi)
-        return residuals.square() + normaliser + 0.5 * in_scales.square()
+        normalizer = torch.log(scale) + 0.5 * math.log(2 * math.pi)
+        return residuals.square() + normalizer + 0.5 * in_scales.square()

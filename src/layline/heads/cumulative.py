@@ -23,41 +23,33 @@ The differences need no subtraction of probabilities, which would lose the small
 
 .. math:: \sigma(a) - \sigma(b) = \sigma(a)\,\sigma(-b)\,\bigl(1 - e^{-(a - b)}\bigr), \quad a > b
 
-**Made monotone by sorting.** P(y > k) must fall with k. Where a network's logits do not, they are
-put in descending order (the rearrangement of Chernozhukov et al., 2010). Logits in order stay as
-they are. Unlike a running minimum, sorting keeps the number of thresholds passed, so the median is
-the count of σ(z_k) > ½ for any logits; it also keeps the expected rank, Σ σ(z_k). That count is
-the decision of ranking, CORAL and CORN: ``decode="median"``.
+**Sorting.** P(y > k) must fall with k. Logits out of order are sorted in descending order (the
+rearrangement of Chernozhukov et al., 2010). Unlike a running minimum, sorting keeps the number of
+thresholds passed, so the median is the count of σ(z_k) > ½; it also keeps the expected rank,
+Σ σ(z_k). That count is the decision rule of ranking, CORAL and CORN: ``decode="median"``.
 
-**Ranking** (Niu et al., CVPR 2016). Certain: the K − 1 questions, their cross entropies, and the
-count as the prediction. The paper gives each question two outputs and a softmax, which is the same
-function as the one logit here, and lets questions have weights; ours all weigh 1. Our reading: the
-paper asks for no probabilities of ranks, so the sorted differences are ours.
+**Ranking** (Niu et al., CVPR 2016). The paper gives each question two outputs and a softmax, which
+is the same function as one logit. It defines no probabilities of ranks; the sorted differences are
+ours.
 
 **CORAL** (Cao et al., 2020). The biases start in descending order, equally spaced in (0, 1], and
-the paper proves that they are in order at the optimum. On the way there nothing holds them: biases
-out of order are sorted for the probabilities, not for the loss. The distribution has the form of
-proportional odds; the losses differ.
+the paper proves that they are in order at the optimum. Biases out of order are sorted for the
+probabilities, not for the loss.
 
-**CORN** (Shi et al., 2021). Each question is asked only of those that passed the ones before. The
-sum of the cross entropies of the questions that a sample is asked is its −log P(y), because the
-conditional probabilities multiply. The paper divides the sum over a batch by the number of
-questions asked in it, Σ min(y + 1, K − 1). There a sample's share depends on its company, which
-leaves no place for sample weights. We divide by the number of samples. The published number is ours
-divided by the mean number of questions per sample, for the same direction of the gradient.
+**CORN** (Shi et al., 2021). The sum of the cross entropies of the questions that a sample is asked
+is its −log P(y), because the conditional probabilities multiply. The paper divides the sum over a
+batch by the number of questions asked, where a sample's share depends on the other samples; we
+divide by the number of samples. The direction of the gradient is the same.
 
-**Proportional odds** (McCullagh, 1980). The cut points are learned and stay in order because their
-distances are positive: :math:`c_k = c_0 + \sum_{j=1}^{k} \operatorname{softplus}(\delta_j)`. They
-start at :math:`c_k = \operatorname{logit}\frac{k+1}{K}`: a score of zero gives every class the same
-probability. The model is textbook; parametrisation and start are our choice.
+**Proportional odds** (McCullagh, 1980). The cut points stay in order because their distances are
+positive: :math:`c_k = c_0 + \sum_{j=1}^{k} \operatorname{softplus}(\delta_j)`. They start at
+:math:`c_k = \operatorname{logit}\frac{k+1}{K}`, where a score of zero gives every class the same
+probability.
 
-**Stick-breaking** (Liu et al., 2020). Each class in turn takes its share of what is left of the
-stick. The likelihood is that of CORN with the sign of the logits turned; the start differs, and so
-does the decision, here the most probable rank. Statistics knows it as the continuation ratio.
-Certain: the formula and its K − 1 outputs. Our reading: the biases start at
+**Stick-breaking** (Liu et al., 2020), also known as the continuation ratio. The likelihood is that
+of CORN with the sign of the logits reversed. Our reading: the biases start at
 :math:`b_k = -\log(K - 1 - k)`, which gives every class the same share; from zero the first class
-would begin with half of the stick and the hundredth with nothing. The paper's unimodal smoothing of
-the labels is a method of its own and is not applied.
+would start with half of the stick. The paper's smoothing of the labels is not applied.
 """
 
 import torch
@@ -65,36 +57,35 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.heads.linear import LinearHead
+from layline.heads.base import LinearHead
 
 
 def log_differences(
     logits: Float[Tensor, "n K-1"], gaps: Float[Tensor, "*n K-2"]
 ) -> Float[Tensor, "n K"]:
-    """Give log P(y = k) from logits of P(y > k) in descending order.
+    """Compute log P(y = k) from logits of P(y > k) in descending order.
 
     Args:
         logits: Descending in each row.
-        gaps: Each logit minus the next one. The caller may know them better than a subtraction
-            does: cut points keep their distances however far the score is from them.
+        gaps: Each logit minus the next one, which the caller may know without rounding errors.
     """
-    # Two equal logits leave nothing to the class between them. The floor is below what the
-    # precision resolves, and keeps the logarithm and its gradient finite.
+    # The class between two equal logits has no probability. The floor keeps the logarithm and its
+    # gradient finite.
     gaps = gaps.clamp(min=torch.finfo(logits.dtype).eps ** 2)
     passed, not_passed = F.logsigmoid(logits), F.logsigmoid(-logits)
     between = passed[:, :-1] + not_passed[:, 1:] + torch.log(-torch.expm1(-gaps))
     log_probs = torch.cat([not_passed[:, :1], between, passed[:, -1:]], dim=-1)
-    return torch.log_softmax(log_probs, dim=-1)  # removes what the floor and rounding left
+    return torch.log_softmax(log_probs, dim=-1)  # normalizes after floor and rounding
 
 
 def log_probs_from_cumulative(logits: Float[Tensor, "n K-1"]) -> Float[Tensor, "n K"]:
-    """Give log P(y = k) from logits of P(y > k) in any order: they are sorted first."""
+    """Compute log P(y = k) from logits of P(y > k) in any order, after sorting them."""
     logits = logits.sort(dim=-1, descending=True).values
     return log_differences(logits, logits[:, :-1] - logits[:, 1:])
 
 
 def log_probs_from_conditional(logits: Float[Tensor, "n K-1"]) -> Float[Tensor, "n K"]:
-    """Give log P(y = k) from logits of P(y > k | y ≥ k). Any logits make a distribution."""
+    """Compute log P(y = k) from logits of P(y > k | y ≥ k). Any logits make a distribution."""
     reached = F.pad(F.logsigmoid(logits).cumsum(dim=-1), (1, 0))  # log P(y ≥ k)
     return reached + F.pad(F.logsigmoid(-logits), (0, 1))
 
@@ -173,7 +164,7 @@ class ProportionalOdds(LinearHead):
         self.steps.copy_(cuts.diff().expm1().log())  # softplus undone
 
     def cut_points(self) -> Float[Tensor, " K-1"]:
-        """Give the cut points, ascending. The median rank is how many are below the score."""
+        """Return the cut points, ascending. The median rank is how many are below the score."""
         return self._cuts_and_gaps(torch.promote_types(self.steps.dtype, torch.float32))[0]
 
     def _cuts_and_gaps(

@@ -7,18 +7,25 @@ r"""GP-DNNOR (Liu et al., ICCV 2019): a sparse Gaussian process with an ordinal 
 
 .. math:: L = -\mathrm{E}_{q(f)}[\log P(y \mid f)] + \mathrm{KL}\big(q(u) \,\|\, p(u)\big) / N
 
-What is certain: the process on top of deep features, the likelihood with learned ordered cut points
-and noise, inducing points, and the variational bound in mini-batches. Our reading: a linear layer
-first takes the features to a few dimensions, where a radial kernel and inducing points drawn from a
-standard normal make sense; the cut points start where all ranks are equally probable.
+With the Cholesky factor L of the kernel between the inducing points Z, the whitened variational
+mean m and covariance S (Hensman et al., 2015), and a small jitter ε on the diagonals:
 
-The expectation under the normal q(f) is by Gauss-Hermite quadrature. Predictions need none: with
-mean m and variance v of f, P(y ≤ k) is Φ((b_k − m)/√(s² + v)) exactly.
+.. math::
+    A = L^{-1} k(Z, x), \qquad \mathrm{E} f = A^\mathsf{T} m, \qquad
+    \operatorname{Var} f = k(x, x) + \varepsilon + A^\mathsf{T} (S - I) A, \qquad
+    \mathrm{KL} = \tfrac12 \bigl(\operatorname{tr} S + m^\mathsf{T} m - M - \log\det S\bigr)
+
+From the paper: the process on deep features, learned ordered cut points and noise, inducing points,
+and the variational bound in mini-batches. Our reading: a linear layer maps the features to a few
+dimensions, where a radial kernel and inducing points drawn from a standard normal make sense, and
+the cut points start where all ranks are equally probable.
+
+The expectation under the normal q(f) uses Gauss-Hermite quadrature. Predictions need none: with
+mean m and variance v of f, P(y ≤ k) is Φ((b_k − m)/√(s² + v)). Everything after the linear layer is
+computed in float64 (float32 on a device without it), because the kernel matrix is nearly singular.
 """
 
-import copy
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,26 +33,26 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from layline.geometry.layouts import squared_distances
+from layline.heads.base import LinearHead
 from layline.heads.cells import log_cells
-from layline.heads.linear import LinearHead
-from layline.utils.optional import require
+from layline.utils.devices import widest_float
 from layline.utils.validation import check_integer
 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
-LEAST_GAP = 1e-5
-"""Least distance of two cut points, and least noise."""
-TAIL = 40.0
-"""So many standard deviations from an edge and from zero, nothing is left in float64."""
+LEAST_GAP = 1e-5  # least distance of two cut points, and least noise
+TAIL = 40.0  # at so many standard deviations from an edge and from zero, no probability is left
+JITTER = {torch.float64: 1e-6, torch.float32: 1e-4}
 
 
 class GPDNNOR(LinearHead):
-    """A Gaussian process on the features; needs gpytorch.
+    """A Gaussian process on the features.
 
     Args:
-        num_data: N, how many samples the training set has: what the divergence from the prior is
-            divided by. A smaller number means more trust in the prior.
-        inducing_points: How many points carry the process.
-        latent_dim: Dimension of the space in which they lie; no more than ``dim`` is used.
+        num_data: N, the number of training samples, which divides the divergence from the prior.
+            If it is None, the trainer sets it with :meth:`set_num_data`.
+        inducing_points: Number of points that represent the process.
+        latent_dim: Dimension of the space that contains them; at most ``dim`` is used.
     """
 
     shown_options = ("num_data",)
@@ -55,48 +62,53 @@ class GPDNNOR(LinearHead):
         num_classes: int,
         dim: int = 512,
         *,
-        num_data: int = 1000,
+        num_data: int | None = None,
         inducing_points: int = 64,
         latent_dim: int = 8,
     ) -> None:
-        sizes = (("num_data", num_data), ("inducing_points", inducing_points))
-        for name, value in (*sizes, ("latent_dim", latent_dim)):
-            check_integer(name, value, 1)
-        outputs = min(latent_dim, max(dim, 1))  # a wrong dim is for the base class to name
+        if num_data is not None:
+            check_integer("num_data", num_data, 1)
+        check_integer("inducing_points", inducing_points, 1, most=2000)
+        check_integer("latent_dim", latent_dim, 1, most=2000)
+        outputs = min(latent_dim, max(dim, 1))  # the base class checks dim
         super().__init__(num_classes, dim, outputs=outputs)
-        self.num_data = num_data
-        self.process: nn.Module = SparseProcess(inducing_points, outputs)
+        self.num_data = 1000 if num_data is None else num_data
+        self._num_data_is_fixed = num_data is not None
+        self.points = nn.Parameter(torch.empty(inducing_points, outputs))
+        self.mean = nn.Parameter(torch.empty(inducing_points))
+        self.factor = nn.Parameter(torch.empty(inducing_points, inducing_points))  # of S
+        self.raw_lengths = nn.Parameter(torch.empty(outputs))  # of the kernel, one per dimension
+        self.raw_variance = nn.Parameter(torch.empty(()))  # of the kernel
         self.first_cut = nn.Parameter(torch.empty(1))
         self.raw_gaps = nn.Parameter(torch.empty(num_classes - 2))
         self.raw_noise = nn.Parameter(torch.empty(()))
         self._set_start_values()
 
-    def reset_parameters(self) -> None:
-        """Start anew, as a head that was just made."""
-        super().reset_parameters()
-        assert isinstance(self.process, SparseProcess)
-        self.process.reset_parameters()
-
-    @torch.no_grad()
-    def for_export(self) -> "GPDNNOR":
-        """Give the same head with all that depends on the inducing points computed beforehand."""
-        head = copy.deepcopy(self)
-        head.process = FixedProcess(self.process)
-        return head
-
     @torch.no_grad()
     def _set_start_values(self) -> None:
+        nn.init.normal_(self.points)
+        nn.init.zeros_(self.mean)  # q starts as the prior
+        nn.init.eye_(self.factor)
+        # points of a standard normal are correlated at this length
+        self.raw_lengths.fill_(_inverse_softplus(math.sqrt(len(self.raw_lengths))))
+        self.raw_variance.fill_(_inverse_softplus(1.0))
         noise = 0.5
         # the quantiles of f plus noise, where all ranks have the same prior probability
-        shares = torch.arange(1, self.num_classes, dtype=torch.float64) / self.num_classes
-        cuts = torch.special.ndtri(shares) * math.hypot(1, noise)
+        shares = torch.arange(1, self.num_classes, dtype=torch.float64, device="cpu")
+        cuts = torch.special.ndtri(shares / self.num_classes) * math.hypot(1, noise)
         self.first_cut.copy_(cuts[:1])
-        self.raw_gaps.copy_(_inverse(cuts.diff()))
-        self.raw_noise.copy_(_inverse(torch.tensor(noise)))
+        gaps = [_inverse_softplus(max(gap - LEAST_GAP, LEAST_GAP)) for gap in cuts.diff().tolist()]
+        self.raw_gaps.copy_(torch.tensor(gaps))
+        self.raw_noise.fill_(_inverse_softplus(noise - LEAST_GAP))
+
+    def set_num_data(self, num_data: int) -> None:
+        """Set N, unless it was given as an option."""
+        if not self._num_data_is_fixed:
+            self.num_data = num_data
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        mean, variance, _ = self._posterior(features)
-        cuts, noise = self._likelihood()
+        mean, variance = self._posterior(features)
+        cuts, noise = self._likelihood(mean.dtype)
         spread = (variance + noise.square()).sqrt()
         edges = (cuts - mean[:, None]) / spread[:, None]
         return log_cells(with_tails(edges)).to(features.dtype)
@@ -104,42 +116,52 @@ class GPDNNOR(LinearHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        mean, variance, divergence = self._posterior(features)
-        cuts, noise = self._likelihood()
+        mean, variance = self._posterior(features)
+        cuts, noise = self._likelihood(mean.dtype)
         nodes, node_weights = mean.new_tensor(NODES), mean.new_tensor(NODE_WEIGHTS)
         f = mean[:, None] + variance.sqrt()[:, None] * nodes  # (n, nodes)
         edges = with_tails((cuts - f[..., None]) / noise)  # (n, nodes, K + 1)
         two = ranks[:, None, None] + torch.arange(2, device=ranks.device)  # those of the label
         log_likelihood = log_cells(edges.gather(-1, two.expand(*f.shape, 2)))[..., 0]
         expected = log_likelihood @ (node_weights / node_weights.sum())
-        return (divergence / self.num_data - expected).to(features.dtype)
+        return (self._divergence(mean.dtype) / self.num_data - expected).to(features.dtype)
 
     def _posterior(
         self, features: Float[Tensor, "n d"]
-    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, ""]]:
-        """Give mean and variance of f, and KL(q‖p), in float64: the kernel is near singular."""
-        exact = {name: value.double() for name, value in self.process.named_parameters()}
-        latent = self._scores(features).double()
-        result: tuple[Tensor, Tensor, Tensor]
-        result = torch.func.functional_call(self.process, exact, (latent,))
-        return result
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Compute mean and variance of q(f) at the features."""
+        dtype = widest_float(features.device)
+        lengths, variance = F.softplus(self.raw_lengths.to(dtype)), self._kernel_variance(dtype)
+        points, inputs = self.points.to(dtype) / lengths, self._scores(features).to(dtype) / lengths
 
-    def _likelihood(self) -> tuple[Float[Tensor, " K-1"], Float[Tensor, ""]]:
-        """Give the ordered cut points and the noise."""
-        gaps = _positive(self.raw_gaps)
-        cuts = torch.cat([self.first_cut.double(), gaps]).cumsum(dim=0)
-        return cuts, _positive(self.raw_noise)
+        def kernel(x: Tensor, y: Tensor) -> Tensor:
+            return variance * torch.exp(-0.5 * squared_distances(x, y))
+
+        unit = torch.eye(len(points), dtype=dtype, device=points.device)
+        cholesky = torch.linalg.cholesky_ex(kernel(points, points) + JITTER[dtype] * unit).L
+        a = torch.linalg.solve_triangular(cholesky, kernel(points, inputs), upper=False)  # (M, n)
+        spread = self.factor.to(dtype).tril().T @ a  # A' S A is the square of this
+        variances = variance + JITTER[dtype] + spread.square().sum(dim=0) - a.square().sum(dim=0)
+        return self.mean.to(dtype) @ a, variances
+
+    def _divergence(self, dtype: torch.dtype) -> Float[Tensor, ""]:
+        """Compute KL(q(u) ‖ p(u))."""
+        factor, mean = self.factor.to(dtype).tril(), self.mean.to(dtype)
+        log_det = 2 * factor.diagonal().abs().log().sum()
+        return 0.5 * (factor.square().sum() + mean.square().sum() - len(mean) - log_det)
+
+    def _kernel_variance(self, dtype: torch.dtype) -> Float[Tensor, ""]:
+        return F.softplus(self.raw_variance.to(dtype))
+
+    def _likelihood(self, dtype: torch.dtype) -> tuple[Float[Tensor, " K-1"], Float[Tensor, ""]]:
+        """Return the ordered cut points and the noise."""
+        gaps = F.softplus(self.raw_gaps.to(dtype)) + LEAST_GAP
+        cuts = torch.cat([self.first_cut.to(dtype), gaps]).cumsum(dim=0)
+        return cuts, F.softplus(self.raw_noise.to(dtype)) + LEAST_GAP
 
 
-def _positive(raw: Tensor) -> Tensor:
-    """Turn a parameter into a positive number, in float64."""
-    return F.softplus(raw.double()) + LEAST_GAP
-
-
-def _inverse(positive: Tensor) -> Tensor:
-    """Undo :func:`_positive`; what is below its least value becomes that."""
-    above = (positive - LEAST_GAP).clamp(min=LEAST_GAP)
-    return above + torch.log(-torch.expm1(-above))
+def _inverse_softplus(positive: float) -> float:
+    return positive + math.log(-math.expm1(-positive))
 
 
 def with_tails(edges: Float[Tensor, "*n m"]) -> Float[Tensor, "*n m+2"]:
@@ -147,120 +169,3 @@ def with_tails(edges: Float[Tensor, "*n m"]) -> Float[Tensor, "*n m+2"]:
     first = edges[..., :1].clamp(max=0) - TAIL
     last = edges[..., -1:].clamp(min=0) + TAIL
     return torch.cat([first, edges, last], dim=-1)
-
-
-class SparseProcess(nn.Module):
-    """A Gaussian process through inducing points, by gpytorch.
-
-    Args:
-        inducing_points: How many.
-        dim: Dimension of the inputs.
-    """
-
-    def __init__(self, inducing_points: int, dim: int) -> None:
-        super().__init__()
-        gpytorch = require("gpytorch", extra="gp", needed_by="gp-dnnor")
-        self.prior = _Prior(dim)
-        self.strategy = gpytorch.variational.VariationalStrategy(
-            self.prior,
-            torch.empty(inducing_points, dim),
-            gpytorch.variational.CholeskyVariationalDistribution(inducing_points),
-        )
-        self.reset_parameters()
-        # or the first call, even one to predict, would set q with random numbers
-        self.strategy.variational_params_initialized.fill_(1)
-        self._clear_cache = gpytorch.utils.memoize.clear_cache_hook
-
-    def reset_parameters(self) -> None:
-        """Draw the inducing points; begin with the prior as posterior."""
-        nn.init.normal_(self.strategy.inducing_points)
-        q = self.strategy._variational_distribution
-        nn.init.zeros_(q.variational_mean)
-        nn.init.eye_(q.chol_variational_covar)
-        self.prior.reset_parameters()
-
-    def forward(
-        self, inputs: Float[Tensor, "n d"]
-    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, ""]]:
-        """Give mean and variance of q(f) at the inputs, and KL(q‖p)."""
-        # gpytorch keeps factors between calls, also when parameters have changed since
-        self._clear_cache(self.strategy)
-        posterior = self.strategy(inputs)
-        divergence = self.strategy.kl_divergence()
-        self._clear_cache(self.strategy)
-        return posterior.mean, posterior.variance, divergence
-
-
-class FixedProcess(nn.Module):
-    r"""A process that no longer changes, as its closed form in float64.
-
-    With the Cholesky factor L of the kernel between the inducing points Z, whitened mean m and
-    covariance S:
-
-    .. math::
-        A = L^{-1} k(Z, x), \qquad \mathrm{E} f = A^\mathsf{T} m, \qquad
-        \operatorname{Var} f = k(x, x) + A^\mathsf{T} (S - I) A
-
-    Args:
-        process: The process that was trained.
-    """
-
-    points: Tensor
-    lengths: Tensor
-    scale: Tensor
-    jitter: Tensor
-    whiten: Tensor
-    mean: Tensor
-    excess: Tensor
-
-    def __init__(self, process: nn.Module) -> None:
-        super().__init__()
-        exact: Any = copy.deepcopy(process).double()
-        strategy, kernel = exact.strategy, exact.prior.kernel
-        exact._clear_cache(strategy)
-        unit = torch.eye(len(strategy.inducing_points), dtype=torch.float64)
-        between = kernel(strategy.inducing_points).to_dense() + strategy.jitter_val * unit
-        factor = strategy._cholesky_factor(between).to_dense()
-        q = strategy._variational_distribution
-        chol = q.chol_variational_covar.tril()
-        fixed = {
-            "points": strategy.inducing_points / kernel.base_kernel.lengthscale,
-            "lengths": kernel.base_kernel.lengthscale,
-            "scale": kernel.outputscale,
-            "jitter": torch.tensor(strategy.jitter_val, dtype=torch.float64),
-            "whiten": torch.linalg.solve_triangular(factor, unit, upper=False),
-            "mean": q.variational_mean,
-            "excess": chol @ chol.T - unit,
-        }
-        for name, value in fixed.items():
-            self.register_buffer(name, value.detach().clone())
-
-    def forward(
-        self, inputs: Float[Tensor, "n d"]
-    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, ""]]:
-        """Give mean and variance of q(f) at the inputs; the divergence is for training only."""
-        differences = (inputs / self.lengths)[:, None] - self.points  # (n, m, d)
-        kernel = self.scale * torch.exp(-0.5 * differences.square().sum(dim=-1))
-        whitened = kernel @ self.whiten.T  # (n, m)
-        variance = self.scale + self.jitter + ((whitened @ self.excess) * whitened).sum(dim=-1)
-        return whitened @ self.mean, variance, self.scale.new_zeros(())
-
-
-class _Prior(nn.Module):
-    """Mean zero and a scaled radial kernel with a length for each dimension."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        gpytorch = require("gpytorch", extra="gp", needed_by="gp-dnnor")
-        self.dim = dim
-        self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=dim))
-        self._normal = gpytorch.distributions.MultivariateNormal
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Start with lengths at which points of a standard normal are correlated."""
-        self.kernel.base_kernel.lengthscale = math.sqrt(self.dim)
-        self.kernel.outputscale = 1.0
-
-    def forward(self, inputs: Float[Tensor, "n d"]) -> object:
-        return self._normal(inputs.new_zeros(inputs.shape[:-1]), self.kernel(inputs))

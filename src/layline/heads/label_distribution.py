@@ -1,7 +1,7 @@
-r"""A softmax over the classes whose label or loss knows their order.
+r"""A softmax over the classes whose label or loss uses their order.
 
-All have :math:`P(f) = \operatorname{softmax}(W f + b)`, as plain classification, and differ in
-their loss. :math:`m = \sum_k k\,P_k` is the expected rank, :math:`v = \sum_k (k - m)^2 P_k` its
+All heads have :math:`P(f) = \operatorname{softmax}(W f + b)`, like plain classification, and differ
+in their loss. :math:`m = \sum_k k\,P_k` is the expected rank, :math:`v = \sum_k (k - m)^2 P_k` its
 variance and :math:`F_k = \sum_{j \le k} P_j`.
 
 .. math::
@@ -13,31 +13,23 @@ variance and :math:`F_k = \sum_{j \le k} P_j`.
     \text{EMD} \quad & \textstyle\sum_{k=0}^{K-2} \bigl(F_k - \mathbb 1\{k \ge y\}\bigr)^2 \\
     \text{CDW} \quad & -\textstyle\sum_k |k - y|^\alpha \log (1 - P_k)
 
-**SORD** (Díaz and Marathe, CVPR 2019): the paper leaves the distance to its user; that the ranks
-are one unit apart and p is 2 unless said otherwise is our reading.
+**SORD** (Díaz and Marathe, CVPR 2019): the paper leaves the distance open; p = 2 is our default.
 
-**DLDL-v2** (Gao et al., IJCAI 2018): the paper prints the divergence KL(t ‖ P). The cross entropy
-here is that plus the entropy of t, which is constant: the gradients are the same. Both terms have
-weight one, as in the paper. That σ counts in ranks is our reading; the paper's ranks are years of
-age. The two terms disagree near the ends of the scale, where t is cut off and its mean is not y.
-With few classes and a wide σ the best P for a label is then a compromise: its mode can be a
-neighbour of y, and for the last ranks m itself stops short of y. A narrower σ mends both, so where
-there are fewer than 13 classes σ = 2 is lowered.
+**DLDL-v2** (Gao et al., IJCAI 2018): the paper prints the divergence KL(t ‖ P), which has the same
+gradient as the cross entropy. Near the ends of the scale t is cut off and its mean is not y, so the
+two terms disagree. A narrower σ cures that, so σ = 2 is lowered for fewer than 13 classes.
 
-**Mean-variance** (Pan et al., CVPR 2018) and DLDL-v2 decide by m: decode with ``"mean"``.
+**Mean-variance** (Pan et al., CVPR 2018) and DLDL-v2 predict m: decode with ``"mean"``.
 
-**EMD** (Hou et al., 2016), the squared earth mover's distance: the sum is not divided. The ranked
-probability score of :mod:`layline.metrics` is this over K − 1, the number of its terms.
+**EMD** (Hou et al., 2016), the squared earth mover's distance, is the ranked probability score of
+:mod:`layline.metrics` times K − 1.
 
-**CDW**, class-distance weighting: two papers of 2022 propose it, Polat et al. as CDW-CE and
-Castagnos et al. as OLL. The formula is theirs, the default of α is ours, and lower than what they
-try (OLL 1 to 2, CDW-CE 5 and more). Nothing in the loss pulls towards the label's own class; it
-only pushes out of the others. The more the far ones outweigh the near, the more easily a class in
-the middle loses its probability early in training, and then nothing brings it back.
+**CDW**, class-distance weighting: Polat et al. (2022) call it CDW-CE, Castagnos et al. (2022) OLL.
+Our default of α is lower than theirs: the more the far classes outweigh the near ones, the more
+easily a middle class loses all its probability early in training.
 """
 
 import math
-from functools import partial
 from typing import Literal
 
 import torch
@@ -45,18 +37,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from layline.geometry.constants import ConstantTable
-from layline.geometry.divergence import squared_emd
-from layline.heads.linear import SoftmaxHead
+from layline.geometry.losses import squared_emd
+from layline.heads.base import SoftmaxHead
+from layline.utils.devices import widest_float
 from layline.utils.validation import check_above, check_at_least, check_known
 
 
 def powers_of_distance(
     ranks: Int[Tensor, " n"], num_classes: int, power: float
 ) -> Float[Tensor, "n K"]:
-    """Give |k − y|^p of every class k to every label y, in float64, which MPS leaves to the CPU."""
-    ranks = ranks.cpu() if ranks.device.type == "mps" else ranks
-    k = torch.arange(num_classes, dtype=torch.float64, device=ranks.device)
+    """Compute |k − y|^p of every class k to every label y."""
+    k = torch.arange(num_classes, dtype=widest_float(ranks.device), device=ranks.device)
     return (k - ranks[:, None]).abs() ** power
 
 
@@ -65,6 +56,14 @@ def soft_labels(
 ) -> Float[Tensor, "n K"]:
     """Soften labels by the distance between ranks. With p = 2 they are Gaussian, σ² = 1 / 2α."""
     return torch.softmax(-alpha * powers_of_distance(ranks, num_classes, power), dim=-1)
+
+
+def soft_cross_entropies(
+    scores: Float[Tensor, "n K"], ranks: Int[Tensor, " n"], alpha: float, power: int
+) -> Float[Tensor, " n"]:
+    """Compute the cross entropy with soft labels."""
+    labels = soft_labels(ranks, scores.shape[1], alpha, power).to(scores.dtype)
+    return F.cross_entropy(scores, labels, reduction="none")
 
 
 def expected_rank(probs: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
@@ -76,7 +75,7 @@ def log_one_minus(log_probs: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
     """Turn log p into log(1 − p), row by row.
 
     Only the largest p of a row can round to one. For it, 1 − p is the sum of the others, whose
-    logarithm is exact however small they are.
+    logarithm is exact even if they are tiny.
     """
     top = log_probs.argmax(dim=-1, keepdim=True)
     others = log_probs.scatter(-1, top, -math.inf).logsumexp(dim=-1, keepdim=True)
@@ -85,22 +84,7 @@ def log_one_minus(log_probs: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
     return torch.log1p(-probs).scatter(-1, top, others)
 
 
-class _SoftLabelHead(SoftmaxHead):
-    """A head with soft labels, which are made once."""
-
-    def __init__(self, num_classes: int, dim: int) -> None:
-        super().__init__(num_classes, dim)
-        self._labels = ConstantTable(num_classes)
-
-    def _cross_entropies(
-        self, scores: Float[Tensor, "n K"], ranks: Int[Tensor, " n"], alpha: float, power: int
-    ) -> Float[Tensor, " n"]:
-        make = partial(soft_labels, num_classes=self.num_classes, alpha=alpha, power=power)
-        labels = self._labels.rows((alpha, power), make, ranks, scores)
-        return F.cross_entropy(scores, labels, reduction="none")
-
-
-class Sord(_SoftLabelHead):
+class Sord(SoftmaxHead):
     """Soft labels of Díaz and Marathe.
 
     Args:
@@ -120,8 +104,7 @@ class Sord(_SoftLabelHead):
     ) -> None:
         super().__init__(num_classes, dim)
         check_known("distance", distance, ("squared", "absolute"))
-        why = "at 0 every class would be as good a label as any other"
-        check_above("alpha", alpha, 0, why)
+        check_above("alpha", alpha, 0, "at 0 the label would be the same for all classes")
         self.distance = distance
         self.alpha = alpha
 
@@ -129,15 +112,15 @@ class Sord(_SoftLabelHead):
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
         power = 2 if self.distance == "squared" else 1
-        return self._cross_entropies(self._scores(features), ranks, self.alpha, power)
+        return soft_cross_entropies(self._scores(features), ranks, self.alpha, power)
 
 
-class DldlV2(_SoftLabelHead):
+class DldlV2(SoftmaxHead):
     """Label distribution and expectation, learned together.
 
     Args:
-        sigma: Standard deviation σ of the labels, in ranks. Without it the paper's 2 years, but
-            at most a sixth of the scale.
+        sigma: Standard deviation σ of the labels, in ranks. By default the paper's 2 years, but at
+            most a sixth of the scale.
     """
 
     shown_options = ("sigma",)
@@ -152,12 +135,12 @@ class DldlV2(_SoftLabelHead):
     ) -> Float[Tensor, " n"]:
         scores = self._scores(features)
         mean = expected_rank(torch.softmax(scores, dim=-1))
-        cross_entropies = self._cross_entropies(scores, ranks, 0.5 / self.sigma**2, power=2)
+        cross_entropies = soft_cross_entropies(scores, ranks, 0.5 / self.sigma**2, power=2)
         return cross_entropies + (mean - ranks).abs()
 
 
 class MeanVariance(SoftmaxHead):
-    """Classification that also looks at the mean and the variance of what it predicts.
+    """Cross entropy with penalties on the mean's error and on the variance.
 
     Args:
         mean_weight: λ₁, weight of the mean's squared error.
@@ -205,25 +188,22 @@ class Emd(SoftmaxHead):
 
 
 class Cdw(SoftmaxHead):
-    """Push probability out of every wrong class, the harder the farther it is.
+    """Push probability out of every wrong class, more strongly the farther it is.
 
     Args:
-        alpha: Power α of the distance. The higher, the more far errors count against near ones.
+        alpha: Power α of the distance. The higher, the more far errors count.
     """
 
     shown_options = ("alpha",)
 
     def __init__(self, num_classes: int, dim: int = 512, *, alpha: float = 0.5) -> None:
         super().__init__(num_classes, dim)
-        why = "at 0 the label's own class would be pushed away as well"
-        check_above("alpha", alpha, 0, why)
+        check_above("alpha", alpha, 0, "at 0 the label's own class would be pushed away as well")
         self.alpha = alpha
-        self._weights = ConstantTable(num_classes)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
         log_others = log_one_minus(self._log_probs(features))
-        make = partial(powers_of_distance, num_classes=self.num_classes, power=self.alpha)
-        weights = self._weights.rows(self.alpha, make, ranks, log_others)
+        weights = powers_of_distance(ranks, self.num_classes, self.alpha).to(log_others.dtype)
         return -(weights * log_others).sum(dim=-1)

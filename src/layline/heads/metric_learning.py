@@ -1,6 +1,6 @@
-r"""Metric learning with proxies that know nothing of the order, for reference.
+r"""Metric learning with proxies that ignore the order of the classes, for comparison.
 
-**Proxy-Anchor** (Kim et al., CVPR 2020): one proxy per class, anchor of the whole batch.
+**Proxy-Anchor** (Kim et al., CVPR 2020): one proxy per class, an anchor for the whole batch.
 
 .. math::
     L = \frac{1}{|P^+|} \sum_{p \in P^+}
@@ -8,8 +8,8 @@ r"""Metric learning with proxies that know nothing of the order, for reference.
       + \frac{1}{K} \sum_p
         \log\Big(1 + \sum_{f \text{ not of } p} e^{\alpha (\cos(f, p) + \delta)}\Big)
 
-:math:`P^+` are the proxies whose class is in the batch. Ours are the probabilities,
-:math:`P(f) = \operatorname{softmax}(\alpha \cos(f, p))`: the mode is the nearest proxy.
+:math:`P^+` are the proxies whose class is in the batch. The paper defines no probabilities; ours
+are :math:`P(f) = \operatorname{softmax}(\alpha \cos(f, p))`, whose mode is the nearest proxy.
 
 **SoftTriple** (Qian et al., ICCV 2019): several proxies ("centers") per class.
 
@@ -18,67 +18,28 @@ r"""Metric learning with proxies that know nothing of the order, for reference.
     \qquad L(f, y) = -\log \frac{e^{\lambda (S_y - \delta)}}
         {e^{\lambda (S_y - \delta)} + \sum_{k \ne y} e^{\lambda S_k}}
 
-The paper's term that merges centers is left out. Ours are the probabilities,
-:math:`P(f) = \operatorname{softmax}(\lambda S(f))`: the loss's own similarity, without the margin.
-The mode is the class whose centers are nearest.
-
-The losses themselves are computed by pytorch-metric-learning, see
-:mod:`layline.heads.wrapped_losses`.
+We leave out the paper's term that merges centers. Our probabilities are the loss's own similarity
+without the margin, :math:`P(f) = \operatorname{softmax}(\lambda S(f))`.
 """
 
 import math
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from layline.geometry.layouts import cosines
 from layline.heads.base import OrdinalHead
 from layline.utils.errors import UserError
-from layline.utils.optional import require
 from layline.utils.validation import check_above, check_integer
 
 
-class _MetricHead(OrdinalHead):
-    """A head around a loss of pytorch-metric-learning.
+class ProxyAnchor(OrdinalHead):
+    """Proxy-Anchor loss.
 
-    Args:
-        method: Name of the head.
-        loss: Class of the loss, in :mod:`layline.heads.wrapped_losses`.
-        margin: δ.
-        **options: Further arguments of the loss.
-    """
-
-    def __init__(
-        self, num_classes: int, dim: int, method: str, loss: str, *, margin: float, **options: Any
-    ) -> None:
-        super().__init__(num_classes, dim)
-        if not math.isfinite(margin):
-            raise UserError(f"margin must be a finite number, got {margin}")
-        reducers = require("pytorch_metric_learning.reducers", extra="metric", needed_by=method)
-        from layline.heads import wrapped_losses
-
-        # the terms themselves, so that weights can enter before anything is summed
-        options = options | {"margin": margin, "reducer": reducers.DoNothingReducer()}
-        build = getattr(wrapped_losses, loss)
-        self.metric = nn.ModuleDict({"loss": build(num_classes, dim, **options)})
-
-    def no_weight_decay(self) -> set[str]:
-        """Name the proxies, of which only directions count."""
-        return {name for name, _ in self.named_parameters()}
-
-    @property
-    def _loss(self) -> Any:
-        """The library's loss, which has no types."""
-        return self.metric["loss"]
-
-
-class ProxyAnchor(_MetricHead):
-    """Proxy-Anchor loss; needs pytorch-metric-learning.
-
-    The loss is that of a batch as a whole, not a mean over samples. A weight multiplies the
-    sample's exponentials, so that it counts like a repetition: it is the sample's own margin,
-    δ + log(w)/α.
+    The loss is that of a whole batch, not a mean over samples. A weight multiplies the sample's
+    exponentials, so that it counts like a repetition.
 
     Args:
         margin: δ.
@@ -88,23 +49,31 @@ class ProxyAnchor(_MetricHead):
     def __init__(
         self, num_classes: int, dim: int = 512, *, margin: float = 0.1, alpha: float = 32.0
     ) -> None:
+        super().__init__(num_classes, dim)
         check_above("alpha", alpha, 0)
-        options = {"margin": margin, "alpha": alpha}
-        super().__init__(num_classes, dim, "proxy-anchor", "ProxyAnchorLoss", **options)
-        self.margin = margin
-        self.alpha = alpha
+        _check_margin(margin)
+        self.margin, self.alpha = margin, alpha
+        self.vectors = nn.Parameter(torch.empty(num_classes, dim))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the proxies as the paper does."""
-        nn.init.kaiming_normal_(self.proxies(), mode="fan_out")
+        """Draw the proxies as in the paper."""
+        nn.init.kaiming_normal_(self.vectors, mode="fan_out")
+
+    def no_weight_decay(self) -> set[str]:
+        """Name the proxies: only their directions matter."""
+        return {"vectors"}
 
     def proxies(self) -> Float[Tensor, "K d"]:
-        """Give the proxies, in label order."""
-        proxies: Tensor = self._loss.proxies
-        return proxies
+        """Return the proxies, in label order."""
+        return self.vectors
+
+    def extra_repr(self) -> str:
+        """Show the options when the module is printed."""
+        return f"{super().extra_repr()}, margin={self.margin}, alpha={self.alpha}"
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        return torch.log_softmax(self.alpha * self._loss.get_logits(features), dim=-1)
+        return torch.log_softmax(self.alpha * self._cosines(features), dim=-1)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
@@ -117,37 +86,25 @@ class ProxyAnchor(_MetricHead):
         ranks: Int[Tensor, " n"],
         weights: Float[Tensor, " n"] | None,
     ) -> Float[Tensor, ""]:
-        if weights is None:
-            terms = self._loss(features, ranks)
-            present = terms["pos_loss"]["divisor"]
-        else:
-            tiny = torch.finfo(weights.dtype).tiny
-            try:
-                self._loss.margin = (
-                    self.margin + weights.clamp(min=tiny).log()[:, None] / self.alpha
-                )
-                terms = self._loss(features, ranks)
-            finally:
-                self._loss.margin = self.margin
-            mass = features.new_zeros(self.num_classes).index_add(0, ranks, weights)
-            present = (mass > 0).sum()
-        pull: Tensor = terms["pos_loss"]["losses"].sum() / present
-        push: Tensor = terms["neg_loss"]["losses"].mean()
-        return pull + push
+        weights = features.new_ones(len(ranks)) if weights is None else weights
+        log_weights = weights.clamp(min=torch.finfo(weights.dtype).tiny).log()[:, None]
+        own = F.one_hot(ranks, self.num_classes).bool()
+        cos, offset = self._cosines(features), self.alpha * self.margin + log_weights
+        pull = _log_one_plus_sum_exp(offset - self.alpha * cos, own)
+        push = _log_one_plus_sum_exp(offset + self.alpha * cos, ~own)
+        present = (own & (weights > 0)[:, None]).any(dim=0).sum()
+        return pull.sum() / present + push.mean()
 
-    def extra_repr(self) -> str:
-        """Show the options when the module is printed."""
-        return f"{super().extra_repr()}, margin={self.margin}, alpha={self.alpha}"
+    def _cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        return cosines(features, self.vectors.to(features.dtype))
 
 
-class SoftTriple(_MetricHead):
-    """SoftTriple loss; needs pytorch-metric-learning.
-
-    The loss is one of single samples, so weights average it as they do for any head.
+class SoftTriple(OrdinalHead):
+    """SoftTriple loss.
 
     Args:
-        centers_per_class: How many proxies a class has. The paper and its library use ten, which
-            cost as much as ten linear layers.
+        centers_per_class: Number of proxies of a class. The paper uses ten, which cost as much as
+            ten linear layers.
         la: Scale λ of the similarities.
         gamma: Temperature γ among the centers of a class.
         margin: δ.
@@ -163,24 +120,49 @@ class SoftTriple(_MetricHead):
         gamma: float = 0.1,
         margin: float = 0.01,
     ) -> None:
-        check_integer("centers_per_class", centers_per_class, 1)
+        super().__init__(num_classes, dim)
+        check_integer("centers_per_class", centers_per_class, 1, most=100)
         for name, value in (("la", la), ("gamma", gamma)):
             check_above(name, value, 0)
-        options = {"centers_per_class": centers_per_class, "la": la, "gamma": gamma}
-        super().__init__(
-            num_classes, dim, "soft-triple", "SoftTripleLoss", margin=margin, **options
-        )
-        self.la = la
+        _check_margin(margin)
+        self.centers_per_class = centers_per_class
+        self.la, self.gamma, self.margin = la, gamma, margin
+        self.centers = nn.Parameter(torch.empty(dim, num_classes * centers_per_class))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the centers anew."""
-        nn.init.kaiming_uniform_(self._loss.fc, a=math.sqrt(5))
+        """Draw the centers."""
+        nn.init.kaiming_uniform_(self.centers, a=math.sqrt(5))
+
+    def no_weight_decay(self) -> set[str]:
+        """Name the centers: only their directions matter."""
+        return {"centers"}
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        return torch.log_softmax(self.la * self._loss.get_logits(features), dim=-1)
+        return torch.log_softmax(self.la * self._similarities(features), dim=-1)
 
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        losses: Tensor = self._loss(features, ranks)["loss"]["losses"]
-        return losses
+        margins = self.margin * F.one_hot(ranks, self.num_classes).to(features.dtype)
+        logits = self.la * (self._similarities(features) - margins)
+        return F.cross_entropy(logits, ranks, reduction="none")
+
+    def _similarities(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Compute S. The classes are the last axis: a softmax along a short last axis is slow."""
+        shape = (self.dim, self.num_classes, self.centers_per_class)
+        centers = self.centers.to(features.dtype).view(shape).permute(2, 1, 0).flatten(0, 1)
+        cos = cosines(features, centers).view(-1, self.centers_per_class, self.num_classes)
+        return (torch.softmax(cos / self.gamma, dim=1) * cos).sum(dim=1)
+
+
+def _log_one_plus_sum_exp(
+    x: Float[Tensor, "n K"], where: Bool[Tensor, "n K"]
+) -> Float[Tensor, " K"]:
+    """Compute log(1 + Σ exp x) over the chosen rows of each column."""
+    return F.pad(x.masked_fill(~where, -math.inf), (0, 0, 0, 1)).logsumexp(dim=0)
+
+
+def _check_margin(margin: float) -> None:
+    if not math.isfinite(margin):
+        raise UserError(f"margin must be a finite number, got {margin}")

@@ -17,7 +17,7 @@ plainer variant; τ = exp(t) is ours.
 
 **Normal** (Shaham et al., 2020, as POM): the line from −1 to 1 is cut into K equal cells with the
 edges :math:`t_0 < \dots < t_K`. The feature gives a normal distribution; its mass in a cell,
-renormalised, is the rank's probability.
+renormalized, is the rank's probability.
 
 .. math::
     \mu = \tanh(w_\mu \cdot f + b_\mu), \quad
@@ -33,7 +33,8 @@ is log-concave, and so are its masses in equal cells: P has one peak. Cells, the
 the loss are the paper's. That σ is kept between a part of a cell and many times the line is ours;
 without it a sharp distribution has no gradient.
 
-All three compute in float64: neighbouring terms cancel when K is in the hundreds.
+All three compute in float64 (float32 on a device without it): neighboring terms cancel when K is in
+the hundreds.
 """
 
 from abc import abstractmethod
@@ -43,16 +44,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from layline.heads.base import LinearHead
 from layline.heads.cells import log_cells
-from layline.heads.linear import LinearHead
+from layline.utils.devices import widest_float
 from layline.utils.validation import check_above
 
-WIDEST = 10.0
-"""Largest σ, in half lines: then the distribution is flat to three digits."""
+WIDEST = 10.0  # largest σ, in half lines: the distribution is then flat to three digits
 
 
-class _TemperedHead(LinearHead):
-    """A family of distributions over the ranks that one number and a temperature choose from."""
+class _TemperatureHead(LinearHead):
+    """A distribution over the ranks from one number and a learned temperature."""
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=1)
@@ -66,16 +67,17 @@ class _TemperedHead(LinearHead):
     def _log_masses(
         self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]
     ) -> Float[Tensor, "n K"]:
-        """Give log p_k, up to what is the same for all k."""
+        """Compute log p_k, up to terms that are equal for all k."""
 
     def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
-        k = torch.arange(self.num_classes, dtype=torch.float64, device=features.device)
-        log_masses = self._log_masses(self._scores(features).double(), k)
-        log_p = torch.log_softmax(log_masses / self.log_tau.double().exp(), dim=-1)
+        dtype = widest_float(features.device)
+        k = torch.arange(self.num_classes, dtype=dtype, device=features.device)
+        log_masses = self._log_masses(self._scores(features).to(dtype), k)
+        log_p = torch.log_softmax(log_masses / self.log_tau.to(dtype).exp(), dim=-1)
         return log_p.to(features.dtype)
 
 
-class UnimodalPoisson(_TemperedHead):
+class UnimodalPoisson(_TemperatureHead):
     """A Poisson with a learned temperature: unimodal whatever the features.
 
     The bias starts at the middle rank (our choice): a rate that begins near zero would have to
@@ -95,7 +97,7 @@ class UnimodalPoisson(_TemperedHead):
         return k * log_rate - torch.lgamma(k + 1)
 
 
-class UnimodalBinomial(_TemperedHead):
+class UnimodalBinomial(_TemperatureHead):
     """A Binomial with a learned temperature: unimodal whatever the features."""
 
     def _log_masses(
@@ -108,9 +110,8 @@ class UnimodalPOM(LinearHead):
     """A normal distribution over equal cells: unimodal whatever the features.
 
     Args:
-        narrowest: Least σ, in cells: with 0.4 a mean in the middle of one puts 79 % into it. The
-            loss always rewards a narrower σ, whose gradient is gone before the mean is where it
-            should be.
+        narrowest: Least σ, in cells. With 0.4, a mean in the middle of a cell puts 79 % into it.
+            The loss always rewards a narrower σ, and the gradient would vanish too early.
     """
 
     shown_options = ("narrowest",)
@@ -127,8 +128,8 @@ class UnimodalPOM(LinearHead):
     def _losses(
         self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
     ) -> Float[Tensor, " n"]:
-        # as the area between the cumulative distributions: Φ is far cheaper than its logarithm,
-        # and no small number is divided by, as at least a thirteenth of the mass is on the line
+        # the area between the cumulative distributions: Φ is far cheaper than its logarithm, and
+        # the divisor is not small, as at least a thirteenth of the mass is on the line
         masses = torch.special.ndtr(self._edges(features))
         first, inner, last = masses.split([1, self.num_classes - 1, 1], dim=-1)
         cumulative = (inner - first) / (last - first)  # F_k for k = 0…K−2
@@ -137,10 +138,11 @@ class UnimodalPOM(LinearHead):
         return areas.sum(dim=-1).to(features.dtype)
 
     def _edges(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K+1"]:
-        """Give the cells' edges as multiples of σ from μ, in float64."""
-        raw_mean, raw_spread = self._scores(features).double().chunk(2, dim=-1)
+        """Return the cells' edges as multiples of σ from μ."""
+        dtype = widest_float(features.device)
+        raw_mean, raw_spread = self._scores(features).to(dtype).chunk(2, dim=-1)
         narrowest = self.narrowest * 2 / self.num_classes
         spread = F.softplus(raw_spread).clamp(narrowest, WIDEST)
-        cells = torch.arange(self.num_classes + 1, dtype=torch.float64, device=features.device)
+        cells = torch.arange(self.num_classes + 1, dtype=dtype, device=features.device)
         edges = 2 * cells / self.num_classes - 1
         return (edges - torch.tanh(raw_mean)) / spread

@@ -112,7 +112,7 @@ def _rebuild(description: ModelDescription, tensors: Tensors) -> OrdinalModel:
     if is_hub_name(description.backbone) and not description.backbone_options.get("architecture"):
         raise UserError(f"the architecture of {description.backbone} is missing")
     with torch.random.fork_rng(devices=[]):  # building draws weights that are overwritten
-        if "meta" not in HEADS.find(description.method).unsupported:
+        if HEADS.plugin_of(description.method) is None:
             with torch.device("meta"), warnings.catch_warnings(action="ignore"):
                 _check_shapes(description.build(), tensors)
         model = description.build()

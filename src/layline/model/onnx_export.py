@@ -90,7 +90,7 @@ def export(
         require(library, extra="export", needed_by="export")
     model = _find_model(run, plugins)
     head = HEADS.get(model.description.method)
-    if head is not None and "export" in head.unsupported:
+    if head is not None and not head.exports:
         raise UserError(
             f"The method {model.description.method} cannot be exported: ONNX lacks operations that "
             "it needs."

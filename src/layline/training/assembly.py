@@ -260,7 +260,7 @@ def _check_memory(config: Config, dataset: Dataset, options: dict[str, Any]) -> 
     with memory_errors(), torch.random.fork_rng(devices=[]), meta:
         network = backbones.create(name, dim=config.head.dim, **options)
         head: nn.Module = nn.Identity()
-        if "meta" not in heads.HEADS.find(config.head.method).unsupported:
+        if heads.HEADS.plugin_of(config.head.method) is None:
             classes = len(dataset.classes)
             head = heads.create(config.head.method, classes, config.head.dim, **config.head.options)
     if config.backbone.freeze:

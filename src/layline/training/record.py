@@ -23,8 +23,8 @@ from layline.data.dataset import Images, Inputs, Pixels
 from layline.data.table_encoding import Rows
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.evaluate import Evaluation
-from layline.geometry import divergence
-from layline.geometry.layouts.linear import Linear
+from layline.geometry import losses
+from layline.geometry.layouts import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.heads.base import HasProxies
 from layline.training.run_folder import RunFolder
@@ -228,7 +228,7 @@ def write_proxies(path: Path, head: OrdinalHead) -> None:
     arrays: dict[str, Any] = {"proxies": proxies}
     if isinstance(head, ConstrainedProxies):
         ranks = torch.arange(head.num_classes, device=head.layout.vectors.device)
-        tables = {"q": divergence.log_q(head.layout, head.similarity, ranks)}
+        tables = {"q": losses.log_q(head.layout, head.similarity, ranks)}
         if head.smoothing is not None:
             tables["u"] = head.smoothing.log_u(ranks, head.num_classes)
         arrays |= {name: table.exp().float().cpu().numpy() for name, table in tables.items()}

@@ -82,6 +82,11 @@ def has_double(device: torch.device) -> bool:
     return device.type != "mps"
 
 
+def widest_float(device: torch.device) -> torch.dtype:
+    """Return float64, or float32 on a device that has no float64."""
+    return torch.float64 if has_double(device) else torch.float32
+
+
 def autocast_is_on(device: torch.device) -> bool:
     """Return whether autocast is enabled for a device."""
     kind = device.type

@@ -19,10 +19,13 @@ _DECODINGS = ("mode", "median", "mean")  # see geometry.decoding
 _OTHER_NAMES = {"quadratic": "mean"}
 
 
-def check_integer(name: str, value: Any, least: int, why: str = "") -> None:
-    """Raise an error unless the value is an integer of at least ``least``."""
+def check_integer(
+    name: str, value: Any, least: int, why: str = "", most: int | None = None
+) -> None:
+    """Raise an error unless the value is an integer from ``least`` to ``most``."""
     good = isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-    _check(good, name, f"an integer, at least {least}", value, why)
+    rule = f"an integer, at least {least}" if most is None else f"an integer from {least} to {most}"
+    _check(good and (most is None or int(value) <= most), name, rule, value, why)
 
 
 def check_above(name: str, value: Any, bound: float, why: str = "") -> None:

@@ -1,4 +1,6 @@
-r"""POE (Li et al., CVPR 2021): every feature becomes a Gaussian in an embedding space.
+r"""Heads whose loss also compares the samples of a batch: POE and CNNPOR.
+
+**POE** (Li et al., CVPR 2021): every feature becomes a Gaussian in an embedding space.
 
 .. math::
     \mu = W_\mu f + b_\mu, \quad \log\sigma^2 = W_\sigma f + b_\sigma, \quad
@@ -10,15 +12,24 @@ r"""POE (Li et al., CVPR 2021): every feature becomes a Gaussian in an embedding
         + \alpha\, \mathrm{KL}\big(N(\mu, \sigma^2) \,\|\, N(0, I)\big)
         + \beta\, \operatorname{mean}_{|k_a - k_p| < |k_a - k_q|} \max(0,\, m + D_{ap} - D_{aq})
 
-:math:`D` is the symmetric KL divergence of two samples' Gaussians, the sum of both directions. The
-sampling, the three terms and D are the paper's. Our reading: the triplets (a, p, q) are all that
-the batch has, where the authors take one for each sample, and p may be a itself, so that a weight
-counts like a repetition; log σ² is kept within ±10, where the authors normalise it over the batch.
+:math:`D` is the symmetric KL divergence of two samples' Gaussians, the sum of both directions. Our
+reading: the triplets (a, p, q) are all of the batch, where the authors take one for each sample,
+and p may be a itself, so that a weight counts like a repetition; log σ² is limited to ±10, where
+the authors normalize it over the batch.
 
-A batch has n³ triplets, which are never made. The hinge is piecewise linear in D: it is enough to
-know for each pair in how many active triplets it is the near one, less in how many the far one.
-With the distances from an anchor sorted, that is one look into a table of (distance, gap in ranks),
-of size n·K.
+The n³ triplets of a batch are never listed. The hinge is piecewise linear in D: for each pair we
+count the active triplets in which it is the near pair, minus those in which it is the far pair.
+With the distances from an anchor sorted, each count is one lookup in a table of (distance, gap in
+ranks) of size n·K.
+
+**CNNPOR** (Liu et al., CVPR 2018): classification whose features also rank neighboring classes.
+
+.. math::
+    L = -\log \operatorname{softmax}(W f + b)_y + \lambda\,
+    \operatorname{mean}_{(i, j):\, y_i = y_j + 1} \max\big(0,\, m - (g(f_i) - g(f_j))\big)
+
+Our reading: the ordered quantity is one more linear output, :math:`g(f) = w \cdot f`; the pairs are
+all of the batch; the hinge is averaged over the pairs, so that λ does not depend on the batch size.
 """
 
 import math
@@ -28,12 +39,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.heads.linear import LinearHead
+from layline.heads.base import LinearHead, apply_linear
 from layline.utils.validation import check_at_least, check_integer
 
 LARGEST_LOG_VARIANCE = 10.0
-LARGEST_TABLE = 2**24
-"""So many numbers are made at once; a larger batch is counted in blocks of anchors."""
+LARGEST_TABLE = 2**24  # numbers; larger batches are counted in blocks of anchors
 
 
 class POE(LinearHead):
@@ -44,10 +54,10 @@ class POE(LinearHead):
     sample and at every call.
 
     Args:
-        samples: T, how many draws from each Gaussian.
+        samples: T, the number of draws from each Gaussian.
         alpha: Weight α of the divergence from the standard normal.
         beta: Weight β of the triplet term.
-        margin: m, how much farther q must be from a than p is.
+        margin: m, by which q must be farther from a than p is.
     """
 
     shown_options = ("samples", "alpha", "beta", "margin")
@@ -63,7 +73,7 @@ class POE(LinearHead):
         margin: float = 5.0,
     ) -> None:
         super().__init__(num_classes, dim, outputs=2 * dim)
-        check_integer("samples", samples, 1, "the loss averages them")
+        check_integer("samples", samples, 1, "the loss averages them", most=1000)
         for name, value in (("alpha", alpha), ("beta", beta), ("margin", margin)):
             check_at_least(name, value, 0)
         self.classifier = nn.Linear(dim, num_classes)
@@ -78,7 +88,7 @@ class POE(LinearHead):
         self._draws = draws.numpy()  # a buffer would lose digits in float32 and back
 
     def reset_parameters(self) -> None:
-        """Draw both linear layers anew."""
+        """Initialize both linear layers again."""
         super().reset_parameters()
         self.classifier.reset_parameters()
 
@@ -117,7 +127,7 @@ class POE(LinearHead):
         return mean, LARGEST_LOG_VARIANCE * torch.tanh(raw / LARGEST_LOG_VARIANCE)
 
     def _fixed_draws(self, like: Tensor) -> Float[Tensor, "T 1 d"]:
-        """Give the draws of all samples outside training."""
+        """Return the draws for all samples outside training."""
         return torch.from_numpy(self._draws).to(like.dtype).to(like.device)
 
     def _sampled_log_probs(
@@ -127,9 +137,45 @@ class POE(LinearHead):
         draws: Float[Tensor, "T ... d"],
     ) -> Float[Tensor, "T n K"]:
         embedded = mean + (0.5 * log_variance).exp() * draws
-        weight, bias = self.classifier.weight, self.classifier.bias
-        logits = F.linear(embedded, weight.to(mean.dtype), bias.to(mean.dtype))
-        return torch.log_softmax(logits, dim=-1)
+        return torch.log_softmax(apply_linear(self.classifier, embedded), dim=-1)
+
+
+class CNNPOR(LinearHead):
+    """Cross entropy with a pairwise constraint between adjacent classes.
+
+    Args:
+        lam: Weight λ of the pairwise term.
+        margin: By how much the higher class of a pair must score above the lower one.
+    """
+
+    shown_options = ("lam", "margin")
+
+    def __init__(
+        self, num_classes: int, dim: int = 512, *, lam: float = 1.0, margin: float = 1.0
+    ) -> None:
+        super().__init__(num_classes, dim, outputs=num_classes + 1)
+        for name, value in (("lam", lam), ("margin", margin)):
+            check_at_least(name, value, 0)
+        self.lam = lam
+        self.margin = margin
+
+    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        return torch.log_softmax(self._scores(features)[:, :-1], dim=-1)
+
+    def _batch_loss(
+        self,
+        features: Float[Tensor, "n d"],
+        ranks: Int[Tensor, " n"],
+        weights: Float[Tensor, " n"] | None,
+    ) -> Float[Tensor, ""]:
+        # the bias of g cancels in every pair
+        score = features @ self.linear.weight[-1].to(features.dtype)
+        hinge = F.relu(self.margin - (score[:, None] - score))  # (n, n): row above, column below
+        pairs = (ranks[:, None] == ranks + 1).to(features.dtype)
+        if weights is not None:
+            pairs = pairs * weights[:, None] * weights
+        total = pairs.sum()
+        return self.lam * (pairs * hinge).sum() / torch.where(total > 0, total, 1)
 
 
 def mean_triplet_hinge(
@@ -170,11 +216,11 @@ def _count(
     margin: float,
     num_classes: int,
 ) -> tuple[Float[Tensor, "a n"], Float[Tensor, " a"], Float[Tensor, " a"]]:
-    """Give each anchor's slopes in its distances, and the weight of its active and all triplets."""
+    """Return each anchor's slopes in its distances, and the weights of active and all triplets."""
     anchors, n = distances.shape
     distances, order = distances.sort(dim=-1)
     gaps, sorted_weights = gaps.gather(1, order), weights[order]
-    # below[a, j, g]: the weight of the j samples closest to a, as far as their gap is less than g
+    # below[a, j, g]: the weight of those of the j samples closest to a whose gap is below g
     below = distances.new_zeros(anchors, n + 1, num_classes + 1)
     below[:, 1:].scatter_(2, gaps[..., None] + 1, sorted_weights[..., None])
     below = below.cumsum(dim=1).cumsum(dim=2).flatten(1)

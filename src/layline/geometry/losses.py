@@ -1,4 +1,4 @@
-r"""The two distributions of the method and the divergences that match them.
+r"""The two distributions of the method, and the losses that match them.
 
 .. math::
     P_k(f)      &= \operatorname{softmax}_k\, \mathrm{sim}(f, p_k)         && \text{(1)} \\
@@ -8,7 +8,8 @@ r"""The two distributions of the method and the divergences that match them.
 
 The paper prints a factor 1/K in (3), which would not be a divergence. We sum over the classes.
 
-Beside them stands a distance from the label itself, with :math:`F_k = \sum_{j \le k} P_j`:
+The squared earth mover's distance is a distance from the label itself, with
+:math:`F_k = \sum_{j \le k} P_j`:
 
 .. math:: \textstyle\sum_{k=0}^{K-2} \bigl(F_k - \mathbb 1\{k \ge k^*\}\bigr)^2
 """
@@ -17,15 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from layline.geometry.layouts.base import Layout
+from layline.geometry.layouts import Layout
 from layline.geometry.similarities import Similarity
-
-
-def log_p(
-    layout: Layout, similarity: Similarity, features: Float[Tensor, "n d"]
-) -> Float[Tensor, "n K"]:
-    """Compare samples with proxies: log P, equation (1)."""
-    return torch.log_softmax(similarity(layout.measure(similarity.measure, features)), dim=-1)
 
 
 def log_q(layout: Layout, similarity: Similarity, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
@@ -41,14 +35,14 @@ def kl(log_target: Float[Tensor, "n K"], log_probs: Float[Tensor, "n K"]) -> Flo
 def basic_loss(log_q: Float[Tensor, "n K"], log_p: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
     """Pull P towards Q, equation (3).
 
-    Q is a target, not something to optimise: with gradient through it the proxies of the linear
-    layout collapse into one point, where both distributions are uniform and the loss is zero.
+    Q is a target that gets no gradient. With a gradient the proxies of the linear layout would
+    collapse into one point, where both distributions are uniform and the loss is zero.
     """
     return kl(log_q.detach(), log_p)
 
 
 def unimodal_loss(log_u: Float[Tensor, "n K"], log_q: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
-    """Pull Q towards the unimodal U, equation (11). This is what moves free proxies into order."""
+    """Pull Q towards the unimodal U, equation (11). It moves free proxies into order."""
     return kl(log_u, log_q)
 
 

@@ -1,0 +1,407 @@
+r"""Layouts: where the class proxies lie, in label order.
+
+.. math::
+    p_k &= k\,v_0 = t_k\,u, \qquad u = v_0 / \lVert v_0 \rVert, \quad t_k = k\,\lVert v_0 \rVert
+        && \text{(7) linear} \\
+    p_k &= \cos\theta_k\,u_0 + \sin\theta_k\,u_1, \qquad \theta_k = \frac{k\pi}{K-1}
+        && \text{(8) semicircular} \\
+    p_k &= v_k && \text{(9) free}
+
+:math:`(u_0, u_1)` is the orthonormal basis of the plane that two free vectors span. Past half a
+turn the last class would come back towards the first.
+
+The hard layouts, (7) and (8), need no array of proxies. For :math:`a = f^\mathsf{T} u`,
+:math:`x = f^\mathsf{T} u_0` and :math:`y = f^\mathsf{T} u_1`
+
+.. math::
+    \lVert f - p_k \rVert^2 &= (a - t_k)^2 + \lVert f - a u \rVert^2, &
+        \lVert p_j - p_k \rVert^2 &= (t_j - t_k)^2 \\
+    \cos(f, p_k) &= \frac{x\cos\theta_k + y\sin\theta_k}{\lVert f \rVert}, &
+        \cos(p_j, p_k) &= \cos(\theta_j - \theta_k)
+
+Both hold for any increasing positions :math:`t_k` or :math:`\theta_k`, also for learned ones.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from layline.geometry.decoding import mode
+from layline.geometry.similarities import Measure
+from layline.utils.devices import has_double
+from layline.utils.errors import UserError
+from layline.utils.validation import check_above, check_at_least, check_integer
+
+
+def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Compute the squared distance of each pair, without an (n, m, d) array.
+
+    The products are taken in float64: in float32 they would leave 1e-2 where zero should be. What
+    rounding leaves of the distance between two equal vectors is set to zero.
+    """
+    if not has_double(x.device):
+        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square()
+    dtype, x, y = x.dtype, x.double(), y.double()
+    x_squares = x.square().sum(dim=1, keepdim=True)
+    squares = x_squares + y.square().sum(dim=1) - 2 * (x @ y.T)
+    rounding = 2 * x.shape[1] * torch.finfo(torch.float64).eps * x_squares
+    return squares.where(squares > rounding, 0.0).to(dtype)
+
+
+def lengths(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
+    """Compute the length of each vector, or 1 for the zero vector, so that it can divide."""
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return length.masked_fill(length == 0, 1.0)
+
+
+def cosines(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+    """Compute the cosine of the angle of each pair; it is zero where a vector is zero."""
+    return x @ y.T / lengths(x) / lengths(y).T
+
+
+def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
+    """Turn two independent vectors into an orthonormal basis of their plane.
+
+    Gram-Schmidt, not QR: the signs are fixed (the first stays along ``plane[0]``), so the basis
+    moves continuously during training.
+    """
+    u0, u1 = plane / lengths(plane)
+    for _ in range(2):  # the second pass removes what rounding left of u0 in u1
+        u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
+    return torch.stack([u0, u1 / torch.linalg.vector_norm(u1)])
+
+
+class Spacing(nn.Module):
+    r"""Increasing positions from 0 to a span: equal steps, or learned ones.
+
+    .. math::
+        t_k &= \frac{k}{K-1}\, T                                   && \text{equal} \\
+        t_k &= T \sum_{j < k} \operatorname{softmax}_j(w)          && \text{learned}
+
+    Learned steps start equal. Unequal steps cost the stiffness times
+    :math:`D_\text{KL}[\text{uniform} \Vert \operatorname{softmax}(w)]`. Without that penalty
+    neighboring proxies merge: two classes at one place cost no basic loss.
+
+    Args:
+        num_classes: K.
+        stiffness: Weight of the penalty; None for equal steps.
+    """
+
+    def __init__(self, num_classes: int, stiffness: float | None = None) -> None:
+        super().__init__()
+        if stiffness is not None:
+            check_at_least("stiffness", stiffness, 0, "it is the cost of unequal steps")
+        self.num_classes, self.stiffness = num_classes, stiffness
+        zeros = None if stiffness is None else nn.Parameter(torch.zeros(num_classes - 1))
+        self.weights: nn.Parameter | None = zeros
+
+    def reset_parameters(self) -> None:
+        """Return to equal steps."""
+        if self.weights is not None:
+            nn.init.zeros_(self.weights)
+
+    def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
+        """Place K positions between 0 and the span."""
+        if self.weights is None:
+            ranks = torch.arange(self.num_classes, dtype=span.dtype, device=span.device)
+            return ranks * (span / (self.num_classes - 1))
+        shares = torch.softmax(self.weights.to(span.dtype), dim=0).cumsum(dim=0)
+        return span * nn.functional.pad(shares, (1, 0))
+
+    def nearest(self, where: Float[Tensor, " n"], span: Float[Tensor, ""]) -> Int[Tensor, " n"]:
+        """Find the rank of the nearest position; half-way goes to the lower rank."""
+        if self.weights is None:
+            last = self.num_classes - 1
+            return torch.ceil(where / span * last - 0.5).clamp(0, last).long()
+        positions = self.positions(span)
+        return torch.searchsorted((positions[1:] + positions[:-1]) / 2, where)
+
+    def penalty(self) -> Float[Tensor, ""] | None:
+        """Compute the cost of unequal steps; None where steps are not learned."""
+        if self.weights is None or self.stiffness is None:
+            return None
+        weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
+        log_shares = torch.log_softmax(weights, dim=0)
+        return -self.stiffness * (log_shares.mean() + math.log(self.num_classes - 1))
+
+
+class Layout(nn.Module, ABC):
+    """A few learned vectors, and the K proxies that they generate.
+
+    A subclass defines ``proxies``. All measures have a default; a layout with a closed form
+    overrides them.
+
+    Args:
+        num_classes: K.
+        dim: Dimension d of features and proxies.
+        num_vectors: N, the number of learned vectors v_0 … v_{N−1}.
+    """
+
+    measures: ClassVar[frozenset[Measure]] = frozenset({"squared_distances", "cosines"})
+    """The measures that this layout supports."""
+
+    constant: bool = False
+    """Whether the similarities between the proxies never change in training."""
+
+    def __init__(self, num_classes: int, dim: int, num_vectors: int) -> None:
+        super().__init__()
+        check_integer("num_classes", num_classes, 2, "one class needs no classifier")
+        check_integer("dim", dim, 1, "it is the length of a feature")
+        self.num_classes = num_classes
+        self.dim = dim
+        self.vectors = nn.Parameter(torch.empty(num_vectors, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw each vector as a 1 × d matrix, Xavier normal, so that its length is near √2."""
+        for row in range(len(self.vectors)):
+            nn.init.xavier_normal_(self.vectors[row : row + 1])
+        for part in self.children():
+            if isinstance(part, Spacing):
+                part.reset_parameters()
+
+    @abstractmethod
+    def proxies(self) -> Float[Tensor, "K d"]:
+        """Generate the proxies, in label order."""
+
+    def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Compute the squared distance from each feature to each proxy."""
+        return squared_distances(features, self.proxies())
+
+    def cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Compute the cosine between each feature and each proxy."""
+        return cosines(features, self.proxies())
+
+    def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+        """Compute the squared distance from the proxies of these ranks to each proxy."""
+        proxies = self.proxies()
+        return squared_distances(proxies.index_select(0, ranks), proxies)
+
+    def proxy_cosines(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+        """Compute the cosine between the proxies of these ranks and each proxy."""
+        proxies = self.proxies()
+        return cosines(proxies.index_select(0, ranks), proxies)
+
+    def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Find the most similar proxy of each feature."""
+        measured = self.measure(measure, features)
+        return mode(measured if measure == "cosines" else -measured)
+
+    def penalty(self) -> Float[Tensor, ""] | None:
+        """Compute what the layout itself adds to the loss; None if it adds nothing."""
+
+    def measure(self, measure: Measure, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Compare features with proxies by the measure that a similarity needs."""
+        return self.cosines(features) if measure == "cosines" else self.squared_distances(features)
+
+    def measure_proxies(self, measure: Measure, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+        """Compare proxies with proxies by the measure that a similarity needs."""
+        if measure == "cosines":
+            return self.proxy_cosines(ranks)
+        return self.proxy_squared_distances(ranks)
+
+    def check_measure(self, measure: Measure) -> None:
+        """Refuse a similarity that needs a measure which this layout does not support."""
+        if measure not in self.measures:
+            raise UserError(
+                f"similarity must fit the layout {type(self).__name__}, got one by {measure}: "
+                f"it supports {' and '.join(sorted(self.measures))}"
+            )
+
+    def full_vectors(self) -> Float[Tensor, "N d"]:
+        """Return the vectors in single precision or better, also when the module is in half."""
+        return self.vectors.to(torch.promote_types(self.vectors.dtype, torch.float32))
+
+    def extra_repr(self) -> str:
+        """Show the sizes when the module is printed."""
+        return f"num_classes={self.num_classes}, dim={self.dim}"
+
+
+class Free(Layout):
+    """Every class has a proxy of its own, equation (9). Only a unimodal loss keeps them in order.
+
+    Args:
+        num_classes: K.
+        dim: Dimension d of features and proxies.
+    """
+
+    def __init__(self, num_classes: int, dim: int) -> None:
+        super().__init__(num_classes, dim, num_vectors=num_classes)
+
+    def reset_parameters(self) -> None:
+        """Draw all proxies as one K × d matrix."""
+        nn.init.xavier_normal_(self.vectors)
+
+    def proxies(self) -> Float[Tensor, "K d"]:
+        """Return the vectors themselves."""
+        return self.full_vectors()
+
+
+class Linear(Layout):
+    """Proxies on a straight line from the origin, equation (7), for Euclidean similarities.
+
+    Args:
+        num_classes: K.
+        dim: Dimension d of features and proxies.
+        norm: A fixed ‖v_0‖, the mean step between neighbors. Learned if it is None; the direction
+            is learned in either case.
+        stiffness: If given, the steps are learned, and unequal ones are penalized.
+    """
+
+    measures = frozenset({"squared_distances"})  # all proxies share one direction
+
+    def __init__(
+        self,
+        num_classes: int,
+        dim: int,
+        *,
+        norm: float | None = None,
+        stiffness: float | None = None,
+    ) -> None:
+        super().__init__(num_classes, dim, num_vectors=1)
+        if norm is not None:
+            why = "it is the distance between neighboring proxies; leave it out to learn it"
+            check_above("norm", norm, 0, why)
+        self.norm = norm
+        self.spacing = Spacing(num_classes, stiffness)
+        self.constant = norm is not None and stiffness is None
+
+    def proxies(self) -> Float[Tensor, "K d"]:
+        """Place t_k·u for every class."""
+        direction, span = self._line()
+        return self.spacing.positions(span)[:, None] * direction
+
+    def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Compute (a − t_k)² + ‖f − a u‖²."""
+        direction, span = self._line()
+        along = torch.mv(features, direction)
+        across = torch.addr(features, along, direction, alpha=-1)
+        distance: Tensor = torch.linalg.vector_norm(across, dim=1, keepdim=True)
+        return (along[:, None] - self.spacing.positions(span)).square() + distance.square()
+
+    def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+        """Compute (t_j − t_k)²."""
+        positions = self.spacing.positions(self._line()[1])
+        return (positions.index_select(0, ranks)[:, None] - positions).square()
+
+    def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Round the position along the line: O(n·d), whatever K."""
+        direction, span = self._line()
+        return self.spacing.nearest(torch.mv(features, direction), span)
+
+    def penalty(self) -> Float[Tensor, ""] | None:
+        """Compute the penalty of unequal steps."""
+        return self.spacing.penalty()
+
+    def _line(self) -> tuple[Float[Tensor, " d"], Float[Tensor, ""]]:
+        """Return the direction u and the span t_{K−1}."""
+        v0 = self.full_vectors()[0]
+        length = lengths(v0)[0]
+        step = length if self.norm is None else v0.new_full((), self.norm)
+        return v0 / length, (self.num_classes - 1) * step
+
+    def extra_repr(self) -> str:
+        """Show a fixed norm when the module is printed."""
+        return super().extra_repr() + ("" if self.norm is None else f", norm={self.norm}")
+
+
+class Semicircular(Layout):
+    """Proxies on half a unit circle, equation (8), made for cosines; distances work as well.
+
+    Args:
+        num_classes: K.
+        dim: Dimension d of features and proxies, at least 2.
+        stiffness: If given, the steps are learned, and unequal ones are penalized.
+    """
+
+    def __init__(self, num_classes: int, dim: int, *, stiffness: float | None = None) -> None:
+        super().__init__(num_classes, dim, num_vectors=2)
+        if dim < 2:
+            raise UserError(
+                f"dim must be at least 2 for a semicircular layout, got {dim}: "
+                "a semicircle needs a plane"
+            )
+        self.spacing = Spacing(num_classes, stiffness)
+        self.constant = stiffness is None
+
+    def proxies(self) -> Float[Tensor, "K d"]:
+        """Place cos θ_k·u_0 + sin θ_k·u_1 for every class."""
+        return self._circle().T @ self._basis()
+
+    def angles(self) -> Float[Tensor, " K"]:
+        """Return θ_k for every class, from 0 to π."""
+        return self.spacing.positions(self._span())
+
+    def polar(
+        self, features: Float[Tensor, "n d"]
+    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Return the angle φ in the plane, in (−π, π], and the share ρ of the length in the plane.
+
+        cos(f, p_k) = ρ cos(φ − θ_k). A feature of zeros has the angle 0 and the share 0.
+        """
+        in_plane = features @ self._basis().T / lengths(features)
+        x, y = in_plane.unbind(dim=-1)
+        return torch.atan2(y, x), torch.linalg.vector_norm(in_plane, dim=-1).clamp(max=1)
+
+    def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Add the squared distance in the plane and that to the plane."""
+        basis, (cos, sin) = self._basis(), self._circle()
+        in_plane = features @ basis.T
+        across = (features - in_plane @ basis).square().sum(dim=-1, keepdim=True)
+        x, y = in_plane[:, :1], in_plane[:, 1:]
+        squares: Tensor = (x - cos).square() + (y - sin).square() + across
+        return squares
+
+    def cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+        """Compute (x cos θ_k + y sin θ_k) / ‖f‖."""
+        return features @ self._basis().T / lengths(features) @ self._circle()
+
+    def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+        """Square the chord, 2 sin((θ_j − θ_k) / 2)."""
+        return 4 * (self._angle_differences(ranks) / 2).sin().square()
+
+    def proxy_cosines(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+        """Compute cos(θ_j − θ_k)."""
+        return self._angle_differences(ranks).cos()
+
+    def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+        """Round the angle in the plane: O(n·d), whatever K.
+
+        Distance and cosine agree, since every proxy has length one. Below the diameter one of the
+        two ends is nearest; straight below, and at the center, they tie and the lower rank wins.
+        """
+        x, y = (features @ self._basis().T).unbind(dim=-1)
+        end = (x < 0) * math.pi
+        return self.spacing.nearest(torch.atan2(y, x).where(y > 0, end), self._span())
+
+    def penalty(self) -> Float[Tensor, ""] | None:
+        """Compute the penalty of unequal steps."""
+        return self.spacing.penalty()
+
+    def _basis(self) -> Float[Tensor, "2 d"]:
+        return orthonormal_pair(self.full_vectors())
+
+    def _circle(self) -> Float[Tensor, "2 K"]:
+        """Return the proxies within the plane."""
+        angles = self.angles()
+        return torch.stack([angles.cos(), angles.sin()])
+
+    def _span(self) -> Float[Tensor, ""]:
+        dtype = torch.promote_types(self.vectors.dtype, torch.float32)
+        return torch.full((), math.pi, dtype=dtype, device=self.vectors.device)
+
+    def _angle_differences(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+        angles = self.angles()
+        return angles.index_select(0, ranks)[:, None] - angles
+
+
+LAYOUTS: dict[str, Callable[..., Layout]] = {
+    "linear": Linear,
+    "semicircular": Semicircular,
+    "free": Free,
+}

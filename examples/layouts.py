@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from layline import OrdinalClassifier, metrics
-from layline.reports.printed_figures import draw_plane
+from layline.reports.paper_figures import draw_plane
 
 matplotlib.use("Agg")  # no window: the picture goes to a file
 import matplotlib.pyplot as plt

@@ -310,7 +310,7 @@ import matplotlib, numpy as np
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from layline import OrdinalClassifier
-from layline.reports.printed_figures import draw_plane
+from layline.reports.paper_figures import draw_plane
 X = np.random.default_rng(0).normal(size=(60, 3)); y = np.digitize(X[:, 0], [-0.5, 0.5])
 model = OrdinalClassifier(dim=2, epochs=2).fit(X, y)
 figure, axis = plt.subplots()

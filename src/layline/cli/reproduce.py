@@ -74,7 +74,7 @@ def reproduce(
     from layline.bench.cells import with_content
     from layline.bench.engines import Executor
     from layline.bench.paper import REPRODUCTIONS
-    from layline.reports.reproduction import write_reproduction
+    from layline.reports.paper_figures import write_reproduction
     from layline.training.display import Reporter
 
     trees = [read_settings(config, set_), settings(training__epochs=epochs)]

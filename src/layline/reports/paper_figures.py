@@ -1,71 +1,146 @@
-"""The paper's figures, for print and for a page: curves over a number, and layouts side by side.
+"""Figures for print, as PNG and PDF: layouts, curves over a setting, critical differences.
 
-Curves have MAE at the left and accuracy at the right. A method has its own colour, marker and place
-in the legend, a metric its own line style, so that nothing depends on colours; these are those of
-Okabe and Ito, which most eyes can tell apart. Layouts have a row for each method, a column for each
-snapshot of its training.
+They are drawn with matplotlib. Methods differ in color, marker and place in the legend, so no
+figure relies on color alone. The colors are those of Okabe and Ito. The critical-difference diagram
+is that of Demšar (JMLR 7, 2006): methods on an axis of mean ranks, the best at the left. A bar joins
+methods that do not differ significantly by Nemenyi's test.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, floor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+import pandas as pd
+from jaxtyping import Float, Int
 
-from layline.bench.paper.figures import Curve
+from layline.bench.cells import Cell
+from layline.bench.paper import Reproduction
+from layline.bench.paper.figures import Curve, LayoutGrid, Sweep, read_snapshots
+from layline.bench.paper.presets import Preset
+from layline.bench.results import write_tables
+from layline.bench.statistics import cliques, critical_difference
 from layline.bench.summaries import find_metric
-from layline.reports.printed_figures import draw_plane, new_figure
 from layline.training.record import Snapshot
+from layline.training.run_folder import RunFolder
+from layline.utils.files import atomic_write, write_text
 from layline.utils.optional import require
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Snapshots = Mapping[str, Snapshot]
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+# By file suffix. Without the date, the same numbers give the same bytes.
+PRINT_FORMATS: dict[str, dict[str, Any]] = {
+    ".png": {"dpi": 160},
+    ".pdf": {"metadata": {"CreationDate": None}},
+}
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _MARKERS = ("o", "s", "^", "D")
-_SYMBOLS = ("circle", "square", "triangle-up", "diamond")
-_LINES = {"mae": "-", "accuracy": "--"}
-_DASHES = {"mae": "solid", "accuracy": "dash"}
-_FAINT = "66"  # how much an error bar covers, of ff
-_LOGARITHMIC = 16  # a last value more than so many times the first: steps are factors
+_LOGARITHMIC = 16  # use a logarithmic axis if the last value is more than this times the first
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Make an empty figure, sized in inches, without a window or global state."""
+    require("matplotlib", extra="report", needed_by="a picture")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: "Figure", path: Path) -> list[Path]:
+    """Write a figure as PNG and PDF; ``path`` has no suffix."""
+    files = [path.with_name(path.name + suffix) for suffix in PRINT_FORMATS]
+    for file in files:
+        with atomic_write(file) as part:
+            options = PRINT_FORMATS[file.suffix]
+            figure.savefig(part, format=file.suffix[1:], bbox_inches="tight", **options)
+    return files
+
+
+def write_reproduction(
+    reproduction: Reproduction,
+    preset: Preset,
+    cells: Sequence[Cell],
+    frame: pd.DataFrame,
+    run_folder: Callable[[Cell], RunFolder],
+    folder: Path,
+) -> list[Path]:
+    """Write the table, the figure if it is one, and the numbers of every run.
+
+    Args:
+        reproduction: The table or figure of the paper.
+        preset: The settings of its cells.
+        cells: The cells that were run.
+        frame: One row per cell and decoding, with the labels of the cells as columns.
+        run_folder: Finds the folder of a cell's run.
+        folder: Where the files are written.
+
+    Returns:
+        The files.
+    """
+    files = write_tables(folder, {"table": reproduction.table(frame, preset)})
+    files.append(folder / "cells.csv")
+    write_text(files[-1], frame.to_csv(index=False, lineterminator="\n"))
+    title = reproduction.title
+    if isinstance(reproduction, Sweep):
+        curves = reproduction.curves(frame)
+        figure = draw_curves(curves, reproduction.symbol, title, reproduction.drawn)
+        files += save_figure(figure, folder / "figure")
+    elif isinstance(reproduction, LayoutGrid):
+        failed = set(frame.loc[frame["error"].fillna("") != "", "row"])
+        methods = {
+            cell.labels["row"]: read_snapshots(run_folder(cell))
+            for cell in cells
+            if cell.labels["row"] not in failed
+        }
+        if methods:
+            correct = draw_layouts(methods, f"{title}\ncorrectly classified", False)
+            files += save_figure(correct, folder / "figure")
+            everything = draw_layouts(methods, f"{title}\nall samples", True)
+            files += save_figure(everything, folder / "figure-all")
+    return files
 
 
 def draw_curves(
     curves: Sequence[Curve], symbol: str, title: str, metrics: Sequence[str]
 ) -> "Figure":
-    """Draw curves for print.
+    """Draw the results of methods over a setting.
 
     Args:
         curves: One per method.
-        symbol: What the number on the x axis is called.
-        title: Above the figure.
-        metrics: What is drawn: the first on the left axis, the second, if any, on the right.
+        symbol: Name of the setting on the x axis.
+        title: Title of the figure.
+        metrics: The first is drawn on the left axis, the second, if any, on the right.
     """
     figure = new_figure(6.4, 4.4)
     left = figure.add_subplot()
     axes = [left, *(left.twinx() for _ in metrics[1:])]
-    for metric, axis in zip(metrics, axes, strict=True):
-        for place, curve in enumerate(curves):
+    for number, (metric, axis) in enumerate(zip(metrics, axes, strict=True)):
+        label = find_metric(metric).title
+        for color, marker, curve in zip(_COLORS, _MARKERS, curves, strict=False):
             entries = curve.metrics[metric]
             axis.errorbar(
                 curve.x,
                 np.array([entry.mean for entry in entries], dtype=float),
                 [entry.sd or 0.0 for entry in entries],
-                label=f"{curve.name}, {_short_title(metric)}",
-                color=_COLOURS[place],
-                marker=_MARKERS[place],
-                markerfacecolor=_COLOURS[place] if metric == "mae" else "white",
-                linestyle=_LINES[metric],
+                label=f"{curve.name}, {label.split(' (')[0]}",
+                color=color,
+                marker=marker,
+                markerfacecolor="white" if number else color,
+                linestyle="--" if number else "-",
                 linewidth=1.4,
-                ecolor=_COLOURS[place] + _FAINT,
+                ecolor=f"{color}66",
                 elinewidth=1.0,
                 capsize=3,
             )
-        axis.set_ylabel(find_metric(metric).title)
+        axis.set_ylabel(label)
     ticks = sorted({x for curve in curves for x in curve.x})
-    if _is_logarithmic(ticks):
+    if ticks and ticks[0] > 0 and ticks[-1] / ticks[0] > _LOGARITHMIC:
         left.set_xscale("log", base=2)
     left.set_xticks(ticks, [f"{x:g}" for x in ticks])
     left.minorticks_off()
@@ -77,68 +152,15 @@ def draw_curves(
     return figure
 
 
-def interactive_curves(
-    curves: Sequence[Curve], symbol: str, title: str, metrics: Sequence[str]
-) -> Any:
-    """Draw the same curves for a page."""
-    go = require("plotly.graph_objects", extra="report", needed_by="a page")
-    figure = go.Figure()
-    for number, metric in enumerate(metrics):
-        for place, curve in enumerate(curves):
-            entries = curve.metrics[metric]
-            figure.add_scatter(
-                x=list(curve.x),
-                y=[entry.mean for entry in entries],
-                error_y={
-                    "array": [entry.sd or 0.0 for entry in entries],
-                    "color": _COLOURS[place] + _FAINT,
-                },
-                customdata=[entry.n for entry in entries],
-                hovertemplate=f"{symbol} = %{{x}}: %{{y:.3f}} over %{{customdata}} partitions",
-                name=f"{curve.name}, {_short_title(metric)}",
-                mode="lines+markers",
-                line={"color": _COLOURS[place], "dash": _DASHES[metric]},
-                marker={
-                    "symbol": _SYMBOLS[place] + ("" if metric == "mae" else "-open"),
-                    "size": 9,
-                },
-                yaxis="y" if number == 0 else "y2",
-            )
-    ticks = sorted({x for curve in curves for x in curve.x})
-    figure.update_layout(
-        title=title,
-        template="simple_white",
-        height=560,
-        xaxis={
-            "title": symbol,
-            "type": "log" if _is_logarithmic(ticks) else "linear",
-            "tickvals": ticks,
-            "ticktext": [f"{x:g}" for x in ticks],
-        },
-        yaxis={"title": find_metric(metrics[0]).title, "showgrid": True},
-        legend={"orientation": "h", "y": -0.2},
-    )
-    if len(metrics) > 1:
-        right = {"title": find_metric(metrics[1]).title, "overlaying": "y", "side": "right"}
-        figure.update_layout(yaxis2=right)
-    return figure
-
-
-def _is_logarithmic(ticks: Sequence[float]) -> bool:
-    return bool(ticks) and ticks[0] > 0 and ticks[-1] / ticks[0] > _LOGARITHMIC
-
-
-def _short_title(metric: str) -> str:
-    return find_metric(metric).title.split(" (")[0]
-
-
-def draw_layouts(methods: Mapping[str, Snapshots], title: str, misclassified: bool) -> "Figure":
-    """Draw layouts for print.
+def draw_layouts(
+    methods: Mapping[str, Mapping[str, Snapshot]], title: str, misclassified: bool
+) -> "Figure":
+    """Draw a row of layouts for each method, a column for each moment of its training.
 
     Args:
-        methods: What each method recorded, by the names of the snapshots.
-        title: Above the figure.
-        misclassified: Whether these samples are drawn too, as crosses.
+        methods: The snapshots of each method by title.
+        title: Title of the figure.
+        misclassified: Whether misclassified samples are drawn too, as crosses.
     """
     columns = max(len(snapshots) for snapshots in methods.values())
     figure = new_figure(3.0 * columns, 2.8 * len(methods) + 0.5)
@@ -146,111 +168,119 @@ def draw_layouts(methods: Mapping[str, Snapshots], title: str, misclassified: bo
     for line, (name, snapshots) in zip(axes, methods.items(), strict=True):
         for axis in line[len(snapshots) :]:
             axis.set_visible(False)
-        for axis, (label, snapshot) in zip(line, snapshots.items(), strict=False):
-            correct, wrong = split_by_outcome(snapshot)
-            num_classes = _num_classes(snapshot)
-            draw_plane(axis, correct.points, correct.ranks, snapshot.proxies, num_classes)
+        for axis, (label, shot) in zip(line, snapshots.items(), strict=False):
+            correct = shot.ranks == shot.predicted
+            count = 1 + int(max(shot.ranks.max(), shot.predicted.max()))
+            count = count if shot.proxies is None else len(shot.proxies)
+            draw_plane(axis, shot.points[correct], shot.ranks[correct], shot.proxies, count)
             if misclassified:
-                draw_plane(axis, wrong.points, wrong.ranks, None, num_classes, marker="x")
-            axis.set_title(f"{label}: {len(correct.ranks)} of {len(snapshot.ranks)}", fontsize=9)
+                wrong = ~correct
+                draw_plane(axis, shot.points[wrong], shot.ranks[wrong], None, count, marker="x")
+            axis.set_title(f"{label}: {correct.sum()} of {len(correct)}", fontsize=9)
         line[0].set_ylabel(name, fontsize=12)
     figure.suptitle(title, fontsize=11)
     return figure
 
 
-def interactive_layouts(methods: Mapping[str, Snapshots], title: str) -> Any:
-    """Draw the same layouts for a page, where the misclassified can be switched on and off."""
-    go = require("plotly.graph_objects", extra="report", needed_by="a page")
-    subplots = require("plotly.subplots", extra="report", needed_by="a page")
-    columns = max(len(snapshots) for snapshots in methods.values())
-    titles = []
-    for name, snapshots in methods.items():
-        titles += [f"{name}, {label}" for label in snapshots]
-        titles += [""] * (columns - len(snapshots))
-    figure = subplots.make_subplots(
-        rows=len(methods),
-        cols=columns,
-        subplot_titles=titles,
-        horizontal_spacing=0.03,
-        vertical_spacing=0.06,
-    )
-    seen: set[str] = set()
-    for row, snapshots in enumerate(methods.values(), start=1):
-        for column, snapshot in enumerate(snapshots.values(), start=1):
-            correct, wrong = split_by_outcome(snapshot)
-            for group, part, symbol in (
-                ("correct", correct, "circle"),
-                ("misclassified", wrong, "x-thin"),
-            ):
-                trace = _point_trace(go, group, part, symbol, _num_classes(snapshot))
-                figure.add_trace(trace.update(showlegend=group not in seen), row, column)
-                seen.add(group)
-            if snapshot.proxies is not None:
-                trace = _proxy_trace(go, snapshot.proxies)
-                figure.add_trace(trace.update(showlegend="proxies" not in seen), row, column)
-                seen.add("proxies")
-    figure.update_xaxes(showticklabels=False, zeroline=False)
-    figure.update_yaxes(showticklabels=False, zeroline=False)
-    for number in range(1, len(methods) * columns + 1):  # a step is as long in both directions
-        figure.layout[f"yaxis{number}"].update(scaleanchor=f"x{number}")
-    figure.update_layout(
-        title=title,
-        template="simple_white",
-        height=300 * len(methods) + 120,
-        legend={"orientation": "h", "y": -0.02, "groupclick": "togglegroup"},
-    )
+def draw_plane(
+    axis: "Axes",
+    features: Float[np.ndarray, "n 2"],
+    ranks: Int[np.ndarray, " n"],
+    proxies: Float[np.ndarray, "K 2"] | None,
+    num_classes: int,
+    marker: str = "o",
+) -> None:
+    """Draw features of two dimensions, colored by class, and the numbered proxies.
+
+    Colors run from dark to light in class order.
+
+    Args:
+        axis: The axes to draw on.
+        features: One point per sample.
+        ranks: The class of each sample.
+        proxies: One point per class, for a head that has proxies.
+        num_classes: K.
+        marker: Marker of the features.
+    """
+    palette = require("matplotlib", extra="report", needed_by="a picture").colormaps["viridis"]
+    colors = palette(np.linspace(0, 1, num_classes))
+    lines = {"linewidths": 0} if marker == "o" else {"linewidths": 0.8, "zorder": 1.5}
+    axis.scatter(features[:, 0], features[:, 1], c=colors[ranks], s=9, marker=marker, **lines)
+    if proxies is not None:
+        axis.plot(*proxies.T, color="0.3", linewidth=0.8, zorder=2)
+        axis.scatter(proxies[:, 0], proxies[:, 1], c=colors, s=170, edgecolors="black", zorder=3)
+        for rank, place in enumerate(proxies):
+            ink = "white" if rank < num_classes / 2 else "black"
+            center: dict[str, Any] = {"ha": "center", "va": "center"}
+            axis.annotate(str(rank), place, color=ink, fontsize=9, zorder=4, **center)
+    axis.set_aspect("equal", adjustable="datalim")
+    axis.set_xticks([])
+    axis.set_yticks([])
+
+
+def critical_difference_diagram(
+    ranks: "pd.Series[float]", num_data: int, title: str = ""
+) -> "Figure":
+    """Draw the critical-difference diagram of two or more methods, at the 5 % level.
+
+    The better half of the names is at the left, the others are at the right; on each side the
+    outermost method has the highest name, so no two lines cross.
+
+    Args:
+        ranks: The mean rank of each method.
+        num_data: The number of data sets.
+        title: Title of the figure.
+    """
+    ranks = ranks.sort_values(kind="stable")
+    values = [float(rank) for rank in ranks]
+    difference = critical_difference(len(ranks), num_data)
+    start, stop = floor(values[0]), max(ceil(values[-1]), floor(values[0]) + 1)
+    spans = [(ranks[group[0]], ranks[group[-1]]) for group in cliques(ranks, difference)]
+    levels = bar_levels(spans)
+    first, half = 1.0 + 0.5 * len(set(levels)), (len(ranks) + 1) // 2  # depths in lines of text
+    figure = new_figure(5.6, (first + half + 3) * 0.2)
+    axis = figure.add_subplot()
+    axis.set_axis_off()
+    axis.set_xlim(start, stop)
+    axis.set_ylim(first + half - 0.5, -3.5)
+    ink: dict[str, Any] = {"color": "black", "linewidth": 1.2, "clip_on": False}
+    axis.plot([start, stop], [0, 0], **ink)
+    step = next(step for step in (1, 2, 5, 10, 20, 50, stop) if (stop - start) / step <= 12)
+    for tick in range(start, stop + 1, step):
+        axis.plot([tick, tick], [0, -0.3], **ink)
+        axis.text(tick, -0.45, str(tick), ha="center", va="bottom", fontsize=9)
+    shown = min(difference, stop - start)
+    axis.plot([start, start + shown], [-2.2, -2.2], marker="|", **ink)
+    longer = " (longer than the axis)" if difference > shown else ""
+    axis.text(start, -2.5, f"CD = {difference:.2f}{longer}", va="bottom", fontsize=9)
+    for (low, high), level in zip(spans, levels, strict=True):
+        axis.plot([low, high], [0.6 + 0.5 * level] * 2, color="black", linewidth=3)
+    margin = 0.04 * (stop - start)
+    for place, (name, rank) in enumerate(zip(ranks.index, values, strict=True)):
+        left = place < half
+        depth = first + (place if left else len(ranks) - 1 - place)
+        edge = start - margin if left else stop + margin
+        axis.plot([rank, rank, edge], [0, depth, depth], color="0.45", linewidth=0.8, clip_on=False)
+        axis.plot([rank], [0], marker="o", markersize=3, color="black")
+        axis.text(
+            edge - margin / 4 if left else edge + margin / 4,
+            depth,
+            f"{name}  {rank:.2f}" if left else f"{rank:.2f}  {name}",
+            ha="right" if left else "left",
+            va="center",
+            fontsize=9,
+            parse_math=False,  # a name may contain dollar signs
+        )
+    axis.set_title(title, fontsize=10, parse_math=False)
     return figure
 
 
-def _point_trace(go: Any, group: str, part: Snapshot, symbol: str, num_classes: int) -> Any:
-    # the line is what a thin cross is made of
-    colour = {"color": part.ranks.tolist(), "colorscale": "Viridis", "cmin": 0}
-    colour |= {"cmax": num_classes - 1}
-    line = {**colour, "width": 1} if symbol == "x-thin" else {"width": 0}
-    return go.Scatter(
-        x=np.round(part.points[:, 0].astype(float), 4),
-        y=np.round(part.points[:, 1].astype(float), 4),
-        customdata=np.stack([part.ranks, part.predicted], axis=1),
-        hovertemplate="true rank %{customdata[0]}, predicted %{customdata[1]}<extra></extra>",
-        mode="markers",
-        marker={**colour, "symbol": symbol, "size": 5, "line": line},
-        name=group,
-        legendgroup=group,
-    )
-
-
-def _proxy_trace(go: Any, proxies: Float[np.ndarray, "K 2"]) -> Any:
-    return go.Scatter(
-        x=proxies[:, 0].astype(float),
-        y=proxies[:, 1].astype(float),
-        text=[str(rank) for rank in range(len(proxies))],
-        hovertemplate="proxy of rank %{text}<extra></extra>",
-        mode="lines+markers+text",
-        line={"color": "#444", "width": 1},
-        marker={"color": "white", "size": 15, "line": {"color": "black", "width": 1}},
-        textfont={"size": 10, "color": "black"},
-        name="proxies",
-        legendgroup="proxies",
-    )
-
-
-def split_by_outcome(snapshot: Snapshot) -> tuple[Snapshot, Snapshot]:
-    """Give the samples that are classified correctly, and the others."""
-    correct = snapshot.ranks == snapshot.predicted
-    return _subset(snapshot, correct), _subset(snapshot, ~correct)
-
-
-def _subset(snapshot: Snapshot, kept: Bool[np.ndarray, " m"]) -> Snapshot:
-    return replace(
-        snapshot,
-        points=snapshot.points[kept],
-        ranks=snapshot.ranks[kept],
-        predicted=snapshot.predicted[kept],
-        index=None,
-    )
-
-
-def _num_classes(snapshot: Snapshot) -> int:
-    if snapshot.proxies is not None:
-        return len(snapshot.proxies)
-    return int(max(snapshot.ranks.max(), snapshot.predicted.max())) + 1
+def bar_levels(spans: Sequence[tuple[float, float]]) -> list[int]:
+    """Put each span on the first level where it touches no other; spans are sorted."""
+    ends: list[float] = []
+    levels = []
+    for low, high in spans:
+        level = next((i for i, end in enumerate(ends) if end < low), len(ends))
+        ends[level : level + 1] = [high]
+        levels.append(level)
+    return levels

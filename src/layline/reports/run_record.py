@@ -1,4 +1,4 @@
-"""Reading the folder of a finished run, for its report."""
+"""Reading the folder of a finished run or evaluation for its report."""
 
 import json
 from dataclasses import dataclass
@@ -9,32 +9,31 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
-from layline.data import SOURCES
 from layline.evaluation.prediction_file import read_predictions
-from layline.heads import HEADS
-from layline.reports.html import valid_unicode
-from layline.training.config import Config, to_toml, validate
+from layline.reports.pages import valid_unicode
+from layline.training.config import Config
 from layline.training.loop import EpochRecord
+from layline.training.recipes import recorded
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.errors import UserError
 
-_WITHOUT = "remove it, and the page does without"
+_NAMED_BY_PATH = ("folder", "csv", "table", "npz")  # other sources are known by their own name
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A test sample that the page shows: a mistake, or one to review.
+class ShownSample:
+    """A test sample on the page: a mistake, or one to review.
 
     Attributes:
-        name: What it is called.
+        name: Name of the sample.
         true: Its class.
-        predicted: What it is taken for.
-        probabilities: Of the classes.
+        predicted: The predicted class.
+        probabilities: The probabilities of the classes.
         image: Its thumbnail as JPEG, if it is an image.
         values: Its cells by column, if it is a row of a table.
         reason: Why a person should look at it; empty for a mistake.
-        ends: The lowest and the highest class that it may be in, if they are known.
+        ends: The lowest and the highest class of its range, if there is one.
     """
 
     name: str
@@ -42,32 +41,32 @@ class Shown:
     predicted: int
     probabilities: list[float]
     image: bytes | None
-    values: dict[str, Any]
+    values: dict[str, str]
     reason: str = ""
     ends: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run.
+    """A finished run, or the evaluation of a model.
 
     Attributes:
-        name: Of its folder.
-        config: What it was asked for.
+        name: Name of the folder.
+        config: Its configuration.
         environment: Versions, the command, samples per class.
-        history: A record per epoch.
-        numbers: Of the test.
+        history: A record per epoch; empty for an evaluation.
+        numbers: The content of ``test.json``.
         classes: Names of the classes, lowest first.
-        names: What the test samples are called.
+        names: Names of the test samples.
         ranks: Their classes.
-        predicted: What they are taken for.
-        proba: Probabilities that the model gives them.
-        layouts: The validation part by epoch, as far as it was recorded.
-        test_layout: The test part at the best epoch, if it was recorded.
-        similarities: Proxies, Q and U, as far as the head has them.
-        mistakes: The worst ones, if they were recorded.
-        review: What a person should look at first, if that was recorded.
-        is_evaluation: Whether a model that was trained elsewhere was only measured.
+        predicted: Their predicted classes.
+        proba: Their probabilities.
+        layouts: The validation samples by epoch, if recorded.
+        test_layout: The test samples at the selected epoch, if recorded.
+        similarities: Proxies, Q and U, if the head has them.
+        mistakes: The worst mistakes, if recorded.
+        review: The samples that a person should check, if recorded.
+        is_evaluation: Whether it is an evaluation of a model that was trained before.
     """
 
     name: str
@@ -83,119 +82,91 @@ class RunRecord:
     layouts: dict[int, Snapshot]
     test_layout: Snapshot | None
     similarities: dict[str, NDArray[np.float32]]
-    mistakes: list[Shown] | None
-    review: list[Shown] | None = None
+    mistakes: list[ShownSample] | None
+    review: list[ShownSample] | None
     is_evaluation: bool = False
 
     @property
     def data_name(self) -> str:
-        """Name the data: those of a protocol by their source, others by their folder or file."""
-        options = self.config.data
-        own = SOURCES.builtin.get(options.source)
-        if options.root is None or (own is not None and own.origin):
-            return options.source
-        is_folder = options.source == "folder"
-        return valid_unicode(options.root.name if is_folder else options.root.stem)
+        """Name the data: by their folder or file, or by their source."""
+        source, root = self.config.data.source, self.config.data.root
+        if root is None or source not in _NAMED_BY_PATH:
+            return str(source)
+        return valid_unicode(root.name if source == "folder" else root.stem)
 
     @property
     def by_direction(self) -> bool:
-        """Tell whether the proxies are of length one and compared by cosine: only directions count.
-
-        Of a head from outside it is not known how it compares.
-        """
-        proxies, head = self.similarities.get("proxies"), self.config.head
-        known = (
-            head.method in HEADS.builtin and head.options.get("similarity", "cosine") == "cosine"
-        )
-        if proxies is None or not known:
+        """Whether proxies have length one and are compared by cosine: only directions matter."""
+        proxies = self.similarities.get("proxies")
+        if proxies is None or self.config.head.options.get("similarity", "cosine") != "cosine":
             return False
         return bool(np.allclose(np.linalg.norm(proxies, axis=1), 1, atol=1e-3))
 
-    @property
-    def settings(self) -> str:
-        """Give the configuration as TOML."""
-        return valid_unicode(to_toml(self.config))
-
 
 def read_run(path: Path) -> RunRecord:
-    """Read the folder of a finished run."""
+    """Read the folder of a finished run or evaluation."""
     folder = RunFolder(path)
-    measured: dict[str, Any] | None = None
-    if folder.evaluation.is_file():
-        with as_written(folder.evaluation, "run layline evaluate again"):
-            measured = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-            config = validate(Config, measured["config"])
+    is_evaluation = folder.evaluation.is_file()
+    if is_evaluation:
+        with as_written(folder.evaluation, "run the evaluation again"):
+            environment = json.loads(folder.evaluation.read_text(encoding="utf-8"))
+            config, history = recorded(environment["config"]), []
     else:
         config = folder.read_record()
     if not folder.test.is_file() or not folder.predictions.is_file():
-        raise UserError(
-            f"run must be finished, got {path}: it was not tested yet, go on with "
-            f"layline train --resume {path}"
-        )
-    again = f"layline train --resume {path} writes it anew"
-    with as_written(folder.predictions, again):
+        raise UserError(f"The run in {path} is not finished: it has no test results. Resume it.")
+    if not is_evaluation:
+        environment, history = folder.read_environment(), folder.read_history()
+    with as_written(path, "resume the run to test it again"):
         samples = read_predictions(folder.predictions)
-    classes = samples.classes
-    test = folder.layout("test")
-    return RunRecord(
-        name=valid_unicode(path.resolve().name),
-        config=config,
-        environment=measured or _environment(folder),
-        history=[] if measured is not None else folder.read_history(),
-        numbers=folder.read_numbers(),
-        classes=[valid_unicode(name) for name in classes],
-        names=[valid_unicode(name) for name in samples.names],
-        ranks=samples.ranks,
-        predicted=samples.predicted,
-        proba=samples.proba,
-        layouts={
-            int(file.stem.removeprefix("epoch-")): _snapshot(file)
-            for file in sorted(folder.layouts.glob("epoch-*.npz"))
-        },
-        test_layout=_snapshot(test) if test.is_file() else None,
-        similarities=_arrays(folder.proxies) if folder.proxies.is_file() else {},
-        mistakes=_shown(folder, folder.mistakes, classes),
-        review=_shown(folder, folder.review, classes),
-        is_evaluation=measured is not None,
-    )
+        test, epochs = folder.layout("test"), sorted(folder.layouts.glob("epoch-*.npz"))
+        return RunRecord(
+            name=valid_unicode(path.resolve().name),
+            config=config,
+            environment=environment,
+            history=history,
+            numbers=folder.read_numbers(),
+            classes=[valid_unicode(name) for name in samples.classes],
+            names=[valid_unicode(name) for name in samples.names],
+            ranks=samples.ranks,
+            predicted=samples.predicted,
+            proba=samples.proba,
+            layouts={
+                int(file.stem.removeprefix("epoch-")): Snapshot.load(file) for file in epochs
+            },
+            test_layout=Snapshot.load(test) if test.is_file() else None,
+            similarities=_read_arrays(folder.proxies) if folder.proxies.is_file() else {},
+            mistakes=_read_samples(folder, folder.mistakes, samples.classes),
+            review=_read_samples(folder, folder.review, samples.classes),
+            is_evaluation=is_evaluation,
+        )
 
 
-def _snapshot(path: Path) -> Snapshot:
-    with as_written(path, _WITHOUT):
-        return Snapshot.load(path)
-
-
-def _environment(folder: RunFolder) -> dict[str, Any]:
-    return folder.read_environment() if folder.environment.is_file() else {}
-
-
-def _arrays(path: Path) -> dict[str, NDArray[np.float32]]:
-    with as_written(path, _WITHOUT), np.load(path, allow_pickle=False) as arrays:
+def _read_arrays(path: Path) -> dict[str, NDArray[np.float32]]:
+    with np.load(path, allow_pickle=False) as arrays:
         return dict(arrays)
 
 
-def _shown(folder: RunFolder, path: Path, classes: list[str]) -> list[Shown] | None:
-    """Read a list of samples with their pictures, if there is one."""
+def _read_samples(folder: RunFolder, path: Path, classes: list[str]) -> list[ShownSample] | None:
     if not path.is_file():
         return None
-    with as_written(path, _WITHOUT):
-        text = path.read_text(encoding="utf-8")
-        return [_shown_sample(folder, record, classes) for record in json.loads(text)]
-
-
-def _shown_sample(folder: RunFolder, record: dict[str, Any], classes: list[str]) -> Shown:
-    image = folder.thumbnails / record["image"] if "image" in record else None
-    ends = [classes.index(record[end]) for end in ("low", "high") if end in record]
-    return Shown(
-        name=valid_unicode(record["name"]),
-        true=classes.index(record["true"]),
-        predicted=classes.index(record["predicted"]),
-        probabilities=record["probabilities"],
-        image=image.read_bytes() if image is not None and image.is_file() else None,
-        values={
-            valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
-            for column, cell in record.get("values", {}).items()
-        },
-        reason=record.get("reason", ""),
-        ends=(ends[0], ends[1]) if len(ends) == 2 else None,
-    )
+    samples = []
+    for record in json.loads(path.read_text(encoding="utf-8")):
+        image = folder.thumbnails / record["image"] if "image" in record else None
+        ends = [classes.index(record[end]) for end in ("low", "high") if end in record]
+        samples.append(
+            ShownSample(
+                name=valid_unicode(record["name"]),
+                true=classes.index(record["true"]),
+                predicted=classes.index(record["predicted"]),
+                probabilities=record["probabilities"],
+                image=image.read_bytes() if image is not None and image.is_file() else None,
+                values={
+                    valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
+                    for column, cell in record.get("values", {}).items()
+                },
+                reason=record.get("reason", ""),
+                ends=(ends[0], ends[1]) if len(ends) == 2 else None,
+            )
+        )
+    return samples

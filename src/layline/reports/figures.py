@@ -1,0 +1,516 @@
+"""The figures of the report pages: pure functions from numbers to plotly figures.
+
+A figure is a dictionary with ``data`` and ``layout``. Colors are names such as ``@accent`` that the
+page replaces, so light and dark share one figure.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from layline.reports.pages import HOVER, plot_text
+
+BINS = 15  # as in the expected calibration error
+TOLERANCE = 1e-7  # predictions are written with eight digits
+# A table of more classes has no room for counts, shares or similarities in its cells.
+MOST_WITH_COUNTS = 16
+MOST_WITH_SHARES = 8
+MOST_WITH_SIMILARITIES = 10
+Figure = dict[str, Any]
+
+_MAIN: Figure = {
+    "line": {"color": "@accent", "width": 2.2},
+    "marker": {"symbol": "circle", "size": 6, "color": "@accent"},
+}
+_SECOND: Figure = {
+    "line": {"color": "@muted", "width": 2, "dash": "dot"},
+    "marker": {"symbol": "diamond", "size": 6, "color": "@muted"},
+}
+_REFERENCE: Figure = {
+    "line": {"color": "@muted", "width": 1.5, "dash": "dash"},
+    "hoverinfo": "skip",
+}
+
+
+def _scatter(x: Sequence[float], y: Sequence[Any], mode: str, **more: Any) -> Figure:
+    return {"type": "scatter", "x": list(x), "y": list(y), "mode": mode, **more}
+
+
+def _axis(title: str = "", **more: Any) -> Figure:
+    return {"title": {"text": title}, **more} if title else more
+
+
+def _rounded(values: Any) -> list[Any]:
+    return list(np.round(np.asarray(values, dtype=np.float64), 5).tolist())
+
+
+def _error_bars(low: Any, middle: Any, high: Any, color: str) -> Figure:
+    middle = np.asarray(middle, dtype=np.float64)
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": _rounded(np.asarray(high) - middle),
+        "arrayminus": _rounded(middle - np.asarray(low)),
+        "color": color,
+        "thickness": 1.5,
+        "width": 3,
+    }
+
+
+def interval_rows(
+    names: Sequence[str], means: Any, low: Any, high: Any, form: str = ".3f"
+) -> tuple[Figure, Figure]:
+    """Draw a mean with its interval in a row for each name, the first on top.
+
+    Returns:
+        The trace, and the part of the layout that it needs.
+    """
+    trace = _scatter(
+        _rounded(means),
+        list(names),
+        "markers",
+        error_x=_error_bars(low, means, high, "@muted"),
+        marker={"color": "@accent", "size": 8},
+        hovertemplate=f"%{{y}}: %{{x:{form}}}<extra></extra>",
+    )
+    rows = {"autorange": "reversed", "type": "category", "dtick": 1, "ticksuffix": " "}
+    return trace, {"yaxis": rows, "height": 90 + 21 * max(len(names), 1)}
+
+
+# --- learning curves
+
+
+def learning_curves(
+    history: Sequence[Mapping[str, Any]], shown: Mapping[str, str], best: int, title: str
+) -> Figure:
+    """Draw numbers over the epochs, with a line at the selected epoch.
+
+    Args:
+        history: A record per epoch.
+        shown: One or two keys of a record, with the names of their curves.
+        best: The selected epoch.
+        title: Title of the figure.
+    """
+    epochs = [record["epoch"] for record in history]
+    mode = "lines" if len(epochs) > 40 else "lines+markers"
+    return {
+        "data": [
+            _scatter(
+                epochs,
+                [record.get(key) for record in history],
+                mode,
+                name=name,
+                hovertemplate=f"{name} %{{y:.4f}}<extra></extra>",
+                **style,
+            )
+            for (key, name), style in zip(shown.items(), (_MAIN, _SECOND), strict=False)
+        ],
+        "layout": {
+            "title": {"text": title},
+            "hovermode": "x unified",
+            "showlegend": len(shown) > 1,
+            # below the axis, where it hides no curve
+            "legend": {"orientation": "h", "x": 0.5, "xanchor": "center", "y": -0.22},
+            "xaxis": _axis("epoch", tickformat="d"),
+            "yaxis": {"rangemode": "tozero"},
+            "shapes": [line_at(x=best, color="@ink", dash="dash")],
+            "annotations": [
+                {"x": best, "y": 1, "yref": "paper", "yanchor": "bottom", "showarrow": False}
+                | {"text": f"selected: {best}"}
+            ],
+        },
+    }
+
+
+def line_at(*, x: float, color: str, dash: str) -> Figure:
+    """Make a vertical line over the whole height of a figure."""
+    place = {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper"}
+    return {**place, "line": {"color": color, "width": 1, "dash": dash}}
+
+
+# --- errors
+
+
+def confusion_figure(
+    confusion: Int[np.ndarray, "K K"],
+    classes: Sequence[str],
+    rows: str = "true",
+    columns: str = "predicted",
+) -> Figure:
+    """Draw a confusion matrix, shaded by the share of the row.
+
+    Args:
+        confusion: Counts.
+        classes: Names of the classes, lowest first.
+        rows: Title of the rows.
+        columns: Title of the columns.
+    """
+    count = len(classes)
+    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    hover = f"{rows} %{{customdata[1]}}<br>{columns} %{{customdata[2]}}<br>"
+    hover += "%{customdata[0]} samples, %{z:.1%} of the row<extra></extra>"
+    texts = None
+    if count <= MOST_WITH_COUNTS:
+        texts = [
+            ["" if not n else f"{n}<br>{p:.0%}" if count <= MOST_WITH_SHARES else str(n)]
+            for n, p in zip(confusion.ravel(), shares.ravel(), strict=True)
+        ]
+        texts = np.array(texts).reshape(count, count).tolist()
+    heat = _heat_map(shares, classes, hover, texts, 12 if count <= MOST_WITH_SHARES else 10)
+    for row, line in zip(heat["customdata"], confusion.tolist(), strict=True):
+        row[:] = [[n, *names] for n, names in zip(line, row, strict=True)]
+    heat |= {"zmin": 0, "zmax": 1, "colorscale": "@heat"}
+    heat["colorbar"]["tickformat"] = ".0%"
+    axes = _square_axes(classes)
+    axes["xaxis"]["title"], axes["yaxis"]["title"] = {"text": columns}, {"text": rows}
+    return {"data": [heat], "layout": axes}
+
+
+def _heat_map(
+    table: Float[np.ndarray, "K K"],
+    classes: Sequence[str],
+    hover: str,
+    texts: list[list[str]] | None,
+    size: int,
+) -> Figure:
+    full = [plot_text(name, HOVER) for name in classes]
+    places = list(range(len(classes)))
+    written = {"text": texts, "texttemplate": "%{text}", "textfont": {"size": size}}
+    return {
+        "type": "heatmap",
+        "z": _rounded(table),
+        "x": places,
+        "y": places,
+        "customdata": [[[row, column] for column in full] for row in full],
+        "hovertemplate": hover,
+        "showscale": texts is None,
+        "colorbar": {"thickness": 8, "outlinewidth": 0, "len": 0.8, "nticks": 5},
+        "xgap": int(texts is not None),
+        "ygap": int(texts is not None),
+        **({} if texts is None else written),
+    }
+
+
+def _square_axes(classes: Sequence[str]) -> Figure:
+    axis = {**_class_axis(classes), "showgrid": False, "constrain": "domain"}
+    return {"xaxis": axis, "yaxis": {**axis, "autorange": "reversed", "scaleanchor": "x"}}
+
+
+def _class_axis(classes: Sequence[str]) -> Figure:
+    """Name the classes along an axis; at most 20 of them."""
+    step = -(-len(classes) // 20)
+    return {
+        "tickvals": list(range(0, len(classes), step)),
+        "ticktext": [plot_text(name) for name in classes[::step]],
+    }
+
+
+def class_errors_figure(confusion: Int[np.ndarray, "K K"], classes: Sequence[str]) -> Figure:
+    """Draw the mean absolute error of each class, with its number of samples."""
+    ranks, support = np.arange(len(classes)), confusion.sum(axis=1)
+    total = (confusion * np.abs(ranks[:, None] - ranks)).sum(axis=1)
+    few = len(classes) <= MOST_WITH_COUNTS
+    bars = {
+        "type": "bar",
+        "x": ranks.tolist(),
+        "y": [
+            round(float(error / n), 4) if n else None
+            for error, n in zip(total, support, strict=True)
+        ],
+        "customdata": [
+            [plot_text(name, HOVER), int(n)] for name, n in zip(classes, support, strict=True)
+        ],
+        "hovertemplate": "%{customdata[0]}<br>MAE %{y:.3f}, %{customdata[1]} samples"
+        "<extra></extra>",
+        "marker": {"color": "@accent"},
+        "text": [f"n={n}" for n in support] if few else None,
+        **{"textposition": "outside", "cliponaxis": False, "constraintext": "none"},
+    }
+    return {
+        "data": [bars],
+        "layout": {
+            "title": {"text": "Mean absolute error by true class"},
+            "xaxis": {**_class_axis(classes), "showgrid": False},
+            "yaxis": {"rangemode": "tozero"},
+            "bargap": 0.25 if few else 0.05,
+        },
+    }
+
+
+def error_sizes_figure(confusion: Int[np.ndarray, "K K"]) -> Figure:
+    """Draw the share of samples by how many ranks they are off."""
+    ranks = np.arange(len(confusion))
+    distances = np.abs(ranks[:, None] - ranks).ravel()
+    counts = np.trim_zeros(np.bincount(distances, weights=confusion.ravel()), "b")
+    figure = _share_bars(counts.astype(int), 0, "%{x} off")
+    figure["layout"]["title"] = {"text": "How many ranks off"}
+    figure["layout"]["xaxis"]["title"] = {"text": "|error| in ranks"}
+    return figure
+
+
+def _share_bars(counts: Int[np.ndarray, " numbers"], first: int, hover: str) -> Figure:
+    """Draw the share of samples that have each whole number, from ``first``."""
+    shares = counts / max(counts.sum(), 1)
+    bars = {
+        "type": "bar",
+        "x": list(range(first, first + len(counts))),
+        "y": _rounded(shares),
+        "width": 0.7,
+        "customdata": counts.tolist(),
+        "text": [f"{share:.1%}" for share in shares] if len(counts) <= 10 else None,
+        "textposition": "outside",
+        "cliponaxis": False,
+        "hovertemplate": f"{hover}: %{{customdata}} samples, %{{y:.1%}}<extra></extra>",
+        "marker": {"color": "@accent"},
+    }
+    step = {"dtick": 1} if len(counts) <= 12 else {}
+    xaxis = {"showgrid": False, "tickformat": "d", **step}
+    if len(counts) < 3:
+        xaxis["range"] = [first - 0.6, first + 2.6]
+    yaxis = {"tickformat": ".0%", "range": [0, 1.12 * float(shares.max(initial=0.01))]}
+    return {"data": [bars], "layout": {"xaxis": xaxis, "yaxis": yaxis}}
+
+
+def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Figure:
+    """Draw recall and precision of each class with their intervals.
+
+    Args:
+        rows: ``by_class`` of ``test.json``.
+        classes: Names of the classes, lowest first.
+    """
+    data = []
+    for key, shift, style in (("recall", -0.12, _MAIN), ("precision", 0.12, _SECOND)):
+        known = [(rank, row) for rank, row in enumerate(rows) if row[key] is not None]
+        shares = [row[key] for _, row in known]
+        ends = np.array([row[f"{key}_interval"] for _, row in known]).reshape(-1, 2)
+        data.append(
+            _scatter(
+                [rank + shift for rank, _ in known],
+                _rounded(shares),
+                "markers",
+                name=key,
+                error_y=_error_bars(ends[:, 0], shares, ends[:, 1], style["marker"]["color"]),
+                customdata=[
+                    [plot_text(classes[rank], HOVER), *_rounded(pair)]
+                    for (rank, _), pair in zip(known, ends, strict=True)
+                ],
+                hovertemplate=f"%{{customdata[0]}}<br>{key} %{{y:.1%}} "
+                "(%{customdata[1]:.1%} to %{customdata[2]:.1%})<extra></extra>",
+                marker={**style["marker"], "size": 8},
+            )
+        )
+    xaxis = {**_class_axis(classes), "showgrid": False, "range": [-0.6, len(classes) - 0.4]}
+    return {
+        "data": data,
+        "layout": {
+            "title": {"text": "Recall and precision by class"},
+            "showlegend": True,
+            "xaxis": xaxis,
+            "yaxis": {"tickformat": ".0%", "range": [-0.03, 1.03]},
+        },
+    }
+
+
+# --- decisions
+
+
+def roc_figure(row: Mapping[str, Any]) -> Figure | None:
+    """Draw the ROC curve of a threshold and the point at which the model decides.
+
+    Args:
+        row: One of ``thresholds`` of ``test.json``.
+
+    Returns:
+        None where no curve was recorded.
+    """
+    curve = row["curve"]
+    if curve is None:
+        return None
+    hover = "sensitivity %{y:.1%}, false positive rate %{x:.1%}<extra></extra>"
+    point = [[round(1 - row["specificity"], 5)], [round(row["sensitivity"], 5)]]
+    share = {"range": [-0.02, 1.02], "tickformat": ".0%"}
+    return {
+        "data": [
+            _scatter([0, 1], [0, 1], "lines", name="chance", **_REFERENCE),
+            _scatter(
+                curve["fpr"],
+                curve["tpr"],
+                "lines",
+                name="other decision thresholds",
+                hovertemplate=hover,
+                line=_MAIN["line"],
+            ),
+            _scatter(
+                *point,
+                "markers",
+                name="the model's decisions",
+                hovertemplate=hover,
+                marker={"color": "@ink", "size": 11, "symbol": "diamond"},
+            ),
+        ],
+        "layout": {
+            "showlegend": True,
+            "margin": {"l": 46, "r": 12, "t": 12, "b": 90},
+            "legend": {"orientation": "h", "x": 0, "y": -0.2},
+            "xaxis": _axis("false positive rate", **share),
+            "yaxis": _axis("sensitivity", **share),
+        },
+    }
+
+
+def referral_figure(curve: Mapping[str, Sequence[float]], key: str) -> Figure:
+    """Draw the error of the samples that the model decides alone against their share.
+
+    Args:
+        curve: As in ``referral`` of ``test.json``.
+        key: ``error`` or ``mae``.
+    """
+    is_share = key == "error"
+    unit = "{y:.1%} wrong" if is_share else "{y:.3f} classes off"
+    line = _scatter(
+        curve["coverage"],
+        curve[key],
+        "lines" if len(curve["coverage"]) > 40 else "lines+markers",
+        line=_MAIN["line"],
+        hovertemplate=f"of the most certain %{{x:.0%}}: %{unit}<extra></extra>",
+    )
+    title = "error rate of these" if is_share else "MAE of these"
+    tick = ".0%" if is_share else ""
+    return {
+        "data": [line],
+        "layout": {
+            "margin": {"l": 46, "r": 12, "t": 12, "b": 40},
+            "xaxis": _axis("share decided by the model", range=[0, 1.01], tickformat=".0%"),
+            "yaxis": _axis(title, rangemode="tozero", tickformat=tick),
+        },
+    }
+
+
+# --- probabilities
+
+
+def reliability_figure(
+    ranks: Int[np.ndarray, " n"], proba: Float[np.ndarray, "n K"], temperature: float = 1.0
+) -> Figure:
+    """Draw accuracy against confidence, above the number of samples in each bin.
+
+    Args:
+        ranks: The true classes.
+        proba: The probabilities, calibrated with ``temperature``.
+        temperature: If it is not 1, the curve before calibration is drawn too.
+    """
+    shown = [("this model", _MAIN, proba)]
+    if temperature != 1:
+        raw = proba**temperature
+        shown.insert(0, ("before calibration", _SECOND, raw / raw.sum(axis=1, keepdims=True)))
+    lines = []
+    for name, style, each in shown:
+        counts, confidence, accuracy = reliability_bins(ranks, each)
+        filled = counts > 0
+        lines.append(
+            _scatter(
+                _rounded(confidence[filled]),
+                _rounded(accuracy[filled]),
+                "lines+markers",
+                name=name,
+                customdata=counts[filled].tolist(),
+                hovertemplate="confidence %{x:.1%}<br>accuracy %{y:.1%}<br>"
+                "%{customdata} samples<extra></extra>",
+                **style,
+            )
+        )
+    histogram = {
+        "type": "bar",
+        "x": _rounded((np.arange(BINS) + 0.5) / BINS),
+        "y": counts.tolist(),
+        "width": 0.9 / BINS,
+        "yaxis": "y2",
+        "marker": {"color": "@soft", "line": {"color": "@muted", "width": 0.5}},
+        "hovertemplate": "%{y} samples<extra></extra>",
+        "showlegend": False,
+    }
+    perfect = _scatter([0, 1], [0, 1], "lines", name="perfectly calibrated", **_REFERENCE)
+    xaxis = _axis("probability of the most probable class", range=[0, 1], tickformat=".0%")
+    return {
+        "data": [perfect, *lines, histogram],
+        "layout": {
+            "title": {"text": "Reliability"},
+            "showlegend": True,
+            "xaxis": {**xaxis, "anchor": "y2"},
+            "yaxis": _axis("accuracy", range=[-0.03, 1.03], tickformat=".0%", domain=[0.32, 1]),
+            "yaxis2": _axis("samples", domain=[0, 0.22], nticks=3),
+        },
+    }
+
+
+def reliability_bins(
+    ranks: Int[np.ndarray, " n"], proba: Float[np.ndarray, "n K"]
+) -> tuple[Int[np.ndarray, " B"], Float[np.ndarray, " B"], Float[np.ndarray, " B"]]:
+    """Give counts, mean confidence and accuracy of the bins of the expected calibration error.
+
+    Bin b is (b/B, (b+1)/B]; the means of an empty bin are NaN.
+    """
+    confidence, right = proba.max(axis=1), proba.argmax(axis=1) == ranks
+    place = np.searchsorted(np.arange(1, BINS) / BINS, confidence, side="left")
+    counts = np.bincount(place, minlength=BINS)
+    with np.errstate(invalid="ignore"):
+        means = np.bincount(place, weights=confidence, minlength=BINS) / counts
+        shares = np.bincount(place, weights=right, minlength=BINS) / counts
+    return counts, means, shares
+
+
+def count_modes(
+    proba: Float[np.ndarray, "n K"], tolerance: float = TOLERANCE
+) -> Int[np.ndarray, " n"]:
+    """Count the peaks of each distribution: one, and one more for each rise after a fall."""
+    modes = np.ones(len(proba), dtype=np.int64)
+    falling = np.zeros(len(proba), dtype=bool)
+    for step in np.diff(proba, axis=1).T:
+        rises, falls = step > tolerance, step < -tolerance
+        modes += falling & rises
+        falling = (falling & ~rises) | falls
+    return modes
+
+
+def modes_figure(modes: Int[np.ndarray, " n"]) -> Figure:
+    """Draw the share of samples by the number of peaks."""
+    figure = _share_bars(np.bincount(modes)[1:], 1, "peaks %{x}")
+    figure["layout"]["title"] = {"text": "Peaks of the predicted distributions"}
+    figure["layout"]["xaxis"]["title"] = {"text": "number of peaks"}
+    return figure
+
+
+# --- proxies
+
+
+def similarity_figures(
+    q: Float[np.ndarray, "K K"], u: Float[np.ndarray, "K K"] | None, classes: Sequence[str]
+) -> dict[str, Figure]:
+    """Draw Q and, if there is one, U and their difference, on common scales.
+
+    Args:
+        q: Similarities of the proxies, each row a distribution.
+        u: The unimodal target distributions of a head with a smoothing.
+        classes: Names of the classes, lowest first.
+
+    Returns:
+        The figures ``q``, ``u`` and ``difference``.
+    """
+    top = float(max(table.max() for table in (q, u) if table is not None))
+    scale = {"colorscale": "@heat", "zmin": 0.0, "zmax": top}
+    tables = {"q": (q, "Q: learned similarities", scale)}
+    if u is not None:
+        most = max(float(np.abs(q - u).max()), 1e-3)
+        signed = {"colorscale": "@diverging", "zmin": -most, "zmax": most}
+        tables |= {"u": (u, "U: unimodal targets", scale), "difference": (q - u, "Q − U", signed)}
+    hover = "%{customdata[0]} to %{customdata[1]}: %{z:.4f}<extra></extra>"
+    figures = {}
+    for name, (table, title, colors) in tables.items():
+        few = len(classes) <= MOST_WITH_SIMILARITIES
+        texts = [[f"{value:.2f}" for value in row] for row in table.tolist()] if few else None
+        heat = _heat_map(table, classes, hover, texts, 10) | colors
+        layout = {"title": {"text": title}, **_square_axes(classes)}
+        figures[name] = {"data": [heat], "layout": layout}
+    return figures

@@ -1,75 +1,46 @@
-"""Runs on the same test samples, side by side: paired differences, and who is right where.
+"""The comparison of runs on the same test samples: paired differences, and who is right where.
 
-The first run is what the others are compared with. A run is the folder of one that was trained, or
-what ``layline evaluate`` wrote.
+The first run is the reference. A run is the folder of a trained run or of an evaluation.
 """
 
-import json
+import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
-from layline.data.dataset import listed
-from layline.data.detect import image_folder
-from layline.data.file_digests import digest_file
 from layline.evaluation.diagnostics import COMPARED, paired_differences
-from layline.evaluation.prediction_file import read_predictions
 from layline.metrics import METRICS
-from layline.reports.html import valid_unicode
-from layline.training.config import Config, validate
-from layline.training.run_folder import RunFolder, as_written
+from layline.reports.figures import confusion_figure, interval_rows, line_at
+from layline.reports.pages import (
+    format_number,
+    image_uri,
+    plot_text,
+    render_page,
+    valid_unicode,
+)
+from layline.reports.run_record import RunRecord, read_run
 from layline.utils.errors import UserError
+from layline.utils.files import check_output, write_text
 
-_LOOKED_AT = 200  # files whose content is compared where data have two roots
-
-
-@dataclass(frozen=True)
-class ComparedRun:
-    """A run as it is compared.
-
-    Attributes:
-        name: What it is called on the page.
-        folder: Where it is.
-        config: What it was asked for, with the data that were measured.
-        part: What was measured.
-        decode: How a rank was chosen.
-        names: What the samples are called.
-        classes: Names of the classes, lowest first.
-        ranks: The true ones.
-        predicted: What the samples are taken for.
-        proba: Their probabilities.
-        groups: What each belongs to, if that is known.
-    """
-
-    name: str
-    folder: RunFolder
-    config: Config
-    part: str
-    decode: str
-    names: list[str]
-    classes: list[str]
-    ranks: Int[np.ndarray, " n"]
-    predicted: Int[np.ndarray, " n"]
-    proba: Float[np.ndarray, "n K"]
-    groups: list[str] | None
+_SHOWN = 12  # samples that only one of two runs gets right
+_THUMBNAIL = (96, 96)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs side by side.
+    """A comparison of runs.
 
     Attributes:
-        runs: The first is what the others are compared with; all have their samples in one order.
-        numbers: All that was computed, fit for JSON.
+        runs: The reference and the others, all with their samples in the same order.
+        numbers: All results, as plain values that fit into JSON.
         report: The page, if one was written.
     """
 
-    runs: tuple[ComparedRun, ...]
+    runs: tuple[RunRecord, ...]
     numbers: dict[str, Any]
     report: Path | None = None
 
@@ -77,30 +48,23 @@ class Comparison:
 def compare_runs(
     folders: Sequence[Path], draws: int = 2000, seed: int = 0, level: float = 0.95
 ) -> Comparison:
-    """Compare runs, or evaluations, on the samples that all of them were tested on.
+    """Compare runs or evaluations on the samples that all of them were tested on.
 
     Args:
-        folders: The first is what the others are compared with.
-        draws: Resamplings of an interval, and exchanges of a test.
-        seed: Of both.
-        level: Of the intervals.
+        folders: Folders of runs or evaluations; the first is the reference.
+        draws: Number of resamplings for an interval and of permutations for a test.
+        seed: Random seed.
+        level: Level of the intervals.
     """
     if len(folders) < 2:
-        raise UserError(
-            f"runs must be two or more, got {len(folders)}: the first is what the others are "
-            "compared with"
-        )
-    runs = [_read(Path(folder)) for folder in folders]
-    first, *others = _named(runs)
-    aligned, notes = [first], []
-    for other in others:
-        matched, more = _matched(first, other)
-        aligned.append(matched)
-        notes += more
-    groups = next((run.groups for run in aligned if run.groups is not None), None)
+        raise UserError(f"A comparison needs at least two runs, got {len(folders)}.")
+    first, *others = _rename_duplicates([read_run(Path(folder)) for folder in folders])
+    others = [_align_samples(first, other) for other in others]
+    runs = (first, *others)
+    groups = next((run.groups for run in runs if run.groups is not None), None)
     pairs = []
-    for other in aligned[1:]:
-        found = paired_differences(
+    for other in others:
+        result = paired_differences(
             first.ranks,
             (first.predicted, first.proba),
             (other.predicted, other.proba),
@@ -109,200 +73,260 @@ def compare_runs(
             draws=draws,
             seed=seed,
         )
-        pairs.append({"first": first.name, "second": other.name, **found, **_right(first, other)})
-    if len({run.decode for run in aligned}) > 1:
-        said = ", ".join(f"{run.name} by the {run.decode}" for run in aligned)
-        notes.append(f"The runs choose ranks in different ways: {said}.")
-    if len(pairs) > 1:
-        notes.append(
-            f"Each of the {len(pairs)} comparisons stands for itself: of many some look real by "
-            "chance."
-        )
+        units, over = result.pop("units"), result.pop("over")
+        pairs.append({"first": first.name, "second": other.name, **result, **_count(first, other)})
+    metrics = [
+        {name: row["first"] for name, row in pairs[0]["metrics"].items()},
+        *({name: row["second"] for name, row in pair["metrics"].items()} for pair in pairs),
+    ]
     numbers = {
         "samples": len(first.ranks),
-        "units": pairs[0]["units"],
-        "over": pairs[0]["over"],
+        "units": units,
+        "over": over,
         "level": level,
         "draws": draws,
-        "runs": [_described(run, pairs, place) for place, run in enumerate(aligned)],
-        "pairs": [
-            {key: value for key, value in pair.items() if key not in ("units", "over")}
-            for pair in pairs
+        "runs": [
+            {
+                "name": run.name,
+                "folder": valid_unicode(str(run.folder)),
+                "method": run.config.head.method,
+                "backbone": run.config.backbone.name,
+                "part": run.numbers.get("part", "test"),
+                "decode": run.numbers["decode"],
+                "metrics": values,
+            }
+            for run, values in zip(runs, metrics, strict=True)
         ],
+        "pairs": pairs,
         "agreement": [
             {"runs": [one.name, two.name], "share": float((one.predicted == two.predicted).mean())}
-            for one, two in combinations(aligned, 2)
+            for one, two in combinations(runs, 2)
         ],
-        "notes": notes,
+        "notes": _notes(runs),
     }
-    return Comparison(tuple(aligned), numbers)
+    return Comparison(runs, numbers)
 
 
-def _read(path: Path) -> ComparedRun:
-    """Read the predictions of a run or an evaluation."""
-    folder = RunFolder(path)
-    if folder.evaluation.is_file():
-        with as_written(folder.evaluation, "layline evaluate writes it anew"):
-            about = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-            config, name = validate(Config, about["config"]), Path(about["run"]).name
-    elif folder.config.is_file():
-        config, name = folder.read_record(), path.resolve().name
-    else:
-        raise FileNotFoundError(
-            f"runs must be folders of runs or evaluations, got {path}: it has neither config.toml "
-            "nor evaluation.json"
-        )
-    if not folder.predictions.is_file() or not folder.test.is_file():
-        raise UserError(
-            f"runs must have predictions, got {path} without: finish it with layline train "
-            f"--resume {path}"
-        )
-    with as_written(folder.predictions, f"layline evaluate {path} --out PLACE measures it anew"):
-        found = read_predictions(folder.predictions)
-    numbers = folder.read_numbers()
-    return ComparedRun(
-        name=valid_unicode(name),
-        folder=folder,
-        config=config,
-        part=str(numbers.get("part", "test")),
-        decode=str(numbers["decode"]),
-        names=found.names,
-        classes=found.classes,
-        ranks=found.ranks,
-        predicted=found.predicted,
-        proba=found.proba,
-        groups=found.groups,
-    )
-
-
-def _named(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
-    """Give runs of one name different ones: by their paths, or by numbers."""
+def _rename_duplicates(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Name runs by their paths if two have the same name, and number equal paths."""
     names = [run.name for run in runs]
     if len(set(names)) < len(names):
-        names = [valid_unicode(str(run.folder.path)) for run in runs]
-    seen: dict[str, int] = {}
-    found = []
-    for run, name in zip(runs, names, strict=True):
-        seen[name] = seen.get(name, 0) + 1
-        own = name if seen[name] == 1 else f"{name} ({seen[name]})"
-        found.append(ComparedRun(**{**vars(run), "name": own}))
-    return found
+        names = [valid_unicode(str(run.folder)) for run in runs]
+    counts = [names[: i + 1].count(name) for i, name in enumerate(names)]
+    names = [f"{name} ({n})" if n > 1 else name for name, n in zip(names, counts, strict=True)]
+    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
-def _matched(first: ComparedRun, other: ComparedRun) -> tuple[ComparedRun, list[str]]:
-    """Put the samples of a run into the order of the first; refuse others."""
+def _align_samples(first: RunRecord, other: RunRecord) -> RunRecord:
+    """Put the samples of a run into the order of the reference."""
     if other.classes != first.classes:
         raise UserError(
-            f"runs must have the same classes, got {', '.join(first.classes)} in {first.name} and "
-            f"{', '.join(other.classes)} in {other.name}"
+            f"The runs have different classes: {', '.join(first.classes)} in {first.name} and "
+            f"{', '.join(other.classes)} in {other.name}."
         )
     place = {name: i for i, name in enumerate(other.names)}
     common = sum(name in place for name in first.names)
     if not (common == len(place) == len(other.names) == len(first.names)):
         raise UserError(
-            f"runs must be tested on the same samples, got {common} in common of "
-            f"{len(first.names)} in {first.name} and {len(other.names)} in {other.name}: measure "
-            "them on one root with layline evaluate RUN --root DATA, and compare the evaluations"
+            f"The runs were tested on different samples: {first.name} on {len(first.names)} and "
+            f"{other.name} on {len(other.names)}, with {common} in common. Evaluate both on the "
+            "same data and compare the evaluations."
         )
     order = np.array([place[name] for name in first.names])
-    groups = None if other.groups is None else [other.groups[i] for i in order.tolist()]
-    moved = {"names": first.names, "ranks": other.ranks[order], "groups": groups}
-    moved |= {"predicted": other.predicted[order], "proba": other.proba[order]}
-    matched = ComparedRun(**{**vars(other), **moved})
-    changed = np.flatnonzero(matched.ranks != first.ranks)
+    aligned = replace(
+        other,
+        names=first.names,
+        ranks=other.ranks[order],
+        predicted=other.predicted[order],
+        proba=other.proba[order],
+        groups=None if other.groups is None else [other.groups[i] for i in order.tolist()],
+    )
+    changed = np.flatnonzero(aligned.ranks != first.ranks)
     if len(changed):
-        some = listed(valid_unicode(first.names[i]) for i in changed[:3].tolist())
+        names = ", ".join(first.names[i] for i in changed[:3].tolist())
         raise UserError(
-            f"samples must have the same labels in all runs, got {len(changed)} with others in "
-            f"{other.name}, such as {some}: they were corrected between, or the data are others"
+            f"{len(changed)} samples have different labels in {first.name} and {other.name}, for "
+            f"example {names}."
         )
-    return matched, _check_content(first, matched)
+    return aligned
 
 
-def _check_content(first: ComparedRun, other: ComparedRun) -> list[str]:
-    """Look whether samples of one name have one content, where they come from two places."""
-    places = [(run.config.data.source, run.config.data.root) for run in (first, other)]
-    if places[0] == places[1]:
-        return []
-    contents = [_contents(run) for run in (first, other)]
-    if contents[0] is None or contents[1] is None:
-        return [
-            f"{first.name} and {other.name} were tested on {places[0][1]} and {places[1][1]}: the "
-            "samples are taken for the same by their names and labels, their content was not seen."
-        ]
-    differing = [name for name, digest in contents[0].items() if contents[1][name] != digest]
-    if differing:
-        raise UserError(
-            f"runs must be tested on the same samples, got other content in {places[0][1]} and "
-            f"{places[1][1]} for {listed(map(valid_unicode, differing))}: measure them on one root"
-        )
-    return []
-
-
-def _contents(run: ComparedRun) -> dict[str, str] | None:
-    """Tell the contents of some samples apart; None where they cannot be seen."""
-    root = run.config.data.root
-    if root is not None and root.is_file() and run.config.data.source in ("table", "npz"):
-        return {str(run.config.data.source): digest_file(root)}
-    step = max(1, len(run.names) // _LOOKED_AT)
-    paths = {name: image_path(run, name) for name in run.names[::step]}
-    if any(path is None for path in paths.values()):
-        return None
-    return {name: digest_file(path) for name, path in paths.items() if path is not None}
-
-
-def image_path(run: ComparedRun, name: str) -> Path | None:
-    """Find the file of a sample, if it is one and still there."""
-    options, folder = run.config.data, run.config.data.root
-    if folder is None or options.source in ("table", "npz"):
-        return None
-    if options.source == "csv":
-        own = options.options.get("images")
-        folder = image_folder([name], folder.parent) if own is None else Path(str(own))
-    path = None if folder is None else folder / name
-    return path if path is not None and path.is_file() else None
-
-
-def _right(first: ComparedRun, other: ComparedRun) -> dict[str, Any]:
-    """Count who is right, and where both answer alike."""
+def _count(first: RunRecord, other: RunRecord) -> dict[str, Any]:
+    """Count which run is right, and how often they predict each pair of classes."""
     one, two = first.predicted == first.ranks, other.predicted == first.ranks
     table = np.zeros((len(first.classes), len(first.classes)), dtype=np.int64)
     np.add.at(table, (first.predicted, other.predicted), 1)
+    right = {
+        "both": one & two,
+        "first_only": one & ~two,
+        "second_only": ~one & two,
+        "neither": ~one & ~two,
+    }
     return {
-        "right": {
-            "both": int((one & two).sum()),
-            "first_only": int((one & ~two).sum()),
-            "second_only": int((~one & two).sum()),
-            "neither": int((~one & ~two).sum()),
-        },
+        "right": {name: int(samples.sum()) for name, samples in right.items()},
         "agreement": table.tolist(),
     }
 
 
-def _described(run: ComparedRun, pairs: Sequence[dict[str, Any]], place: int) -> dict[str, Any]:
-    values = pairs[max(place - 1, 0)]["metrics"]
-    which = "second" if place else "first"
-    return {
-        "name": run.name,
-        "folder": valid_unicode(str(run.folder.path)),
-        "method": run.config.head.method,
-        "backbone": run.config.backbone.name,
-        "part": run.part,
-        "decode": run.decode,
-        "metrics": {name: values[name][which] for name in COMPARED},
-    }
+def _notes(runs: Sequence[RunRecord]) -> list[str]:
+    notes = []
+    roots = dict.fromkeys(str(run.config.data.root) for run in runs)
+    if len(roots) > 1:
+        notes.append(
+            f"The runs were tested on data in different places ({', '.join(roots)}). Samples were "
+            "matched by name and label; their content was not compared."
+        )
+    if len({run.numbers["decode"] for run in runs}) > 1:
+        used = ", ".join(f"{run.name}: {run.numbers['decode']}" for run in runs)
+        notes.append(f"The runs use different decodings ({used}).")
+    if len(runs) > 2:
+        notes.append(
+            "The p values are not corrected for multiple comparisons: with many runs, some "
+            "differences look significant by chance."
+        )
+    return [valid_unicode(note) for note in notes]
 
 
 def verdict(metric: str, row: dict[str, Any]) -> str:
-    """Say what a difference means: better, worse, the same, or not known for sure."""
+    """Describe a difference: better, worse, equal or not significant."""
     ends = row["interval"]
     if ends is None:
-        return "not known"
+        return "unknown"
     if ends[0] <= 0 <= ends[1]:
-        return "alike" if ends[0] == ends[1] else "not sure"
+        return "equal" if ends[0] == ends[1] else "not significant"
     return "better" if (ends[0] > 0) == METRICS[metric].higher_is_better else "worse"
 
 
-def p_text(p: float | None) -> str:
-    """Write a p value."""
-    return "–" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+def format_row(metric: str, row: dict[str, Any]) -> dict[str, str]:
+    """Write the difference of two runs in a metric as text."""
+    ends, p = row["interval"], row["p"]
+    return {
+        "name": METRICS[metric].label,
+        "first": format_number(row["first"]),
+        "second": format_number(row["second"]),
+        "difference": format_number(row["difference"], "+.3f"),
+        "interval": "–" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}",
+        "p": "<0.001" if p is not None and p < 0.001 else format_number(p),
+        "verdict": verdict(metric, row),
+    }
+
+
+def write_comparison(comparison: Comparison, out: Path) -> None:
+    """Write the page of a comparison, an HTML file that needs no other files."""
+    check_output(out, [file for run in comparison.runs for file in run.folder.glob("*")])
+    write_text(out, render_comparison(comparison))
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """Make the page of a comparison."""
+    numbers, (first, *others) = comparison.numbers, comparison.runs
+    figures = {f"difference-{name}": differences_figure(numbers, name) for name in COMPARED}
+    for place, pair in enumerate(numbers["pairs"], start=1):
+        names = plot_text(pair["first"]), plot_text(pair["second"])
+        table = np.array(pair["agreement"])
+        figures[f"agreement-{place}"] = confusion_figure(table, first.classes, *names)
+    return render_page(
+        "comparison.html",
+        [],
+        {"figures": figures},
+        numbers=numbers,
+        metrics=[METRICS[name] for name in COMPARED],
+        tables=[
+            [format_row(metric, row) for metric, row in pair["metrics"].items()]
+            for pair in numbers["pairs"]
+        ],
+        classes=first.classes,
+        disagreements=[
+            {
+                "second": other.name,
+                "first_only": disagreements(first, other, first_is_right=True),
+                "second_only": disagreements(first, other, first_is_right=False),
+            }
+            for other in others
+        ],
+    )
+
+
+def differences_figure(numbers: dict[str, Any], metric: str) -> dict[str, Any]:
+    """Draw the differences from the reference in a metric, with their intervals.
+
+    Args:
+        numbers: The numbers of a comparison.
+        metric: One of ``COMPARED``.
+    """
+    better = "higher" if METRICS[metric].higher_is_better else "lower"
+    rows = [(pair["second"], pair["metrics"][metric]) for pair in numbers["pairs"]]
+    rows = [(name, row) for name, row in rows if row["difference"] is not None]
+    values = np.array([row["difference"] for _, row in rows])
+    ends = np.array([row["interval"] or [row["difference"]] * 2 for _, row in rows]).reshape(-1, 2)
+    reach = 1.15 * max(float(np.abs([*ends.ravel(), *values]).max(initial=0)), 1e-9)
+    names = [plot_text(name) for name, _ in rows]
+    trace, layout = interval_rows(names, values, ends[:, 0], ends[:, 1], "+.4f")
+    layout |= {
+        "height": 104 + 24 * max(len(rows), 1),
+        "title": {"text": f"{METRICS[metric].label}: {better} is better"},
+        "xaxis": {"range": [-reach, reach], "nticks": 5},
+        "margin": {"l": 40, "r": 14, "t": 40, "b": 30},
+        "shapes": [line_at(x=0, color="@muted", dash="dot")],
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def disagreements(
+    first: RunRecord, other: RunRecord, *, first_is_right: bool
+) -> list[dict[str, Any]]:
+    """List samples that only one run gets right, the largest errors first.
+
+    Args:
+        first: The reference.
+        other: The run to compare.
+        first_is_right: Whether the reference or the other run is right.
+    """
+    right, wrong = (first, other) if first_is_right else (other, first)
+    error = np.abs(wrong.predicted - first.ranks)
+    chosen = np.flatnonzero((right.predicted == first.ranks) & (error > 0))
+    order = np.lexsort((chosen, wrong.proba[chosen, first.ranks[chosen]], -error[chosen]))
+    images = {
+        sample.name: sample.image
+        for run in (other, first)
+        for sample in (*(run.mistakes or ()), *(run.review or ()))
+    }
+    return [
+        {
+            "name": first.names[index],
+            "true": int(first.ranks[index]),
+            "picture": image_uri(
+                images.get(first.names[index]) or _thumbnail(first, first.names[index])
+            ),
+            "answers": [
+                {
+                    "run": run.name,
+                    "predicted": int(run.predicted[index]),
+                    "probabilities": run.proba[index].tolist(),
+                }
+                for run in (first, other)
+            ],
+        }
+        for index in chosen[order][:_SHOWN].tolist()
+    ]
+
+
+def _thumbnail(run: RunRecord, name: str) -> bytes | None:
+    """Make a thumbnail of a sample, if it is an image file that still exists."""
+    from PIL import Image, ImageOps
+
+    root, options = run.config.data.root, run.config.data.options
+    if root is None:
+        return None
+    folders = [Path(str(options["images"]))] if options.get("images") else [root, root.parent]
+    for path in (folder / name for folder in folders):
+        try:
+            with Image.open(path) as image:
+                small = ImageOps.exif_transpose(image).convert("RGB")
+        except (OSError, ValueError):  # not an image, or not there any more
+            continue
+        small.thumbnail(_THUMBNAIL)
+        buffer = io.BytesIO()
+        small.save(buffer, format="JPEG", quality=80)
+        return buffer.getvalue()
+    return None

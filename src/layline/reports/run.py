@@ -20,7 +20,7 @@ from layline.reports.pages import (
     valid_unicode,
 )
 from layline.reports.run_record import RunRecord, read_run
-from layline.training.settings import to_toml
+from layline.training.config import to_toml
 from layline.utils.files import write_text
 
 _TILES = ("accuracy", "mae", "within_one", "qwk", "rps", "ece", "unimodality_rate")
@@ -177,8 +177,8 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         "Method": f"{config.head.method} · {dim} dimension{'s' if dim > 1 else ''}",
         "Backbone": backbone,
     }
-    if config.start is not None:
-        facts["Initialized from"] = str(config.start.model)
+    if config.init_from is not None:
+        facts["Initialized from"] = str(config.init_from.model)
     if run.is_evaluation:
         own = "trained on" if environment["own_data"] else "not trained on"
         facts["Model"] = f"best of {environment['run']}, {own} these data"

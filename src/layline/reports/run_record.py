@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from layline.evaluation.prediction_file import read_predictions
 from layline.reports.pages import valid_unicode
-from layline.training.config import Config
+from layline.training.config import Config, validate
 from layline.training.loop import EpochRecord
-from layline.training.recipes import recorded
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.errors import UserError
@@ -51,7 +50,8 @@ class RunRecord:
     """A finished run, or the evaluation of a model.
 
     Attributes:
-        name: Name of the folder.
+        folder: The folder.
+        name: Name of the run.
         config: Its configuration.
         environment: Versions, the command, samples per class.
         history: A record per epoch; empty for an evaluation.
@@ -66,9 +66,11 @@ class RunRecord:
         similarities: Proxies, Q and U, if the head has them.
         mistakes: The worst mistakes, if recorded.
         review: The samples that a person should check, if recorded.
+        groups: The group of each test sample, such as a patient, if known.
         is_evaluation: Whether it is an evaluation of a model that was trained before.
     """
 
+    folder: Path
     name: str
     config: Config
     environment: dict[str, Any]
@@ -84,6 +86,7 @@ class RunRecord:
     similarities: dict[str, NDArray[np.float32]]
     mistakes: list[ShownSample] | None
     review: list[ShownSample] | None
+    groups: list[str] | None = None
     is_evaluation: bool = False
 
     @property
@@ -110,7 +113,7 @@ def read_run(path: Path) -> RunRecord:
     if is_evaluation:
         with as_written(folder.evaluation, "run the evaluation again"):
             environment = json.loads(folder.evaluation.read_text(encoding="utf-8"))
-            config, history = recorded(environment["config"]), []
+            config, history = validate(Config, environment["config"]), []
     else:
         config = folder.read_record()
     if not folder.test.is_file() or not folder.predictions.is_file():
@@ -121,7 +124,8 @@ def read_run(path: Path) -> RunRecord:
         samples = read_predictions(folder.predictions)
         test, epochs = folder.layout("test"), sorted(folder.layouts.glob("epoch-*.npz"))
         return RunRecord(
-            name=valid_unicode(path.resolve().name),
+            folder=path,
+            name=valid_unicode(Path(environment["run"] if is_evaluation else path.resolve()).name),
             config=config,
             environment=environment,
             history=history,
@@ -138,6 +142,7 @@ def read_run(path: Path) -> RunRecord:
             similarities=_read_arrays(folder.proxies) if folder.proxies.is_file() else {},
             mistakes=_read_samples(folder, folder.mistakes, samples.classes),
             review=_read_samples(folder, folder.review, samples.classes),
+            groups=samples.groups,
             is_evaluation=is_evaluation,
         )
 

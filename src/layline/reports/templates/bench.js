@@ -1,11 +1,11 @@
 "use strict";
-// The table and the panel that the reader chooses.
+// Show the chosen table and panel.
 const metric = document.getElementById("metric");
 const decode = document.getElementById("decode");
 const panel = document.getElementById("panel");
 
 function chooseTable() {
-  const names = [`${metric.value}-${decode.value}`, metric.value]; // some depend on no decoding
+  const names = [`${metric.value}-${decode.value}`, metric.value]; // some metrics need no decoding
   const tables = [...document.querySelectorAll("#tables [data-table]")];
   const chosen = tables.find((each) => names.includes(each.dataset.table));
   tables.forEach((each) => { each.hidden = each !== chosen; });

@@ -1,0 +1,212 @@
+"""The page of a benchmark: ranks, tables and intervals of many runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from layline.bench.grid import Grid, read_grid
+from layline.bench.results import (
+    GRID,
+    comparisons,
+    find_reference,
+    leaderboard,
+    mean_rank_table,
+    pairwise,
+    read_environments,
+    read_results,
+    select_runs,
+)
+from layline.bench.statistics import MeanRanks, critical_difference, rank_methods
+from layline.bench.summaries import Metric, find_metric, intervals, measured
+from layline.bench.tables import entry_text
+from layline.metrics import METRICS
+from layline.reports.figures import Figure, interval_rows
+from layline.reports.pages import render_page
+from layline.reports.paper_figures import critical_difference_diagram, save_figure
+from layline.utils.files import check_output, write_text
+
+_ALL = "all data sets"
+_LABELS = ["data", "method", "recipe", "backbone", "setting", "seed"]
+
+
+def write_bench_report(folder: Path, out: Path, only: Sequence[str] | None = None) -> None:
+    """Write the page of a benchmark.
+
+    Args:
+        folder: The folder of the benchmark.
+        out: The HTML file.
+        only: The data sets to show; by default all.
+    """
+    check_output(out, [path for path in folder.iterdir() if path.suffix != ".html"])
+    write_text(out, render_bench(folder, only))
+
+
+def write_bench_figures(folder: Path, only: Sequence[str] | None = None) -> None:
+    """Write the critical-difference diagram to ``figures`` if there are data sets to rank on."""
+    grid = read_grid(folder / GRID)
+    frame = select_runs(_read_runs(folder, only), grid.tune_seeds)
+    decode = find_metric("mae").own_decoding(grid.read_by())
+    ranking = rank_methods(frame, "mae", decode)
+    if _can_rank(ranking):
+        figure = critical_difference_diagram(
+            ranking.ranks, ranking.num_data, title=f"MAE, {decode}"
+        )
+        save_figure(figure, folder / "figures" / f"critical-difference-{decode}")
+
+
+def _read_runs(folder: Path, only: Sequence[str] | None) -> pd.DataFrame:
+    frame = read_results(folder)
+    return frame if only is None else frame[frame["data"].isin(only)]
+
+
+def _can_rank(ranking: MeanRanks) -> bool:
+    return len(ranking.ranks) > 1 and ranking.num_data > 1
+
+
+def render_bench(folder: Path, only: Sequence[str] | None = None) -> str:
+    """Make the page of a benchmark."""
+    grid, everything = read_grid(folder / GRID), _read_runs(folder, only)
+    frame = select_runs(everything, grid.tune_seeds)
+    decodings = grid.read_by()
+    first = find_metric("mae").own_decoding(decodings)
+    ranking = rank_methods(frame, "mae", first)
+    panels = _panels(frame, first)
+    figures = {"interval": next(iter(panels.values()))}
+    if _can_rank(ranking):
+        figures["ranks"] = ranks_figure(ranking)
+    reference = find_reference(frame, grid.against())
+    against = [] if reference is None else ["mae", "accuracy"]
+    environment, _ = read_environments(folder)
+    return render_page(
+        "bench.html",
+        ["bench.js"],
+        {"figures": figures, "panels": list(panels.values())},
+        title=folder.resolve().name,
+        decodings=decodings,
+        decode=first,
+        facts=_facts(grid, everything, ranking),
+        board=leaderboard(frame, decodings),
+        ranks=mean_rank_table(frame, decodings) if "ranks" in figures else None,
+        comparisons=dict(comparisons(frame, decodings)),
+        metrics=[(key.replace("_", "-"), metric.title) for key, metric in measured(frame).items()],
+        panels=list(panels),
+        reference=reference,
+        against=[
+            pairwise(frame, str(reference), metric, find_metric(metric).own_decoding(decodings))
+            for metric in against
+        ],
+        failures=_failures(everything),
+        about=[(name, _describe(value)) for name, value in environment.items()],
+        description=(folder / GRID).read_text(encoding="utf-8"),
+        figures=figures,
+        content=entry_text,
+    )
+
+
+def _panels(frame: pd.DataFrame, decode: str) -> dict[str, Figure]:
+    """Draw the intervals of the mean over data sets and of each data set."""
+    metric, panels = find_metric("mae"), {}
+    if frame["data"].nunique() > 1:
+        pooled = intervals(frame, "mae", decode, pooled=True).droplevel("data")
+        panels[_ALL] = intervals_figure(pooled, metric)
+    by_data = intervals(frame, "mae", decode)
+    for name in frame["data"].unique():
+        panels[str(name)] = intervals_figure(by_data.loc[name], metric)
+    return panels
+
+
+def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
+    once = frame[frame["decode"] == grid.read_by()[0]]
+    tries = once.groupby(["data", "method", "recipe", "backbone", "seed"]).size().max()
+    tuning = "Nothing was tuned: every method uses the same settings."
+    unseen = "Test samples were used neither for training nor to choose an epoch or a setting."
+    if tries > 1:
+        tuned = "data set and seed"
+        if grid.tune_seeds:
+            tuned = f"data set with {len(grid.tune_seeds)} of the seeds"
+            unseen = (
+                "Test samples were used neither for training nor to choose an epoch. With random "
+                "splits, some of them were validation samples of the seeds that chose the setting; "
+                "this is the same for every method."
+            )
+        tuning = (
+            f"Every method was tried with up to {tries} settings on each {tuned}; the numbers are "
+            f"those of the setting with {_best_validation(grid)}."
+        )
+    difference = ""
+    if _can_rank(ranking):
+        value = critical_difference(len(ranking.ranks), ranking.num_data)
+        difference = (
+            f"Ranks within {value:.2f} of the best, the shaded band, do not differ significantly "
+            f"from it (Nemenyi test, 5 %). {' '.join(ranking.notes)}"
+        )
+    return {
+        "runs": len(once),
+        "failed": int((once["error"] != "").sum()),
+        "methods": once["method"].nunique(),
+        "data": once["data"].nunique(),
+        "seeds": once["seed"].nunique(),
+        "tuning": tuning,
+        "unseen": unseen,
+        "difference": difference,
+    }
+
+
+def _best_validation(grid: Grid) -> str:
+    """Describe the criterion of the tuning."""
+    training = grid.settings.get("training", {}) if isinstance(grid.settings, dict) else {}
+    metric = METRICS[training.get("metric", "mae")]
+    return f"the {'highest' if metric.higher_is_better else 'lowest'} validation {metric.label}"
+
+
+def _failures(frame: pd.DataFrame) -> list[tuple[str, str]]:
+    failed = frame[frame["error"] != ""].drop_duplicates(_LABELS)
+    return [
+        (" · ".join(str(row[label]) for label in _LABELS if row[label]), row["error"])
+        for row in failed.to_dict("records")
+    ]
+
+
+def _describe(value: Any) -> str:
+    """Write a value of ``environment.json``, or several with their numbers of runs."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return ", ".join(f"{_describe(each['value'])} ({each['runs']})" for each in value)
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def ranks_figure(ranking: MeanRanks) -> Figure:
+    """Draw the mean rank of each method and a band of ranks that do not differ from the best."""
+    ranks = [float(rank) for rank in ranking.ranks]
+    names = [str(name) for name in ranking.ranks.index]
+    trace, layout = interval_rows(names, ranks, ranks, ranks, ".2f")
+    end = ranks[0] + critical_difference(len(ranks), ranking.num_data)
+    band = {"type": "rect", "x0": ranks[0], "x1": end, "y0": 0, "y1": 1, "yref": "paper"}
+    band |= {"fillcolor": "@soft", "opacity": 0.55, "layer": "below", "line": {"width": 0}}
+    layout |= {
+        "xaxis": {
+            "title": {"text": "mean rank by MAE, lower is better"},
+            "side": "top",
+            "range": [0.5, len(ranks) + 0.5],
+        },
+        "margin": {"l": 60, "r": 16, "t": 56, "b": 12},
+        "shapes": [band],
+    }
+    return {"data": [trace], "layout": layout}
+
+
+def intervals_figure(bounds: pd.DataFrame, metric: Metric) -> Figure:
+    """Draw the mean of each method with its interval, the best on top.
+
+    Args:
+        bounds: ``mean``, ``low`` and ``high`` of each method, in the metric's own unit.
+        metric: How the metric is shown.
+    """
+    rows = bounds.dropna(subset=["mean"])[["mean", "low", "high"]] * metric.scale
+    rows = rows.sort_values("mean", ascending=metric.lower_is_better)
+    names = [str(name) for name in rows.index]
+    trace, layout = interval_rows(names, rows["mean"], rows["low"], rows["high"])
+    layout["xaxis"] = {"title": {"text": metric.title}, "side": "top"}
+    layout["margin"] = {"l": 60, "r": 16, "t": 56, "b": 12}
+    return {"data": [trace], "layout": layout}

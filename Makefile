@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: demo test lint bench docs clean
 
 demo: $(READY)
-	$(BIN)/layline demo
+	$(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto

@@ -4,7 +4,7 @@
 photographs that come with Layline, prints what both are worth and draws a picture. On two cores it
 takes about a minute. A finished run in the folder `demo` is not trained again.
 
-![the test images around the arc, and six of them with their grade and range](../docs/images/demo.png)
+![the test images around the arc, and six with their range](../docs/images/demo.png)
 """
 
 from pathlib import Path

@@ -12,7 +12,7 @@ from torch import nn
 
 from layline import ConstrainedProxies
 from layline.backbones import ImageBackbone, InputSpec
-from layline.data import Dataset, Splits, SourceSpec, stratified_holdout
+from layline.data import Dataset, SourceSpec, Splits, stratified_holdout
 from layline.data.images import ImageArrays
 from layline.geometry.layouts import Layout, orthonormal_pair
 from layline.geometry.similarities import Cosine

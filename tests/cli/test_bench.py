@@ -56,8 +56,8 @@ def bench(tmp_path, monkeypatch):
 @pytest.fixture
 def without_report(monkeypatch):
     """Leave out figures and page, which take longer than the runs, where nobody looks at them."""
-    monkeypatch.setattr("layline.reports.grid.write_grid_figures", lambda out, only: None)
-    monkeypatch.setattr("layline.reports.grid.write_grid_report", lambda out, page, only: None)
+    monkeypatch.setattr("layline.reports.bench.write_bench_figures", lambda out, only: None)
+    monkeypatch.setattr("layline.reports.bench.write_bench_report", lambda out, page, only: None)
 
 
 def small(ratings, *more) -> list[str]:

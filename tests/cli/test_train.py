@@ -17,7 +17,7 @@ from layline.heads import DEFAULT_METHOD
 from layline.metrics import METRICS
 from layline.training.recipes import resolve_config
 
-COMMANDS = [(), ("train",), ("evaluate",), ("predict",), ("methods",), ("demo",), ("data",)]
+COMMANDS = [(), ("train",), ("evaluate",), ("predict",), ("methods",), ("data",)]
 WITH_EXAMPLES = [*COMMANDS[1:6], ("data", "list"), ("data", "check")]
 FILES = {
     "config.toml",
@@ -239,7 +239,7 @@ def test_the_help_of_every_command_has_examples(layline, command):
 def test_without_arguments_the_commands_are_listed_and_train_says_what_it_needs(layline, refused):
     found = layline()
     assert found.code == 2  # of typer: nothing was done
-    for name in ("train", "evaluate", "predict", "methods", "demo", "data"):
+    for name in ("train", "evaluate", "predict", "methods", "data"):
         assert name in found.out + found.err
     assert refused("train") == (
         "layline: SOURCE must be given, a path or a name: photo-quality needs no data, "

@@ -43,7 +43,7 @@ import layline.reports.run
 import layline.training.api
 import layline.training.run  # noqa: F401
 from layline.cli import main
-from layline.reports.html import _environment
+from layline.reports.pages import _environment
 
 
 def _no_room():

@@ -19,7 +19,6 @@ from layline.cli import (
     card,
     compare,
     data,
-    demo,
     evaluate,
     export,
     methods,
@@ -95,7 +94,6 @@ app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(epilog=reproduce.EXAMPLES)(reproduce.reproduce)
 app.command(epilog=methods.EXAMPLES)(methods.methods)
-app.command(epilog=demo.EXAMPLES)(demo.demo)
 data_app = typer.Typer(help="List data sources, or check data.", no_args_is_help=True)
 data_app.command("list", epilog=data.LIST_EXAMPLES)(data.list_sources)
 data_app.command(epilog=data.CHECK_EXAMPLES)(data.check)

@@ -157,7 +157,7 @@ def bench(
         write_runs,
     )
     from layline.bench.store import Store
-    from layline.reports.grid import write_grid_figures, write_grid_report
+    from layline.reports.bench import write_bench_figures, write_bench_report
     from layline.training.display import Reporter
 
     load_plugins(plugins or ())
@@ -209,8 +209,8 @@ def bench(
         raise
     frame = write_results(wanted, cells, store, part_of=whole)
     shown = [each.name for each in wanted.data]
-    write_grid_figures(out, shown)
-    write_grid_report(out, out / "report.html", shown)
+    write_bench_figures(out, shown)
+    write_bench_report(out, out / "report.html", shown)
     for sentence in differing_environments(store, cells):
         Reporter(console)(sentence)
     show_table(leaderboard(frame, wanted.read_by()), Console())

@@ -57,8 +57,7 @@ def _show(found: "Comparison", console: "Console") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from layline.metrics import METRICS
-    from layline.reports.comparison import p_text, verdict
+    from layline.reports.comparison import format_row
     from layline.training.display import amount
 
     numbers = found.numbers
@@ -71,15 +70,7 @@ def _show(found: "Comparison", console: "Console") -> None:
             table.add_column(title, justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
         for metric, row in pair["metrics"].items():
-            ends = row["interval"]
-            table.add_row(
-                METRICS[metric].label,
-                *(_number(row[name], ".3f") for name in ("first", "second")),
-                _number(row["difference"], "+.3f"),
-                "–" if ends is None else f"{ends[0]:+.3f} to {ends[1]:+.3f}",
-                p_text(row["p"]),
-                verdict(metric, row),
-            )
+            table.add_row(*format_row(metric, row).values())
         console.print(table)
         right = pair["right"]
         console.print(
@@ -93,7 +84,3 @@ def _show(found: "Comparison", console: "Console") -> None:
     console.print(f"Paired, {numbers['draws']} draws{over}", highlight=False)
     for note in numbers["notes"]:
         console.print(Text(note), soft_wrap=True)
-
-
-def _number(value: float | None, spec: str) -> str:
-    return "–" if value is None else format(value, spec)

@@ -6,14 +6,13 @@ left to the user, as it depends on the data.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from layline.backbones import BACKBONES
 from layline.data import SOURCES
 from layline.heads import HEADS
-from layline.reports.run import diagnosed, tiles
+from layline.reports.run import tiles
 from layline.reports.run_record import RunRecord, read_run
 from layline.training.run_folder import as_written
 from layline.utils.errors import UserError
@@ -56,7 +55,6 @@ def card(run: str | Path) -> str:
             "about a model"
         )
     with as_written(Path(run), f"layline train --resume {run} tests it again"):
-        record = replace(record, numbers=diagnosed(record))
         return f"---\n{_header(record)}\n---\n\n{_body(record)}"
 
 

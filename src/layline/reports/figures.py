@@ -329,7 +329,6 @@ def roc_figure(row: Mapping[str, Any]) -> Figure | None:
     if curve is None:
         return None
     hover = "sensitivity %{y:.1%}, false positive rate %{x:.1%}<extra></extra>"
-    point = [[round(1 - row["specificity"], 5)], [round(row["sensitivity"], 5)]]
     share = {"range": [-0.02, 1.02], "tickformat": ".0%"}
     return {
         "data": [
@@ -343,7 +342,8 @@ def roc_figure(row: Mapping[str, Any]) -> Figure | None:
                 line=_MAIN["line"],
             ),
             _scatter(
-                *point,
+                _rounded([1 - row["specificity"]]),
+                _rounded([row["sensitivity"]]),
                 "markers",
                 name="the model's decisions",
                 hovertemplate=hover,

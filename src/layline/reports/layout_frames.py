@@ -69,7 +69,9 @@ def select_epochs(epochs: list[int], best: int, most: int = MOST_FRAMES) -> list
     """Select evenly spaced epochs, including the first, the best and the last."""
     if len(epochs) <= most:
         return list(epochs)
-    selected = [epochs[place] for place in np.linspace(0, len(epochs) - 1, most).round().astype(int)]
+    selected = [
+        epochs[place] for place in np.linspace(0, len(epochs) - 1, most).round().astype(int)
+    ]
     if best in epochs and best not in selected:
         nearest = min(selected[1:-1], key=lambda epoch: abs(epoch - best))
         selected[selected.index(nearest)] = best

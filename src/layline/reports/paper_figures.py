@@ -1,9 +1,9 @@
 """Figures for print, as PNG and PDF: layouts, curves over a setting, critical differences.
 
 They are drawn with matplotlib. Methods differ in color, marker and place in the legend, so no
-figure relies on color alone. The colors are those of Okabe and Ito. The critical-difference diagram
-is that of Demšar (JMLR 7, 2006): methods on an axis of mean ranks, the best at the left. A bar joins
-methods that do not differ significantly by Nemenyi's test.
+figure relies on color alone. The colors are those of Okabe and Ito. The critical-difference
+diagram is that of Demšar (JMLR 7, 2006): methods on an axis of mean ranks, the best at the left. A
+bar joins methods that do not differ significantly by Nemenyi's test.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -135,9 +135,7 @@ def read_run(path: Path) -> RunRecord:
             ranks=samples.ranks,
             predicted=samples.predicted,
             proba=samples.proba,
-            layouts={
-                int(file.stem.removeprefix("epoch-")): Snapshot.load(file) for file in epochs
-            },
+            layouts={int(file.stem.removeprefix("epoch-")): Snapshot.load(file) for file in epochs},
             test_layout=Snapshot.load(test) if test.is_file() else None,
             similarities=_read_arrays(folder.proxies) if folder.proxies.is_file() else {},
             mistakes=_read_samples(folder, folder.mistakes, samples.classes),

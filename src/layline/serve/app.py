@@ -37,7 +37,7 @@ from layline.data.table_encoding import TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.model.predictor import Prediction
-from layline.reports.html import TEMPLATES
+from layline.reports.pages import TEMPLATES
 from layline.serve.batching import Batcher
 from layline.serve.openapi import describe_api
 from layline.serve.reading import (

@@ -303,8 +303,7 @@ def compare(
         draws: Resamplings of an interval, and exchanges of a test.
         seed: Of both.
     """
-    from layline.reports.comparison import compare_runs
-    from layline.reports.comparison_page import write_comparison
+    from layline.reports.comparison import compare_runs, write_comparison
 
     found = compare_runs([Path(run) for run in runs], draws, seed)
     if out is None:

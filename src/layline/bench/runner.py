@@ -32,11 +32,12 @@ from layline.bench.engines import LOCAL, Executor, Pool, ProcessEndedError, stop
 from layline.bench.store import Outcome, Store, kept_environment
 from layline.geometry.decoding import decode_name
 from layline.metrics import CRITERIA
+from layline.training.callbacks import interrupt_on_shutdown, stopped_by
 from layline.training.config import Config
 from layline.training.display import Reporter, amount, format_time
 from layline.training.frozen import prepare_features
-from layline.training.interruption import Interrupted, polite_signals_interrupt, stopped_by
 from layline.training.run import train
+from layline.training.trainer import Interrupted
 from layline.utils.devices import gpus_for
 from layline.utils.plugins import load_plugins
 
@@ -160,9 +161,9 @@ def _run(
     gpus = max(len(gpus_of(cell.config)) for cell in todo)
     with (
         progress,
-        polite_signals_interrupt(),
+        interrupt_on_shutdown(),
         executor.start(threads, gpus) as pool,
-        polite_signals_interrupt(),  # again: Ray has a handler of its own
+        interrupt_on_shutdown(),  # again: Ray has a handler of its own
     ):
         work = partial(
             run_cell,

@@ -37,8 +37,8 @@ from layline.geometry.decoding import Decode, checked_decode, decode_name
 from layline.heads.base import HasProxies
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
-from layline.training.loop import EpochRecord, Loop
 from layline.training.optim import Options
+from layline.training.trainer import Callback, EpochRecord, Trainer
 from layline.utils.devices import Processes, has_double
 from layline.utils.optional import require
 
@@ -253,16 +253,16 @@ class OrdinalClassifier(
             else:
                 network = new_network(self, parts.train, len(parts.classes), device)
             options = replace(options, generator=torch.Generator().manual_seed(seed))
-            hooks = BestInMemory(network)
-            if self.verbose:
-                hooks.display = display(self.epochs)
+            best = BestInMemory(network)
+            callbacks: list[Callback] = [best, *([display(self.epochs)] if self.verbose else [])]
             keeps_dtype = self._takes_table and has_double(device)
             train = parts.train.as_part(parts.class_factors, keeps_dtype=keeps_dtype)
             validation = None
             if len(parts.validation):
                 validation = parts.validation.as_part(parts.class_factors, keeps_dtype=keeps_dtype)
-            state = Loop(network, train, validation, options, Processes(device), hooks).run()
-            hooks.restore_best()
+            processes = Processes(device)
+            state = Trainer(network, train, validation, options, processes, callbacks).fit()
+            best.restore()
         self._set_fitted(parts.classes, network.backbone, network.head)
         self.calibration_ = Calibration.fit(
             self._outcome(parts.validation) if self.recipe == "modern" else None,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layline.evaluation.predictions import Predictions
 from layline.model.model import Network
-from layline.training.loop import Display, Hooks, TrainingState
+from layline.training.trainer import Callback, Trainer, describe_epoch
 
 _FIT_LOCK = threading.RLock()
 
@@ -25,18 +25,14 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-class BestInMemory(Hooks):
+class BestInMemory(Callback):
     """Remember the weights of the best epoch of a network."""
-
-    advice = ", or standardise X"
 
     def __init__(self, network: Network) -> None:
         self._network = network
         self._best: dict[str, Any] = {}
 
-    def finish_epoch(
-        self, state: TrainingState, is_best: bool, validated: Predictions | None
-    ) -> None:
+    def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Keep the weights of the best epoch on the CPU, where they do not fill the device."""
         if is_best:
             self._best = {
@@ -46,30 +42,27 @@ class BestInMemory(Hooks):
                 for name, value in self._network.state_dict().items()
             }
 
-    def restore_best(self) -> None:
+    def restore(self) -> None:
         """Put the network back into its best epoch; the last one if nothing was validated."""
         if self._best:
             self._network.load_state_dict(self._best)
         self._network.eval()
 
 
-class _PlainDisplay(Display):
+class _PlainDisplay(Callback):
     """A line on stderr per epoch, where rich is not installed."""
 
-    def __init__(self, epochs: int) -> None:
-        self._epochs = epochs
-
-    def show_epoch(self, state: TrainingState) -> None:
-        """Show a finished epoch, the last one of the history."""
-        sys.stderr.write(state.describe(self._epochs) + "\n")
+    def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
+        """Show the epoch that just ended."""
+        sys.stderr.write(describe_epoch(trainer) + "\n")
 
 
-def display(epochs: int) -> Display:
-    """Show the epochs as a run does, or plainly where rich is not installed."""
+def display(epochs: int) -> Callback:
+    """Show the epochs as a run does, or plainly where rich or accelerate is not installed."""
     try:
         from rich.console import Console
-    except ModuleNotFoundError:
-        return _PlainDisplay(epochs)
-    from layline.training.display import LiveDisplay
 
-    return LiveDisplay(epochs, Console(stderr=True))
+        from layline.training.callbacks import ProgressDisplay
+    except ModuleNotFoundError:
+        return _PlainDisplay()
+    return ProgressDisplay(epochs, Console(stderr=True))

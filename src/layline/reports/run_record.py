@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from layline.evaluation.prediction_file import read_predictions
 from layline.reports.pages import valid_unicode
 from layline.training.config import Config, validate
-from layline.training.loop import EpochRecord
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder, as_written
+from layline.training.trainer import EpochRecord
 from layline.utils.errors import UserError
 
 _NAMED_BY_PATH = ("folder", "csv", "table", "npz")  # other sources are known by their own name

@@ -31,12 +31,11 @@ from layline.training.decisions import decided
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.evaluate import evaluate_run, write_evaluation
-from layline.training.interruption import Interrupted
-from layline.training.loop import EpochRecord
 from layline.training.recipes import resolve_config
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
 from layline.training.start import with_start
+from layline.training.trainer import EpochRecord, Interrupted
 from layline.utils.errors import UserError
 from layline.utils.memory import memory_errors
 from layline.utils.plugins import load_plugins

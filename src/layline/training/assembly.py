@@ -29,8 +29,8 @@ from layline.model.description import ModelDescription
 from layline.model.model import OrdinalModel
 from layline.training.config import Config, DataConfig
 from layline.training.display import Reporter
-from layline.training.loop import EpochBatches
 from layline.training.start import known_inputs, load_start
+from layline.training.trainer import EpochBatches
 from layline.utils.devices import choose_device
 from layline.utils.errors import UserError
 from layline.utils.memory import check_fits, memory_errors

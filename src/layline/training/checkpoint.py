@@ -1,9 +1,8 @@
-"""Checkpoints: the state of a run on disk, so that a power cut costs a few minutes at most.
+"""Checkpoints: the state of a run on disk, from which it resumes with the same result.
 
-``state/`` holds one folder per checkpoint, named by its epoch and step, the last two of them. A new
-one is filled under another name and renamed when it is complete, with the digests of its files in
-``manifest.json``. A run goes on from the newest checkpoint that is intact, and since it is a
-function of its configuration, it ends the same from either. Nothing is read by running code.
+``state/`` contains the last two checkpoints, each in a folder named by its epoch and step. A new
+one is written under another name and renamed when it is complete. A run resumes from the newest
+checkpoint that can be read. Reading never executes code.
 """
 
 import json
@@ -15,50 +14,41 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 import torch
-from accelerate.utils import broadcast_object_list
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from layline.data.file_digests import digest_file
 from layline.training.distributed import SeveralProcesses
-from layline.training.loop import TrainingState
 from layline.training.optim import WeightAverage
+from layline.training.trainer import TrainingState
 from layline.utils.errors import UserError
 from layline.utils.files import publish_folder, write_error
 
 _STATE = "progress.json"
 _AVERAGE = "average.safetensors"
-_MANIFEST = "manifest.json"
 _NAME = re.compile(r"epoch-(\d+)-step-(\d+)")
 _PROGRESS = TypeAdapter(TrainingState)
 
 
 class Checkpoints:
-    """The checkpoints of a run.
+    """The checkpoints of a run. All processes call its methods together.
 
     Args:
         folder: ``state/`` of the run.
-        processes: Know the model and the optimiser.
-        say: Told of a checkpoint that is damaged.
+        processes: One or several; they know the model and the optimizer.
+        log: Shows a warning if a checkpoint is damaged.
     """
 
     def __init__(
-        self, folder: Path, processes: SeveralProcesses, say: Callable[[str], None] = lambda _: None
+        self, folder: Path, processes: SeveralProcesses, log: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._folder, self._say = folder, say
+        self._folder, self._log = folder, log
         self._processes, self._accelerator = processes, processes.accelerator
-        self._last: Path | None = None  # the one that was written or read last: it is intact
+        self._last: Path | None = None  # the one that was written or read last
 
     def save(self, state: TrainingState, average: WeightAverage | None = None) -> None:
-        """Write a checkpoint, and keep the one before it. All processes call it together.
-
-        Args:
-            state: How far training is.
-            average: The average of the weights, if one is kept; it is the same in all processes.
-        """
+        """Write a checkpoint, and keep the one before it."""
         accelerator = self._accelerator
-        loss_sum, weight_sum = self._processes.sum([state.loss_sum, state.weight_sum])
         place = self._folder / f"epoch-{state.epoch:05}-step-{state.step:07}"
         part = self._folder / ".saving"
         if accelerator.is_main_process:
@@ -66,15 +56,13 @@ class Checkpoints:
             part.mkdir(parents=True)
         accelerator.wait_for_everyone()
         try:
-            self._write(part)
+            with _disk_errors():
+                accelerator.save_state(str(part))
             accelerator.wait_for_everyone()
             if accelerator.is_main_process:
                 if average is not None:
                     _write_average(average, part / _AVERAGE)
-                values = asdict(state) | {"loss_sum": loss_sum, "weight_sum": weight_sum}
-                (part / _STATE).write_text(json.dumps(values), encoding="utf-8")
-                manifest = json.dumps({"blake2b": _digests(part)}, indent=1)
-                (part / _MANIFEST).write_text(manifest, encoding="utf-8")
+                (part / _STATE).write_text(json.dumps(asdict(state)), encoding="utf-8")
                 self._publish(part, place)
         except OSError as error:
             shutil.rmtree(part, ignore_errors=True)
@@ -83,7 +71,7 @@ class Checkpoints:
         accelerator.wait_for_everyone()
 
     def _publish(self, part: Path, place: Path) -> None:
-        """Give a checkpoint its name, and remove all but it and the one before."""
+        """Rename a complete checkpoint, and remove all but it and the one before."""
         if place == self._last:  # the same step has the same state
             shutil.rmtree(part)
             return
@@ -94,45 +82,11 @@ class Checkpoints:
             if old not in (place, self._last):
                 shutil.rmtree(old)
 
-    def restore(
-        self,
-        average: WeightAverage | None = None,
-        objection: Callable[[TrainingState], str] = lambda state: "",
-    ) -> TrainingState | None:
-        """Go back to the newest checkpoint that is intact, if there is any; the average too.
-
-        Args:
-            average: The average of the weights, if one is kept.
-            objection: Tells why training cannot go on from a state, if it cannot.
-
-        Raises:
-            UserError: There are checkpoints, and none of them will do.
-        """
-        reasons: list[str] = []
+    def restore(self, average: WeightAverage | None = None) -> TrainingState | None:
+        """Load the newest checkpoint that can be read; None if there is no checkpoint at all."""
+        problems: list[str] = []
         for place in reversed(self._existing()):
-            state, why = self._read(place, average)
-            if state is not None and not (why := objection(state)):
-                if reasons:
-                    self._say(f"{'; '.join(reasons)}. Going on from the checkpoint before: {place}")
-                self._last = place
-                if not self._accelerator.is_main_process:  # the main one goes on with all sums
-                    state.loss_sum = state.weight_sum = 0.0
-                return state
-            reasons.append(why)
-        if not reasons:
-            return None
-        raise UserError(
-            f"{self._folder} must have a checkpoint to go on from, got none that will do: "
-            f"{'; '.join(dict.fromkeys(reasons))}; without the folder state, --resume trains from "
-            "the beginning"
-        )
-
-    def _read(self, place: Path, average: WeightAverage | None) -> tuple[TrainingState | None, str]:
-        """Load a checkpoint, or tell what is wrong with it; all processes get the same answer."""
-        found = [_damage(place) if self._accelerator.is_main_process else ""]
-        (why,) = broadcast_object_list(found) if self._processes.count > 1 else found
-        state = None
-        if not why:
+            state, problem = None, ""
             try:
                 state = _read_progress(place / _STATE)
                 self._accelerator.load_state(str(place))
@@ -140,15 +94,20 @@ class Checkpoints:
                     average.load_state_dict(load_file(place / _AVERAGE))
             except MemoryError:
                 raise
-            except Exception as error:  # whoever wrote the files may have written anything
-                why = f"{place} is damaged: {str(error).partition(chr(10))[0]}"
-        if self._processes.any(bool(why)):
-            return None, why or f"{place} is damaged"
-        return state, ""
-
-    def _write(self, part: Path) -> None:
-        with _full_disk_as_such():
-            self._accelerator.save_state(str(part))
+            except Exception as error:  # the content of a damaged file can be anything
+                problem = f"{place} is damaged ({str(error).partition(chr(10))[0]})"
+            if not self._processes.any(bool(problem)):
+                if problems:
+                    self._log(f"{'; '.join(problems)}. Resuming from the one before, {place}.")
+                self._last = place
+                return state
+            problems.append(problem or f"{place} is damaged")
+        if not problems:
+            return None
+        raise UserError(
+            f"No checkpoint in {self._folder} can be read: {'; '.join(problems)}. Remove this "
+            "folder to train from the beginning."
+        )
 
     def _existing(self) -> list[Path]:
         """List the checkpoints, the oldest first."""
@@ -159,47 +118,13 @@ class Checkpoints:
         return [found[moment] for moment in sorted(found)]
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """Give the digest of each file but the manifest."""
-    digests = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != _MANIFEST:
-            digests[str(path.relative_to(folder))] = digest_file(path)
-    return digests
-
-
-def _damage(place: Path) -> str:
-    """Tell what is wrong with a checkpoint, if anything is."""
-    try:
-        manifest = place / _MANIFEST
-        if manifest.exists():  # there was none at first
-            wanted = json.loads(manifest.read_text(encoding="utf-8"))["blake2b"]
-            found = _digests(place)
-            for name in sorted({*wanted, *found}):
-                if wanted.get(name) != found.get(name):
-                    what = "has other bytes than were written" if name in found else "is missing"
-                    return f"{place / name} {what if name in wanted else 'was not written with it'}"
-        _read_progress(place / _STATE)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        return f"{place} is damaged: {str(error).partition(chr(10))[0]}"
-    except OSError as error:
-        return f"{place} cannot be read: {error}"
-    return ""
-
-
 def _read_progress(path: Path) -> TrainingState:
-    """Read how far training was, with the names and types that it was written with."""
     text = path.read_text(encoding="utf-8")
-    values, names = json.loads(text), {field.name for field in fields(TrainingState)}
-    if not isinstance(values, dict) or set(values) != names:
-        raise UserError(f"{path} must have {', '.join(sorted(names))}, got others")
-    try:
-        _PROGRESS.validate_json(text, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise UserError(f"{path}: {name}: {first['msg']}, got {first['input']!r}") from None
-    return TrainingState(**values)  # as it was: validated, an integer of the history is a float
+    values = json.loads(text)
+    if set(values) != {field.name for field in fields(TrainingState)}:
+        raise UserError(f"{path} was written by another version")
+    _PROGRESS.validate_json(text, strict=True)
+    return TrainingState(**values)  # unchanged: validation makes integers of the history floats
 
 
 def _write_average(average: WeightAverage, path: Path) -> None:
@@ -208,13 +133,13 @@ def _write_average(average: WeightAverage, path: Path) -> None:
         name: each.clone(memory_format=torch.contiguous_format)
         for name, each in average.state_dict().items()
     }
-    with _full_disk_as_such():
+    with _disk_errors():
         save_file(copies, path)
 
 
 @contextmanager
-def _full_disk_as_such() -> Iterator[None]:
-    """Turn the errors that a full disk shows itself by into one that says so."""
+def _disk_errors() -> Iterator[None]:
+    """Turn what torch and safetensors raise on a full disk into an ``OSError``."""
     try:
         yield
     except (SafetensorError, RuntimeError) as error:

@@ -1,9 +1,7 @@
-"""Messages for the user, and the progress of long work and of training."""
+"""Messages for the user, and the progress of long work."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
 
 from rich.console import Console
 from rich.progress import (
@@ -14,11 +12,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from layline.training.loop import Display, TrainingState
-
 _PROGRESS_LINES = 4  # of a work, in a log
-_LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}"
-_WIDE = 110  # columns for all of it; where there are fewer, time left must not be what is cut
 
 
 def amount(count: int, noun: str) -> str:
@@ -71,81 +65,6 @@ class Reporter:
                     self(f"{what}: {done} of {total}")
 
             yield count
-
-
-class LiveDisplay(Display):
-    """Show the epoch, the speed, the losses, the validation error and the time left.
-
-    A terminal gets one live line with a bar, a log a plain line per epoch.
-
-    Args:
-        epochs: How many epochs are planned.
-        console: Where to show it.
-        shown: Only one of several processes shows anything.
-    """
-
-    def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
-        self._epochs, self._console, self._say = epochs, console, Reporter(console, shown)
-        texts = [TextColumn(text) for text in _LIVE]
-        self._live = Progress(texts[0], BarColumn(20), *texts[1:], console=console, transient=True)
-        self._line = self._live.add_task("", epoch="", now="", last="")
-        self._is_live = shown and console.is_terminal
-        self._last = ""
-        self._steps, self._steps_made, self._samples = 1, 0, 0
-        self._begin = self._epoch_begin = time.monotonic()
-
-    def start_epoch(self, state: TrainingState, steps: int) -> None:
-        """Begin an epoch of so many steps, or go on with it."""
-        self._steps, self._samples, self._epoch_begin = steps, 0, time.monotonic()
-        self._live.reset(
-            self._line,
-            total=steps,
-            completed=state.step,
-            epoch=state.epoch_of(self._epochs),
-            now="",
-            last=self._last,
-        )
-
-    def show_step(self, state: TrainingState, samples: int) -> None:
-        """Show a step with so many samples."""
-        self._samples += samples
-        self._steps_made += 1
-        now = (
-            f"{self._speed()}  loss {state.loss_sum / state.weight_sum:.4f}  "
-            f"{self._time_left(state)} left"
-        )
-        self._live.update(self._line, completed=state.step, now=now, last=self._last)
-
-    def show_epoch(self, state: TrainingState) -> None:
-        """Show a finished epoch, the last one of the history."""
-        record = state.history[-1]
-        if "validation_mae" in record:
-            short = f"MAE {record['validation_mae']:.3f}  acc {record['validation_accuracy']:.3f}"
-            result = state.describe_validation() if self._console.width >= _WIDE else short
-            self._last = f"[dim]{result}[/dim]"
-        if not self._is_live:
-            self._say(
-                f"{state.describe(self._epochs)}  {self._speed()}  {self._time_left(state)} left"
-            )
-
-    def _speed(self) -> str:
-        per_second = self._samples / max(time.monotonic() - self._epoch_begin, 1e-9)
-        return f"{per_second:.0f} samples/s"
-
-    def _time_left(self, state: TrainingState) -> str:
-        """Estimate the time that is left, from the steps made since the start."""
-        steps = (self._epochs - state.epoch + 1) * self._steps - state.step
-        return format_time((time.monotonic() - self._begin) / max(self._steps_made, 1) * steps)
-
-    def __enter__(self) -> Self:
-        self._begin = time.monotonic()
-        if self._is_live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_live:
-            self._live.stop()
 
 
 def format_time(seconds: float) -> str:

@@ -28,7 +28,7 @@ from layline.training.finished_run import changed_config, own_data, predict_samp
 from layline.training.other_data import other_config, read_other
 from layline.training.record import (
     Snapshot,
-    chosen_samples,
+    choose_samples,
     take_snapshot,
     write_mistakes,
     write_proxies,
@@ -117,7 +117,7 @@ def evaluate_run(
     for note in notes:
         say(note)
     index = _samples_of(dataset, part)
-    drawn = chosen_samples(len(index), config.report.points, config.training.seed)
+    drawn = choose_samples(len(index), config.report.points, config.training.seed)
     ranks, predicted = predict_samples(model, config, dataset, index, decode, drawn)
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
     found = evaluate_split(part, ranks, inputs.names, predicted, model.description, decode, groups)

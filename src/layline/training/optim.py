@@ -1,27 +1,26 @@
-"""The options of the training loop, the optimiser, its rates, and the average of the weights."""
+"""The options of the trainer, the optimizer, the learning rates, and the average of the weights."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from layline.backbones.base import Backbone
 from layline.geometry.decoding import Decode, checked_decode
 from layline.heads import HeadSpec
 from layline.heads.base import OrdinalHead
 from layline.metrics import CRITERIA
+from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_at_least, check_integer, check_known
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of the loop. Those of a run are explained in ``config.TrainingConfig``.
+    """Options of the trainer; :class:`layline.training.config.TrainingConfig` explains them.
 
     Attributes:
         generator: Draws the order of each epoch, one after another, and leaves the random numbers
@@ -84,33 +83,30 @@ HEAD_RATE = 1e-2
 
 
 def default_head_rate(method: HeadSpec, recipe: str) -> float:
-    """Give the rate of the head if nobody says: other recipes than modern know one for all."""
+    """Return the default learning rate of a head; only the recipe modern has one per method."""
     return HEAD_RATE * (method.rate_factor if recipe == "modern" else 1.0)
 
 
 def default_warmup(epochs: int) -> float:
-    """Give the epochs of warm-up if nobody says: a tenth of all, two at most."""
+    """Return the default number of warm-up epochs: a tenth of all, at most two."""
     return min(2.0, epochs / 10)
 
 
-def make_optimiser(
-    features: nn.Module, head: OrdinalHead, options: Options, *, fused: bool = False
+def make_optimizer(
+    backbone: nn.Module, head: OrdinalHead, options: Options, *, fused: bool = False
 ) -> torch.optim.Optimizer:
-    """Make the optimiser, with a rate for the body, the last layers of the features and the head.
+    """Make the optimizer, with learning rates for the body, the last layers and the head.
 
     Args:
-        features: The features, or what of them is trained if their body is frozen.
-        head: The ordinal method; it knows which of its parameters weight decay must leave alone.
-        options: Rates and decay.
-        fused: Take its fused form, which passes over the weights once: seven times as fast on a
-            processor, other digits.
+        backbone: The backbone, or only its last layers if its body is frozen.
+        head: The ordinal method; it lists its parameters that must not decay.
+        options: Learning rates and weight decay.
+        fused: Use the fused implementation, which is much faster on a CPU.
     """
-    kept = {f"head.{name}" for name in head.no_weight_decay()}
-    names = {id(weight): f"features.{name}" for name, weight in features.named_parameters()}
-    names |= {id(weight): f"head.{name}" for name, weight in head.named_parameters()}
+    kept = {id(head.get_parameter(name)) for name in head.no_weight_decay()}
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = {}
-    for weight, rate, is_body in _rated(features, head, options):
-        spared = not options.decay_vectors and (weight.ndim <= 1 or names[id(weight)] in kept)
+    for weight, rate, is_body in _learning_rates(backbone, head, options):
+        spared = not options.decay_vectors and (weight.ndim <= 1 or id(weight) in kept)
         key = is_body, rate, 0.0 if spared else options.weight_decay
         groups.setdefault(key, []).append(weight)
     given: list[dict[str, Any]] = [
@@ -122,17 +118,16 @@ def make_optimiser(
     return torch.optim.AdamW(given, fused=fused or None)
 
 
-def _rated(
-    features: nn.Module, head: OrdinalHead, options: Options
+def _learning_rates(
+    backbone: nn.Module, head: OrdinalHead, options: Options
 ) -> Iterator[tuple[nn.Parameter, float, bool]]:
-    """Give every parameter that learns, its rate, and whether it belongs to the body."""
+    """Yield every trainable parameter, its learning rate, and whether it belongs to the body."""
     body: dict[int, float] = {}
-    if isinstance(features, Backbone):
+    if isinstance(backbone, Backbone):
         rate = options.backbone_learning_rate or options.learning_rate
-        layers = features.layer_groups()
-        for distance, layer in enumerate(reversed(layers)):
+        for distance, layer in enumerate(reversed(backbone.layer_groups())):
             body |= {id(weight): rate * options.layer_decay**distance for weight in layer}
-    for weight in features.parameters():
+    for weight in backbone.parameters():
         if weight.requires_grad:
             yield weight, body.get(id(weight), options.learning_rate), id(weight) in body
     for weight in head.parameters():
@@ -140,26 +135,20 @@ def _rated(
             yield weight, options.head_learning_rate, False
 
 
-def set_rates(optimiser: torch.optim.Optimizer, options: Options, passed: float) -> None:
-    """Set the rates for a step.
-
-    Args:
-        optimiser: Its groups know the rates that were asked for.
-        options: Warm-up and schedule.
-        passed: Epochs that are over, the present one in part.
-    """
-    for group in optimiser.param_groups:
+def set_learning_rates(optimizer: torch.optim.Optimizer, options: Options, passed: float) -> None:
+    """Set the learning rates of a step, after ``passed`` epochs."""
+    for group in optimizer.param_groups:
         start = options.head_epochs if group["body"] else 0.0
         group["lr"] = group["initial_lr"] * rate_factor(options, passed, start)
 
 
 def rate_factor(options: Options, passed: float, start: float = 0.0) -> float:
-    """Tell by what the rates are multiplied when so many epochs have passed.
+    """Return the factor of the learning rates after ``passed`` epochs.
 
     Args:
         options: Warm-up and schedule.
-        passed: Epochs that are over, the present one in part.
-        start: When what the rates are for begins to learn, and to warm up.
+        passed: Epochs that are over, including the fraction of the current one.
+        start: When these parameters begin to learn, and to warm up.
     """
     if passed < start:
         return 0.0
@@ -182,43 +171,52 @@ def _decay(options: Options, passed: float) -> float:
     return 1.0
 
 
-class WeightAverage(AveragedModel):
-    """An exponential moving average (EMA) of the tensors of a model.
+class WeightAverage:
+    """An exponential moving average (EMA) of the parameters of a network.
 
-    The first steps count less than ``decay`` would let them: of step t at most (1 + t) / (10 + t)
-    is kept, so that a short training is not an average with its random start.
+    Step t keeps at most (1 + t) / (10 + t) of the average, so that the average of a short training
+    does not contain the random initial weights. Buffers, such as the statistics of BatchNorm, are
+    not averaged: they may be infinite or integers.
 
     Args:
-        model: What is averaged; statistics of BatchNorm too.
+        network: The network to average.
         decay: Share of the average that a step keeps.
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        def average(averaged: list[Tensor], current: list[Tensor], count: Tensor) -> None:
-            steps = int(count)
-            share = 1 - min(decay, (1 + steps) / (10 + steps))
-            for mean, value in zip(averaged, current, strict=True):
-                if mean.is_floating_point():
-                    mean.lerp_(value, share)
-                else:
-                    mean.copy_(value)
+    def __init__(self, network: nn.Module, decay: float) -> None:
+        self._decay, self._steps = decay, torch.zeros((), dtype=torch.int64)
+        self._means = {name: p.detach().clone() for name, p in network.named_parameters()}
 
-        super().__init__(model, multi_avg_fn=average, use_buffers=True)  # type: ignore[arg-type]
-        self.requires_grad_(False)
+    @torch.no_grad()
+    def update(self, network: nn.Module) -> None:
+        """Include the present parameters."""
+        steps = int(self._steps)
+        share = 1 - min(self._decay, (1 + steps) / (10 + steps)) if steps else 1.0
+        for name, parameter in network.named_parameters():
+            self._means[name].lerp_(parameter, share)
+        self._steps += 1
 
     @contextmanager
-    def in_place_of(self, model: nn.Module) -> Iterator[None]:
-        """Give the model the average, and afterwards its own weights back."""
-        self._exchange(model)
+    def applied_to(self, network: nn.Module) -> Iterator[None]:
+        """Give the network the averaged parameters, and afterwards its own back."""
+        self._exchange(network)
         try:
             yield
         finally:
-            self._exchange(model)
+            self._exchange(network)
 
-    def _exchange(self, model: nn.Module) -> None:
-        own = chain(model.parameters(), model.buffers())
-        for one, other in zip(own, self._tensors(), strict=True):
-            one.data, other.data = other.data, one.data
+    def _exchange(self, network: nn.Module) -> None:
+        for name, parameter in network.named_parameters():
+            parameter.data, self._means[name] = self._means[name], parameter.data
 
-    def _tensors(self) -> Iterator[Tensor]:
-        return chain(self.module.parameters(), self.module.buffers())
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors of the average."""
+        return {**self._means, "steps": self._steps}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore the tensors of the average."""
+        if set(state) != set(self.state_dict()):
+            raise UserError("The moving average of the weights belongs to a different network.")
+        self._steps = state["steps"]
+        for name, mean in self._means.items():
+            mean.copy_(state[name])

@@ -50,7 +50,7 @@ def proxies_of(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
     return proxies
 
 
-def collapse_warning(head: OrdinalHead) -> str | None:
+def describe_collapse(head: OrdinalHead) -> str | None:
     """Warn of proxies on a line that have come together.
 
     They make every distribution flat, their own and those of the samples, so the loss is small and
@@ -101,7 +101,7 @@ class Snapshot:
         return cls(**{**found, "explained": float(found["explained"])})
 
 
-def chosen_samples(count: int, most: int, seed: int) -> Int[Tensor, " m"]:
+def choose_samples(count: int, most: int, seed: int) -> Int[Tensor, " m"]:
     """Choose which of so many samples are drawn, in their order: all, or as many as fit."""
     if count <= most:
         return torch.arange(count)

@@ -2,7 +2,6 @@
 
 import platform
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -27,7 +26,7 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.evaluation.diagnostics import alarms
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
-from layline.geometry.decoding import decide, decode_name
+from layline.geometry.decoding import decide
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network, to_probabilities
 from layline.model.model_file import read_model_file
@@ -37,17 +36,21 @@ from layline.training.assembly import (
     data_fingerprint,
     parts_of,
 )
+from layline.training.callbacks import (
+    Checkpointing,
+    ProgressDisplay,
+    Recording,
+    Signals,
+    Tracking,
+)
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config
-from layline.training.display import LiveDisplay, Reporter
+from layline.training.display import Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
-from layline.training.interruption import Interruption
-from layline.training.loop import Hooks, Loop, TrainingState
 from layline.training.recipes import used_plugins
 from layline.training.record import (
-    chosen_samples,
-    collapse_warning,
+    choose_samples,
     take_snapshot,
     write_mistakes,
     write_proxies,
@@ -55,13 +58,13 @@ from layline.training.record import (
 )
 from layline.training.run_folder import RunFolder
 from layline.training.start import keep_start
+from layline.training.trainer import Callback, Trainer
 from layline.utils.devices import processor_name
 from layline.utils.errors import UserError
 from layline.utils.files import write_json
 from layline.utils.source_code import commit_of
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
-_AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
 
 
 def train(
@@ -127,11 +130,19 @@ def _train(
     processes = SeveralProcesses(accelerator)
     options = replace(config.training.options(), workers=config.data.workers)
     train, validation, test = (parts[name] for name in ("train", "validation", "test"))
-    with Interruption() as interruption:
-        hooks = _RunHooks(run, folder, processes, interruption, validation.ranks)
-        hooks.display = LiveDisplay(options.epochs, console, processes.is_main)
-        trained = trained_network(run)
-        state = Loop(trained, train, validation, options, processes, hooks).run()
+    trained = trained_network(run)
+    report = config.report
+    keep = choose_samples(len(validation.ranks), report.drawn, options.seed)
+    callbacks: list[Callback] = [
+        Signals(),
+        Checkpointing(
+            Checkpoints(folder.state, processes, say), folder, config.training.checkpoint_minutes
+        ),
+        Recording(model, folder, say, keep if report.enabled else None),
+        Tracking(accelerator),
+        ProgressDisplay(options.epochs, console, processes.is_main),
+    ]
+    state = Trainer(trained, train, validation, options, processes, callbacks).fit()
 
     model.load_state_dict(read_model_file(folder.best)[1])
     validated = _calibrate(run, trained, parts, folder)
@@ -256,106 +267,6 @@ def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-class _RunHooks(Hooks):
-    """What a run does beside training: it saves, records, and stops when it is told to.
-
-    Args:
-        run: What is trained.
-        folder: Where everything is written.
-        processes: One or several.
-        interruption: Notices SIGINT and SIGTERM.
-        ranks: The classes of the validation samples.
-    """
-
-    advice = "; the last good state is kept"
-
-    def __init__(
-        self,
-        run: Assembly,
-        folder: RunFolder,
-        processes: SeveralProcesses,
-        interruption: Interruption,
-        ranks: Int[Tensor, " n"],
-    ) -> None:
-        self._run, self._folder, self._processes = run, folder, processes
-        self._interruption, self._ranks = interruption, ranks
-        config = run.config
-        self.drawn = chosen_samples(len(ranks), config.report.drawn, config.training.seed)
-        self._checkpoints = Checkpoints(folder.state, processes, run.say)
-        self._saved = time.monotonic()
-        self._warnings: set[str] = set()
-
-    def restore(self) -> TrainingState | None:
-        """Go back to the last checkpoint that will do, if there is one."""
-        damage, best = self._damage_of_best(), 0
-
-        def objection(state: TrainingState) -> str:
-            nonlocal best
-            best = max(best, state.best_epoch)
-            model = self._run.model
-            if not all(weight.isfinite().all() for weight in model.parameters()):
-                return f"the weights after epoch {state.epoch - 1} are not finite"
-            # an epoch that is still to come writes its model anew, if it is the best
-            kept = state.best_epoch > 0 and best < state.epoch
-            return damage if kept else ""
-
-        state = self._checkpoints.restore(self.average, objection)
-        if state is not None and self._processes.is_main:
-            self._folder.write_history(state.history)
-        return state
-
-    def _damage_of_best(self) -> str:
-        """Tell what is wrong with the model of the best epoch, if anything is."""
-        damage = ""
-        if self._processes.is_main and self._folder.state.exists():
-            try:
-                read_model_file(self._folder.best)
-            except ValueError as error:
-                damage = str(error)
-            except OSError as error:
-                damage = f"{self._folder.best}: {error.strerror}"
-        (damage,) = broadcast_object_list([damage]) if self._processes.count > 1 else [damage]
-        return damage
-
-    def save(self, state: TrainingState) -> None:
-        """Write a checkpoint."""
-        self._checkpoints.save(state, self.average)
-        self._saved = time.monotonic()
-
-    def save_is_due(self, *, after_epoch: bool = False) -> bool:
-        """Tell whether to save within or after an epoch; the main process decides for all."""
-        waited = time.monotonic() - self._saved
-        wait = 60 * self._run.config.training.checkpoint_minutes
-        due = waited >= (min(wait, _AFTER_EPOCH) if after_epoch else wait)
-        return self._processes.any(due and self._processes.is_main)
-
-    def stop_is_wanted(self) -> bool:
-        """Tell whether SIGINT or SIGTERM came to any process."""
-        return self._interruption.requested(self._processes)
-
-    def finish_epoch(
-        self, state: TrainingState, is_best: bool, validated: Predictions | None
-    ) -> None:
-        """Track the epoch, and write the best model, the layout and the history."""
-        self._run.accelerator.log(state.history[-1], step=state.epoch)
-        if not self._processes.is_main or validated is None:
-            return
-        model, folder = self._run.model, self._folder
-        warning = collapse_warning(model.head)
-        if warning is not None and warning not in self._warnings:
-            self._warnings.add(warning)
-            self._run.say(warning)
-        if is_best:
-            model.save(folder.best)
-        if self._run.config.report.enabled:
-            decode = decode_name(self._run.config.training.decoding)
-            predicted = validated.decisions[decode][self.drawn]
-            ranks = self._ranks[self.drawn]
-            layout = take_snapshot(validated.features, ranks, predicted, model.head)
-            layout.save(folder.layout(state.epoch))
-        folder.write_history(state.history)
-
-
 def _test(
     run: Assembly,
     model: Network,
@@ -366,7 +277,7 @@ def _test(
 ) -> dict[str, Any] | None:
     """Measure the best epoch on the test part, in full precision, and write what came out."""
     options, report = run.config.training, run.config.report
-    drawn = chosen_samples(len(part.ranks), report.drawn, options.seed)
+    drawn = choose_samples(len(part.ranks), report.drawn, options.seed)
     found = _predicted(run, model, part, drawn)
     if not run.accelerator.is_main_process:
         return None

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from layline import backbones, data, heads
 from layline.training.config import Config, read_toml, to_toml, validate
-from layline.training.loop import EpochRecord
+from layline.training.trainer import EpochRecord
 from layline.utils.errors import UserError
 from layline.utils.files import write_json, write_text
 from layline.utils.plugins import PluginError, load_plugins

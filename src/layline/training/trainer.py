@@ -1,0 +1,426 @@
+"""The training loop of runs and of the estimator, on one process or several.
+
+Training is a function of its options: the sample order, the augmentation and every random number of
+a step follow from the seed, the epoch and the step. A run that was stopped therefore resumes from
+its last checkpoint and ends with the same weights.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from layline import metrics
+from layline.data.loaders import Batch, Key, loader, mixed_seed, to_device
+from layline.evaluation.predictions import Predictions, Split, predict_split
+from layline.geometry.decoding import decode_name
+from layline.metrics import METRICS
+from layline.model.model import Network
+from layline.training.optim import Options, WeightAverage, make_optimizer, set_learning_rates
+from layline.utils.devices import Processes, has_double
+from layline.utils.errors import UserError
+
+EpochRecord = dict[str, float]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped from outside, and its state is saved.
+
+    Args:
+        epoch: The epoch to resume.
+        step: Steps already done in it.
+        signal: The signal that stopped it, if there was one.
+    """
+
+    def __init__(self, epoch: int, step: int, signal: int | None = None) -> None:
+        self.signal = signal
+        super().__init__(
+            f"stopped in epoch {epoch} after {step} step{'s' if step > 1 else ''}"
+            if step
+            else f"stopped after epoch {epoch - 1}"
+        )
+
+
+@dataclass
+class TrainingState:
+    """The progress of training.
+
+    Attributes:
+        epoch: The current epoch, counted from 1.
+        step: Steps done in it.
+        loss_sum: Weighted sum of its losses, over all processes.
+        weight_sum: Sum of those weights.
+        best_epoch: The best epoch so far by the metric, 0 if there is none.
+        best_score: Its value of the metric.
+        best_loss: Its validation loss.
+        history: One record per finished epoch.
+    """
+
+    epoch: int = 1
+    step: int = 0
+    loss_sum: float = 0.0
+    weight_sum: float = 0.0
+    best_epoch: int = 0
+    best_score: float | None = None
+    best_loss: float = math.inf
+    history: list[EpochRecord] = field(default_factory=list)
+
+    def is_finished(self, options: Options) -> bool:
+        """Tell whether the last epoch is done, or the patience is used up."""
+        waited = self.epoch - 1 - self.best_epoch
+        impatient = options.patience is not None and waited >= options.patience
+        return self.epoch > options.epochs or (self.best_epoch > 0 and impatient)
+
+
+class Callback:
+    """Called by the trainer at certain moments; here without effect.
+
+    Attributes:
+        keep: Validation samples whose features ``on_epoch_end`` needs, in ascending order.
+        signal: The signal that asked for a stop, if there was one.
+    """
+
+    keep: Int[Tensor, " m"] | None = None
+    signal: int | None = None
+
+    def on_start(self, trainer: "Trainer") -> None:
+        """Training begins; a callback may restore the state of the trainer."""
+
+    def on_epoch_start(self, trainer: "Trainer") -> None:
+        """An epoch begins, or is continued."""
+
+    def on_step(self, trainer: "Trainer") -> None:
+        """A step was made."""
+
+    def on_epoch_end(
+        self, trainer: "Trainer", validation: Predictions | None, is_best: bool
+    ) -> None:
+        """An epoch was validated; the network has the averaged weights, if there is an average."""
+
+    def on_end(self, trainer: "Trainer") -> None:
+        """Training ended, possibly by an exception."""
+
+    def stop_requested(self) -> bool:
+        """Tell whether to save the state and stop; one process is enough."""
+        return False
+
+    def checkpoint_due(self, after_epoch: bool) -> bool:
+        """Tell whether to save the state now; the main process decides."""
+        return False
+
+    def save_checkpoint(self, trainer: "Trainer") -> None:
+        """Save the state of the trainer; all processes call it together."""
+
+
+class Trainer:
+    """Train a network until the last epoch, or until the patience is used up.
+
+    Args:
+        network: The backbone and the head.
+        train: The training samples.
+        validation: The samples that select the best epoch, if there are any.
+        options: Epochs, batches, optimizer and learning rates.
+        processes: One or several.
+        callbacks: Display, checkpoints, best model and so on, called in this order.
+
+    Attributes:
+        state: The progress.
+        average: The moving average of the weights, if there is one.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        train: Split,
+        validation: Split | None,
+        options: Options,
+        processes: Processes,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        self.network, self.options, self.processes = network, options, processes
+        self.train, self.validation, self.callbacks = train, validation, callbacks
+        self.state = TrainingState()
+        self.batches = EpochBatches(len(train.ranks), options, processes.index, processes.count)
+        self._mean_weight = train.weight.double().mean().item()
+        network.head.set_num_data(len(train.ranks))
+        on_gpu = processes.device.type == "cuda"
+        self._fetch = loader(train.samples, self.batches, options.workers, on_gpu)
+        self._fetch_validation: Iterable[Batch] = (
+            validation.batches(processes, options.batch_size, options.workers) if validation else ()
+        )
+        self._first_validation: Iterable[Batch] | None = None
+        has_fused = processes.device.type in ("cpu", "cuda")
+        optimizer = make_optimizer(network.backbone, network.head, options, fused=has_fused)
+        self._body: list[nn.Parameter] = [
+            weight
+            for group in optimizer.param_groups
+            if group["body"]
+            for weight in group["params"]
+        ]
+        self._wrapped, self._optimizer = processes.prepare(network, optimizer)
+        self.average = WeightAverage(network, options.ema) if options.ema else None
+
+    def fit(self) -> TrainingState:
+        """Train, and return the final state."""
+        try:
+            for callback in self.callbacks:
+                callback.on_start(self)
+            if not self.state.is_finished(self.options):
+                # workers are copies of this process, and start faster while it is small
+                self._first_validation = iter(self._fetch_validation)
+            while not self.state.is_finished(self.options):
+                self._train_epoch()
+                self._finish_epoch()
+        finally:
+            for callback in self.callbacks:
+                callback.on_end(self)
+        return self.state
+
+    def _train_epoch(self) -> None:
+        state = self.state
+        self.batches.start(state.epoch, state.step)
+        batches = iter(self._fetch)
+        self._wrapped.train()
+        for callback in self.callbacks:
+            callback.on_epoch_start(self)
+        while state.step < self.batches.steps:
+            stop, save = self._step(batches)
+            for callback in self.callbacks:
+                callback.on_step(self)
+            if state.step < self.batches.steps and (stop or save):
+                self._save(stop)
+
+    def _step(self, batches: Iterator[Batch]) -> tuple[bool, bool]:
+        """Make one optimizer step, and tell whether to stop and whether to save the state."""
+        state, processes, options = self.state, self.processes, self.options
+        if options.generator is None:
+            self._seed_step()
+        passed = self._epochs_passed()
+        set_learning_rates(self._optimizer, options, passed)
+        head_only = passed < options.head_epochs
+        if processes.count == 1:  # several processes must agree on what has a gradient
+            for parameter in self._body:
+                parameter.requires_grad_(not head_only)
+        losses, weight_sum = [], 0.0
+        for part in range(options.accumulation):
+            x, index = next(batches)
+            ranks, weight = self.train.ranks[index], self.train.weight[index]
+            total = weight.sum().item()
+            is_last = part == options.accumulation - 1
+            with nullcontext() if is_last else processes.no_sync(self._wrapped):
+                loss = self._wrapped(*(to_device(t, processes.device) for t in (x, ranks, weight)))
+                # the head divides by the weight of its part, and processes are averaged
+                share = total / (self._mean_weight * self.batches.sizes[state.step])
+                processes.backward(loss * (share * processes.count))
+            exact = loss.detach().double() if has_double(loss.device) else loss.detach()
+            losses.append(exact * total)
+            weight_sum += total
+        flags = self._flags()
+        loss_sum, weight_sum, stop, save = processes.sum(
+            [torch.stack(losses).sum().item(), weight_sum, *flags]
+        )
+        state.step += 1
+        self._check_finite(loss_sum)
+        state.loss_sum += loss_sum
+        state.weight_sum += weight_sum
+        if head_only:
+            for parameter in self._body:
+                parameter.grad = None  # the optimizer then skips it
+        if options.clip:
+            processes.clip_gradients(self.network.parameters(), options.clip)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        if self.average is not None:
+            self.average.update(self.network)
+        return stop > 0, save > 0
+
+    def _flags(self, after_epoch: bool = False) -> tuple[float, float]:
+        """Tell whether this process wants to stop, and whether it wants a checkpoint."""
+        stop = any(callback.stop_requested() for callback in self.callbacks)
+        save = self.processes.is_main and any(
+            callback.checkpoint_due(after_epoch) for callback in self.callbacks
+        )
+        return float(stop), float(save)
+
+    def _save(self, stop: bool) -> None:
+        """Save the state, and stop if wanted."""
+        self._check_weights()
+        for callback in self.callbacks:
+            callback.save_checkpoint(self)
+        if stop:
+            signals = (callback.signal for callback in self.callbacks)
+            raise Interrupted(self.state.epoch, self.state.step, next(filter(None, signals), None))
+
+    def _epochs_passed(self) -> float:
+        """Count the epochs that are over, as the schedule counts them."""
+        state = self.state
+        if self.options.schedule_unit == "sample":  # an epoch counts as one sample
+            return (state.epoch - 1) / len(self.train.ranks)
+        return state.epoch - 1 + state.step / self.batches.steps
+
+    def _seed_step(self) -> None:
+        state, processes = self.state, self.processes
+        # torch.manual_seed also formats a stack trace for a GPU that is not in use
+        on_cpu = processes.device.type == "cpu"
+        seed_with = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
+        seed_with(mixed_seed(self.options.seed, state.epoch, state.step, processes.index))
+
+    def _finish_epoch(self) -> None:
+        """Validate, remember the best epoch, and save."""
+        state = self.state
+        record: EpochRecord = {
+            "epoch": state.epoch,
+            "train_loss": state.loss_sum / state.weight_sum,
+        }
+        self._check_weights()  # an infinite one need not show in the loss
+        with nullcontext() if self.average is None else self.average.applied_to(self.network):
+            predictions, is_best = None, False
+            if self.validation is not None:
+                predictions = self._validate(self.validation)
+                self._check_finite(predictions.loss)
+                record |= self._measure(self.validation, predictions)
+                is_best = self._is_best(record)
+            if is_best:
+                state.best_epoch, state.best_loss = state.epoch, record["validation_loss"]
+                state.best_score = record[f"validation_{self.options.metric}"]
+            state.history.append(record)
+            for callback in self.callbacks:
+                callback.on_epoch_end(self, predictions, is_best)
+        state.epoch, state.step = state.epoch + 1, 0
+        state.loss_sum = state.weight_sum = 0.0
+        stop, save = self.processes.sum([*self._flags(after_epoch=True)])
+        if state.is_finished(self.options) or save or stop:
+            self._save(stop > 0)
+
+    def _is_best(self, record: EpochRecord) -> bool:
+        """Compare an epoch with the best one so far: by the metric, then possibly by the loss."""
+        options, state = self.options, self.state
+        score, best = record[f"validation_{options.metric}"], state.best_score
+        if best is None:
+            return True
+        if score == best:
+            return options.ties == "loss" and record["validation_loss"] < state.best_loss
+        return (score > best) == METRICS[options.metric].higher_is_better
+
+    def _validate(self, split: Split) -> Predictions:
+        first, self._first_validation = self._first_validation, None
+        batches = self._fetch_validation if first is None else first
+        keep = next((each.keep for each in self.callbacks if each.keep is not None), None)
+        return predict_split(
+            self.network, split, batches, self.processes, keep=keep, decode=self.options.decode
+        )
+
+    def _measure(self, split: Split, predictions: Predictions) -> EpochRecord:
+        outcome = split.ranks, predictions.decisions[decode_name(self.options.decode)]
+        kappa = metrics.quadratic_weighted_kappa(*outcome, sample_weight=split.weight)
+        return {
+            "validation_loss": predictions.loss,
+            "validation_mae": metrics.mean_absolute_error(*outcome, sample_weight=split.weight),
+            "validation_accuracy": metrics.accuracy(*outcome, sample_weight=split.weight),
+            # it is undefined where nothing varies: no better than chance
+            "validation_qwk": 0.0 if math.isnan(kappa) else kappa,
+        }
+
+    def _check_weights(self) -> None:
+        finite = all(weight.isfinite().all() for weight in self.network.parameters())
+        self._check_finite(0.0 if finite else math.inf)
+
+    def _check_finite(self, value: float) -> None:
+        """Stop if the loss or a weight is not finite; all processes have the same value."""
+        if not math.isfinite(value):
+            state, options = self.state, self.options
+            raise FloatingPointError(
+                f"Training diverged: the loss or a weight is not finite at step {state.step} of "
+                f"epoch {state.epoch}. Lower the learning rates (learning_rate is "
+                f"{options.learning_rate:g}, head_learning_rate is "
+                f"{options.head_learning_rate:g}), or standardize the inputs."
+            )
+
+
+def describe_epoch(trainer: Trainer) -> str:
+    """Describe the results of the epoch that just ended in one line."""
+    state, epochs = trainer.state, trainer.options.epochs
+    record = state.history[-1]
+    parts = [f"epoch {state.epoch:{len(str(epochs))}}/{epochs}", f"loss {record['train_loss']:.4f}"]
+    if "validation_loss" in record:
+        parts += [f"val loss {record['validation_loss']:.4f}", describe_validation(trainer)]
+    return "  ".join(parts)
+
+
+def describe_validation(trainer: Trainer) -> str:
+    """Describe the validation metrics of the epoch that just ended, and the best epoch."""
+    state, record = trainer.state, trainer.state.history[-1]
+    return (
+        f"val MAE {record['validation_mae']:.4f}  accuracy {record['validation_accuracy']:.4f}  "
+        f"best {METRICS[trainer.options.metric].label} {state.best_score:.4f} "
+        f"at epoch {state.best_epoch}"
+    )
+
+
+class EpochBatches:
+    """Which samples make a step, epoch by epoch, for one process.
+
+    Every step takes ``batch_size`` samples over all processes. Each process takes its share of them
+    in ``accumulation`` parts. Batches have nearly equal sizes, because BatchNorm fails on a single
+    sample.
+
+    Attributes:
+        steps: Steps in an epoch.
+        sizes: Samples in each step, over all processes.
+
+    Args:
+        count: Number of training samples.
+        options: Sizes and seed.
+        process: Index of this process.
+        processes: Number of processes.
+    """
+
+    def __init__(self, count: int, options: Options, process: int = 0, processes: int = 1) -> None:
+        self._count = count
+        self._seed, self._generator = options.seed, options.generator
+        self._parts = processes * options.accumulation
+        self._mine = range(process * options.accumulation, (process + 1) * options.accumulation)
+        size = options.batch_size
+        if size < self._parts:
+            raise UserError(
+                f"batch_size must be at least processes × accumulation = {self._parts}, got "
+                f"{size}: every part of a batch needs a sample"
+            )
+        if options.drop_last and count < size:
+            raise UserError(
+                f"drop_last must be false for {count} training samples, got true: with a "
+                f"batch_size of {size} none would be left"
+            )
+        self._used = count // size * size if options.drop_last else count
+        self.steps = math.ceil(self._used / size)
+        if size > 1:  # an odd number of samples in pairs ends with three together
+            self.steps = max(1, min(self.steps, self._used // 2))
+        self.sizes = [len(part) for part in torch.arange(self._used).tensor_split(self.steps)]
+        if min(self.sizes) < self._parts:
+            raise UserError(
+                f"Each of the {self._parts} processes and accumulated parts needs a sample, but a "
+                f"batch has only {min(self.sizes)}. Use more samples, or fewer processes."
+            )
+        self.epoch, self.first_step = 1, 0
+
+    def start(self, epoch: int, first_step: int = 0) -> None:
+        """Choose the epoch, counted from 1, and how many of its steps to skip."""
+        self.epoch, self.first_step = epoch, first_step
+
+    def __len__(self) -> int:
+        return (self.steps - self.first_step) * len(self._mine)
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        """Give the samples of each part, in the order of the steps."""
+        generator = self._generator
+        if generator is None:
+            generator = torch.Generator().manual_seed(mixed_seed(self._seed, self.epoch))
+        order = torch.randperm(self._count, generator=generator)[: self._used]
+        for batch in order.tensor_split(self.steps)[self.first_step :]:
+            parts = batch.tensor_split(self._parts)
+            for mine in self._mine:
+                yield [(index, self.epoch) for index in parts[mine].tolist()]

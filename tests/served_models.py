@@ -8,7 +8,7 @@ import torch
 
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import TableEncoding
-from layline.evaluation.prediction_file import prediction_lines
+from layline.evaluation.prediction_file import write_predictions
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
 from layline.training.run_folder import RunFolder
@@ -45,10 +45,11 @@ def write_served(path, samples=50, **options):
     folder, rng, classes = RunFolder(path), np.random.default_rng(1), model.classes
     model.save(folder.best)
     proba = rng.dirichlet(np.full(len(classes), 0.6), samples)
-    with prediction_lines(folder.predictions, classes, with_truth=True) as write:
-        for i, shares in enumerate(proba):
-            said = classes[int(shares.argmax())]
-            write(f"{i}.png", said, shares.tolist(), true=classes[i % len(classes)])
+    predicted = [classes[rank] for rank in proba.argmax(axis=1)]
+    cells = [(f"{i}.png", classes[i % len(classes)], name) for i, name in enumerate(predicted)]
+    rows = zip(cells, proba.tolist(), strict=True)
+    columns = ["path", "true", "predicted"]
+    write_predictions(folder.predictions, columns, classes, rows, paths=True)
     numbers = {"samples": samples, "decode": "mode", "mae": 0.5, "accuracy": 0.625}
     numbers["calibration"] = {"temperature": 1.3}
     folder.test.write_text(json.dumps(numbers))

@@ -7,9 +7,11 @@ import torch
 
 from layline import heads
 from layline.data.images import ImageArrays
-from layline.evaluation.diagnostics import alarms, diagnose
+from layline.evaluation.alarms import find_alarms
+from layline.evaluation.diagnostics import class_rates, referral, threshold_rates
 from layline.evaluation.evaluate import Evaluation, measure
 from layline.evaluation.predictions import Predictions
+from layline.evaluation.resampling import bootstrap_intervals
 from layline.training.recipes import resolve_config
 from layline.training.record import (
     chosen_samples,
@@ -109,8 +111,12 @@ def write_run(
             "ranges": [expected | {"samples": samples, "calibrated_on": 100}],
         }
     if recorded:
-        numbers |= diagnose(ranks, decisions["mode"], said.proba, classes, draws=50)
-        numbers["alarms"] = alarms(numbers, counts, classes)
+        outcome = ranks, decisions["mode"], said.proba
+        numbers["intervals"] = bootstrap_intervals(*outcome, draws=50)
+        numbers["by_class"] = class_rates(numbers["confusion"], classes)
+        numbers["thresholds"] = threshold_rates(*outcome, classes)
+        numbers["referral"] = referral(*outcome)
+        numbers["alarms"] = find_alarms(numbers, counts, classes)
     write_json(folder.test, numbers)
     measured = Evaluation(numbers, names, classes, truth, said, found)
     measured.write_predictions(folder.predictions)

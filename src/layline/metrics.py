@@ -454,6 +454,17 @@ def check_proba(
     return true, array, _weights(sample_weight, n)
 
 
+def check_predictions(
+    ranks: ArrayLike, predicted: ArrayLike, proba: ArrayLike
+) -> tuple[Ranks, Ranks, Floats]:
+    """Convert true ranks, predicted ranks and probabilities to arrays of equal length."""
+    true, distribution, _ = check_proba(ranks, proba)
+    chosen = _ranks("y_pred", predicted, len(true))
+    rule = f"be below {distribution.shape[1]}, the columns of proba"
+    _check_each("y_pred", chosen < distribution.shape[1], chosen, rule)
+    return true, chosen, distribution
+
+
 def _ranks(name: str, values: ArrayLike, n: int | None = None) -> Ranks:
     array = _array(name, values, ndim=1, n=n)
     with np.errstate(invalid="ignore"):

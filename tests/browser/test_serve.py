@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from PIL import Image
 
-from layline.evaluation.prediction_file import csv_lines
+from layline.evaluation.prediction_file import write_csv
 from layline.serve import create_app
 
 pytestmark = pytest.mark.slow
@@ -137,17 +137,14 @@ def test_what_is_downloaded_is_what_predict_would_write(opened, url):
     text = Path(download.value.path()).read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["path"] for row in rows] == ["./=cmd.png", *NAMES[1:3], "./@home.png", NAMES[4]]
-    written, more = io.StringIO(), ("low", "high", "confidence", "review")
-    write = csv_lines(written, CLASSES, more=more)
+    written = io.StringIO()
+    lines = []
     for name, row in zip(NAMES, rows, strict=True):
-        plain = {key: row[key].removeprefix("'") for key in ("predicted", "low", "high")}
-        values = {
-            **plain,
-            "confidence": float(row["confidence"]),
-            "review": row["review"] == "true",
-        }
-        shares = [float(row[f"p_{each}"]) for each in CLASSES]
-        write(name, plain["predicted"], shares, more=values)
+        plain = [row[key].removeprefix("'") for key in ("predicted", "low", "high")]
+        cells = (name, *plain, float(row["confidence"]), row["review"] == "true")
+        lines.append((cells, [float(row[f"p_{each}"]) for each in CLASSES]))
+    columns = ["path", "predicted", "low", "high", "confidence", "review"]
+    write_csv(written, columns, CLASSES, lines)
     assert [*csv.reader(io.StringIO(text))] == [*csv.reader(io.StringIO(written.getvalue()))]
 
 

@@ -1,183 +1,127 @@
-"""Predictions as lines of a file: CSV for people and spreadsheets, JSON lines for programs.
+"""Files of predictions: CSV for people and spreadsheets, JSON lines for programs.
 
-What a spreadsheet would take for a formula is written so that it does not: a path ``=a.jpg`` as
-``./=a.jpg``, which is the same file, and any other text ``=a`` as ``'=a``. :func:`plain_name`
-undoes it.
+Text that a spreadsheet would run as a formula is escaped in CSV files: a path ``=a.jpg`` becomes
+``./=a.jpg``, which is the same file, and other text ``=a`` becomes ``'=a``. :func:`plain_cell`
+undoes it. No other place of the package guards against formulas.
 """
 
 import csv
 import io
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Protocol, TextIO
+from typing import TextIO
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, json_text
-from layline.utils.validation import find_known
 
 Cell = str | float | bool
-WHY_NO_PROBABILITIES = "a value is too large for float32, or far from all that training saw"
+Rows = Iterable[tuple[Sequence[Cell], Sequence[float]]]
+FORMATS = (".csv", ".jsonl")
 _DIGITS = 8
-_NOTHING: Mapping[str, Cell] = MappingProxyType({})
-# what formulas begin with; or what would then be taken for a formula that was written as a text
+# the start of a formula, or of an escaped one
 _FORMULA = re.compile(r"'*(\./'*)?[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-](\d+[.,]?\d*|[.,]\d+)?(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 
 
-class WriteLine(Protocol):
-    """Writes the prediction for a sample."""
-
-    def __call__(
-        self,
-        path: str,
-        predicted: str,
-        shares: Sequence[float],
-        true: str | None = None,
-        more: Mapping[str, Cell] = _NOTHING,
-    ) -> None:
-        """Write the predicted class, the probabilities and, where it is known, the true class.
-
-        ``more`` has the values of the further columns.
-        """
+def check_format(path: Path) -> None:
+    """Raise an error if predictions cannot be written to a file of this name."""
+    if path.suffix not in FORMATS:
+        raise UserError(f"Predictions are written to .csv or .jsonl files, got {path}.")
 
 
-@contextmanager
-def prediction_lines(
-    path: Path | None,
-    classes: Sequence[str],
-    with_truth: bool = False,
-    more: Sequence[str] = (),
-    paths: bool = True,
-) -> Iterator[WriteLine]:
-    """Open a file for predictions, which is whole in the end or not there, and give what writes.
+def write_predictions(
+    path: Path | None, columns: Sequence[str], classes: Sequence[str], rows: Rows, paths: bool
+) -> None:
+    """Write predictions, to a file atomically.
 
     Args:
-        path: Its ending says the format; None for CSV on stdout.
+        path: A ``.csv`` or ``.jsonl`` file; None for CSV on standard output.
+        columns: Names of the columns before the probabilities, beginning with ``path``.
         classes: Names of the classes, lowest first.
-        with_truth: Whether the true class is known.
-        more: Further columns, between the predicted class and the probabilities.
-        paths: Whether the samples are called by their paths.
+        rows: The cells of these columns and the probabilities, for each sample.
+        paths: Whether the names of the samples are paths of files.
     """
     if path is None:
-        with _names_as_bytes(sys.stdout):
-            yield csv_lines(sys.stdout, classes, with_truth, more, paths)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be valid Unicode
+            sys.stdout.reconfigure(errors="surrogateescape")
+        write_csv(sys.stdout, columns, classes, rows, paths)
         return
-    start = find_known("the ending of predictions", path.suffix, FORMATS)
+    check_format(path)
     with (
         atomic_write(path) as part,
-        # the name of a sample may be a path that is not UTF-8
         part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
     ):
-        yield start(file, classes, with_truth, more, paths)
+        if path.suffix == ".csv":
+            write_csv(file, columns, classes, rows, paths)
+        else:
+            _write_json_lines(file, columns, classes, rows)
 
 
-@contextmanager
-def _names_as_bytes(stream: TextIO) -> Iterator[None]:
-    """Write a name that is no Unicode as its bytes, or with escapes where a person reads it."""
-    if not isinstance(stream, io.TextIOWrapper):
-        yield
-        return
-    before = stream.errors
-    stream.reconfigure(errors="backslashreplace" if stream.isatty() else "surrogateescape")
-    try:
-        yield
-        stream.flush()
-    finally:
-        stream.reconfigure(errors=before)
+def write_csv(
+    file: TextIO, columns: Sequence[str], classes: Sequence[str], rows: Rows, paths: bool = True
+) -> None:
+    """Write predictions as CSV, see :func:`write_predictions`."""
+    writer = csv.writer(file, lineterminator="\n")
+    quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow([*columns, *(f"p_{name}" for name in classes)])
+    for cells, shares in rows:
+        line = [
+            _format_cell(cell, paths and column == "path")
+            for column, cell in zip(columns, cells, strict=True)
+        ]
+        # the writer does not quote a carriage return, at which readers end the line
+        out = quoting if any("\r" in cell for cell in line) else writer
+        out.writerow([*line, *map(_format_cell, shares)])
+
+
+def _write_json_lines(
+    file: TextIO, columns: Sequence[str], classes: Sequence[str], rows: Rows
+) -> None:
+    for cells, shares in rows:
+        rounded = (float(_format_cell(share)) for share in shares)
+        record: dict[str, object] = dict(zip(columns, cells, strict=True))
+        record["probabilities"] = dict(zip(classes, rounded, strict=True))
+        file.write(json_text(record) + "\n")
+
+
+def _format_cell(value: Cell, is_path: bool = False) -> str:
+    if isinstance(value, float):
+        return f"{value:.{_DIGITS}g}"
+    return str(value).lower() if isinstance(value, bool) else safe_cell(value, is_path)
 
 
 def safe_cell(text: str, is_path: bool = False) -> str:
-    """Write a text so that no spreadsheet takes it for a formula; a number or a sign stays one."""
+    """Escape text that a spreadsheet would run as a formula; numbers and signs stay as they are."""
     if not _FORMULA.match(text) or (not is_path and (text == "=" or _NUMBER.fullmatch(text))):
         return text
     return f"./{text}" if is_path else f"'{text}"
 
 
-def plain_name(cell: str) -> str:
-    """Give what :func:`safe_cell` was given."""
+def plain_cell(cell: str) -> str:
+    """Return the text that :func:`safe_cell` escaped."""
     for mark in ("./", "'"):
         if cell.startswith(mark) and _FORMULA.match(cell.removeprefix(mark)):
             return cell.removeprefix(mark)
     return cell
 
 
-def csv_lines(
-    file: TextIO,
-    classes: Sequence[str],
-    with_truth: bool = False,
-    more: Sequence[str] = (),
-    paths: bool = True,
-) -> WriteLine:
-    """Start a CSV file: path, true class if it is known, predicted class, a column per class."""
-    columns = tuple(more)
-    writer = csv.writer(file, lineterminator="\n")
-    quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    true = ["true"] if with_truth else []
-    writer.writerow(["path", *true, "predicted", *columns, *(f"p_{name}" for name in classes)])
-
-    def write(
-        path: str,
-        predicted: str,
-        shares: Sequence[float],
-        true: str | None = None,
-        more: Mapping[str, Cell] = _NOTHING,
-    ) -> None:
-        names = [safe_cell(path, paths), *([] if true is None else [safe_cell(true)])]
-        names += [safe_cell(predicted), *(_text(more[name]) for name in columns)]
-        # the writer would leave a carriage return as it is, and readers end the line there
-        rows = quoting if any("\r" in name for name in names) else writer
-        rows.writerow([*names, *map(_text, shares)])
-
-    return write
-
-
-def json_lines(
-    file: TextIO,
-    classes: Sequence[str],
-    with_truth: bool = False,
-    more: Sequence[str] = (),
-    paths: bool = True,
-) -> WriteLine:
-    """Start a file with one JSON object per line, with the same contents."""
-    columns = tuple(more)
-
-    def write(
-        path: str,
-        predicted: str,
-        shares: Sequence[float],
-        true: str | None = None,
-        more: Mapping[str, Cell] = _NOTHING,
-    ) -> None:
-        rounded = (float(_text(share)) for share in shares)
-        record: dict[str, object] = {"path": path} | ({"true": true} if with_truth else {})
-        record |= {
-            "predicted": predicted,
-            **{name: more[name] for name in columns},
-            "probabilities": dict(zip(classes, rounded, strict=True)),
-        }
-        file.write(json_text(record) + "\n")
-
-    return write
-
-
 @dataclass(frozen=True)
 class PredictedSamples:
-    """What a file of predictions says.
+    """The content of a prediction file.
 
     Attributes:
         classes: Names of the classes, lowest first.
-        names: What the samples are called.
-        ranks: Their classes.
-        predicted: What they are taken for.
-        proba: Probabilities of the classes.
-        groups: What each belongs to, if that is known.
+        names: Names of the samples.
+        ranks: The true ranks.
+        predicted: The predicted ranks.
+        proba: The probabilities.
+        groups: The group of each sample, if known.
     """
 
     classes: list[str]
@@ -189,33 +133,22 @@ class PredictedSamples:
 
 
 def read_predictions(path: Path) -> PredictedSamples:
-    """Read a CSV file of predictions with the truth beside them.
-
-    Columns are found by their names: runs of different versions have different ones between.
-    """
+    """Read a CSV file of predictions with true classes."""
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         header, *lines = csv.reader(file)
-    name, true, predicted = (header.index(title) for title in ("path", "true", "predicted"))
     shares = [place for place, title in enumerate(header) if title.startswith("p_")]
     classes = [header[place].removeprefix("p_") for place in shares]
     rank_of = {name: rank for rank, name in enumerate(classes)}
-    group = header.index("group") if "group" in header[: shares[0]] else None
+
+    def column(title: str) -> list[str]:
+        place = header.index(title, 0, shares[0])
+        return [plain_cell(line[place]) for line in lines]
+
     return PredictedSamples(
         classes=classes,
-        names=[plain_name(line[name]) for line in lines],
-        ranks=np.array([rank_of[plain_name(line[true])] for line in lines]),
-        predicted=np.array([rank_of[plain_name(line[predicted])] for line in lines]),
+        names=column("path"),
+        ranks=np.array([rank_of[name] for name in column("true")]),
+        predicted=np.array([rank_of[name] for name in column("predicted")]),
         proba=np.array([[line[place] for place in shares] for line in lines], dtype=np.float64),
-        groups=None if group is None else [plain_name(line[group]) for line in lines],
+        groups=column("group") if "group" in header[: shares[0]] else None,
     )
-
-
-def _text(value: Cell) -> str:
-    """Write a cell of a CSV file; spreadsheets and pandas read true and false."""
-    if isinstance(value, float):
-        return f"{value:.{_DIGITS}g}"
-    return str(value).lower() if isinstance(value, bool) else safe_cell(value)
-
-
-# To add a format: a function as above, and its file ending here.
-FORMATS: dict[str, Callable[..., WriteLine]] = {".csv": csv_lines, ".jsonl": json_lines}

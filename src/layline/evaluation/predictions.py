@@ -34,13 +34,7 @@ _CPU_IMAGES = 64  # more images per batch do not fit into the CPU's caches
 
 
 def evaluation_batch_size(samples: Batches, batch_size: int, device: torch.device) -> int:
-    """Say how many samples a network takes at a time where nothing is learned.
-
-    Args:
-        samples: Where batches are fetched from.
-        batch_size: Of training.
-        device: Of the network.
-    """
+    """Choose a batch size for prediction from the one of training."""
     size = EVALUATION_FACTOR * batch_size
     if device.type == "cpu" and isinstance(samples, ImageBatches):
         size = min(size, _CPU_IMAGES)
@@ -64,26 +58,26 @@ class Split:
     def batches(
         self, processes: Processes, batch_size: int, workers: int | None = None
     ) -> DataLoader[Any]:
-        """Fetch the batches of this process, as often as they are asked for, by the same workers.
+        """Make the loader of the batches of this process.
 
-        Every process takes whole batches, so that each batch has the samples that it would have on
-        a single process. Mostly they are larger than a training batch of ``batch_size``.
+        Every process takes whole batches, so each batch has the same samples for any number of
+        processes. ``batch_size`` is that of training; these batches are mostly larger.
         """
         size = evaluation_batch_size(self.samples, batch_size, processes.device)
         batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)
         on_gpu = processes.device.type == "cuda"
-        return loader(self.samples, batches, workers, on_gpu, ahead=1)  # they are large
+        return loader(self.samples, batches, workers, on_gpu, ahead=1)
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicts for the samples of a part, in their order.
+    """The predictions of a model for the samples of a split, in their order.
 
     Attributes:
-        log_probs: Logarithms of the probabilities of the classes.
-        decisions: The rank of each sample, by the name of the decoding.
-        loss: The weighted mean of the loss.
-        features: The vectors of those samples whose vectors were asked for.
+        log_probs: Log probabilities of the classes.
+        decisions: The predicted rank of each sample, by the name of the decoding.
+        loss: The weighted mean loss.
+        features: The features of the samples for which they were requested.
     """
 
     log_probs: Float[Tensor, "n K"]
@@ -109,24 +103,24 @@ def predict_split(
     decode: Decode = "mode",
     temperature: float = 1.0,
 ) -> Predictions:
-    """Go over all samples once. All processes call it together and get the same.
+    """Predict a split in one pass. All processes call it together and get the same result.
 
     Args:
-        model: As it was before it was prepared for several processes.
+        model: The model, not wrapped for several processes.
         split: The samples.
         batches: The result of ``split.batches``.
         processes: One or several.
-        full_precision: Whatever the precision of training.
-        keep: The samples whose features are wanted, in ascending order; none if not given.
-        decode: Costs are decided by as well.
-        temperature: What the probabilities are brought to.
+        full_precision: Whether to ignore the precision of training.
+        keep: The samples whose features are returned, in ascending order.
+        decode: If it is a matrix of costs, decisions by it are returned, too.
+        temperature: The temperature of the probabilities.
     """
     model.eval()
     processes.share_buffers(model)
     head, device = model.head, processes.device
     is_kept = torch.zeros(len(split.ranks), dtype=torch.bool)
     is_kept[[] if keep is None else keep] = True
-    # a process may have no batch at all, but all of them gather rows of the same width
+    # a process may have no batch, but all gather rows of the same width
     places = [torch.zeros(0, dtype=torch.int64)]
     log_probs = [torch.zeros(0, head.num_classes, device=device)]
     names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
@@ -145,7 +139,7 @@ def predict_split(
         kept.append(features[is_kept[index].to(device)].float())
 
     def in_order(index: Int[Tensor, " n"], rows: list[Tensor]) -> Tensor:
-        """Give the rows of all processes in the order of the samples, on the CPU."""
+        """Gather the rows of all processes in the order of the samples, on the CPU."""
         index, gathered = processes.gather(index.to(device), torch.cat(rows))
         return gathered[index.argsort()].cpu()
 

@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from layline.data.dataset import listed
 from layline.data.samples import UserImages, as_images, as_rows
 from layline.data.table_encoding import Rows, TableEncoding
-from layline.evaluation.prediction_file import WHY_NO_PROBABILITIES
 from layline.utils.errors import UserError
 from layline.utils.validation import Decode
 
 if TYPE_CHECKING:
     from layline.model.description import ModelDescription
+
+WHY_NO_PROBABILITIES = "a value is too large for float32, or far outside the training data"
 
 
 @dataclass(frozen=True)

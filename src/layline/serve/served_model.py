@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 import layline
 from layline.data.table_encoding import CategoricalColumn, TableEncoding
-from layline.evaluation.diagnostics import REVIEWED, certainty
-from layline.evaluation.prediction_file import WHY_NO_PROBABILITIES, read_predictions
+from layline.evaluation.diagnostics import REVIEW_SHARE, certainty
+from layline.evaluation.prediction_file import read_predictions
 from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
 from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.model.calibration import shown_coverage
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.model.predictor import Prediction
+from layline.model.predictor import WHY_NO_PROBABILITIES, Prediction
 from layline.training.record import plane_of, proxies_of
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.devices import choose_device
@@ -226,7 +226,7 @@ def _review_threshold(
                 "how certain the model usually is, is known from its test part"
             )
         return None, None
-    share = REVIEWED if share is None else share
+    share = REVIEW_SHARE if share is None else share
     marked = round(share * len(sure))
     if marked == 0:
         return None, None

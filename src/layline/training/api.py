@@ -15,7 +15,7 @@ from accelerate.utils import broadcast_object_list
 from rich.console import Console
 
 from layline import data
-from layline.evaluation.prediction_file import FORMATS
+from layline.evaluation.prediction_file import check_format
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
@@ -39,7 +39,6 @@ from layline.training.trainer import EpochRecord, Interrupted
 from layline.utils.errors import UserError
 from layline.utils.memory import memory_errors
 from layline.utils.plugins import load_plugins
-from layline.utils.validation import find_known
 
 if TYPE_CHECKING:
     from layline.reports.comparison import Comparison
@@ -256,7 +255,7 @@ def evaluate(
     if place is not None:
         place.check_new()
     if predictions is not None:  # now, not after all of it is measured
-        find_known("the ending of predictions", Path(predictions).suffix, FORMATS)
+        check_format(Path(predictions))
     given = {"label": label, "group": group}
     options = {name: value for name, value in given.items() if value is not None}
     if options and root is None:

@@ -16,7 +16,7 @@ from layline.data.dataset import Dataset, Images, Indices, groups_of
 from layline.data.file_digests import digest_file
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import Rows
-from layline.evaluation.diagnostics import alarms
+from layline.evaluation.alarms import find_alarms
 from layline.evaluation.evaluate import Evaluation, evaluate_split
 from layline.geometry.decoding import Decode, checked_decode
 from layline.model.model import OrdinalModel
@@ -204,7 +204,7 @@ def write_evaluation(measured: Measured, place: RunFolder, pictures: bool = True
     before = _own_test(run)
     if before and not measured.is_own:
         numbers["run_test"] = before
-    numbers["alarms"] = [*measured.notes, *alarms(numbers, {}, found.classes)]
+    numbers["alarms"] = [*measured.notes, *find_alarms(numbers, {}, found.classes)]
     counts = np.bincount(found.ranks.numpy(), minlength=len(found.classes)).tolist()
     trained = environment.get("counts", {}).get("train")
     about = {

@@ -23,7 +23,6 @@ from layline import metrics
 from layline.data.dataset import Dataset, groups_of
 from layline.data.loaders import workers_explained
 from layline.data.preprocessing import ImagePreprocessing
-from layline.evaluation.diagnostics import alarms
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide
@@ -283,6 +282,9 @@ def _test(
         return None
     dataset = run.dataset
     inputs = dataset.inputs.subset(dataset.splits.test)
+    facts: dict[str, Any] = {"epoch": epoch, "validation": validated}
+    if dataset.duplicates is not None:
+        facts["duplicates"] = dataset.duplicates.facts()
     tested = evaluate_split(
         "test",
         part.ranks,
@@ -291,12 +293,10 @@ def _test(
         run.model.description,
         options.decoding,
         groups_of(dataset, dataset.splits.test),
+        facts,
+        _counts(dataset),
     )
     numbers = tested.numbers
-    numbers |= {"epoch": epoch, "validation": validated}
-    if dataset.duplicates is not None and dataset.duplicates.copies:
-        numbers["copies"] = dataset.duplicates.facts()
-    numbers["alarms"] = alarms(numbers, _counts(dataset), dataset.classes)
     if report.enabled:
         predicted = tested.chosen[drawn]
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)

@@ -24,11 +24,7 @@ def report(
     open_: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
 ) -> None:
     """Write the report of a run or a benchmark: one HTML file that works without a network."""
-    from layline.training.run_folder import RunFolder
-    from layline.utils.files import check_output
-
     place = out or run / "report.html"
-    check_output(place, RunFolder(run).inputs())
     if (run / "results.csv").exists():
         from layline.reports.bench import write_bench_report
 

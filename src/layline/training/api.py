@@ -306,8 +306,6 @@ def compare(
     """
     from layline.reports.comparison import compare_runs, write_comparison
 
-    if out is not None:
-        check_output(out, [path for run in runs for path in RunFolder(Path(run)).inputs()])
     found = compare_runs([Path(run) for run in runs], draws, seed)
     if out is None:
         return found

@@ -20,7 +20,7 @@ from pathlib import Path
 from hooks import MADE, ROOT, split_tutorial
 from PIL import Image
 
-from layline.bench.code_version import code_version
+from layline import __version__
 
 PICTURES = ROOT / "docs" / "images" / "gallery"
 # Pages of the gallery: the commands, which docs/gallery.md shows, and the file that they leave.
@@ -116,7 +116,7 @@ def make_pictures():
 
 
 def _fingerprint(text):
-    return hashlib.sha256(f"{text}{code_version()}".encode()).hexdigest()
+    return hashlib.sha256(f"{text}{__version__}".encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import copy
 import io
 import itertools
 import pickle
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +12,20 @@ import pytest
 import torch
 
 from layline.geometry.decoding import DECODINGS
-from layline.heads import HEADS, ConstrainedProxies, OrdinalHead, create, names
-from layline.utils.plugins import load_plugins
+from layline.heads import HEADS, ConstrainedProxies, OrdinalHead, create, names, options_of
 
-PLUGIN = Path(__file__).parents[2] / "examples" / "my_plugin.py"
-OUTSIDE = ("bump", "quarter")
+OUTSIDE = ("my_plugin:Bump", "my_plugin:quarter")
 EVERY = pytest.mark.parametrize("name", [*names(), *OUTSIDE])
 
 
 @pytest.fixture(autouse=True, scope="module")
 def examples():
-    """Load the example of a plug-in."""
-    load_plugins([PLUGIN])
+    """Let Python find the example of a plug-in."""
+    sys.path.append(str(Path(__file__).parents[2] / "examples"))
+    for name in OUTSIDE:
+        HEADS.find("method", name)
+    yield
+    sys.path.pop()
 
 
 def batch(num_classes, dim, n=40, dtype=torch.float32):
@@ -131,9 +134,13 @@ def test_ranks_may_be_integers_of_any_size(name):
 
 
 @EVERY
-def test_an_unknown_option_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name}.*taus"):
+def test_an_option_that_a_method_does_not_know_is_answered_with_those_it_knows(name):
+    known = options_of(name)
+    message = f"options must be those of {name}, got taus=1: "
+    with pytest.raises(ValueError, match=message) as error:
         create(name, 6, 8, taus=1)
+    assert all(option in str(error.value) for option in known)
+    assert known or "it has none" in str(error.value)
 
 
 @EVERY
@@ -341,13 +348,13 @@ WRONG_BATCHES = [
     ({"ranks": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
     ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
     ({"ranks": torch.tensor([[0], [1], [1]])}, r"ranks must have the shape \(3,\), got \(3, 1"),
-    ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
-    ({"features": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
+    ({"backbone": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
+    ({"backbone": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
     ({"ranks": [0, 4, 1]}, "ranks must be a tensor, got list"),
     ({"sample_weight": [1, 1, 1]}, "sample_weight must be a tensor, got list"),
     ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
-    ({"features": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
-    ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
+    ({"backbone": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
+    ({"backbone": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
     ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
     ({"sample_weight": torch.tensor([1, -2.0, 1])}, r"finite and not negative, got -2.0"),
     ({"sample_weight": torch.tensor([1, torch.nan, 1])}, r"finite and not negative, got nan"),
@@ -362,7 +369,7 @@ def test_what_is_wrong_is_named_with_its_value(name):
             create(name, **{"num_classes": 5, "dim": 8, **change})
     head = create(name, 5, 8)
     for change, message in WRONG_BATCHES:
-        given = {"features": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
+        given = {"backbone": torch.zeros(3, 8), "ranks": torch.tensor([0, 4, 1]), **change}
         with pytest.raises(ValueError, match=message):
             head.loss(**given)
 

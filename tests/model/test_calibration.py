@@ -1,8 +1,9 @@
-"""Temperature and ranges, against scikit-learn, and what must hold for any model."""
+"""Temperature and ranges, against scikit-learn and crepes, and what must hold for any model."""
 
 import numpy as np
 import pytest
 import torch
+from crepes import ConformalClassifier
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -100,6 +101,23 @@ def test_a_misfit_is_the_ranked_probability_score_of_that_rank(scores):
             assert found[i, k] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("by_class", [False, True])
+def test_the_p_values_are_those_of_crepes(by_class):
+    calibration = calibrated()
+    proba = sampled(30, seed=1)[0].exp().numpy()
+    scores = nonconformity_scores(proba)
+    if by_class:
+        oracle = ConformalClassifier().fit(calibration.scores, bins=calibration.ranks)
+        columns = [
+            oracle.predict_p(scores[:, k], bins=np.full(30, k), smoothing=False) for k in range(5)
+        ]
+        expected = np.stack(columns, axis=1)
+    else:
+        oracle = ConformalClassifier().fit(calibration.scores)
+        expected = oracle.predict_p(scores, smoothing=False)
+    np.testing.assert_allclose(calibration.p_values(proba, by_class), expected)
+
+
 @settings(deadline=None)
 @given(
     hnp.arrays(np.float64, (5, 5), elements=SCORES),
@@ -117,6 +135,11 @@ def test_ranges_are_nested_and_have_the_decision_and_without_classes_no_gap(
         calibration.ranges(proba, decided, coverage, by_class) for coverage in sorted(coverages)
     )
     assert ((lower <= low) & (low <= decided) & (decided <= high) & (high <= higher)).all()
+    if not by_class:  # what is possible has no hole in it
+        for share in coverages:
+            possible = calibration.p_values(proba) > 1 - share
+            starts = np.diff(np.pad(possible.astype(int), ((0, 0), (1, 0))), axis=1) == 1
+            assert (starts.sum(axis=1) <= 1).all()
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +210,7 @@ def test_a_coverage_is_a_share(coverage):
 
 
 def test_without_calibration_samples_the_cure_is_named():
-    with pytest.raises(ValueError, match="no calibration samples"):
+    with pytest.raises(ValueError, match=r"--calibration 0\.1.*layline calibrate"):
         Calibration().check(0.9, 5)
 
 
@@ -195,5 +218,5 @@ def test_by_class_every_class_needs_its_samples():
     log_probs, ranks = sampled(200)
     ranks[ranks == 3] = 2
     calibration = Calibration.fit(None, (log_probs, ranks))
-    with pytest.raises(ValueError, match="every class"):
+    with pytest.raises(ValueError, match="at least 9 calibration samples of every class, got 0"):
         calibration.check(0.9, 5, by_class=True)

@@ -227,15 +227,15 @@ def test_a_loaded_model_called_on_prepared_samples_gives_log_probabilities(tmp_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"backbone": "convnets"}, "Did you mean convnet"),
+        ({"backbone": "convnets"}, "did you mean convnet"),
         ({"method": "hard-lines"}, "did you mean hard-linear"),
-        ({"dim": 0}, "dim"),
-        ({"classes": ("low",)}, "at least 2"),
+        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
+        ({"classes": ("low",)}, "num_classes must be .*2.*got 1"),
         ({"backbone_options": {"deep": 3}}, "option of convnet must be .*did you mean depth"),
-        ({"head_options": {"nrom": 3}}, "nrom"),
+        ({"head_options": {"nrom": 3}}, "options must be those of .*nrom"),
         (
             {"method": "classification", "head_options": {"nrom": 3}},
-            "takes no options",
+            "options must be those of classification, got nrom",
         ),
     ],
 )
@@ -252,9 +252,10 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
     with safe_open(tmp_path / "model.safetensors", framework="pt") as file:
         described = json.loads(file.metadata()["layline"])
+        assert len(described.pop("blake2b")) == 40
         assert set(file.keys()) == set(model.state_dict())
     assert described == {
-        "format": 4,
+        "format": 3,
         "version": layline.__version__,
         "backbone": "convnet",
         "backbone_options": {"channels": 4, "depth": 1},
@@ -262,8 +263,8 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
         "head_options": {"alpha": 0.5},
         "dim": 3,
         "classes": list(CLASSES),
+        "kind": "images",
         "inputs": {
-            "kind": "images",
             "size": 16,
             "resize": 18,
             "keep_ratio": False,
@@ -272,9 +273,6 @@ def test_one_file_holds_all_that_rebuilds_it(tmp_path):
         },
         "decode": "mode",
         "calibration": {"temperature": 1.0, "scores": [], "ranks": []},
-        "estimator": {},
-        "plugins": {},
-        "coverage": None,
     }
 
 
@@ -329,7 +327,7 @@ def test_a_calibration_that_cannot_be_is_refused(tmp_path, wrong):
         described = json.loads(file.metadata()["layline"])
     described["calibration"] |= wrong
     save_file(tensors, path, metadata={"layline": json.dumps(described)})
-    with pytest.raises(ValueError, match="does not describe a valid model"):
+    with pytest.raises(ValueError, match="must describe its model"):
         layline.load(path)
 
 

@@ -68,7 +68,7 @@ def test_ranges_are_what_the_calibration_samples_can_promise(make_model):
         few.description, calibration=Calibration(1.0, np.ones(4), np.zeros(4, np.int64))
     )
     assert ServedModel(few).coverage == 0.8
-    with pytest.raises(ValueError, match=r"coverage of 0\.9 needs at least 9"):
+    with pytest.raises(ValueError, match=r"coverage 0\.9 must have at least 9 calibration samples"):
         ServedModel(few, coverage=0.9)
 
 

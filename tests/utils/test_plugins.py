@@ -336,6 +336,7 @@ def read_description(path):
         {"backbone": "evil:system"},
         {"method": "evil", "plugins": {"method": "evil 1.0"}},
         {"method": "evil.py", "plugins": {"method": "evil.py"}},
+        {"plugins": {"method": "$(touch ran); evil"}},
         {"plugins": ["evil"]},
     ],
 )
@@ -344,6 +345,7 @@ def test_a_hostile_file_imports_nothing(run, mine, tmp_path, changes):
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     about = read_description(path) | changes
+    about.pop("blake2b", None)
     save_file(tensors, tmp_path / "hostile.safetensors", metadata={"layline": json.dumps(about)})
     (tmp_path / "evil.py").write_text("open('ran', 'w')\nfrom os import system\n")
     with pytest.raises(ValueError, match=r".+"):

@@ -1,23 +1,21 @@
-"""Competitors: estimators of other libraries on the tables and frozen features of a grid.
+"""Baselines: estimators of other libraries, fitted to the tables and frozen features of a grid.
 
-Anything will do that has ``fit`` and ``predict_proba``, from scikit-learn, LightGBM or a peer. It
-gets the rows that a model of ours gets, encoded in the same way but not standardised, and the ranks
-as labels: the training part to fit, the test part to be measured on. Its probabilities are
-calibrated as ours are, on the same parts. Without ``predict_proba`` its predictions are rounded to
-ranks, and there are no probabilities to be measured.
+An estimator needs ``fit`` and ``predict_proba``, as in scikit-learn and LightGBM. It gets the same
+rows as our models, not standardized, and ranks as labels. Its probabilities are calibrated on the
+same splits as ours. Without ``predict_proba`` its predictions are rounded to ranks, and metrics of
+probabilities are missing.
 """
 
 import ast
 import inspect
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 from rich.console import Console
 from torch import Tensor
 
@@ -39,14 +37,7 @@ from layline.training.run import environment_of
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
 from layline.utils.files import write_json
-from layline.utils.plugins import (
-    PluginError,
-    describe_plugin,
-    import_reference,
-    resolve_reference,
-)
-from layline.utils.source_code import hash_modules, parsed
-from layline.utils.validation import find_known
+from layline.utils.plugins import describe_plugin, import_reference, resolve_reference
 
 _OF_LAST_LAYER = {"hidden", "dropout"}
 _SEED = "random_state"
@@ -55,15 +46,16 @@ Outcome = tuple[Float[Tensor, "n K"], Int[Tensor, " n"]]
 SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
-class Competitor(Section):
+class Baseline(Section):
     """An estimator of another library.
 
     Attributes:
-        name: What tables call it.
-        estimator: Where its class, or a function that makes it, is: ``sklearn.svm:SVC``.
-        options: What it is made with.
-        tune: Options to try, each with its values. On each data set and seed the values that are
-            best on validation are chosen, as for a method of ours.
+        name: Its name in tables.
+        estimator: Module and name of its class, or of a function that makes it:
+            ``sklearn.svm:SVC``.
+        options: Its arguments.
+        tune: Arguments to tune, each with its values. For each data set and seed, the values with
+            the best validation score are used.
     """
 
     name: str
@@ -71,14 +63,8 @@ class Competitor(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     tune: SearchSpace = Field(default_factory=dict)
 
-    @model_serializer(mode="wrap")
-    def _without_empty_tune(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out ``tune`` where nothing is tuned, so that keys are those of earlier versions."""
-        tree: dict[str, Any] = write(self)
-        return tree if self.tune else {key: tree[key] for key in tree if key != "tune"}
-
     def settings(self) -> list[tuple[str, Self]]:
-        """Give each combination of the values to tune: its label, and what is fitted."""
+        """Give each combination of the values to tune: its label, and the baseline with it."""
         found = []
         for values in product(*self.tune.values()):
             chosen = dict(zip(self.tune, values, strict=True))
@@ -87,196 +73,172 @@ class Competitor(Section):
             found.append((label, self.model_copy(update=update)))
         return found
 
-    @property
-    def _place(self) -> tuple[str, str]:
-        module, colon, name = self.estimator.rpartition(":")
-        if not colon or not module or not name.replace(".", "_").isidentifier():
-            raise UserError(
-                f"competitor must be MODULE:NAME, got {self.estimator!r}: write "
-                "sklearn.ensemble:HistGradientBoostingClassifier"
-            )
-        return resolve_reference(module), name
-
     def check(self) -> None:
-        """Refuse what cannot be imported, made, or fitted, before anything is run."""
+        """Make every estimator once, so that errors are reported before any run."""
         for _, each in self.settings():
             each.make(0)
 
     def make(self, seed: int) -> Any:
-        """Make it, with the seed of the run where it takes one."""
-        reference, name = self._place
-        found: Any = import_reference(reference)
-        for part in name.split("."):
-            if not hasattr(found, part):
-                raise PluginError(
-                    f"competitor must be in {reference}, got {self.estimator}: it is not"
-                )
-            found = getattr(found, part)
+        """Make the estimator, with the seed of the run if it takes one."""
+        _, found = self._find()
         if not callable(found):
-            raise PluginError(
-                f"competitor must be a class or a function, got {self.estimator}: it is a "
-                f"{type(found).__name__}"
-            )
+            raise UserError(f"Baseline {self.estimator} is neither a class nor a function.")
         try:
             estimator = found(**self.options)
             if hasattr(estimator, "get_params"):
                 own = estimator.get_params()
-                seeds = {
-                    key: seed
-                    for key, value in own.items()
-                    if key.split("__")[-1] == _SEED and value is None
-                }
-                estimator.set_params(**seeds)
+                seeds = [key for key in own if key.split("__")[-1] == _SEED and own[key] is None]
+                estimator.set_params(**dict.fromkeys(seeds, seed))
         except Exception as error:
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise PluginError(
-                f"competitor must be made from its options, got an error for {self.name}: {why}"
-            ) from error
-        if not hasattr(estimator, "fit") or not any(
-            hasattr(estimator, method) for method in ("predict_proba", "predict")
+            raise UserError(f"Baseline {self.name} cannot be created: {why}") from error
+        if not hasattr(estimator, "fit") or not (
+            hasattr(estimator, "predict_proba") or hasattr(estimator, "predict")
         ):
-            raise PluginError(
-                f"competitor must have fit and predict_proba or predict, got {self.estimator}: it "
-                f"gives a {type(estimator).__name__}"
+            raise UserError(
+                f"Baseline {self.estimator} must have fit and predict_proba or predict."
             )
         return estimator
 
     def version(self) -> str:
-        """Name the code that runs it: the library's version, or a hash of code of your own."""
-        reference, _ = self._place
-        ours = hash_modules({"competitors": parsed(Path(__file__))})
-        library = str(describe_plugin(import_reference(reference)))
-        return f"{library} by {ours}"
+        """Name its library, with the version."""
+        return str(describe_plugin(self._find()[0]))
+
+    def _find(self) -> tuple[Any, Any]:
+        """Import the module and look the name up in it."""
+        module, colon, name = self.estimator.rpartition(":")
+        if not colon or not module or not name.replace(".", "_").isidentifier():
+            raise UserError(
+                f"A baseline is written MODULE:NAME, such as sklearn.svm:SVC; got "
+                f"{self.estimator!r}."
+            )
+        found = imported = import_reference(resolve_reference(module))
+        for part in name.split("."):
+            if not hasattr(found, part):
+                raise UserError(f"Baseline {self.estimator} does not exist: no {part} in {module}.")
+            found = getattr(found, part)
+        return imported, found
 
 
-def parse_competitor(text: str) -> Competitor:
+def parse_baseline(text: str) -> Baseline:
     """Read ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``.
 
     Args:
-        text: A module or file, a colon, a name and perhaps options in parentheses, which are plain
-            values.
+        text: A module or file, a colon, and a name, with optional keyword arguments.
     """
     place, bracket, rest = text.strip().partition("(")
     options: dict[str, Any] = {}
     if bracket:
         try:
             call = ast.parse(f"f({rest}", mode="eval").body
-            if not isinstance(call, ast.Call) or call.args:
-                raise UserError("options have names")
+            if not isinstance(call, ast.Call) or call.args or any(not k.arg for k in call.keywords):
+                raise ValueError("arguments need names")
             options = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
-            if "None" in options:  # ** has no name
-                raise UserError("options have names")
         except (SyntaxError, ValueError) as error:
             raise UserError(
-                f"competitor must be MODULE:NAME(option=value, …), got {text!r}: {error}"
+                f"A baseline is written MODULE:NAME(option=value, …); got {text!r}: {error}."
             ) from None
     name = place.rpartition(":")[2] + (bracket and bracket + rest)
-    return Competitor(name=name, estimator=place, options=options)
+    return Baseline(name=name, estimator=place, options=options)
 
 
-def competitor_config(config: Config) -> Config:
-    """Keep what a competitor depends on of the configuration of a run: its data and its features.
+def baseline_config(config: Config) -> Config:
+    """Keep the settings that a baseline depends on: its data and its backbone.
 
-    Two runs that differ in anything else, such as a learning rate that is tuned, are one.
-
-    Args:
-        config: Resolved, with any head.
+    Runs that differ in anything else, such as a tuned learning rate, become one.
     """
     own, training = config.backbone, config.training
     if find_backbone(str(own.name)).kind == "image" and not own.freeze:
         raise UserError(
-            f"competitors must have a table or frozen features, got images for {own.name}: set "
-            "backbone.freeze=true, with weights"
+            f"Baselines need a table or frozen features, and {own.name} is trained on images; set "
+            "backbone.freeze=true."
         )
     kept = {key: value for key, value in own.options.items() if key not in _OF_LAST_LAYER}
+    names = {"metric", "decode", "class_weight", "calibrate", "seed", "device"}
     return config.model_copy(
         update={
             "backbone": own.model_copy(
                 update={"options": kept if own.freeze else {}, "stages": None}
             ),
             "head": HeadConfig(),
-            "training": TrainingConfig(
-                **training.model_dump(
-                    include={"metric", "decode", "class_weight", "calibrate", "seed", "device"}
-                )
-            ),
+            "training": TrainingConfig(**training.model_dump(include=names)),
         }
     )
 
 
-def fit_competitor(
-    competitor: Competitor,
+def fit_baseline(
+    baseline: Baseline,
     config: Config,
     folder: RunFolder,
     console: Console,
     command: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Fit a competitor to the data of a run, test it, and write what came out into the folder.
+    """Fit a baseline to the data of a run, test it, and write the results to the folder.
 
     Args:
-        competitor: What to fit.
-        config: As :func:`competitor_config` gives it.
-        folder: Where everything is written.
-        console: Where to say what happens.
-        command: What the grid was started with.
+        baseline: The estimator.
+        config: The result of :func:`baseline_config`.
+        folder: The folder of the run.
+        console: For messages.
+        command: The command that started the grid.
 
     Returns:
         The numbers of ``test.json``.
     """
     run = assemble(config, Reporter(console), make_accelerator(config))
-    about = {"competitor": f"{competitor.name}: {competitor.version()}"}
+    about = {"baseline": f"{baseline.name}: {baseline.version()}"}
     folder.open(config, environment_of(run, command) | about)
     dataset, rows = run.dataset, _rows(run, folder)
-    parts = dataset.splits
-    estimator = competitor.make(config.training.seed)
-    train = np.ascontiguousarray(rows[parts.train])
-    _fit(competitor, estimator, train, dataset.ranks[parts.train], run)
+    splits = dataset.splits
+    estimator = baseline.make(config.training.seed)
+    train = np.ascontiguousarray(rows[splits.train])
+    _fit(baseline, estimator, train, dataset.ranks[splits.train], run)
     decode, classes = config.training.decoding, len(dataset.classes)
 
-    def predicted(index: Indices) -> Predictions:
+    def predict(index: Indices) -> Predictions:
         x = np.ascontiguousarray(rows[index])
-        return _predictions(competitor, estimator, x, classes, decode)
+        return _predict(baseline, estimator, x, classes, decode)
 
-    checked, tested = predicted(parts.validation), predicted(parts.test)
-    ranks = torch.from_numpy(dataset.ranks[parts.test])
-    if tested.log_probs.isnan().any():  # there are none
-        numbers: dict[str, Any] = {"part": "test", **measure(ranks, _certain(tested), decode)}
-        numbers |= dict.fromkeys(
-            name for name, metric in METRICS.items() if metric.kind == "probabilities"
-        ) | {"ranges": []}
+    validation, test = predict(splits.validation), predict(splits.test)
+    ranks = torch.from_numpy(dataset.ranks[splits.test])
+    if test.log_probs.isnan().any():  # there are no probabilities
+        numbers: dict[str, Any] = {"part": "test", **measure(ranks, _one_hot(test), decode)}
+        of_proba = [name for name, each in METRICS.items() if each.kind == "probabilities"]
+        numbers |= {**dict.fromkeys(of_proba), "ranges": []}
     else:
         outcomes: list[Outcome | None] = [None, None]
         if config.training.calibrate:
-            outcomes[0] = _possible(checked, dataset.ranks[parts.validation])
-        if len(parts.calibration):
-            unseen = predicted(parts.calibration)
-            outcomes[1] = unseen.log_probs, torch.from_numpy(dataset.ranks[parts.calibration])
+            outcomes[0] = _possible(validation, dataset.ranks[splits.validation])
+        if len(splits.calibration):
+            unseen = predict(splits.calibration)
+            outcomes[1] = unseen.log_probs, torch.from_numpy(dataset.ranks[splits.calibration])
         calibration = Calibration.fit(*outcomes)
-        spec = ModelDescription(
+        description = ModelDescription(
             backbone=str(config.backbone.name),
-            method=competitor.estimator,
+            method=baseline.estimator,
             dim=1,
             classes=dataset.classes,
             inputs=run.model.description.inputs,
             decode=decode,
             calibration=calibration,
         )
-        names = dataset.inputs.subset(parts.test).names
-        groups = groups_of(dataset, parts.test)
-        tested = _decided(apply_temperature(tested.log_probs, calibration.temperature), decode)
-        found = evaluate_split("test", ranks, names, tested, spec, decode, groups)
+        names = dataset.inputs.subset(splits.test).names
+        groups = groups_of(dataset, splits.test)
+        test = _decode(apply_temperature(test.log_probs, calibration.temperature), decode)
+        found = evaluate_split("test", ranks, names, test, description, decode, groups)
         found.write_predictions(folder.predictions)
         numbers = found.numbers
-    numbers |= {
-        "epoch": 0,
-        "validation": _validated(config, dataset.ranks[parts.validation], checked),
-    }
+    # as for our models, the validation score is computed before calibration
+    criterion = CRITERIA[config.training.metric]
+    chosen = validation.decisions[decode_name(decode)]
+    score = criterion.function(dataset.ranks[splits.validation], chosen)
+    numbers |= {"epoch": 0, "criterion": criterion.sign * score}
     write_json(folder.test, numbers)
     return numbers
 
 
 def _rows(run: Assembly, folder: RunFolder) -> Matrix:
-    """Give what is fitted to: the encoded rows of a table, or frozen features."""
+    """Give the encoded rows of a table, or frozen features."""
     inputs, model = run.dataset.inputs, run.model
     if isinstance(inputs, Rows):
         return inputs.values
@@ -285,97 +247,73 @@ def _rows(run: Assembly, folder: RunFolder) -> Matrix:
 
 
 def _fit(
-    competitor: Competitor,
-    estimator: Any,
-    x: Matrix,
-    ranks: Int[np.ndarray, " n"],
-    run: Assembly,
+    baseline: Baseline, estimator: Any, x: Matrix, ranks: Int[np.ndarray, " n"], run: Assembly
 ) -> None:
     weights: dict[str, Any] = {}
     if run.config.training.class_weight != "off":
         if "sample_weight" not in inspect.signature(estimator.fit).parameters:
             raise UserError(
-                f"class_weight must be off for {competitor.name}, got "
-                f"{run.config.training.class_weight}: its fit takes no sample_weight"
+                f"{baseline.name} does not support class_weight: its fit has no sample_weight."
             )
         weights["sample_weight"] = class_weights(run.config, run.dataset)[ranks]
     estimator.fit(x, ranks, **weights)
 
 
-def _predictions(
-    competitor: Competitor, estimator: Any, x: Matrix, num_classes: int, decode: Decode
+def _predict(
+    baseline: Baseline, estimator: Any, x: Matrix, num_classes: int, decode: Decode
 ) -> Predictions:
-    """Ask for probabilities, NaN where it has none, and decide on ranks by every decoding."""
+    """Predict probabilities, NaN if there are none, and ranks by every decoding."""
     if hasattr(estimator, "predict_proba"):
         found = np.asarray(estimator.predict_proba(x), dtype=np.float64)
-        proba = torch.from_numpy(_by_rank(competitor, estimator, found, len(x), num_classes))
-        return _decided(proba.log(), decode)
+        proba = torch.from_numpy(_by_rank(baseline, estimator, found, len(x), num_classes))
+        return _decode(proba.log(), decode)
     predicted = np.asarray(estimator.predict(x), dtype=np.float64).reshape(-1)
     if predicted.shape != (len(x),) or not np.isfinite(predicted).all():
-        raise UserError(
-            f"{competitor.name} must predict a finite number for each sample, got others"
-        )
+        raise UserError(f"{baseline.name} did not predict a finite number for each sample.")
     ranks = torch.from_numpy(np.clip(np.ceil(predicted - 0.5), 0, num_classes - 1)).long()
     missing = torch.full((len(x), num_classes), torch.nan)
-    names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
-    return Predictions(missing, dict.fromkeys(names, ranks))
+    return Predictions(missing, dict.fromkeys(_decodings(decode), ranks))
 
 
-def _decided(log_probs: Float[Tensor, "n K"], decode: Decode) -> Predictions:
-    """Decide on ranks by every decoding."""
-    methods: dict[str, Decode] = {name: name for name in DECODINGS}
-    if not isinstance(decode, str):
-        methods[COST] = decode
+def _decodings(decode: Decode) -> dict[str, Decode]:
+    named: dict[str, Decode] = {name: name for name in DECODINGS}
+    return named if isinstance(decode, str) else named | {COST: decode}
+
+
+def _decode(log_probs: Float[Tensor, "n K"], decode: Decode) -> Predictions:
+    """Decode ranks by every decoding."""
     proba = log_probs.exp()
-    return Predictions(log_probs, {name: decide(proba, each) for name, each in methods.items()})
+    decisions = {name: decide(proba, each) for name, each in _decodings(decode).items()}
+    return Predictions(log_probs, decisions)
 
 
 def _possible(predictions: Predictions, ranks: Int[np.ndarray, " n"]) -> Outcome:
-    """Keep the samples whose class has a probability above zero.
+    """Keep the samples whose true class has a positive probability.
 
-    A zero stays one at every temperature: it says nothing about which is best, and would decide
-    alone if it counted as a very small number.
+    A probability of zero stays zero at every temperature, so it does not help to choose one.
     """
-    truth = torch.from_numpy(ranks)
-    log_probs = predictions.log_probs
+    truth, log_probs = torch.from_numpy(ranks), predictions.log_probs
     kept = log_probs[torch.arange(len(truth)), truth].isfinite()
     return log_probs[kept], truth[kept]
 
 
 def _by_rank(
-    competitor: Competitor, estimator: Any, found: Matrix, samples: int, num_classes: int
+    baseline: Baseline, estimator: Any, found: Matrix, samples: int, num_classes: int
 ) -> Float[np.ndarray, "n K"]:
-    """Put probabilities into a column for each class; one that training had not has none."""
+    """Put probabilities into a column per class; classes without training samples get zero."""
     columns = getattr(estimator, "classes_", None)
     places = np.arange(num_classes) if columns is None else np.asarray(columns).astype(np.int64)
     good = found.shape == (samples, len(places)) and np.isfinite(found).all()
     sums = found.sum(axis=1, keepdims=True) if good else np.zeros((1, 1))
     if not good or (found < 0).any() or not np.allclose(sums, 1, atol=1e-3):
-        raise UserError(
-            f"{competitor.name} must give each sample a probability of every class, got an array "
-            f"{found.shape} that is none"
-        )
+        raise UserError(f"predict_proba of {baseline.name} did not return probabilities.")
     proba: Float[np.ndarray, "n K"] = np.zeros((samples, num_classes))
     proba[:, places] = found / sums
     return proba
 
 
-def _certain(predictions: Predictions) -> Predictions:
-    """Take decisions for certain, so that what follows from them can be measured."""
+def _one_hot(predictions: Predictions) -> Predictions:
+    """Give the decoded ranks a probability of one."""
     ranks = predictions.decisions["mode"]
     certain = torch.nn.functional.one_hot(ranks, predictions.log_probs.shape[1])
     return Predictions(certain.double().log(), predictions.decisions)
-
-
-def _validated(
-    config: Config, ranks: Int[np.ndarray, " n"], predictions: Predictions
-) -> dict[str, float]:
-    """Measure what settings are chosen by, as for a model of ours: before it is calibrated."""
-    chosen: Int[Tensor, " n"] = predictions.decisions[decode_name(config.training.decoding)]
-    metric = config.training.metric
-    criterion = find_known("metric", metric, CRITERIA)
-    return {
-        "samples": len(ranks),
-        "mae": METRICS["mae"].function(ranks, chosen),
-        "criterion": criterion.sign * criterion.function(ranks, chosen),
-    }

@@ -1,21 +1,21 @@
-"""A grid: data sets × methods × recipes × features × settings × seeds, each one run."""
+"""A grid: data sets × methods × recipes × backbones × settings × seeds. Each cell is one run."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
 from pydantic import Field, PositiveInt
 
+import layline
 from layline import data, heads
-from layline.bench.baselines import (
-    Competitor,
-    SearchSpace,
-    competitor_config,
-    parse_competitor,
-)
-from layline.bench.cells import Cell, with_content
+from layline.bench.baselines import Baseline, SearchSpace, baseline_config, parse_baseline
 from layline.geometry.decoding import DECODINGS, decode_name
 from layline.training.config import (
     Config,
@@ -33,30 +33,100 @@ from layline.utils.plugins import load_plugins
 from layline.utils.validation import check_known
 
 ALL_METHODS = "all"
-_USUAL_REFERENCE = "classification"
-# Settings that a grid makes itself, and where to say them instead.
+MOST_RUNS = 100_000  # of a grid
+_DEFAULT_REFERENCE = "classification"
+_DEFAULTS: Tree = {"report": {"enabled": False}}  # of every run
+# Settings that a grid makes itself, and what to set instead.
 _RESERVED = {
-    "recipe": "name it in recipes (--recipe)",
-    "data.source": "name it in data",
-    "data.partition": "it follows from seeds",
-    "head.method": "name it in methods",
-    "training.seed": "name it in seeds",
-    "training.budget": "a run of a grid does not depend on the clock, set training.epochs",
-    "training.decode": "it is the first of decodings (--decode)",
-    "plugins": "name them in plugins of the grid (--plugin)",
+    "recipe": "list it under recipes",
+    "data.source": "list it under data",
+    "data.partition": "it follows from the seeds",
+    "head.method": "list it under methods",
+    "training.seed": "list it under seeds",
+    "training.budget": "runs of a grid do not depend on the clock; set training.epochs",
+    "training.decode": "it is the first of the decodings",
+    "plugins": "list them under plugins of the grid",
 }
+# Settings that change no number of a run, and are no part of its key.
+_NO_EFFECT = {
+    "data": ("workers", "verify", "cache"),
+    "training": ("checkpoint_minutes",),
+    "report": ("review",),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid.
+
+    Attributes:
+        config: The resolved configuration.
+        labels: Its name in tables, as in ``{"data": "lev", "method": "hard-linear", "seed": "0"}``.
+        threads: Number of threads; another number changes the last digits of results.
+        digest: Digest of the content of its data; None for embedded data, and data that cannot be
+            read.
+        baseline: The estimator of another library that is fitted instead of our model.
+    """
+
+    config: Config
+    labels: Mapping[str, str] = field(compare=False)
+    threads: int = 1
+    digest: str | None = None
+    baseline: Baseline | None = None
+
+    @property
+    def name(self) -> str:
+        """The labels that are not empty, in one line."""
+        return " ".join(value for value in self.labels.values() if value)
+
+    @cached_property
+    def key(self) -> str:
+        """Hash of the configuration, the content of the data and the version of the package."""
+        tree = self.config.model_dump(mode="json", exclude={"track", "plugins"})
+        for section, names in _NO_EFFECT.items():
+            for name in names:
+                tree[section].pop(name, None)
+        if self.digest is not None:  # the data may be moved
+            tree["data"]["root"] = None
+            for option in data.SOURCES[self.config.data.source].path_options:
+                tree["data"]["options"].pop(option, None)
+        tree["backbone"]["weights"] = _identify_file(self.config.backbone.weights)
+        # results do not depend on which of several GPUs it is
+        tree["training"]["device"] = tree["training"]["device"].partition(":")[0]
+        known: list[Any] = [tree, self.threads, self.digest, layline.__version__]
+        if self.baseline is not None:
+            known.append(self.baseline.model_dump(mode="json", exclude={"name"}))
+        text = json.dumps(known, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def _identify_file(place: str | None) -> str | None:
+    """Replace the path of a file by the digest of its content; other names stay."""
+    if place is None or not Path(place).is_file():
+        return place
+    with Path(place).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def data_digest(config: Config, verify: bool = False) -> str | None:
+    """Compute the digest of the data of a run; None if they are embedded or cannot be read."""
+    own = config.data
+    try:
+        return data.content_digest(own.source, own.root, own.options, verify)
+    except (ValueError, OSError):
+        return None  # the run will report the error
 
 
 class GridData(Section):
     """A data set of a grid.
 
     Attributes:
-        name: What tables call it.
-        source: Where it comes from, see ``layline data list``.
+        name: Its name in tables.
+        source: Name of the source, see ``layline data list``.
         root: Its folder or file.
-        options: The source's own options.
-        settings: Settings of the runs on it, as in a run's ``config.toml``.
-        tune: What is tuned on it, if not what the grid says.
+        options: Options of the source.
+        settings: Settings of the runs on it, as in the ``config.toml`` of a run.
+        tune: Settings to tune on it, instead of those of the grid.
     """
 
     name: str
@@ -68,17 +138,19 @@ class GridData(Section):
 
 
 class Variant(Section):
-    """A method with options of its own.
+    """A method with its own options.
 
     Attributes:
-        name: What tables call it.
+        name: Its name in tables.
         method: The method, see ``layline methods``.
         options: Its options, such as ``{"norm": 3.0}``.
+        settings: Settings of its runs; they override all others.
     """
 
     name: str
     method: str
     options: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
 
 
 class Grid(Section):
@@ -86,30 +158,28 @@ class Grid(Section):
 
     Attributes:
         data: The data sets.
-        methods: Names of methods, or ``["all"]``; among them may be variants with a name, a method
-            and options.
-        seeds: Each is the seed of a run and, where the source splits at random, of the partition.
-            A source with a fixed number of partitions takes the seed modulo that number.
-        recipes: Names of recipes; with several, each is compared with the first.
-        backbones: Names of backbones; if none, what each data set's settings or source choose.
-        decodings: How the distributions of a run are read; the first also chooses its epoch. If
-            none, each recipe chooses by its own, and all of these are read.
+        methods: Names of methods or variants with options, or ``["all"]``.
+        seeds: Each is the seed of a run and, if the source splits at random, of the split. A
+            source with a fixed number of partitions uses the seed modulo that number.
+        recipes: Names of recipes. Several recipes are compared with the first.
+        backbones: Names of backbones. By default, each data set's settings or source choose.
+        decodings: Decodings of the predicted distributions; the first also selects the epoch. By
+            default, those of the recipes.
         settings: Settings of every run.
-        tune: Settings to try for every method alike, each with its values. On each data set and
-            seed the values that are best on validation are chosen for each method.
-        tune_seeds: The seeds that settings are tried with, if not all: what is best on their
-            validation parts, in the mean, is chosen for all seeds, and the others run only that.
+        tune: Settings to tune, each with its values. For each data set, method and seed, the
+            values with the best validation score are used.
+        tune_seeds: Seeds that choose the tuned values for all seeds, by the mean of their
+            validation scores. By default, each seed chooses its own.
         threads: Threads of each run.
-        reference: The method that the others are compared with; if none is named
-            ``classification`` where it is among them, or the first one.
-        competitors: Estimators of other libraries that are fitted to the same tables and frozen
-            features, such as ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``. Each
-            has a ``tune`` of its own.
-        plugins: Files, packages and modules with methods, features or sources from outside.
+        reference: The method that the others are compared with. By default ``classification`` or,
+            without it, the first method.
+        baselines: Estimators of other libraries for tables and frozen features, such as
+            ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``.
+        plugins: Files and modules with methods, backbones or data sources.
     """
 
     data: Annotated[list[GridData], Field(min_length=1)]
-    methods: list[str | Variant] = Field(default=[ALL_METHODS], min_length=1)
+    methods: list[str | Variant] = Field(default=[ALL_METHODS])
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
     recipes: list[str] = Field(default=[Config.model_fields["recipe"].default], min_length=1)
     backbones: list[str] = Field(default_factory=list)
@@ -119,72 +189,135 @@ class Grid(Section):
     tune_seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
     threads: PositiveInt = 1
     reference: str | None = None
-    competitors: list[str | Competitor] = Field(default_factory=list)
+    baselines: list[str | Baseline] = Field(default_factory=list)
     plugins: list[str] = Field(default_factory=list)
 
-    def cells(self, say: Callable[[str], None] | None = None) -> list[Cell]:
-        """List the runs; what is wrong with their settings is said now, before any of them.
+    def cells(self, log: Callable[[str], None] | None = None, verify: bool = False) -> list[Cell]:
+        """List the runs. Wrong settings are reported here, before any run starts.
 
         Args:
-            say: Told that data are read, if it takes long: runs are known by their content.
+            log: Called before the files of a data set are read.
+            verify: Read all files again instead of trusting the index of files.
         """
         load_plugins(self.plugins)
-        variants = self.variants()
-        for variant in variants:
+        self._check()
+        found = [*self._method_cells(), *self._baseline_cells()]
+        digests: dict[str, str | None] = {}
+        cells = []
+        for config, labels, baseline in found:
+            place = config.model_dump_json(include={"data": {"source", "root", "options"}})
+            if place not in digests:
+                if log is not None and config.data.root is not None and config.data.root.is_dir():
+                    log(f"Reading {config.data.root}")
+                digests[place] = data_digest(config, verify)
+            cells.append(Cell(config, labels, self.threads, digests[place], baseline))
+        return cells
+
+    def _check(self) -> None:
+        methods, baselines = self.variants(), self.parsed_baselines()
+        names = self.method_names()
+        if not names:
+            raise UserError("The grid has neither methods nor baselines.")
+        runs = self._count(len(methods), baselines)
+        if runs > MOST_RUNS:
+            raise UserError(f"The grid has {runs:,} runs; at most {MOST_RUNS:,} are possible.")
+        for variant in methods:
             heads.HEADS.find(variant.method)
-        competitors = [
-            parse_competitor(each) if isinstance(each, str) else each for each in self.competitors
-        ]
-        for competitor in competitors:
-            competitor.check()
+        for baseline in baselines:
+            baseline.check()
         for recipe in self.recipes:
             check_known("recipes", recipe, RECIPES)
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
-        _check_different("data", [each.name for each in self.data])
-        names = [each.name for each in variants] + [each.name for each in competitors]
-        _check_different("methods", names)
-        _check_different("seeds", [str(seed) for seed in self.seeds])
-        if not set(self.tune_seeds) <= set(self.seeds):
-            raise UserError(
-                f"tune_seeds must be among seeds, got {self.tune_seeds} beside {self.seeds}: the "
-                "runs that choose a setting are among those that are compared; add them to seeds, "
-                "where another machine has run them --merge takes their runs"
-            )
-        _check_different("recipes", self.recipes)
-        _check_different("backbone", self.backbones)
-        _check_different("decodings", self.decodings)
-        own = [each.tune or {} for each in self.data] + [each.tune for each in competitors]
-        for tune in (self.tune, *own):
-            for key, values in tune.items():
-                _check_different(f"the values of {key} to tune", [str(each) for each in values])
         if self.reference is not None:
             check_known("reference", self.reference, names)
-        chosen: list[str | None] = [*self.backbones]  # None: what the data set's settings choose
-        cells = (
-            self._cell(entry, method, recipe, backbone, combination, seed)
-            for entry in self.data
-            for combination in _combinations(self.tune if entry.tune is None else entry.tune)
-            for seed, method, recipe in product(self.seeds, variants, self.recipes)
-            for backbone in chosen or [None]
-        )
-        others = (
-            self._cell(entry, each, recipe, backbone, (setting, {}), seed)
-            for entry, competitor in product(self.data, competitors)
-            for setting, each in competitor.settings()
-            for seed, recipe in product(self.seeds, self.recipes)
-            for backbone in chosen or [None]
-        )
-        return with_content([*cells, *others], say)
+        _check_unique("data", [each.name for each in self.data])
+        _check_unique("methods", names)
+        _check_unique("seeds", self.seeds)
+        _check_unique("recipes", self.recipes)
+        _check_unique("backbones", self.backbones)
+        _check_unique("decodings", self.decodings)
+        own = [each.tune or {} for each in self.data] + [each.tune for each in baselines]
+        for tune in (self.tune, *own):
+            for key, values in tune.items():
+                _check_unique(f"The values of {key}", values)
+        if missing := set(self.tune_seeds) - set(self.seeds):
+            raise UserError(f"tune_seeds must be among the seeds, got {min(missing)}.")
 
-    def only(self, names: Sequence[str]) -> "Grid":
-        """Give the part of the grid that is about some of its data sets, in its own order."""
+    def _count(self, methods: int, baselines: Sequence[Baseline]) -> int:
+        each = len(self.seeds) * len(self.recipes) * max(1, len(self.backbones))
+        spaces = [self.tune if entry.tune is None else entry.tune for entry in self.data]
+        combinations = sum(prod(map(len, space.values())) for space in spaces) * methods
+        combinations += len(self.data) * sum(
+            prod(map(len, baseline.tune.values())) for baseline in baselines
+        )
+        return combinations * each
+
+    def _method_cells(self) -> Iterator[tuple[Config, dict[str, str], None]]:
+        for entry in self.data:
+            space = self.tune if entry.tune is None else entry.tune
+            for (setting, tuned), seed, variant, recipe, backbone in product(
+                list(_combinations(space)), self.seeds, self.variants(), *self._networks()
+            ):
+                head = {"method": variant.method, "options": variant.options}
+                settings = (self.settings, entry.settings, tuned, variant.settings)
+                try:
+                    given = combine(*settings)
+                    check_not_reserved(given, _RESERVED)
+                    own = self._own_settings(entry, recipe, backbone, seed)
+                    config = resolve_config(_DEFAULTS, given, own, {"head": head})
+                except ValueError as error:
+                    raise UserError(f"{entry.name}, {variant.name}: {error}") from None
+                yield config, _labels(entry, variant.name, config, setting, seed), None
+
+    def _baseline_cells(self) -> Iterator[tuple[Config, dict[str, str], Baseline]]:
+        for entry, baseline in product(self.data, self.parsed_baselines()):
+            for (setting, estimator), seed, recipe, backbone in product(
+                baseline.settings(), self.seeds, *self._networks()
+            ):
+                try:
+                    given = combine(self.settings, entry.settings)
+                    check_not_reserved(given, _RESERVED)
+                    own = self._own_settings(entry, recipe, backbone, seed)
+                    config = resolve_config(_DEFAULTS, given, own)
+                    labels = _labels(entry, baseline.name, config, setting, seed)
+                    yield baseline_config(config), labels, estimator
+                except ValueError as error:
+                    raise UserError(f"{entry.name}, {baseline.name}: {error}") from None
+
+    def _networks(self) -> tuple[Sequence[str], Sequence[str | None]]:
+        return self.recipes, self.backbones or [None]
+
+    def _own_settings(self, entry: GridData, recipe: str, backbone: str | None, seed: int) -> Tree:
+        """Give the settings that follow from the place of a run in the grid."""
+        partitions = data.SOURCES.find(entry.source).partitions
+        own: Tree = {
+            "recipe": recipe,
+            "data": {
+                "source": entry.source,
+                "partition": seed if partitions is None else seed % partitions,
+                "options": entry.options,
+            },
+            "training": {"seed": seed},
+        }
+        if self.plugins:
+            own["plugins"] = self.plugins
+        if entry.root is not None:
+            own["data"]["root"] = str(entry.root)
+        if backbone is not None:
+            own["backbone"] = {"name": backbone}
+        if self.decodings:
+            own["training"]["decode"] = self.decodings[0]
+        return own
+
+    def select(self, names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
+        """Keep the cells of some data sets; of all if no name is given."""
         for name in names:
-            check_known("only", name, [each.name for each in self.data])
-        return self.model_copy(update={"data": [each for each in self.data if each.name in names]})
+            check_known("data set", name, [each.name for each in self.data])
+        return [cell for cell in cells if not names or cell.labels["data"] in names]
 
-    def choosing(self, cells: Sequence[Cell]) -> list[Cell]:
-        """Keep the cells that are run before a setting is chosen: all, unless few seeds choose."""
+    def tuning_cells(self, cells: Sequence[Cell]) -> list[Cell]:
+        """Keep the cells that run before settings are chosen: all, or those of ``tune_seeds``."""
         seeds = self.tune_seeds or self.seeds
         return [cell for cell in cells if int(cell.labels["seed"]) in seeds]
 
@@ -197,103 +330,69 @@ class Grid(Section):
             Variant(name=each, method=each) if isinstance(each, str) else each for each in named
         ]
 
-    def read_by(self) -> list[str]:
-        """Name the decodings that the results are read by, the first one first."""
+    def parsed_baselines(self) -> list[Baseline]:
+        """List the baselines, each with its options."""
+        return [parse_baseline(each) if isinstance(each, str) else each for each in self.baselines]
+
+    def method_names(self) -> list[str]:
+        """Name the methods and the baselines, as in tables."""
+        return [each.name for each in self.variants()] + [b.name for b in self.parsed_baselines()]
+
+    def used_decodings(self) -> list[str]:
+        """Name the decodings of the results."""
         own = (
             decode_name(recipe_decoding(recipe, self.settings, entry.settings))
             for recipe, entry in product(self.recipes, self.data)
         )
         return self.decodings or list(dict.fromkeys(own))
 
-    def against(self) -> str:
+    def reference_method(self) -> str:
         """Name the method that the others are compared with."""
-        names = [each.name for each in self.variants()]
-        return self.reference or (_USUAL_REFERENCE if _USUAL_REFERENCE in names else names[0])
-
-    def _cell(
-        self,
-        entry: GridData,
-        variant: Variant | Competitor,
-        recipe: str,
-        backbone: str | None,
-        combination: tuple[str, Tree],
-        seed: int,
-    ) -> Cell:
-        partitions = data.SOURCES.find(entry.source).partitions
-        own: Tree = {
-            "recipe": recipe,
-            "data": {
-                "source": entry.source,
-                "partition": seed if partitions is None else seed % partitions,
-                "options": entry.options,
-            },
-            "training": {"seed": seed},
-            "report": {"enabled": False},
-        }
-        if isinstance(variant, Variant):
-            own["head"] = {"method": variant.method, "options": variant.options}
-        if self.plugins:
-            own["plugins"] = self.plugins
-        if entry.root is not None:
-            own["data"]["root"] = str(entry.root)
-        if backbone is not None:
-            own["backbone"] = {"name": backbone}
-        if self.decodings:
-            own["training"]["decode"] = self.decodings[0]
-        setting, tuned = combination
-        try:
-            given = combine(self.settings, entry.settings, tuned)
-            check_not_reserved(given, _RESERVED)
-            config = resolve_config(given, own)
-            name = str(config.backbone.name)  # that of the other methods on this data set
-            if isinstance(variant, Competitor):
-                config = competitor_config(config)
-        except ValueError as error:
-            raise UserError(f"{entry.name}, {variant.name}: {error}") from None
-        if config.backbone.freeze:  # so that the features are extracted once, for all cells
-            config = config.model_copy(
-                update={"data": config.data.model_copy(update={"cache": True})}
-            )
-        labels = {
-            "data": entry.name,
-            "method": variant.name,
-            "recipe": recipe,
-            "backbone": name,
-            "setting": setting,
-            "seed": str(seed),
-        }
-        competitor = variant if isinstance(variant, Competitor) else None
-        return Cell(config, labels, self.threads, competitor=competitor)
+        names = self.method_names()
+        default = _DEFAULT_REFERENCE if _DEFAULT_REFERENCE in names else names[0]
+        return self.reference or default
 
     def to_toml(self) -> str:
-        """Write the grid out in full; what is None is left out."""
+        """Write the grid as TOML, with its defaults."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
-def _check_different(argument: str, names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        raise UserError(
-            f"{argument} must be different, got {', '.join(names)}: what is there "
-            "twice would count twice"
-        )
+def _labels(
+    entry: GridData, method: str, config: Config, setting: str, seed: int
+) -> dict[str, str]:
+    return {
+        "data": entry.name,
+        "method": method,
+        "recipe": config.recipe,
+        "backbone": str(config.backbone.name),
+        "setting": setting,
+        "seed": str(seed),
+    }
+
+
+def _check_unique(argument: str, values: Sequence[Any]) -> None:
+    texts = [str(value) for value in values]
+    if len(set(texts)) < len(texts):
+        twice = next(text for text in texts if texts.count(text) > 1)
+        raise UserError(f"{argument} must not contain duplicates, got {twice} twice.")
 
 
 def _combinations(tune: SearchSpace) -> Iterator[tuple[str, Tree]]:
     """Give each combination of the values to tune: its label, and its settings."""
     for values in product(*tune.values()):
         chosen = list(zip(tune, values, strict=True))
-        settings = combine({}, *(_nested(key, value) for key, value in chosen))
+        settings = combine({}, *(_nest(key, value) for key, value in chosen))
         yield ", ".join(f"{key}={value}" for key, value in chosen), settings
 
 
-def _nested(key: str, value: Any) -> Tree:
-    """Give a setting such as ``training.seed`` as a tree of sections."""
+def _nest(key: str, value: Any) -> Tree:
+    """Turn ``training.seed`` and its value into a tree of sections."""
     name, _, rest = key.partition(".")
-    return {name: _nested(rest, value) if rest else value}
+    return {name: _nest(rest, value) if rest else value}
 
 
 def check_not_reserved(settings: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
-    """Refuse settings that a grid would overrule: their user would believe that they hold.
+    """Refuse settings that the grid would override.
 
     Args:
         settings: By section, such as ``{"training": {"seed": 3}}``.
@@ -302,27 +401,20 @@ def check_not_reserved(settings: Mapping[str, Any], reserved: Mapping[str, str])
     for name, cure in reserved.items():
         section, _, key = name.rpartition(".")
         values = settings.get(section, {}) if section else settings
-        if not isinstance(values, Mapping):  # else the grid's own settings would replace it
-            raise UserError(
-                f"{section}: must be a section of settings, got {values!r}: set {section}.KEY=VALUE"
-            )
+        if not isinstance(values, Mapping):
+            raise UserError(f"{section} must be a section of settings, got {values!r}.")
         if key in values:
-            raise UserError(f"{name} must not be set, got {values[key]!r}: {cure}")
+            raise UserError(f"{name} cannot be set in a grid: {cure}.")
 
 
 def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Read what to tune, such as ``training.head_learning_rate=[0.01, 0.001]``."""
+    """Read settings to tune, such as ``training.head_learning_rate=[0.01, 0.001]``."""
     tune = {}
     for text in texts:
         key = text.partition("=")[0].strip()
-        value: Any = parse_settings([text])
-        for name in key.split("."):
-            value = value[name]
+        value = setting_at(parse_settings([text]), key)
         if not isinstance(value, list):
-            raise UserError(
-                f"--tune must be a setting with a list of values, got {text!r}: "
-                f"write {key}=[{value}, …]"
-            )
+            raise UserError(f"A setting to tune needs a list of values: {key}=[{value}, …]")
         tune[key] = value
     return tune
 
@@ -334,35 +426,34 @@ def read_grid(
     settings: Tree | None = None,
     tune: dict[str, list[Any]] | None = None,
 ) -> Grid:
-    """Read a grid from its file, and lay the options of a command over it.
+    """Read a grid from a TOML file, and override parts of it.
 
     Args:
-        file: TOML file with the grid, if there is one.
-        data_folder: Where the relative roots of that file are, if not in the current folder.
-        given: Parts of the grid that decide over those of the file.
-        settings: Settings of every run, laid over those of the file and of its data sets.
-        tune: What to tune, laid over that of the file and of its data sets.
+        file: The TOML file, if there is one.
+        data_folder: Folder of the relative roots in that file; by default the current one.
+        given: Parts of the grid that replace those of the file. Methods without baselines replace
+            both.
+        settings: Settings of every run; they override those of the file and of its data sets.
+        tune: Settings to tune; they override those of the file and of its data sets.
     """
     tree = read_toml(file) if file is not None else {}
     if data_folder is not None:
         for entry in tree.get("data", []):
             if "root" in entry:
                 entry["root"] = str(data_folder / entry["root"])
-    tree = {**tree, **(given or {})}
+    given = given or {}
+    if "methods" in given:
+        tree.pop("baselines", None)
+    tree = {**tree, **given}
     for key, more in (("settings", settings), ("tune", tune)):
         if more:
             tree[key] = combine(tree.get(key, {}), more)
             for entry in tree.get("data", []):
-                if key in entry:  # it would decide over the grid's
+                if key in entry:  # it overrides that of the grid
                     entry[key] = combine(entry[key], more)
-    spaces = (tree, *tree.get("data", []))
-    for key in {key for each in spaces for key in each.get("tune", {})}:
-        value = setting_at(settings or {}, key)
-        if value is not None:
-            raise UserError(
-                f"{key} must not be set, got {value!r}: it is tuned; --tune '{key}=[{value}]' "
-                "tries this value alone"
-            )
+    for key in {key for each in (tree, *tree.get("data", [])) for key in each.get("tune", {})}:
+        if setting_at(settings or {}, key) is not None:
+            raise UserError(f"{key} is tuned by this grid; it cannot be set as well.")
     if not tree.get("data"):
-        raise UserError("SOURCES must be given: photo-quality needs no data, or take a --grid")
+        raise UserError("No data given. Name a data source or a grid file.")
     return validate(Grid, tree)

@@ -2,134 +2,81 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from layline.bench.cells import Cell
-from layline.bench.grid import Grid
+from layline.bench.grid import Cell, Grid
 from layline.bench.statistics import (
+    METRICS,
     MeanRanks,
-    compare_with_reference,
-    holm,
-    rank_methods,
-)
-from layline.bench.store import METRIC_COLUMNS, Outcome, Store
-from layline.bench.summaries import (
     Metric,
+    compare_with_reference,
     find_metric,
-    means,
-    measured,
+    rank_methods,
     select_decoding,
     summary,
 )
-from layline.bench.tables import (
-    TABLE_FORMATS,
-    Column,
-    Entry,
-    Table,
-    mark_best,
-    summary_entries,
-)
+from layline.bench.store import METRIC_COLUMNS, Store
+from layline.bench.tables import Column, Entry, Table, mark_best, summary_entries, write_tables
 from layline.training.display import amount
-from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, write_json, write_text
 
 RESULTS = "results.csv"
 GRID = "grid.toml"
 ENVIRONMENT = "environment.json"
-_EACH = "environments"  # of the runs, in environment.json, by their place in the list
-_MEAN, _ALL_METHODS = "Mean", "all methods"
-# What a number may depend on and what is not in a cell's key, by its name in environment.json.
-_COMPUTING = ("torch", "numpy", "torchvision", "timm", "python", "platform", "processor", "device")
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
 _RANKED_BY = ("mae", "macro_mae", "accuracy", "qwk", "rps", "nll")
+# Numbers may depend on these, and they are no part of a cell's key.
+_COMPUTING = ("torch", "numpy", "torchvision", "timm", "python", "platform", "processor", "device")
 
 
 def write_grid(grid: Grid, folder: Path) -> None:
-    """Write ``grid.toml``, from which a grid that was stopped goes on."""
+    """Write ``grid.toml``, from which a stopped grid can be resumed."""
     write_text(folder / GRID, grid.to_toml())
 
 
 def write_results(
-    grid: Grid, cells: Sequence[Cell], store: Store, part_of: Grid | None = None
+    grid: Grid, cells: Sequence[Cell], store: Store, latex: bool = False
 ) -> pd.DataFrame:
-    """Write ``environment.json``, ``results.csv`` and ``tables/`` beside the cells.
+    """Write ``results.csv``, ``environment.json`` and the tables.
 
     Args:
-        grid: What is compared.
-        cells: Its runs.
-        store: Where their outcomes are.
-        part_of: The whole grid, if that was some of its data sets only; see :func:`write_runs`.
+        grid: The grid.
+        cells: Its cells.
+        store: Their outcomes.
+        latex: Write the tables as LaTeX, too.
 
     Returns:
         The runs that are compared, see :func:`select_runs`.
     """
-    whole = part_of or grid
-    frame = write_runs(whole, cells, store)
-    frame = frame[frame["data"].isin([each.name for each in grid.data])]
+    frame = write_runs(grid, cells, store)
     selected = select_runs(frame, grid.tune_seeds)
-    named = dict(tables(selected, whole.read_by(), grid.against()))
-    folder = store.folder / "tables"
-    written = write_tables(folder, named)
-    for stale in {file for ending in TABLE_FORMATS for file in folder.glob(f"*.{ending}")}:
-        if stale not in written:  # of an earlier form of the grid
-            stale.unlink()
+    write_tables(store.folder / "tables", make_tables(selected, grid), latex)
     return selected
 
 
 def write_runs(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
-    """Write ``results.csv`` and ``environment.json`` of the runs that ended.
-
-    With ``grid.toml`` that is all it takes to go on elsewhere, see :func:`read_outcomes`. Runs on
-    other data sets of the grid than those of the cells stay as they are there.
-
-    Returns:
-        All runs that ended, one row for each decoding.
-    """
-    folder = store.folder
-    others = {each.name for each in grid.data} - {cell.labels["data"] for cell in cells}
-    kept = _runs_on(folder, others)
-    frame = pd.concat([store.frame(cells, grid.read_by()), kept], ignore_index=True)
+    """Write ``results.csv`` and ``environment.json`` of all finished runs."""
+    frame = store.frame(cells, grid.used_decodings())
     if frame.empty:
         return frame
-    environments = [*dict.fromkeys(frame["environment"])]
-    frame["environment"] = frame["environment"].map(environments.index)
-    with atomic_write(folder / RESULTS) as part:
+    with atomic_write(store.folder / RESULTS) as part:
         frame.to_csv(part, index=False)
-    once = kept.drop_duplicates(["wanted", "version"])["environment"] if len(kept) else ()
-    about = _environment(frame, [*store.environments(cells), *map(json.loads, once)])
-    each = [json.loads(text) for text in environments]
-    write_json(folder / ENVIRONMENT, about | {_EACH: each})
+    once = frame[frame["decode"] == frame["decode"].iloc[0]]
+    environments = store.environments(cells)
+    names = dict.fromkeys(name for each in environments for name in each)
+    about = {name: _common([each.get(name) for each in environments]) for name in names}
+    counts = {"runs": len(once), "failed": int((once["error"] != "").sum())}
+    hours = {"hours": round(float(once["seconds"].sum()) / 3600, 2)}
+    write_json(store.folder / ENVIRONMENT, about | counts | hours)
     return frame
 
 
-def _runs_on(folder: Path, names: Collection[str]) -> pd.DataFrame:
-    """Read the runs on some data sets from ``results.csv``, each with its environment as JSON."""
-    if not names or not holds_runs(folder):
-        return pd.DataFrame()
-    texts = [json.dumps(each, sort_keys=True) for each in read_environments(folder)[1]]
-    frame = read_results(folder)
-    frame = frame[frame["data"].isin(names)]
-    return frame.assign(environment=[texts[place] for place in frame["environment"]])
-
-
-def _environment(frame: pd.DataFrame, environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Say what ran the runs, each with the number of runs where they differ."""
-    names = dict.fromkeys(name for each in environments for name in each)
-    return {
-        **{name: _common([each.get(name) for each in environments]) for name in names},
-        "layline": sorted(frame["version"].unique()),
-        "runs": int(frame.groupby("decode").size().max()),
-        "failed": int((frame["error"] != "").groupby(frame["decode"]).sum().max()),
-        "hours": round(float(frame.groupby("decode")["seconds"].sum().max()) / 3600, 2),
-    }
-
-
 def _common(values: Sequence[Any]) -> Any:
-    """Give what all runs have, or each value with the number of runs that have it."""
+    """Give the value of all runs, or each value with the number of runs that have it."""
     counts = Counter(json.dumps(value) for value in values)
     if len(counts) == 1:
         return values[0]
@@ -137,7 +84,7 @@ def _common(values: Sequence[Any]) -> Any:
 
 
 def differing_environments(store: Store, cells: Sequence[Cell]) -> list[str]:
-    """Say in which versions, and on which processors, the runs differ: last digits may, too."""
+    """Describe in which libraries and processors the runs differ; so may their last digits."""
     environments = store.environments(cells)
     sentences = []
     for name in _COMPUTING:
@@ -148,81 +95,35 @@ def differing_environments(store: Store, cells: Sequence[Cell]) -> list[str]:
     return sentences
 
 
-def write_tables(folder: Path, named: Mapping[str, Table]) -> list[Path]:
-    """Write tables in every format, and give the files."""
-    files = []
-    for name, table in named.items():
-        for ending, write in TABLE_FORMATS.items():
-            files.append(folder / f"{name}.{ending}")
-            write_text(files[-1], write(table))
-    return files
-
-
 def read_results(folder: Path) -> pd.DataFrame:
-    """Read ``results.csv`` as it was written; without a column for the recipe, it is empty."""
-    texts = (
-        *("data", "method", "recipe", "backbone", "setting", "seed", "decode", "version", "error"),
-        *("wanted", "place", "content"),
-    )
-    numbers = {name: [""] for name in (*METRIC_COLUMNS, "validation_mae", "criterion")}
-    frame = pd.read_csv(
+    """Read ``results.csv``."""
+    labels = ("data", "method", "recipe", "backbone", "setting", "seed", "decode")
+    texts = (*labels, "key", "version", "error")
+    numbers = {name: [""] for name in (*METRIC_COLUMNS, "criterion")}
+    return pd.read_csv(
         folder / RESULTS, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=numbers
     )
-    return frame if "recipe" in frame else frame.assign(recipe="")
 
 
-def read_environments(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Read what all runs have in common, or count it, and the environment of each kind of run."""
-    about = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-    return about, about.pop(_EACH, [])
-
-
-def holds_runs(folder: Path) -> bool:
-    """Tell whether :func:`read_outcomes` finds runs in a folder; an earlier version left none."""
-    try:
-        return bool(read_outcomes(folder))
-    except ValueError:
-        return False
-
-
-def read_outcomes(folder: Path) -> list[Outcome]:
-    """Read the outcomes of all runs from ``results.csv``, where the folders of cells are gone."""
-    if not (folder / RESULTS).is_file():
-        raise UserError(
-            f"merge must be the folder of a grid, got {folder}: it has neither cells nor {RESULTS}"
-        )
-    frame = read_results(folder)
-    if "wanted" not in frame:
-        raise UserError(
-            f"merge must be results that say what each run was, got {folder}: an earlier version "
-            "left them without cells"
-        )
-    if not (folder / ENVIRONMENT).is_file() or not read_environments(folder)[1]:
-        raise UserError(
-            f"merge must be results with {ENVIRONMENT}, got {folder}: it says what each run was "
-            f"made on; copy it beside {RESULTS}"
-        )
-    _, environments = read_environments(folder)
-    return [
-        Outcome.of_rows(rows.to_dict("records"), environments[int(rows["environment"].iloc[0])])
-        for _, rows in frame.groupby(["wanted", "version"], sort=False)
-    ]
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Read ``environment.json``: the values of all runs, or each value with its count."""
+    return dict(json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8")))
 
 
 def select_runs(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
-    """Keep the runs that are compared: of the settings tried, the one that validation prefers.
+    """Keep the runs that are compared: of the tuned settings, the best on validation.
 
-    It is chosen by the metric that chose the epochs, for each data set, method, recipe, features
-    and seed, or once for all seeds; the first of equal ones is kept. The test part has no
-    influence. A setting with a failed run is chosen only if all of them have one.
+    A setting is chosen by the metric that selects epochs, for each data set, method, recipe,
+    backbone and seed, or once for all seeds. Test samples have no influence. A setting with a
+    failed run is chosen only if every setting has one.
 
-    Where a data set has several kinds of features, each of them is a data set of its own. Where
-    there are several recipes, a method is another one with each of them.
+    If a data set has several backbones, each counts as a data set. If there are several recipes, a
+    method with each of them counts as a method.
 
     Args:
         frame: All runs.
-        tune_seeds: The seeds by whose mean a setting is chosen for all seeds; if none, each seed
-            chooses for itself.
+        tune_seeds: The seeds whose mean chooses a setting for all seeds; by default, each seed
+            chooses its own.
     """
     chosen = best_settings(frame, tune_seeds)
     selected = frame.merge(chosen, on=list(chosen.columns), how="inner")
@@ -230,16 +131,13 @@ def select_runs(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataF
     both = selected["data"] + " · " + selected["backbone"]
     method = selected["method"]
     if selected["recipe"].nunique() > 1:
-        method = _with_recipe(method, selected["recipe"])
+        method = method + " · " + selected["recipe"]
     return selected.assign(data=selected["data"].where(~several, both), method=method)
 
 
 def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
-    """Find the setting that validation prefers, see :func:`select_runs`: its labels, a row each."""
-    errors = frame["validation_mae"]
-    if "criterion" in frame:  # which an earlier version did not write
-        errors = frame["criterion"].fillna(errors)
-    runs = frame.assign(criterion=errors.fillna(float("inf")))
+    """Find the labels of the best settings on validation, see :func:`select_runs`."""
+    runs = frame.assign(criterion=frame["criterion"].fillna(float("inf")))
     by = ["data", "method", "recipe", "backbone"]
     if tune_seeds:
         runs = runs[runs["seed"].isin([str(seed) for seed in tune_seeds])]
@@ -251,80 +149,112 @@ def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.Dat
 
 
 def chosen_cells(cells: Sequence[Cell], store: Store, tune_seeds: Sequence[int]) -> list[Cell]:
-    """Keep the cells with the settings that are chosen, and all of the seeds that choose.
-
-    Args:
-        cells: Of the grid.
-        store: Which has the outcomes of the seeds that choose.
-        tune_seeds: Those seeds.
-    """
-    choosing = {str(seed) for seed in tune_seeds}
-    frame = store.frame([cell for cell in cells if cell.labels["seed"] in choosing])
+    """Keep the cells with the chosen settings, and all cells of the seeds that chose them."""
+    seeds = {str(seed) for seed in tune_seeds}
+    frame = store.frame([cell for cell in cells if cell.labels["seed"] in seeds])
     found = best_settings(frame, tune_seeds)
     best = {tuple(row) for row in found.itertuples(index=False)}
     return [
         cell
         for cell in cells
-        if cell.labels["seed"] in choosing
+        if cell.labels["seed"] in seeds
         or tuple(cell.labels[name] for name in found.columns) in best
     ]
 
 
-def _with_recipe(method: Any, recipe: Any) -> Any:
-    """Name a method with its recipe, single ones or whole columns."""
-    return method + " · " + recipe
-
-
 def find_reference(frame: pd.DataFrame, reference: str) -> str | None:
-    """Find the method to compare the others with, of several recipes that of the first.
-
-    Args:
-        frame: The runs that are compared.
-        reference: Its name in the grid.
+    """Find the name of the reference method in a frame; with several recipes, of the first.
 
     Returns:
-        Its name in the frame; None if it is not there, or alone.
+        None if there is no other method to compare with it.
     """
     methods = [*frame["method"].unique()]
-    names = (reference, *(_with_recipe(reference, each) for each in frame["recipe"].unique()[:1]))
+    names = (reference, *(f"{reference} · {each}" for each in frame["recipe"].unique()[:1]))
     return next((name for name in names if name in methods and len(methods) > 1), None)
 
 
-def tables(
-    frame: pd.DataFrame, decodings: Sequence[str], reference: str
-) -> Iterator[tuple[str, Table]]:
-    """Make the tables of a grid from the runs that are compared, each with a name for its file.
-
-    The other methods are compared with the reference, if it is in the frame, and the other recipes
-    with the first.
-    """
-    against = find_reference(frame, reference)
-    yield from comparisons(frame, decodings)
-    if len(decodings) > 1:
-        yield "all", leaderboard(frame, decodings)
+def make_tables(frame: pd.DataFrame, grid: Grid) -> dict[str, Table]:
+    """Make the tables of a grid from the runs that are compared, by the names of their files."""
+    decodings = grid.used_decodings()
+    by = {name: find_metric(name).own_decoding(decodings) for name in ("mae", "accuracy")}
+    tables = {
+        "leaderboard": leaderboard(frame, decodings),
+        **{name: comparison(frame, name, decode) for name, decode in by.items()},
+    }
     if frame["method"].nunique() > 1:
-        yield "ranks", mean_rank_table(frame, decodings)
-        yield "first", first_places(frame, decodings, against)
-    for decode in decodings:
-        yield f"all-{decode}", leaderboard(frame, [decode])
-        for metric in ("mae", "accuracy"):
-            if against is not None:
-                name = f"{metric}-{decode}-against-{reference}"
-                yield name, pairwise(frame, against, metric, decode)
-            if frame["recipe"].nunique() > 1:
-                yield f"{metric}-{decode}-by-recipe", recipe_gains(frame, metric, decode)
+        tables["ranks"] = mean_rank_table(frame, decodings)
+    reference = find_reference(frame, grid.reference_method())
+    if reference is not None:
+        tables["against-reference"] = reference_table(frame, reference, "mae", by["mae"])
+    return tables
 
 
-def comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> Iterator[tuple[str, Table]]:
-    """Compare the methods in each metric, by every decoding where it depends on that."""
-    for name, metric in measured(frame).items():
-        for decode in decodings if metric.decoded else decodings[:1]:
-            file = f"{name}-{decode}" if metric.decoded else name
-            yield file.replace("_", "-"), comparison(frame, name, decode)
+def measured(frame: pd.DataFrame) -> dict[str, Metric]:
+    """Give the metrics that at least one run has."""
+    return {name: metric for name, metric in METRICS.items() if frame[name].notna().any()}
+
+
+def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
+    """Average every metric over data sets, sorted by the mean rank by MAE.
+
+    Args:
+        frame: The runs that are compared.
+        decodings: Each metric uses its own decoding if it is among these, or the first.
+    """
+    metrics = measured(frame) or {"mae": find_metric("mae")}
+    used = {name: metric.own_decoding(decodings) for name, metric in metrics.items()}
+    ranks = rank_methods(frame, "mae", used.get("mae", decodings[0]))
+    summaries = {
+        name: summary(select_decoding(frame, used[name]), name, by=("method", "data"))
+        for name in metrics
+    }
+    methods = (*map(str, ranks.ranks.index), *ranks.left_out)
+    columns = [
+        Column.of_metric(metric, f"{metric.title}, {used[name]}" if metric.decode else "")
+        for name, metric in metrics.items()
+    ]
+    return mark_best(
+        Table(
+            caption="All data sets",
+            rows=methods,
+            columns=(_RANK, *columns),
+            entries=tuple(
+                (
+                    _rank(ranks, method),
+                    *(_average(summaries[name], method, metrics[name]) for name in metrics),
+                )
+                for method in methods
+            ),
+            notes=(
+                "Each number is the mean over data sets of the mean over seeds.",
+                "Mean ranks are those of MAE.",
+                *ranks.notes,
+            ),
+        )
+    )
+
+
+def _average(lines: pd.DataFrame, method: str, metric: Metric) -> Entry:
+    """Average over the data sets on which any method has a number, and count runs."""
+    numbers = lines["n"].groupby("data", sort=False).sum()
+    own = lines.loc[method].reindex(numbers.index[numbers > 0])
+    if not own["n"].any():
+        return Entry()
+    return Entry(
+        mean=float(own["mean"].mean()) * metric.scale,
+        n=int(own["n"].sum()),
+        failed=int(own["failed"].fillna(1).sum()),
+    )
+
+
+def _rank(ranks: MeanRanks, method: str) -> Entry:
+    if method not in ranks.ranks.index:
+        return Entry()
+    return Entry(mean=float(ranks.ranks[method]), n=ranks.num_data)
 
 
 def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
-    """Compare methods on each data set: mean ± standard deviation over seeds, and the mean rank."""
+    """Compare methods on each data set: mean ± standard deviation over seeds, and mean rank."""
     shown_as = find_metric(metric)
     data, methods = ([*dict.fromkeys(frame[label])] for label in ("data", "method"))
     entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"))
@@ -343,173 +273,37 @@ def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
     )
 
 
-def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
-    """Average every metric over data sets, best mean rank by MAE first.
-
-    Args:
-        frame: The runs that are compared.
-        decodings: Each metric is read by the one that it asks for, if it is among them, or by the
-            first.
-    """
-    metrics = measured(frame)
-    read_by = {name: metric.own_decoding(decodings) for name, metric in metrics.items()}
-    ranks = rank_methods(frame, "mae", read_by["mae"])
-    summaries = {
-        name: summary(select_decoding(frame, read_by[name]), name, by=("method", "data"))
-        for name in metrics
-    }
-    methods = (*map(str, ranks.ranks.index), *ranks.left_out)
-    several = len(decodings) > 1
-    return mark_best(
-        Table(
-            caption="All data sets, each metric by the decoding that it asks for"
-            if several
-            else f"All data sets, decoding by the {decodings[0]}",
-            rows=methods,
-            columns=(
-                _RANK,
-                *(
-                    Column.of_metric(
-                        metric,
-                        f"{metric.title}, {read_by[name]}" if several and metric.decoded else "",
-                    )
-                    for name, metric in metrics.items()
-                ),
-            ),
-            entries=tuple(
-                (
-                    _rank(ranks, method),
-                    *(_average(summaries[name], method, metrics[name]) for name in metrics),
-                )
-                for method in methods
-            ),
-            notes=(
-                "Each number is the mean over data sets of the mean over seeds.",
-                "Mean ranks are those of MAE.",
-                *ranks.notes,
-            ),
-        )
-    )
-
-
-def _ranked_by(
-    frame: pd.DataFrame, decodings: Sequence[str]
-) -> Iterator[tuple[str, str, str, MeanRanks]]:
-    """Rank the methods in the metrics that matter most: name, decoding, title and ranks of each."""
-    for name, metric in measured(frame).items():
-        if name in _RANKED_BY:
-            decode = metric.own_decoding(decodings)
-            title = f"{metric.title}, {decode}" if metric.decoded else metric.title
-            yield name, decode, title, rank_methods(frame, name, decode)
-
-
 def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
-    """Give the mean rank of each method over data sets, in several metrics, best by MAE first."""
-    found = {title: ranks for _, _, title, ranks in _ranked_by(frame, decodings)}
-    first = next(iter(found.values()))
+    """Give the mean rank of each method over data sets in several metrics, sorted by MAE."""
+    found: dict[str, MeanRanks] = {}
+    for name in _RANKED_BY:
+        metric = find_metric(name)
+        decode = metric.own_decoding(decodings)
+        if frame[name].notna().any():
+            title = f"{metric.title}, {decode}" if metric.decode else metric.title
+            found[title] = rank_methods(frame, name, decode)
+    first = next(iter(found.values()), MeanRanks(pd.Series(dtype=float), (), 0, None, None))
+    methods = (*map(str, first.ranks.index), *first.left_out)
     return mark_best(
         Table(
-            caption="Mean ranks over data sets, 1 is the best possible; each metric by the "
-            "decoding that it asks for",
-            rows=(*map(str, first.ranks.index), *first.left_out),
+            caption="Mean ranks over data sets, 1 is the best possible",
+            rows=methods,
             columns=tuple(Column(title, digits=2, lower_is_better=True) for title in found),
             entries=tuple(
-                tuple(_rank(ranks, method) for ranks in found.values())
-                for method in (*map(str, first.ranks.index), *first.left_out)
+                tuple(_rank(ranks, method) for ranks in found.values()) for method in methods
             ),
             notes=tuple(f"{title}: {note}" for title, each in found.items() for note in each.notes),
         )
     )
 
 
-def first_places(frame: pd.DataFrame, decodings: Sequence[str], reference: str | None) -> Table:
-    """Say who is first by mean rank in each metric, and compare it with the second and another.
-
-    Args:
-        frame: The runs that are compared.
-        decodings: See :func:`leaderboard`.
-        reference: The other one, if there is one.
-    """
-    columns = (
-        *(Column("First"), Column("Mean rank", digits=2), Column("Against")),
-        *(Column("Its mean rank", digits=2), Column("Wins", digits=0), Column("Ties", digits=0)),
-        *(Column("Losses", digits=0), Column("Mean difference", form="signed")),
-        *(Column("From", form="signed"), Column("To", form="signed"), Column("p", form="p")),
-        Column("p (Holm)", form="p"),
-    )
-    rows, entries = [], []
-    for name, decode, title, ranks in _ranked_by(frame, decodings):
-        ordered = [*map(str, ranks.ranks.index)]
-        others = dict.fromkeys([*ordered[1:2], *([reference] if reference in ordered else [])])
-        others.pop(ordered[0] if ordered else "", None)
-        if not others:
-            continue
-        first, scale = ordered[0], find_metric(name).scale
-        lines = {
-            other: compare_with_reference(
-                frame[frame["method"].isin([first, other])], other, name, decode
-            ).loc[first]
-            for other in others
-        }
-        corrected = holm([line["p"] for line in lines.values()])
-        for (other, line), p in zip(lines.items(), corrected, strict=True):
-            rows.append(title)
-            numbers = [line[key] for key in ("wins", "ties", "losses")]
-            numbers += [line[key] * scale for key in ("difference", "low", "high")]
-            entries.append(
-                (
-                    *(Entry(note=first), _rank(ranks, first), Entry(note=other)),
-                    *(_rank(ranks, other), *map(_number_entry, [*numbers, line["p"], p])),
-                )
-            )
-    return Table(
-        caption="Who is first by mean rank, against the second and the reference",
-        rows=tuple(rows),
-        columns=columns,
-        entries=tuple(entries),
-        corner="Metric",
-        notes=(
-            "Mean difference: of the first to the other, over data sets, with the 95 % interval of "
-            "the bootstrap over data sets. p: Wilcoxon's signed-rank test, two-sided; Holm: "
-            "corrected for the comparisons of this metric. The first was found on these data sets, "
-            "so its lead looks larger than it is.",
-        ),
-    )
-
-
-def _number_entry(value: float) -> Entry:
-    return Entry(None if pd.isna(value) else float(value))
-
-
-def _average(lines: pd.DataFrame, method: str, metric: Metric) -> Entry:
-    """Average over data sets, and count runs; a data set where no method has a number is left out.
-
-    A data set on which the method was not run at all is one missing run.
-    """
-    numbers = lines["n"].groupby("data", sort=False).sum()
-    own = lines.loc[method].reindex(numbers.index[numbers > 0])
-    if not own["n"].any():
-        return Entry()
-    return Entry(
-        mean=float(own["mean"].mean()) * metric.scale,
-        n=int(own["n"].sum()),
-        failed=int(own["failed"].fillna(1).sum()),
-    )
-
-
-def _rank(ranks: MeanRanks, method: str) -> Entry:
-    if method not in ranks.ranks.index:
-        return Entry()
-    return Entry(mean=float(ranks.ranks[method]), n=ranks.num_data)
-
-
-def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> Table:
-    """Compare every method with one of them: wins, ties, losses, difference and significance."""
+def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> Table:
+    """Compare every method with the reference: wins, ties, losses, difference, significance."""
     shown_as = find_metric(metric)
     found = compare_with_reference(frame, reference, metric, decode)
     ends = ["difference", "low", "high"]
     found[ends] = found[ends] * shown_as.scale
-    columns = {
+    columns: Mapping[str, Column] = {
         "wins": Column("Wins", digits=0),
         "ties": Column("Ties", digits=0),
         "losses": Column("Losses", digits=0),
@@ -521,51 +315,17 @@ def pairwise(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> T
         "p_holm": Column("p (Holm)", form="p"),
     }
     return Table(
-        caption=f"{shown_as.caption(decode)}: every method against {reference}",
+        caption=f"{shown_as.caption(decode)}: every method compared with {reference}",
         rows=tuple(map(str, found.index)),
         columns=tuple(columns.values()),
         entries=tuple(
-            tuple(_number_entry(line[name]) for name in columns)
+            tuple(Entry(None if pd.isna(line[name]) else float(line[name])) for name in columns)
             for line in found.to_dict("records")
         ),
         notes=(
             f"A win is a data set on which the method is better than {reference}. "
-            "From, to: the 95 % interval of the bootstrap over data sets. "
+            "From, to: the 95 % interval of a bootstrap over data sets. "
             "p: Wilcoxon's signed-rank test, two-sided, over data sets; "
             "Holm: corrected for the number of methods.",
         ),
-    )
-
-
-def recipe_gains(frame: pd.DataFrame, metric: str, decode: str) -> Table:
-    """Compare recipes with the first one, method by method on each data set.
-
-    A metric in per cent is compared by its difference, in points; any other by its change in per
-    cent of the first recipe's number. The last column is the mean over data sets, the last row of a
-    recipe the mean over methods.
-    """
-    shown_as = find_metric(metric)
-    numbers = means(frame, metric, decode)
-    known = frame.drop_duplicates("method").set_index("method")["recipe"]
-    first, *others = frame["recipe"].unique()
-    names = [name.removesuffix(f" · {first}") for name, recipe in known.items() if recipe == first]
-    before = numbers[[_with_recipe(name, first) for name in names]].set_axis(names, axis="columns")
-    rows, entries = [], []
-    for recipe in others:
-        own = [_with_recipe(name, recipe) for name in names]
-        after = numbers.reindex(columns=own).set_axis(names, axis="columns")
-        gains = (after - before) * shown_as.scale
-        if shown_as.scale == 1:
-            gains = 100 * gains / before.where(before != 0)
-        gains = gains.assign(**{_ALL_METHODS: gains.mean(axis="columns", skipna=False)})
-        gains.loc[_MEAN] = gains.mean(skipna=False)
-        rows += [_with_recipe(name, recipe) for name in gains.columns]
-        entries += [tuple(map(_number_entry, gains[name])) for name in gains.columns]
-    unit = "points" if shown_as.scale != 1 else "per cent"
-    return Table(
-        caption=f"{shown_as.caption(decode)}: change from the recipe {first}, in {unit}",
-        rows=tuple(rows),
-        columns=tuple(Column(name, digits=1, form="signed") for name in (*numbers.index, _MEAN)),
-        entries=tuple(entries),
-        notes=("Each number is of the means over seeds.",),
     )

@@ -1,115 +1,125 @@
-"""Run the cells of a grid: what is finished stays, what fails is noted, the rest goes on."""
+"""Run the cells of a grid with joblib: on the cores of this machine, or on a Dask cluster.
 
-import getpass
-import hashlib
+A finished cell is never run again. A cell that fails is recorded with its error, and the others
+continue. When the grid is stopped, every run saves a checkpoint, and the next start resumes it.
+"""
+
 import os
 import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
-from functools import partial
-from itertools import count
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Self
 
+import joblib
 import torch
-from filelock import FileLock, Timeout
+from joblib.externals.loky.process_executor import TerminatedWorkerError as WorkerDied
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from threadpoolctl import threadpool_limits
 
 from layline.backbones import find as find_backbone
-from layline.bench.baselines import fit_competitor
-from layline.bench.cells import Cell, read_content
-from layline.bench.code_version import code_version
-from layline.bench.engines import LOCAL, Executor, Pool, ProcessEndedError, stop_event
-from layline.bench.store import Outcome, Store, kept_environment
+from layline.bench.baselines import fit_baseline
+from layline.bench.grid import Cell, data_digest
+from layline.bench.store import Outcome, Store
 from layline.geometry.decoding import decode_name
-from layline.metrics import CRITERIA
-from layline.training.callbacks import interrupt_on_shutdown, stopped_by
+from layline.metrics import METRICS
+from layline.training.callbacks import SHUTDOWN_SIGNALS, stopped_by
 from layline.training.config import Config
 from layline.training.display import Reporter, amount, format_time
-from layline.training.frozen import prepare_features
 from layline.training.run import train
-from layline.training.trainer import Interrupted
 from layline.utils.devices import gpus_for
+from layline.utils.optional import require
 from layline.utils.plugins import load_plugins
 
-# The random state and the number of threads are the process's: one cell at a time.
-_PROCESS_LOCK = threading.Lock()
+GRACE = 20.0  # seconds that runs have to save when the grid is stopped
+_POLL = 0.5  # seconds between two looks at whether to stop
+_MOST_TRIES = 3  # of a cell whose process dies or is told to stop
+_STOP = ".stop"  # a file in the folder of the grid; workers on other machines see it as well
+_DEATH = (
+    "the process of the run ended without a result, most often because the memory was full; lower "
+    "training.batch_size, or run fewer cells at once"
+)
+# Random state and number of threads belong to the process: a Dask worker runs one cell at a time.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that a worker needs to know beside the cell.
+
+    Attributes:
+        folder: The folder of the store.
+        keep_models: Keep weights and checkpoints of finished runs.
+        command: The command that started the grid.
+        process: The process that runs the grid.
+        remote: Whether the workers are those of a cluster.
+    """
+
+    folder: Path
+    keep_models: bool
+    command: tuple[str, ...]
+    process: int
+    remote: bool = False
 
 
 class GridProgress:
     """Show how many cells are done, the last one, and the time left.
 
     Args:
-        console: Where to; a terminal gets one live line with a bar, a log a line per cell.
+        console: A terminal gets a live progress bar, a log file a line per cell.
     """
 
     def __init__(self, console: Console) -> None:
-        self.say, self._is_live = Reporter(console), console.is_terminal
+        self.log, self._is_live = Reporter(console), console.is_terminal
         columns = BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}")
         self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_live)
         self._task = self._bar.add_task("")
         self._total = self._done = self._failed = 0
-        self._left: Counter[str] = Counter()  # cells to come, by their data set
-        self._seconds: dict[str, list[float]] = {}  # of the cells that ended, likewise
+        self._left: Counter[str] = Counter()  # cells to run, by data set
+        self._seconds: dict[str, list[float]] = {}  # of finished cells, by data set
 
     def start(self, todo: Sequence[Cell], done: int) -> None:
-        """Say how many cells the grid has, and how many are finished already.
-
-        Args:
-            todo: Those to come.
-            done: How many are finished.
-        """
-        self._left = Counter(_data_of(cell) for cell in todo)
+        """Print the number of cells, and how many are finished already."""
+        self._left = Counter(cell.labels["data"] for cell in todo)
         self._total, self._done = len(todo) + done, done
-        total = self._total
-        before = f", {done} of them finished before" if done else ""
-        if total == done == 1:
-            before = ", finished before"
-        self.say(amount(total, "run") + before)
-        self._bar.update(self._task, total=total, completed=done)
+        finished = f", {done} finished before" if done else ""
+        self.log(amount(self._total, "run") + finished)
+        self._bar.update(self._task, total=self._total, completed=done)
 
     def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:
-        """Show how a cell ended, of a grid that runs so many jobs at once."""
+        """Show the outcome of a cell, of a grid that runs ``jobs`` cells at once."""
+        name = cell.labels["data"]
         self._done += 1
         self._failed += bool(outcome.error)
-        self._left[_data_of(cell)] -= 1
-        self._seconds.setdefault(_data_of(cell), []).append(outcome.seconds)
-        time_left = self._time_left(jobs)
-        result = ""
+        self._left[name] -= 1
+        self._seconds.setdefault(name, []).append(outcome.seconds)
+        time_left, result = self._time_left(jobs), f"failed: {outcome.error}"
         if not outcome.error:
             mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
             result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
         if outcome.error or not self._is_live:
-            ending = f"  {result}" if result else f" failed: {outcome.error}"
-            self.say(f"{self._done}/{self._total}  {cell.name}{ending}  {time_left}")
+            self.log(f"{self._done}/{self._total}  {cell.name}  {result}  {time_left}")
         failures = f"  {self._failed} failed" if self._failed else ""
-        line = f"{time_left}{failures}  {result}"
-        self._bar.update(self._task, completed=self._done, description=line)
+        self._bar.update(self._task, completed=self._done, description=time_left + failures)
 
     def _time_left(self, jobs: int) -> str:
-        """Say how long the rest takes, each data set as long a cell as it took until now.
-
-        Of a data set that has not begun nothing is known: it counts as the mean of the others, and
-        it is said that it is a guess.
-        """
+        """Estimate the remaining time from the mean time of the cells of each data set."""
         every = [seconds for known in self._seconds.values() for seconds in known]
-        means = {data: sum(known) / len(known) for data, known in self._seconds.items()}
+        means = {name: sum(known) / len(known) for name, known in self._seconds.items()}
         mean = sum(every) / len(every)
-        left = {data: count for data, count in self._left.items() if count > 0}
-        seconds = sum(count * means.get(data, mean) for data, count in left.items())
-        at_once = max(1, min(jobs, sum(left.values())))  # in the end there are fewer than places
-        unknown = len(left.keys() - means.keys())
-        guess = f", {amount(unknown, 'data set')} not yet begun" if unknown else ""
-        return f"{format_time(seconds / at_once)} left{guess}"
+        seconds = sum(count * means.get(name, mean) for name, count in self._left.items())
+        at_once = max(1, min(jobs, sum(self._left.values())))
+        return f"{format_time(seconds / at_once)} left"
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -119,174 +129,185 @@ class GridProgress:
         self._bar.stop()
 
 
-def _data_of(cell: Cell) -> str:
-    return cell.labels.get("data", "")
-
-
 def run_grid(
     cells: Sequence[Cell],
     store: Store,
     progress: GridProgress,
-    executor: Executor = LOCAL,
     *,
+    jobs: int | None = None,
+    dask: str | None = None,
     keep_models: bool = False,
+    rerun: bool = False,
 ) -> list[Cell]:
     """Run the cells that have no result yet.
 
     Args:
-        cells: All of the grid; those with the same key are one.
-        store: Where results are found and kept.
-        progress: Shows how far it is.
-        executor: Where to run.
-        keep_models: Keep the weights and the state of training of each cell.
+        cells: All cells of the grid; those with the same key are run once.
+        store: Finds and keeps the results.
+        progress: Shows the progress.
+        jobs: Number of runs at once; by default as many as there are GPUs or, without one, as fit
+            the processor.
+        dask: Address of a Dask scheduler, to run on its cluster.
+        keep_models: Keep the weights of every run.
+        rerun: Run finished cells again.
 
     Returns:
         The cells that failed.
+
+    Raises:
+        KeyboardInterrupt: The grid was stopped; all runs are saved.
     """
     distinct = list({cell.key: cell for cell in cells}.values())
-    with store.alone():
+    with store.lock(progress.log):
+        (store.folder / _STOP).unlink(missing_ok=True)
+        for cell in distinct if rerun else ():
+            store.remove(cell)
         todo = [cell for cell in distinct if not store.is_done(cell)]
-        for sentence in store.explain(todo) if todo else ():
-            progress.say(sentence)
         progress.start(todo, len(distinct) - len(todo))
         if todo:
-            _run(todo, store, progress, executor, keep_models)
+            command = (Path(sys.argv[0]).name, *sys.argv[1:])
+            place = store.folder.resolve()
+            job = Job(place, keep_models, command, os.getpid(), remote=dask is not None)
+            with progress, _backend(dask, todo, jobs) as workers, _Stop(place) as stop:
+                _run(todo, store, progress, job, workers, stop)
     return [cell for cell in distinct if not store.is_done(cell)]
 
 
-def _run(
-    todo: list[Cell], store: Store, progress: GridProgress, executor: Executor, keep_models: bool
-) -> None:
+class _Stop:
+    """Turn signals into a request to stop; a second one, or a long wait, interrupts at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file, self._before = folder / _STOP, dict[int, Any]()
+        self._timer = threading.Timer(GRACE, signal.raise_signal, [signal.SIGINT])
+        self._timer.daemon = True
+        self.requested = False
+
+    def request(self, number: int = 0, frame: FrameType | None = None) -> None:
+        """Tell all workers to save and stop."""
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        self._file.touch()
+        self._timer.start()
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, *SHUTDOWN_SIGNALS):
+                self._before[number] = signal.signal(number, self.request)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._file.unlink(missing_ok=True)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _backend(dask: str | None, todo: Sequence[Cell], jobs: int | None) -> Iterator[int]:
+    """Choose joblib's backend, and give the number of cells to run at once."""
+    if dask is not None:
+        distributed = require("distributed", extra="cluster", needed_by="a Dask cluster")
+        with distributed.Client(dask) as client, joblib.parallel_config("dask", client=client):
+            workers = max(1, sum(client.ncores().values()))
+            yield min(jobs or workers, workers)
+        return
     threads = max(cell.threads for cell in todo)
-    gpus = max(len(gpus_of(cell.config)) for cell in todo)
+    gpus = max(len(_gpus(cell.config)) for cell in todo)
     with (
-        progress,
-        interrupt_on_shutdown(),
-        executor.start(threads, gpus) as pool,
-        interrupt_on_shutdown(),  # again: Ray has a handler of its own
+        joblib.parallel_config("loky", inner_max_num_threads=threads, idle_worker_timeout=5),
+        warnings.catch_warnings(),
     ):
-        work = partial(
-            run_cell,
-            folder=store.folder.resolve(),
-            version=code_version(),
-            keep_models=keep_models,
-            command=[Path(sys.argv[0]).name, *sys.argv[1:]],
-            grid=pool.grid,
-        )
-        _extract_shared_features(todo, pool)
-        for cell, outcome in _outcomes(todo, pool, work):
-            if store.find(cell) != outcome:  # the worker has another disk
-                store.finish(cell, outcome)
-            progress.show(cell, outcome, pool.jobs)
+        # loky replaces processes whose memory has grown
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+        yield jobs or gpus or max(1, int(joblib.cpu_count()) // threads)
 
 
-def _extract_shared_features(todo: Iterable[Cell], pool: Pool[None]) -> None:
-    """Extract frozen features once, before the cells that share them.
+def _run(
+    todo: Sequence[Cell], store: Store, progress: GridProgress, job: Job, jobs: int, stop: _Stop
+) -> None:
+    """Run all cells. After the death of a process, those that were running are run alone."""
+    done: set[str] = set()
+    tries: Counter[str] = Counter()
 
-    Where a process is killed the cells extract them themselves, and the cause is found there.
-    """
-    kinds = {
-        cell.config.model_dump_json(
-            include={"data", "backbone"}, exclude={"data": {"partition"}}
-        ): cell
-        for cell in todo
-        if cell.config.backbone.freeze
-    }
-    for _ in pool.run(extract_features, kinds.values()):
-        pass
+    def run(cells: Sequence[Cell], jobs: int) -> None:
+        tries.update(cell.key for cell in cells)
+        by_key = {cell.key: cell for cell in cells}
+        parallel = joblib.Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
+        tasks = (joblib.delayed(run_cell)(cell, job, place) for place, cell in enumerate(cells))
+        for outcome in parallel(tasks):
+            if outcome is not None:
+                record(by_key[outcome.key], outcome)
 
+    def record(cell: Cell, outcome: Outcome) -> None:
+        done.add(cell.key)
+        if store.find(cell) != outcome:  # a worker of a cluster may have its own disk
+            store.finish(cell, outcome)
+        progress.show(cell, outcome, jobs)
 
-def _outcomes(
-    todo: list[Cell], pool: Pool[Any], work: Callable[[Cell], Outcome | ProcessEndedError]
-) -> Iterator[tuple[Cell, Outcome]]:
-    """Give the outcomes of all cells, also if processes are ended from outside.
+    def run_alone(cell: Cell) -> None:
+        try:
+            run([cell], 2)  # a single job would run in this process
+        except WorkerDied as error:
+            if not stop.requested:
+                record(cell, Outcome(cell.key, error=f"{type(error).__name__}: {_DEATH}"))
 
-    The cells of those are tried again in the end, one by one: most often the memory was full. Where
-    a process is ended with a single cell, that cell is the cause.
-    """
-    again = []
-    for cell, outcome in pool.run(work, todo):
-        if isinstance(outcome, ProcessEndedError):
-            again.append(cell)
-        else:
-            yield cell, outcome
-    for cell in again:
-        for _, outcome in pool.run(work, [cell]):
-            yield (
-                cell,
-                _ended_outcome(cell, outcome)
-                if isinstance(outcome, ProcessEndedError)
-                else outcome,
-            )
-
-
-def _ended_outcome(cell: Cell, error: ProcessEndedError) -> Outcome:
-    return Outcome(
-        **Outcome.about(cell),
-        error=f"{type(error).__name__}: the process of this cell was ended from outside, twice, "
-        "most often because the memory was full; lower training.batch_size or run fewer at once",
-        traceback=str(error),
-    )
+    # one cell of each kind of frozen features first: it extracts them for the others
+    first = {_features_of(cell): cell for cell in todo if cell.config.backbone.freeze}
+    for cells in (list(first.values()), todo):
+        while left := [cell for cell in cells if cell.key not in done]:
+            try:
+                run(left, jobs)
+            except WorkerDied:
+                for cell in left:
+                    if not stop.requested and store.is_running(cell):
+                        run_alone(cell)
+            if stop.requested:
+                raise KeyboardInterrupt
+            for cell in left:
+                if cell.key not in done and tries[cell.key] >= _MOST_TRIES:
+                    record(cell, Outcome(cell.key, error=f"Interrupted: {_DEATH}"))
 
 
-def run_cell(
-    cell: Cell,
-    folder: Path,
-    version: str,
-    keep_models: bool,
-    command: Sequence[str] = (),
-    grid: str = "",
-) -> Outcome | ProcessEndedError:
-    """Run a cell in this process, and keep its outcome in the store as well as giving it back.
-
-    A failure is an outcome. Only an interruption is none: the cell goes on the next time.
+def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
+    """Run a cell in this process, and write its outcome to the store.
 
     Args:
-        cell: What to run.
-        folder: The store's; on a cluster without a common disk, a folder of the worker.
-        version: The code that the grid was started with.
-        keep_models: Keep the weights and the state of training.
-        command: What the grid was started with.
-        grid: The name by which it is stopped where signals do not reach it.
+        cell: The run.
+        job: The grid that it belongs to.
+        place: Its place in the queue; runs take the GPUs of a machine in turn.
 
     Returns:
-        The outcome, or that it was told to stop, and saved.
+        The outcome, which may be an error; None if it was stopped, and its state is saved.
     """
-    store, stop = Store(folder), stop_event(grid)
-    # when a grid is killed its workers may still finish their cells, while it is started again
-    with _PROCESS_LOCK, store.lock(cell):
+    store, begin = Store(job.folder), time.monotonic()
+    # after a grid was killed, its workers may still be running when it is started again
+    with _ONE_AT_A_TIME, store.cell_lock(cell), _watch(job) as stop:
         if stop.is_set():
-            return ProcessEndedError("the grid was stopped")
+            return None
         found = store.find(cell)
         if found is not None and not found.error:
             return found
         store.start(cell)
-        begin = time.monotonic()
         try:
-            if version != code_version():
-                raise RuntimeError(
-                    f"version must be {version} on every machine, got {code_version()} here: "
-                    "install the same"
-                )
-            _find_plugins(cell)
-            _check_content(cell)
-            with stopped_by(stop):
-                work = _train if cell.competitor is None else _fit_competitor
-                outcome = work(cell, store, begin, command)
-            _check_content(cell)
-        except Interrupted as stopped:
-            if stopped.signal is not None:
-                signal.raise_signal(stopped.signal)  # it ends the process, now that all is saved
-            return ProcessEndedError(str(stopped))  # raised, it would be logged as an error
+            load_plugins(cell.config.plugins or ())
+            if cell.digest is not None and data_digest(cell.config) != cell.digest:
+                raise RuntimeError("The data changed since the grid was started. Start it again.")
+            with stopped_by(stop), _threads(cell.threads):
+                outcome = _train(cell, store, begin, job.command, place)
+        except KeyboardInterrupt:
+            if os.getpid() == job.process:
+                raise
+            return None
         except Exception as error:
             outcome = Outcome(
-                **Outcome.about(cell),
+                cell.key,
                 error=f"{type(error).__name__}: {error}",
                 traceback=traceback.format_exc(),
                 seconds=time.monotonic() - begin,
             )
         else:
-            if not keep_models:
+            if not job.keep_models:
                 run = store.run_folder(cell)
                 shutil.rmtree(run.state, ignore_errors=True)
                 run.best.unlink(missing_ok=True)
@@ -294,117 +315,70 @@ def run_cell(
     return outcome
 
 
-def _find_plugins(cell: Cell) -> None:
-    """Import the plug-ins of a cell in this process, and refuse others than it is known by."""
-    load_plugins(cell.config.plugins or ())
-    if (here := cell.version_here()) != cell.version:
-        raise RuntimeError(
-            f"version must be {cell.version} on every machine, got {here} here: install the same, "
-            "or start the grid again"
-        )
-
-
-def _check_content(cell: Cell) -> None:
-    """Refuse data that are not those by which the cell is known."""
-    if cell.content is not None and read_content(cell.config) != cell.content:
-        raise RuntimeError(
-            f"the data must stay as they were when the grid was started, got others in "
-            f"{cell.config.data.root}: start it again"
-        )
-
-
-def _train(cell: Cell, store: Store, begin: float, command: Sequence[str]) -> Outcome:
-    run = store.run_folder(cell)
-    with (
-        _threads(cell.threads),
-        placed(cell.config) as config,
-        (run.path / "log.txt").open("a", encoding="utf-8") as log,
-    ):
-        numbers = train(config, run, Console(file=log, width=100), command)
-    if numbers is None:
-        raise RuntimeError("a cell must be the main process of its run, got another")
-    (chosen,) = (each for each in run.read_history() if each["epoch"] == numbers["epoch"])
-    metric = cell.config.training.metric
-    return Outcome.of_test(
-        numbers,
-        **Outcome.about(cell),
-        environment=kept_environment(run.read_environment()),
-        validation_mae=chosen["validation_mae"],
-        criterion=CRITERIA[metric].sign * chosen[f"validation_{metric}"],
-        seconds=time.monotonic() - begin,
-    )
-
-
-def _fit_competitor(cell: Cell, store: Store, begin: float, command: Sequence[str]) -> Outcome:
-    run = store.run_folder(cell)
-    assert cell.competitor is not None  # the caller has looked
-    with (
-        _threads(cell.threads),
-        threadpool_limits(cell.threads),
-        placed(cell.config) as config,
-        (run.path / "log.txt").open("a", encoding="utf-8") as log,
-        redirect_stdout(log),  # some libraries talk
-    ):
-        numbers = fit_competitor(
-            cell.competitor, config, run, Console(file=log, width=100), command
-        )
-    return Outcome.of_test(
-        numbers,
-        **Outcome.about(cell),
-        environment=kept_environment(run.read_environment()),
-        validation_mae=numbers["validation"]["mae"],
-        criterion=numbers["validation"]["criterion"],
-        seconds=time.monotonic() - begin,
-    )
-
-
-def gpus_of(config: Config) -> list[str]:
-    """Name the GPUs of this machine that a run may be placed on."""
-    is_table = find_backbone(str(config.backbone.name)).kind == "table"
-    return gpus_for(config.training.device, is_table)
+def _train(cell: Cell, store: Store, begin: float, command: Sequence[str], place: int) -> Outcome:
+    run, config = store.run_folder(cell), cell.config
+    if len(gpus := _gpus(config)) > 1:
+        device = {"device": gpus[place % len(gpus)]}
+        config = config.model_copy(update={"training": config.training.model_copy(update=device)})
+    with (run.path / "log.txt").open("a", encoding="utf-8") as log, redirect_stdout(log):
+        console = Console(file=log, width=100)
+        if cell.baseline is not None:
+            numbers = fit_baseline(cell.baseline, config, run, console, command)
+            criterion = numbers["criterion"]
+        else:
+            numbers = train(config, run, console, command) or {}
+            metric = METRICS[config.training.metric]
+            (chosen,) = (e for e in run.read_history() if e["epoch"] == numbers["epoch"])
+            criterion = metric.sign * chosen[f"validation_{metric.name}"]
+    seconds = time.monotonic() - begin
+    return Outcome.of_test(numbers, run, key=cell.key, criterion=criterion, seconds=seconds)
 
 
 @contextmanager
-def placed(config: Config) -> Iterator[Config]:
-    """Place a run on one of the GPUs of this machine, where there are several: a free one.
+def _watch(job: Job) -> Iterator[threading.Event]:
+    """Yield an event that is set when the grid is stopped, or its process is gone."""
+    stop, over = threading.Event(), threading.Event()
 
-    Runs of one user on one machine take places in turn, by locks that end with their process:
-    place i is GPU i modulo their number, and the first free place is taken.
-    """
-    gpus = gpus_of(config)
-    if len(gpus) < 2:
-        yield config
-        return
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # another list has other GPUs
-    about = hashlib.blake2b(f"{getpass.getuser()} {visible}".encode(), digest_size=6)
-    folder = Path(tempfile.gettempdir()) / f"layline-gpus-{about.hexdigest()}"
-    folder.mkdir(exist_ok=True)
-    for place in count():
-        lock = FileLock(folder / str(place))
-        with suppress(Timeout):
-            lock.acquire(timeout=0)
-            break
+    def look() -> bool:
+        is_orphan = not job.remote and os.getpid() != job.process and os.getppid() != job.process
+        if is_orphan or (job.folder / _STOP).exists():
+            stop.set()
+        return stop.is_set()
+
+    def watch() -> None:
+        while not look() and not over.wait(_POLL):
+            pass
+
+    look()
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
     try:
-        chosen = {"device": gpus[place % len(gpus)]}
-        yield config.model_copy(update={"training": config.training.model_copy(update=chosen)})
+        yield stop
     finally:
-        lock.release()
-
-
-def extract_features(cell: Cell) -> None:
-    """Extract the frozen features of a cell; a failure is left to the cells to report."""
-    with _PROCESS_LOCK, suppress(Exception), _threads(cell.threads):
-        _find_plugins(cell)
-        with placed(cell.config) as config:
-            prepare_features(config, Console(quiet=True))
+        over.set()
+        thread.join()
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads, whatever the process had."""
+    """Set the number of threads of torch and of the numerical libraries."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield
+        with threadpool_limits(count):
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+def _gpus(config: Config) -> list[str]:
+    """Name the GPUs of this machine that a run may use."""
+    is_table = find_backbone(str(config.backbone.name)).kind == "table"
+    return gpus_for(config.training.device, is_table)
+
+
+def _features_of(cell: Cell) -> str:
+    """Identify the frozen features that a cell shares with others."""
+    return cell.config.model_dump_json(
+        include={"data", "backbone"}, exclude={"data": {"partition"}}
+    )

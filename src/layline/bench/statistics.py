@@ -1,13 +1,16 @@
-r"""Statistical tests of methods over data sets, after Demšar (JMLR 7, 2006).
+r"""Statistics of many runs: means over seeds, mean ranks over data sets, and tests.
 
-Mean ranks with Friedman's test, and the critical difference of two mean ranks (Nemenyi): with
-k methods on n data sets, and q the quantile of the studentised range divided by √2,
+A ``frame`` of runs has one row per run and decoding: labels (``data``, ``method``, ``seed``), the
+decoding (``decode``), one column per metric, and ``error``, which is empty if the run finished.
+
+The tests are those of Demšar (JMLR 7, 2006). Methods are compared by their mean ranks with
+Friedman's test, and by the critical difference of two mean ranks (Nemenyi): with k methods on n
+data sets, and q the quantile of the studentized range divided by √2,
 
 .. math:: \mathrm{CD} = q_{\alpha, k} \sqrt{\frac{k (k + 1)}{6 n}}
 
 One method is compared with the others by Wilcoxon's signed-rank test with Holm's correction, and
-by the bootstrap over data sets of the mean difference.
-Frames of runs, metrics and decodings are those of :mod:`layline.bench.summaries`.
+by a bootstrap over data sets of the mean difference.
 """
 
 from collections.abc import Sequence
@@ -17,12 +20,172 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from layline.bench.summaries import find_metric, finished_values, means, select_decoding
+from layline import metrics
 from layline.utils.errors import UserError
-from layline.utils.validation import check_known
+from layline.utils.validation import check_known, find_known
 
+UNDEFINED = "undefined"  # the error of a run that finished without this number
+POOLED = "all"  # the name of the mean over data sets, in place of a data set's
 _DECIMALS = 12  # a smaller difference is a rounding error of floating point
-_FEWEST = 5  # data sets; the bootstrap of fewer says nothing
+_MIN_DATA = 5  # data sets for a bootstrap interval
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a column of results is shown and compared.
+
+    Attributes:
+        title: Label with the unit.
+        lower_is_better: False for scores such as the accuracy.
+        decode: The decoding with the best expected value; None if it needs no decoding.
+        digits: Number of digits after the decimal point.
+        scale: Factor from the values in ``results.csv`` to the unit of the title.
+    """
+
+    title: str
+    lower_is_better: bool
+    decode: str | None = None
+    digits: int = 3
+    scale: float = 1.0
+
+    def own_decoding(self, decodings: Sequence[str]) -> str:
+        """Choose the decoding with the best expected value, or the first if it is missing."""
+        return self.decode if self.decode is not None and self.decode in decodings else decodings[0]
+
+    def round(self, value: float) -> float:
+        """Convert a value to the unit of the title, rounded as in tables."""
+        return float(f"{value * self.scale:.{self.digits}f}")
+
+    def caption(self, decode: str) -> str:
+        """Describe the metric, its direction and, where it matters, the decoding."""
+        better = "lower" if self.lower_is_better else "higher"
+        decoding = "" if self.decode is None else f", decoding: {decode}"
+        return f"{self.title}, {better} is better{decoding}"
+
+
+def _metric(name: str) -> Metric:
+    known = metrics.METRICS[name]
+    unit, digits, scale = (" (%)", 2, 100.0) if known.is_share else ("", 3, 1.0)
+    return Metric(known.label + unit, not known.higher_is_better, known.decode, digits, scale)
+
+
+_SHOWN = ("mae", "macro_mae", "accuracy", "within_one", "qwk", "rps", "nll", "ece")
+METRICS = {
+    **{name: _metric(name) for name in _SHOWN},
+    "range_width": Metric("Range width", lower_is_better=True, digits=2),
+    "unimodality_rate": _metric("unimodality_rate"),
+    "seconds": Metric("Seconds", lower_is_better=True, digits=1),
+}
+
+
+def find_metric(name: str) -> Metric:
+    """Look up a metric by its column in a frame of runs."""
+    return find_known("metric", name, METRICS)
+
+
+def select_decoding(frame: pd.DataFrame, decode: str) -> pd.DataFrame:
+    """Keep the rows of one decoding."""
+    check_known("decode", decode, list(frame["decode"].unique()))
+    return frame[frame["decode"] == decode]
+
+
+def finished_values(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
+    """Give the values of a metric, NaN for runs that failed."""
+    return frame[metric].where(frame["error"].fillna("") == "")
+
+
+def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
+    """Summarize a metric over the runs that share the labels ``by``.
+
+    Returns:
+        One row per group, in the order of the frame: ``mean``, ``sd`` (population form, as in the
+        paper's tables), ``n`` (runs with a number), ``failed`` (runs without one), ``error`` (the
+        most frequent type of error among those).
+    """
+    values = finished_values(frame, metric)
+    # the type of an error, as in "FloatingPointError: the loss is NaN"
+    errors = frame["error"].fillna("").astype(str).str.partition(":")[0].str.strip()
+    errors = errors.mask((errors == "") & values.isna(), UNDEFINED)
+    runs = frame[list(by)].assign(value=values, error=errors, failed=(errors != "").astype(int))
+    groups = runs.groupby(list(by), sort=False, dropna=False)
+    found = pd.DataFrame(
+        {
+            "mean": groups["value"].mean(),
+            "sd": groups["value"].std(ddof=0),
+            "n": groups["value"].count(),
+            "failed": groups["failed"].sum(),
+            "error": "",
+        }
+    )
+    failures = runs[runs["failed"] > 0]
+    if len(failures):
+        kinds = failures.groupby(list(by), sort=False, dropna=False)["error"]
+        common = kinds.agg(lambda errors: str(errors.mode().iloc[0]))
+        found["error"] = common.reindex(found.index).fillna("")
+    return found
+
+
+def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
+    """Average a metric over the seeds: a row per data set, a column per method.
+
+    A mean is NaN if any of its runs failed: the remaining seeds may be the easy ones. Rows and
+    columns keep the order of the frame.
+    """
+    found = summary(select_decoding(frame, decode), metric, by=("data", "method"))
+    return (
+        found["mean"]
+        .where(found["failed"] == 0)
+        .unstack("method")
+        .reindex(index=frame["data"].unique(), columns=frame["method"].unique())
+        .rename_axis(index="data", columns="method")
+    )
+
+
+def student_interval(
+    values: Float[np.ndarray, " n"], confidence: float = 0.95
+) -> tuple[float, float]:
+    """Compute Student's t interval of the mean.
+
+    A single value, or equal ones, give an interval of length zero; no values give NaN.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if len(values) == 0:
+        return float("nan"), float("nan")
+    if np.ptp(values) == 0:
+        return float(values[0]), float(values[0])
+    from scipy.stats import sem, t
+
+    half = float(t.ppf((1 + confidence) / 2, len(values) - 1) * sem(values))
+    mean = float(values.mean())
+    return mean - half, mean + half
+
+
+def intervals(
+    frame: pd.DataFrame, metric: str, decode: str, *, pooled: bool = False
+) -> pd.DataFrame:
+    """Compute Student's 95 % interval of the mean over seeds of every method.
+
+    If ``pooled``, values are first averaged over data sets, for each seed that finished on all of
+    them; the data set is then called ``all``.
+
+    Returns:
+        One row per data set and method: ``mean``, ``low``, ``high``, ``n``.
+    """
+    runs = select_decoding(frame, decode)
+    values = runs[["data", "method", "seed"]].assign(value=finished_values(runs, metric))
+    if pooled:
+        by_data = values.pivot_table(
+            index=["method", "seed"], columns="data", values="value", sort=False, dropna=False
+        ).reindex(columns=frame["data"].unique())
+        values = by_data.mean(axis="columns", skipna=False).rename("value").reset_index()
+        values = values.assign(data=POOLED)
+    lines = []
+    for (data, method), group in values.groupby(["data", "method"], sort=False):
+        found = group["value"].dropna().to_numpy(dtype=np.float64)
+        mean = found.mean() if len(found) else float("nan")
+        lines.append((data, method, mean, *student_interval(found), len(found)))
+    columns = ["data", "method", "mean", "low", "high", "n"]
+    return pd.DataFrame(lines, columns=columns).set_index(["data", "method"])
 
 
 @dataclass(frozen=True)
@@ -33,8 +196,8 @@ class MeanRanks:
         ranks: The mean rank of each method, the best first; 1 is the best possible.
         left_out: Methods without a number on some data set: they have no rank.
         num_data: Number of data sets.
-        statistic: Of Friedman's test; None with fewer than three methods or two data sets.
-        p: Of Friedman's test that all methods are alike; None likewise.
+        statistic: Friedman's χ²; None with fewer than three methods or two data sets.
+        p: p-value of Friedman's test that all methods are equal, or None.
     """
 
     ranks: "pd.Series[float]"
@@ -49,26 +212,26 @@ class MeanRanks:
         notes = []
         if self.left_out:
             names = ", ".join(self.left_out)
-            notes.append(f"Without a rank, as a number is missing on some data set: {names}.")
+            notes.append(f"Without a rank, because a number is missing on some data set: {names}.")
         if self.p is not None:
             notes.append(
-                f"Friedman's test that {len(self.ranks)} methods are alike on {self.num_data} data "
+                f"Friedman's test that {len(self.ranks)} methods are equal on {self.num_data} data "
                 f"sets: χ² = {self.statistic:.2f}, p = {self.p:.2g}."
             )
         return tuple(notes)
 
 
 def rank_methods(frame: pd.DataFrame, metric: str, decode: str) -> MeanRanks:
-    """Rank the methods on each data set by their mean over seeds, and average."""
+    """Rank the methods on each data set by their mean over seeds, and average the ranks."""
     table = means(frame, metric, decode)
     return mean_ranks(table, lower_is_better=find_metric(metric).lower_is_better)
 
 
 def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
-    """Rank the methods on each data set, and average. Equal numbers share their ranks.
+    """Rank the methods on each data set, and average the ranks. Ties share their ranks.
 
-    Only methods with a number on every data set are ranked, among themselves; the others are named.
-    A data set on which no method has a number does not count.
+    Only methods with a number on every data set are ranked. A data set on which no method has a
+    number does not count.
 
     Args:
         table: A row per data set, a column per method, NaN where there is no number.
@@ -101,7 +264,7 @@ def _friedman(complete: pd.DataFrame) -> tuple[float | None, float | None]:
 
 
 def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
-    """Give the difference from which two mean ranks are significantly different (Nemenyi).
+    """Compute the difference from which on two mean ranks differ significantly (Nemenyi).
 
     Args:
         k: Number of methods.
@@ -109,9 +272,9 @@ def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
         alpha: The significance level.
     """
     if k < 2 or n < 1:
-        raise UserError(f"k must be at least 2 and n at least 1, got k = {k} and n = {n}")
+        raise UserError(f"k must be at least 2 and n at least 1, got k = {k} and n = {n}.")
     if not 0 < alpha < 1:
-        raise UserError(f"alpha must be between 0 and 1, got {alpha}")
+        raise UserError(f"alpha must be between 0 and 1, got {alpha}.")
     from scipy.stats import studentized_range
 
     q = studentized_range.ppf(1 - alpha, k, np.inf) / np.sqrt(2)
@@ -138,16 +301,14 @@ def cliques(ranks: "pd.Series[float]", difference: float) -> list[tuple[str, ...
 def compare_with_reference(
     frame: pd.DataFrame, reference: str, metric: str, decode: str
 ) -> pd.DataFrame:
-    """Compare every method with one of them, on the runs that both have finished.
-
-    A method that fails on hard seeds would win if its mean were over fewer seeds than the other's.
+    """Compare every method with the reference, on the runs that both have finished.
 
     Returns:
-        One row per other method: ``wins`` of it over the reference, ``ties`` and ``losses`` on data
-        sets (a tie is written alike), the mean ``difference`` to the reference with its 95 %
-        interval ``low`` to ``high``, see :func:`difference_interval`, the number of ``pairs``, the
-        two-sided ``p`` of Wilcoxon's signed-rank test over data sets and ``p_holm``, corrected for
-        the number of methods. What has no pair has NaN.
+        One row per other method: ``wins``, ``ties`` and ``losses`` of it on data sets (ties are
+        numbers that are equal in tables), the mean ``difference`` to the reference with its 95 %
+        interval ``low`` to ``high``, see :func:`difference_interval`, the number of data sets
+        (``pairs``), the two-sided ``p`` of Wilcoxon's signed-rank test over data sets, and
+        ``p_holm``, corrected for the number of methods. NaN if there are no pairs.
     """
     shown_as = find_metric(metric)
     check_known("reference", reference, list(frame["method"].unique()))
@@ -160,7 +321,7 @@ def compare_with_reference(
     lines = {}
     for method in by_run.columns.drop(reference):
         both = by_run[[method, reference]].dropna().groupby("data").mean()
-        shown = both.map(shown_as.shown)
+        shown = both.map(shown_as.round)
         gain = (shown[method] - shown[reference]) * (-1 if shown_as.lower_is_better else 1)
         differences = both[method] - both[reference]
         low, high = difference_interval(differences.to_numpy())
@@ -182,13 +343,12 @@ def compare_with_reference(
 def difference_interval(
     differences: Float[np.ndarray, " n"], confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Bound the mean difference over data sets by the bias-corrected bootstrap (BCa).
+    """Compute the BCa bootstrap interval of the mean difference over data sets.
 
-    The data sets are drawn again, so it speaks of others of their kind. With fewer than five it is
-    NaN; differences that are all equal give a point.
+    NaN with fewer than five data sets; equal differences give an interval of length zero.
     """
     values = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
-    if len(values) < _FEWEST:
+    if len(values) < _MIN_DATA:
         return float("nan"), float("nan")
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
@@ -206,9 +366,9 @@ def difference_interval(
 
 
 def signed_rank(differences: Float[np.ndarray, " n"]) -> float:
-    """Give Wilcoxon's two-sided p that the differences are symmetric around zero.
+    """Compute Wilcoxon's two-sided p that the differences are symmetric around zero.
 
-    Differences of zero are left out; if all are zero, p is 1. Nothing to compare gives NaN.
+    Zeros are left out; p is 1 if all are zero, and NaN without any difference.
     """
     differences = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
     if len(differences) == 0:
@@ -220,7 +380,7 @@ def signed_rank(differences: Float[np.ndarray, " n"]) -> float:
 
 
 def holm(p: Sequence[float] | Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """Correct several p for their number by Holm's step-down rule. NaN is no test, and stays."""
+    """Correct several p-values for their number by Holm's step-down rule; NaN stays NaN."""
     raw = np.asarray(p, dtype=np.float64)
     corrected = np.full(raw.shape, np.nan)
     order = np.argsort(raw, kind="stable")  # NaN comes last

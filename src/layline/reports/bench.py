@@ -9,18 +9,25 @@ import pandas as pd
 from layline.bench.grid import Grid, read_grid
 from layline.bench.results import (
     GRID,
-    comparisons,
+    comparison,
     find_reference,
     leaderboard,
     mean_rank_table,
-    pairwise,
-    read_environments,
+    measured,
+    read_environment,
     read_results,
+    reference_table,
     select_runs,
 )
-from layline.bench.statistics import MeanRanks, critical_difference, rank_methods
-from layline.bench.summaries import Metric, find_metric, intervals, measured
-from layline.bench.tables import entry_text
+from layline.bench.statistics import (
+    MeanRanks,
+    Metric,
+    critical_difference,
+    find_metric,
+    intervals,
+    rank_methods,
+)
+from layline.bench.tables import Table, entry_text
 from layline.metrics import METRICS
 from layline.reports.figures import Figure, interval_rows
 from layline.reports.pages import render_page
@@ -47,7 +54,7 @@ def write_bench_figures(folder: Path, only: Sequence[str] | None = None) -> None
     """Write the critical-difference diagram to ``figures`` if there are data sets to rank on."""
     grid = read_grid(folder / GRID)
     frame = select_runs(_read_runs(folder, only), grid.tune_seeds)
-    decode = find_metric("mae").own_decoding(grid.read_by())
+    decode = find_metric("mae").own_decoding(grid.used_decodings())
     ranking = rank_methods(frame, "mae", decode)
     if _can_rank(ranking):
         figure = critical_difference_diagram(
@@ -69,16 +76,15 @@ def render_bench(folder: Path, only: Sequence[str] | None = None) -> str:
     """Make the page of a benchmark."""
     grid, everything = read_grid(folder / GRID), _read_runs(folder, only)
     frame = select_runs(everything, grid.tune_seeds)
-    decodings = grid.read_by()
+    decodings = grid.used_decodings()
     first = find_metric("mae").own_decoding(decodings)
     ranking = rank_methods(frame, "mae", first)
     panels = _panels(frame, first)
     figures = {"interval": next(iter(panels.values()))}
     if _can_rank(ranking):
         figures["ranks"] = ranks_figure(ranking)
-    reference = find_reference(frame, grid.against())
+    reference = find_reference(frame, grid.reference_method())
     against = [] if reference is None else ["mae", "accuracy"]
-    environment, _ = read_environments(folder)
     return render_page(
         "bench.html",
         ["bench.js"],
@@ -89,20 +95,33 @@ def render_bench(folder: Path, only: Sequence[str] | None = None) -> str:
         facts=_facts(grid, everything, ranking),
         board=leaderboard(frame, decodings),
         ranks=mean_rank_table(frame, decodings) if "ranks" in figures else None,
-        comparisons=dict(comparisons(frame, decodings)),
+        comparisons=_comparisons(frame, decodings),
         metrics=[(key.replace("_", "-"), metric.title) for key, metric in measured(frame).items()],
         panels=list(panels),
         reference=reference,
         against=[
-            pairwise(frame, str(reference), metric, find_metric(metric).own_decoding(decodings))
+            reference_table(
+                frame, str(reference), metric, find_metric(metric).own_decoding(decodings)
+            )
             for metric in against
         ],
         failures=_failures(everything),
-        about=[(name, _describe(value)) for name, value in environment.items()],
+        about=[(name, _describe(value)) for name, value in read_environment(folder).items()],
         description=(folder / GRID).read_text(encoding="utf-8"),
         figures=figures,
         content=entry_text,
     )
+
+
+def _comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> dict[str, Table]:
+    """Compare the methods in each metric, with every decoding if it needs one."""
+    return {
+        (f"{name}-{decode}" if metric.decode else name).replace("_", "-"): comparison(
+            frame, name, decode
+        )
+        for name, metric in measured(frame).items()
+        for decode in (decodings if metric.decode else decodings[:1])
+    }
 
 
 def _panels(frame: pd.DataFrame, decode: str) -> dict[str, Figure]:
@@ -118,7 +137,7 @@ def _panels(frame: pd.DataFrame, decode: str) -> dict[str, Figure]:
 
 
 def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any]:
-    once = frame[frame["decode"] == grid.read_by()[0]]
+    once = frame[frame["decode"] == grid.used_decodings()[0]]
     tries = once.groupby(["data", "method", "recipe", "backbone", "seed"]).size().max()
     tuning = "Nothing was tuned: every method uses the same settings."
     unseen = "Test samples were used neither for training nor to choose an epoch or a setting."

@@ -15,13 +15,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from layline.bench.cells import Cell
-from layline.bench.paper import Reproduction
-from layline.bench.paper.figures import Curve, LayoutGrid, Sweep, read_snapshots
+from layline.bench.grid import Cell
+from layline.bench.paper import Curve, Reproduction, read_snapshots
 from layline.bench.paper.presets import Preset
-from layline.bench.results import write_tables
-from layline.bench.statistics import cliques, critical_difference
-from layline.bench.summaries import find_metric
+from layline.bench.statistics import cliques, critical_difference, find_metric
+from layline.bench.tables import write_tables
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
 from layline.utils.files import atomic_write, write_text
@@ -69,6 +67,7 @@ def write_reproduction(
     frame: pd.DataFrame,
     run_folder: Callable[[Cell], RunFolder],
     folder: Path,
+    latex: bool = False,
 ) -> list[Path]:
     """Write the table, the figure if it is one, and the numbers of every run.
 
@@ -79,24 +78,25 @@ def write_reproduction(
         frame: One row per cell and decoding, with the labels of the cells as columns.
         run_folder: Finds the folder of a cell's run.
         folder: Where the files are written.
+        latex: Write the table as LaTeX, too.
 
     Returns:
         The files.
     """
-    files = write_tables(folder, {"table": reproduction.table(frame, preset)})
+    files = write_tables(folder, {"table": reproduction.table(frame, preset)}, latex)
     files.append(folder / "cells.csv")
     write_text(files[-1], frame.to_csv(index=False, lineterminator="\n"))
     title = reproduction.title
-    if isinstance(reproduction, Sweep):
+    if reproduction.values:
         curves = reproduction.curves(frame)
         figure = draw_curves(curves, reproduction.symbol, title, reproduction.drawn)
         files += save_figure(figure, folder / "figure")
-    elif isinstance(reproduction, LayoutGrid):
-        failed = set(frame.loc[frame["error"].fillna("") != "", "row"])
+    elif reproduction.layouts:
+        failed = set(frame.loc[frame["error"].fillna("") != "", "method"])
         methods = {
-            cell.labels["row"]: read_snapshots(run_folder(cell))
+            cell.labels["method"]: read_snapshots(run_folder(cell))
             for cell in cells
-            if cell.labels["row"] not in failed
+            if cell.labels["method"] not in failed
         }
         if methods:
             correct = draw_layouts(methods, f"{title}\ncorrectly classified", False)

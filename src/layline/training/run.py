@@ -1,10 +1,12 @@
 """A run, from its configuration to its test numbers."""
 
 import platform
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +24,7 @@ import layline
 from layline import metrics
 from layline.data.dataset import Dataset, groups_of
 from layline.data.loaders import workers_explained
+from layline.data.preprocessing import ImagePreprocessing
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide
@@ -45,19 +48,21 @@ from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator
-from layline.training.evaluate import write_pictures, write_results
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.recipes import used_plugins
 from layline.training.record import (
     choose_samples,
     take_snapshot,
+    write_mistakes,
+    write_proxies,
+    write_review,
 )
 from layline.training.run_folder import RunFolder
 from layline.training.start import keep_start
 from layline.training.trainer import Callback, Trainer
 from layline.utils.devices import processor_name
 from layline.utils.errors import UserError
-from layline.utils.source_code import commit_of
+from layline.utils.files import write_json
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
 
@@ -218,7 +223,7 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
     outside = {
         "plugins": {each.name: each.version for each in used},
     }
-    commit = commit_of(Path(layline.__file__))
+    commit = find_commit()
     return {
         **prints,
         **(outside if used else {}),
@@ -241,6 +246,23 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
         "device": str(run.accelerator.device),
         "threads": torch.get_num_threads(),
     }
+
+
+@cache
+def find_commit() -> str | None:
+    """Find the commit of this code, marked if files have changed; None if git does not know it."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(layline.__file__).parent), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return done.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # it may be installed inside a checkout
+        changed = ", changed" if git("status", "--porcelain", "--", ".") else ""
+        return git("rev-parse", "HEAD") + changed
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def _counts(dataset: Dataset) -> dict[str, list[int]]:
@@ -292,9 +314,16 @@ def _test(
         facts,
         _counts(dataset),
     )
+    numbers = tested.numbers
     if report.enabled:
         predicted = tested.chosen[drawn]
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
-        write_pictures(folder, tested, inputs, layout, run.model, run.config)
-    write_results(folder, tested)
-    return tested.numbers
+        layout.save(folder.layout("test"))
+        write_proxies(folder.proxies, model.head)
+        preparation = run.model.description.inputs
+        at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
+        write_mistakes(folder, tested, inputs, report.mistakes, at_least)
+        write_review(folder, tested, inputs, report.review, at_least)
+    tested.write_predictions(folder.predictions)
+    write_json(folder.test, numbers)
+    return numbers

@@ -8,8 +8,8 @@ import torch
 from torch.func import functional_call
 
 from layline.geometry import LAYOUTS as REGISTERED
-from layline.geometry import SIMILARITIES, pairwise
-from layline.geometry.divergence import log_p, log_q
+from layline.geometry import SIMILARITIES, layouts
+from layline.geometry.losses import log_q
 from layline.heads import ConstrainedProxies
 
 
@@ -50,7 +50,7 @@ def pairs(layout):
     features = torch.randn(6, layout.dim, dtype=torch.float64, requires_grad=True)
     ranks = torch.randint(layout.num_classes, (6,))
     for measure in sorted(layout.measures):
-        plain = getattr(pairwise, measure)
+        plain = getattr(layouts, measure)
         yield features, layout.measure(measure, features), plain(features, layout.proxies())
         proxies = layout.proxies()
         yield features, layout.measure_proxies(measure, ranks), plain(proxies[ranks], proxies)
@@ -77,7 +77,7 @@ def test_gradcheck_with_every_similarity(name, arguments, similarity):
     layout, sim = disturbed(name, 5, 4, **arguments), SIMILARITIES[similarity]()
     if sim.measure not in layout.measures:
         with pytest.raises(ValueError, match="similarity must fit the layout"):
-            log_p(layout, sim, torch.randn(2, 4).double())
+            ConstrainedProxies(layout, sim)
         return
     names = [n for n, _ in layout.named_parameters()]
     features = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
@@ -87,12 +87,12 @@ def test_gradcheck_with_every_similarity(name, arguments, similarity):
         class Both(torch.nn.Module):
             def __init__(self):
                 super().__init__()
-                self.layout = layout
+                self.head = ConstrainedProxies(layout, sim)
 
             def forward(self, features):
-                return log_p(self.layout, sim, features), log_q(self.layout, sim, ranks)
+                return self.head(features), log_q(self.head.layout, sim, ranks)
 
-        state = {f"layout.{n}": p for n, p in zip(names, parameters, strict=True)}
+        state = {f"head.layout.{n}": p for n, p in zip(names, parameters, strict=True)}
         return functional_call(Both(), state, (features,))
 
     assert torch.autograd.gradcheck(p_and_q, (features, *layout.parameters()))
@@ -155,7 +155,7 @@ def test_hard_layouts_never_build_an_array_of_k_times_d(name):
     layout, features = LAYOUTS[name](num_classes, dim), torch.randn(n, dim, requires_grad=True)
     similarity = SIMILARITIES["student-t"]()
     with Largest() as largest:
-        loss = log_p(layout, similarity, features).sum()
+        loss = ConstrainedProxies(layout, similarity)(features).sum()
         loss = loss + log_q(layout, similarity, torch.arange(n)).sum()
         loss.backward()
     assert largest.seen <= n * num_classes

@@ -5,11 +5,10 @@ import torch
 
 from layline.geometry.layouts import (
     LAYOUTS,
-    Elastic,
-    Even,
     Free,
     Linear,
     Semicircular,
+    Spacing,
     orthonormal_pair,
 )
 
@@ -93,15 +92,6 @@ def test_a_semicircle_needs_a_plane(stiffness):
         Semicircular(5, 1, stiffness=stiffness)
 
 
-def test_a_line_is_asked_for_no_cosines():
-    layout = Linear(4, 8)
-    message = "similarity must fit the layout Linear, got one by cosines: it has squared_distances"
-    with pytest.raises(ValueError, match=message):
-        layout.measure("cosines", torch.randn(2, 8))
-    with pytest.raises(ValueError, match=message):
-        layout.measure_proxies("cosines", torch.tensor([0, 1]))
-
-
 @pytest.mark.parametrize("build", [Linear, Semicircular])
 @pytest.mark.parametrize("num_classes", SIZES)
 def test_elastic_starts_even(build, num_classes):
@@ -113,7 +103,7 @@ def test_elastic_starts_even(build, num_classes):
 
 @pytest.mark.parametrize("num_classes", SIZES)
 def test_elastic_positions_increase_from_zero_to_the_span_for_any_weights(num_classes):
-    spacing = Elastic(num_classes, stiffness=0.1).double()
+    spacing = Spacing(num_classes, stiffness=0.1).double()
     torch.nn.init.normal_(spacing.weights, std=3)
     positions = spacing.positions(torch.tensor(5.0).double())
     assert positions[0] == 0
@@ -161,8 +151,8 @@ def test_half_way_on_the_line_goes_to_the_lower_rank(stiffness):
     where = torch.tensor([-9, 0.999, 1.001, 5 - 1e-9, 5 + 1e-9, 99], dtype=torch.float64)
     nearest = layout.nearest("squared_distances", where[:, None] * direction)
     assert nearest.tolist() == [0, 0, 1, 2, 3, 4]
-    assert Even(3).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
-    assert Elastic(3, 0.1).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
+    assert Spacing(3).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
+    assert Spacing(3, 0.1).nearest(torch.tensor([0.5, 1.5]), torch.tensor(2.0)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -178,19 +168,6 @@ def test_vectors_that_are_zero_or_parallel_give_finite_answers(name, gradients):
             assert gradients(measured.sum(), layout.vectors)[0].isfinite().all()
             ranks = layout.nearest(measure, features)
             assert ((ranks >= 0) & (ranks < 4)).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("factor", [1.0, -2.0, 0.3])
-@pytest.mark.parametrize("first", ["ones", "axis", "random"])
-def test_parallel_vectors_still_give_proxies_of_length_one(first, factor, dtype):
-    layout = Semicircular(5, 6).to(dtype)
-    v0 = {"ones": torch.ones(6), "axis": torch.eye(6)[5], "random": torch.randn(6)}[first]
-    with torch.no_grad():
-        layout.vectors.copy_(torch.stack([v0, factor * v0]))
-    lengths = layout.proxies().norm(dim=-1)
-    torch.testing.assert_close(lengths, torch.ones(5, dtype=dtype))
-    assert layout.nearest("cosines", layout.proxies()).tolist() == list(range(5))
 
 
 @pytest.mark.parametrize("stiffness", [None, 0.3])

@@ -14,9 +14,9 @@ a matrix   :math:`\arg\min_k \sum_j P_j\,C_{jk}`       least expected cost
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
+from layline.geometry.shapes import PerClass, Ranks
 from layline.utils.validation import COST, Costs, Decode, checked_decode, decode_name
 
 __all__ = [
@@ -34,24 +34,24 @@ __all__ = [
 ]
 
 
-def mode(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
+def mode(probs: PerClass) -> Ranks:
     """Choose the most probable rank, equation (4). Takes logits or log probabilities as well."""
     return probs.argmax(dim=-1)
 
 
-def median(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
+def median(probs: PerClass) -> Ranks:
     """Choose the first rank at which half of the probability is reached."""
     return (probs.cumsum(dim=-1) >= 0.5).int().argmax(dim=-1)
 
 
-def mean(probs: Float[Tensor, "n K"]) -> Int[Tensor, " n"]:
+def mean(probs: PerClass) -> Ranks:
     """Choose the rank nearest to the expected rank."""
     ranks = torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
     nearest = torch.ceil(probs @ ranks - 0.5)
     return nearest.nan_to_num(nan=0.0).long()  # NaN goes to 0, as by arg max
 
 
-def least_cost(probs: Float[Tensor, "n K"], costs: Costs) -> Int[Tensor, " n"]:
+def least_cost(probs: PerClass, costs: Costs) -> Ranks:
     """Choose the rank with the least expected cost."""
     matrix = torch.as_tensor(costs, dtype=probs.dtype, device=probs.device)
     return (probs @ matrix).argmin(dim=-1)
@@ -60,6 +60,6 @@ def least_cost(probs: Float[Tensor, "n K"], costs: Costs) -> Int[Tensor, " n"]:
 DECODINGS: dict[str, Callable[[Tensor], Tensor]] = {"mode": mode, "median": median, "mean": mean}
 
 
-def decide(probs: Float[Tensor, "n K"], decode: Decode) -> Int[Tensor, " n"]:
+def decide(probs: PerClass, decode: Decode) -> Ranks:
     """Choose a rank for each distribution by a checked decoding."""
     return DECODINGS[decode](probs) if isinstance(decode, str) else least_cost(probs, decode)

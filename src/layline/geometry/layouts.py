@@ -28,17 +28,18 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from layline.geometry.decoding import mode
+from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.geometry.similarities import Measure
 from layline.utils.devices import has_double
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_at_least, check_integer
 
 
-def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+def squared_distances(x: Features, y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     """Compute the squared distance of each pair, without an (n, m, d) array.
 
     The products are taken in float64: in float32 they would leave 1e-2 where zero should be. What
@@ -50,7 +51,7 @@ def squared_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float
     x_squares = x.square().sum(dim=1, keepdim=True)
     squares = x_squares + y.square().sum(dim=1) - 2 * (x @ y.T)
     rounding = 2 * x.shape[1] * torch.finfo(torch.float64).eps * x_squares
-    return squares.where(squares > rounding, 0.0).to(dtype)
+    return squares.masked_fill(squares <= rounding, 0.0).to(dtype)
 
 
 def lengths(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
@@ -59,7 +60,7 @@ def lengths(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
     return length.masked_fill(length == 0, 1.0)
 
 
-def cosines(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
+def cosines(x: Features, y: Float[Tensor, "m d"]) -> Float[Tensor, "n m"]:
     """Compute the cosine of the angle of each pair; it is zero where a vector is zero."""
     return x @ y.T / lengths(x) / lengths(y).T
 
@@ -73,7 +74,7 @@ def orthonormal_pair(plane: Float[Tensor, "2 d"]) -> Float[Tensor, "2 d"]:
     u0, u1 = plane / lengths(plane)
     for _ in range(2):  # the second pass removes what rounding left of u0 in u1
         u1 = torch.addcmul(u1, torch.dot(u1, u0), u0, value=-1)
-    return torch.stack([u0, u1 / torch.linalg.vector_norm(u1)])
+    return torch.stack([u0, u1 / lengths(u1)])
 
 
 class Spacing(nn.Module):
@@ -105,7 +106,7 @@ class Spacing(nn.Module):
         if self.weights is not None:
             nn.init.zeros_(self.weights)
 
-    def positions(self, span: Float[Tensor, ""]) -> Float[Tensor, " K"]:
+    def positions(self, span: Scalar) -> Float[Tensor, " K"]:
         """Place K positions between 0 and the span."""
         if self.weights is None:
             ranks = torch.arange(self.num_classes, dtype=span.dtype, device=span.device)
@@ -113,7 +114,7 @@ class Spacing(nn.Module):
         shares = torch.softmax(self.weights.to(span.dtype), dim=0).cumsum(dim=0)
         return span * nn.functional.pad(shares, (1, 0))
 
-    def nearest(self, where: Float[Tensor, " n"], span: Float[Tensor, ""]) -> Int[Tensor, " n"]:
+    def nearest(self, where: PerSample, span: Scalar) -> Ranks:
         """Find the rank of the nearest position; half-way goes to the lower rank."""
         if self.weights is None:
             last = self.num_classes - 1
@@ -121,7 +122,7 @@ class Spacing(nn.Module):
         positions = self.positions(span)
         return torch.searchsorted((positions[1:] + positions[:-1]) / 2, where)
 
-    def penalty(self) -> Float[Tensor, ""] | None:
+    def penalty(self) -> Scalar | None:
         """Compute the cost of unequal steps; None where steps are not learned."""
         if self.weights is None or self.stiffness is None:
             return None
@@ -166,40 +167,40 @@ class Layout(nn.Module, ABC):
                 part.reset_parameters()
 
     @abstractmethod
-    def proxies(self) -> Float[Tensor, "K d"]:
+    def proxies(self) -> Proxies:
         """Generate the proxies, in label order."""
 
-    def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def squared_distances(self, features: Features) -> PerClass:
         """Compute the squared distance from each feature to each proxy."""
         return squared_distances(features, self.proxies())
 
-    def cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def cosines(self, features: Features) -> PerClass:
         """Compute the cosine between each feature and each proxy."""
         return cosines(features, self.proxies())
 
-    def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    def proxy_squared_distances(self, ranks: Ranks) -> PerClass:
         """Compute the squared distance from the proxies of these ranks to each proxy."""
         proxies = self.proxies()
         return squared_distances(proxies.index_select(0, ranks), proxies)
 
-    def proxy_cosines(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    def proxy_cosines(self, ranks: Ranks) -> PerClass:
         """Compute the cosine between the proxies of these ranks and each proxy."""
         proxies = self.proxies()
         return cosines(proxies.index_select(0, ranks), proxies)
 
-    def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+    def nearest(self, measure: Measure, features: Features) -> Ranks:
         """Find the most similar proxy of each feature."""
         measured = self.measure(measure, features)
         return mode(measured if measure == "cosines" else -measured)
 
-    def penalty(self) -> Float[Tensor, ""] | None:
+    def penalty(self) -> Scalar | None:
         """Compute what the layout itself adds to the loss; None if it adds nothing."""
 
-    def measure(self, measure: Measure, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def measure(self, measure: Measure, features: Features) -> PerClass:
         """Compare features with proxies by the measure that a similarity needs."""
         return self.cosines(features) if measure == "cosines" else self.squared_distances(features)
 
-    def measure_proxies(self, measure: Measure, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    def measure_proxies(self, measure: Measure, ranks: Ranks) -> PerClass:
         """Compare proxies with proxies by the measure that a similarity needs."""
         if measure == "cosines":
             return self.proxy_cosines(ranks)
@@ -237,7 +238,7 @@ class Free(Layout):
         """Draw all proxies as one K × d matrix."""
         nn.init.xavier_normal_(self.vectors)
 
-    def proxies(self) -> Float[Tensor, "K d"]:
+    def proxies(self) -> Proxies:
         """Return the vectors themselves."""
         return self.full_vectors()
 
@@ -271,12 +272,12 @@ class Linear(Layout):
         self.spacing = Spacing(num_classes, stiffness)
         self.constant = norm is not None and stiffness is None
 
-    def proxies(self) -> Float[Tensor, "K d"]:
+    def proxies(self) -> Proxies:
         """Place t_k·u for every class."""
         direction, span = self._line()
         return self.spacing.positions(span)[:, None] * direction
 
-    def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def squared_distances(self, features: Features) -> PerClass:
         """Compute (a − t_k)² + ‖f − a u‖²."""
         direction, span = self._line()
         along = torch.mv(features, direction)
@@ -284,21 +285,21 @@ class Linear(Layout):
         distance: Tensor = torch.linalg.vector_norm(across, dim=1, keepdim=True)
         return (along[:, None] - self.spacing.positions(span)).square() + distance.square()
 
-    def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    def proxy_squared_distances(self, ranks: Ranks) -> PerClass:
         """Compute (t_j − t_k)²."""
         positions = self.spacing.positions(self._line()[1])
         return (positions.index_select(0, ranks)[:, None] - positions).square()
 
-    def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+    def nearest(self, measure: Measure, features: Features) -> Ranks:
         """Round the position along the line: O(n·d), whatever K."""
         direction, span = self._line()
         return self.spacing.nearest(torch.mv(features, direction), span)
 
-    def penalty(self) -> Float[Tensor, ""] | None:
+    def penalty(self) -> Scalar | None:
         """Compute the penalty of unequal steps."""
         return self.spacing.penalty()
 
-    def _line(self) -> tuple[Float[Tensor, " d"], Float[Tensor, ""]]:
+    def _line(self) -> tuple[Float[Tensor, " d"], Scalar]:
         """Return the direction u and the span t_{K−1}."""
         v0 = self.full_vectors()[0]
         length = lengths(v0)[0]
@@ -329,7 +330,7 @@ class Semicircular(Layout):
         self.spacing = Spacing(num_classes, stiffness)
         self.constant = stiffness is None
 
-    def proxies(self) -> Float[Tensor, "K d"]:
+    def proxies(self) -> Proxies:
         """Place cos θ_k·u_0 + sin θ_k·u_1 for every class."""
         return self._circle().T @ self._basis()
 
@@ -337,9 +338,7 @@ class Semicircular(Layout):
         """Return θ_k for every class, from 0 to π."""
         return self.spacing.positions(self._span())
 
-    def polar(
-        self, features: Float[Tensor, "n d"]
-    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    def polar(self, features: Features) -> tuple[PerSample, PerSample]:
         """Return the angle φ in the plane, in (−π, π], and the share ρ of the length in the plane.
 
         cos(f, p_k) = ρ cos(φ − θ_k). A feature of zeros has the angle 0 and the share 0.
@@ -348,7 +347,7 @@ class Semicircular(Layout):
         x, y = in_plane.unbind(dim=-1)
         return torch.atan2(y, x), torch.linalg.vector_norm(in_plane, dim=-1).clamp(max=1)
 
-    def squared_distances(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def squared_distances(self, features: Features) -> PerClass:
         """Add the squared distance in the plane and that to the plane."""
         basis, (cos, sin) = self._basis(), self._circle()
         in_plane = features @ basis.T
@@ -357,19 +356,19 @@ class Semicircular(Layout):
         squares: Tensor = (x - cos).square() + (y - sin).square() + across
         return squares
 
-    def cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def cosines(self, features: Features) -> PerClass:
         """Compute (x cos θ_k + y sin θ_k) / ‖f‖."""
         return features @ self._basis().T / lengths(features) @ self._circle()
 
-    def proxy_squared_distances(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    def proxy_squared_distances(self, ranks: Ranks) -> PerClass:
         """Square the chord, 2 sin((θ_j − θ_k) / 2)."""
         return 4 * (self._angle_differences(ranks) / 2).sin().square()
 
-    def proxy_cosines(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    def proxy_cosines(self, ranks: Ranks) -> PerClass:
         """Compute cos(θ_j − θ_k)."""
         return self._angle_differences(ranks).cos()
 
-    def nearest(self, measure: Measure, features: Float[Tensor, "n d"]) -> Int[Tensor, " n"]:
+    def nearest(self, measure: Measure, features: Features) -> Ranks:
         """Round the angle in the plane: O(n·d), whatever K.
 
         Distance and cosine agree, since every proxy has length one. Below the diameter one of the
@@ -379,7 +378,7 @@ class Semicircular(Layout):
         end = (x < 0) * math.pi
         return self.spacing.nearest(torch.atan2(y, x).where(y > 0, end), self._span())
 
-    def penalty(self) -> Float[Tensor, ""] | None:
+    def penalty(self) -> Scalar | None:
         """Compute the penalty of unequal steps."""
         return self.spacing.penalty()
 
@@ -391,11 +390,11 @@ class Semicircular(Layout):
         angles = self.angles()
         return torch.stack([angles.cos(), angles.sin()])
 
-    def _span(self) -> Float[Tensor, ""]:
+    def _span(self) -> Scalar:
         dtype = torch.promote_types(self.vectors.dtype, torch.float32)
         return torch.full((), math.pi, dtype=dtype, device=self.vectors.device)
 
-    def _angle_differences(self, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+    def _angle_differences(self, ranks: Ranks) -> PerClass:
         angles = self.angles()
         return angles.index_select(0, ranks)[:, None] - angles
 

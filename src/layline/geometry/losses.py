@@ -15,24 +15,23 @@ The squared earth mover's distance is a distance from the label itself, with
 """
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from layline.geometry.layouts import Layout
+from layline.geometry.shapes import PerClass, PerSample, Ranks
 from layline.geometry.similarities import Similarity
 
 
-def log_q(layout: Layout, similarity: Similarity, ranks: Int[Tensor, " n"]) -> Float[Tensor, "n K"]:
+def log_q(layout: Layout, similarity: Similarity, ranks: Ranks) -> PerClass:
     """Compare proxies with proxies: the rows of log Q for these ranks, equation (2)."""
     return torch.log_softmax(similarity(layout.measure_proxies(similarity.measure, ranks)), dim=-1)
 
 
-def kl(log_target: Float[Tensor, "n K"], log_probs: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
+def kl(log_target: PerClass, log_probs: PerClass) -> PerSample:
     """Sum target · (log target − log probs) over the classes, row by row."""
     return (log_target.exp() * (log_target - log_probs)).sum(dim=-1)
 
 
-def basic_loss(log_q: Float[Tensor, "n K"], log_p: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
+def basic_loss(log_q: PerClass, log_p: PerClass) -> PerSample:
     """Pull P towards Q, equation (3).
 
     Q is a target that gets no gradient. With a gradient the proxies of the linear layout would
@@ -41,12 +40,12 @@ def basic_loss(log_q: Float[Tensor, "n K"], log_p: Float[Tensor, "n K"]) -> Floa
     return kl(log_q.detach(), log_p)
 
 
-def unimodal_loss(log_u: Float[Tensor, "n K"], log_q: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
+def unimodal_loss(log_u: PerClass, log_q: PerClass) -> PerSample:
     """Pull Q towards the unimodal U, equation (11). It moves free proxies into order."""
     return kl(log_u, log_q)
 
 
-def squared_emd(probs: Float[Tensor, "n K"], ranks: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+def squared_emd(probs: PerClass, ranks: Ranks) -> PerSample:
     """Sum the squared differences of the cumulative probabilities from those of the label.
 
     It is the squared earth mover's distance, and the ranked probability score times K − 1.

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 
+from layline.geometry.shapes import PerClass
 from layline.utils.validation import check_above
 
 Measure = Literal["squared_distances", "cosines"]
@@ -33,7 +33,7 @@ class Similarity(ABC):
     measure: ClassVar[Measure]
 
     @abstractmethod
-    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+    def __call__(self, measured: PerClass) -> PerClass:
         """Turn what was measured into logits, element by element."""
 
 
@@ -43,7 +43,7 @@ class StudentT(Similarity):
 
     measure: ClassVar[Measure] = "squared_distances"
 
-    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+    def __call__(self, measured: PerClass) -> PerClass:
         """Compute −log(1 + D)."""
         return -torch.log1p(measured)
 
@@ -63,7 +63,7 @@ class Cosine(Similarity):
         why = "cosines alone span too little for a softmax to tell classes apart"
         check_above("scale", self.scale, 1, why)
 
-    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+    def __call__(self, measured: PerClass) -> PerClass:
         """Compute s·C."""
         return self.scale * measured
 
@@ -74,7 +74,7 @@ class NegativeEuclidean(Similarity):
 
     measure: ClassVar[Measure] = "squared_distances"
 
-    def __call__(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+    def __call__(self, measured: PerClass) -> PerClass:
         """Compute −√D, with gradient 0 instead of infinity where D is 0."""
         apart = measured > 0
         return -measured.where(apart, 1.0).sqrt().where(apart, 0.0)
@@ -105,7 +105,7 @@ class LearnedScale(nn.Module, Similarity):
         at_start = self.start.scale if isinstance(self.start, Cosine) else 1.0
         return at_start * self.log_factor.exp().item()
 
-    def forward(self, measured: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+    def forward(self, measured: PerClass) -> PerClass:
         """Scale the logits of the other similarity."""
         return self.log_factor.to(measured.dtype).exp() * self.start(measured)
 

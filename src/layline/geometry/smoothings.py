@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
+from layline.geometry.shapes import PerClass, Ranks
 from layline.utils.devices import widest_float
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above
@@ -25,7 +26,7 @@ class Smoothing(ABC):
     """A family of unimodal distributions over the ranks, one around each rank."""
 
     @abstractmethod
-    def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
+    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Return the rows of log U for these ranks, equation (10)."""
 
 
@@ -42,7 +43,7 @@ class Poisson(Smoothing):
     def __post_init__(self) -> None:
         check_above("tau", self.tau, 0, "it divides the log probabilities")
 
-    def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
+    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Take the softmax of LPMF(k; k* + ½) / τ."""
         k, k_star = _grid(ranks, num_classes)
         rate = k_star + 0.5
@@ -65,7 +66,7 @@ class Binomial(Smoothing):
     def __post_init__(self) -> None:
         check_above("tau", self.tau, 0, "it divides the log probabilities")
 
-    def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
+    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Take the softmax of LPMF(k; K − 1, p) / τ."""
         k, k_star = _grid(ranks, num_classes)
         p = (2 * k_star + 1) / (2 * num_classes)
@@ -91,7 +92,7 @@ class Exponential(Smoothing):
     def __post_init__(self) -> None:
         check_above("tau", self.tau, 0, "it divides the log probabilities")
 
-    def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
+    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Normalize exp(−|k − k*| / τ)."""
         k, k_star = _grid(ranks, num_classes)
         return torch.log_softmax(-(k - k_star).abs() / self.tau, dim=-1)
@@ -117,7 +118,7 @@ class Triangular(Smoothing):
                 "a is the height at the label's own class, b at the farthest one"
             )
 
-    def log_u(self, ranks: Int[Tensor, " n"], num_classes: int) -> Float[Tensor, "n K"]:
+    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Normalize f = a − (a − b)·|k − k*| / max(k*, K − k* − 1)."""
         k, k_star = _grid(ranks, num_classes)
         farthest = torch.maximum(k_star, num_classes - 1 - k_star)
@@ -125,9 +126,7 @@ class Triangular(Smoothing):
         return torch.log(f) - torch.log(f.sum(dim=-1, keepdim=True))
 
 
-def _grid(
-    ranks: Int[Tensor, " n"], num_classes: int
-) -> tuple[Float[Tensor, "1 K"], Float[Tensor, "n 1"]]:
+def _grid(ranks: Ranks, num_classes: int) -> tuple[Float[Tensor, "1 K"], Float[Tensor, "n 1"]]:
     """Lay out every class k beside every label k*, in the widest precision of the device."""
     dtype = widest_float(ranks.device)
     k = torch.arange(num_classes, dtype=dtype, device=ranks.device)

@@ -5,11 +5,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.geometry.decoding import COST, DECODINGS, Decode, checked_decode, decide
+from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.utils.devices import autocast_is_on, can_check_values, widest_float
 from layline.utils.errors import UserError
 from layline.utils.validation import check_integer, check_known
@@ -41,26 +42,19 @@ class OrdinalHead(nn.Module, ABC):
         self.dim = dim
 
     @abstractmethod
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         """Turn checked features into log probabilities."""
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         """Compute the loss of each sample."""
         return F.nll_loss(self._log_probs(features), ranks, reduction="none")
 
     def _batch_loss(
-        self,
-        features: Float[Tensor, "n d"],
-        ranks: Int[Tensor, " n"],
-        weights: Float[Tensor, " n"] | None,
-    ) -> Float[Tensor, ""] | None:
+        self, features: Features, ranks: Ranks, weights: PerSample | None
+    ) -> Scalar | None:
         """Compute the term that compares samples of a batch, for a head that has one."""
 
-    def _mode(
-        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
-    ) -> Int[Tensor, " n"]:
+    def _mode(self, features: Features, log_probs: PerClass | None) -> Ranks:
         """Find the most probable rank. A head with a closed form does not need ``log_probs``."""
         return DECODINGS["mode"](self._log_probs(features) if log_probs is None else log_probs)
 
@@ -76,9 +70,9 @@ class OrdinalHead(nn.Module, ABC):
 
     def forward(
         self,
-        features: Float[Tensor, "n d"],
-        ranks: Int[Tensor, " n"] | None = None,
-        sample_weight: Float[Tensor, " n"] | None = None,
+        features: Features,
+        ranks: Ranks | None = None,
+        sample_weight: PerSample | None = None,
         reduction: Reduction = "mean",
     ) -> Float[Tensor, "..."]:
         """Return the log probabilities, (n, K); with ranks, the same as :meth:`loss`.
@@ -95,12 +89,12 @@ class OrdinalHead(nn.Module, ABC):
     @final
     def loss(
         self,
-        features: Float[Tensor, "n d"],
-        ranks: Int[Tensor, " n"],
-        sample_weight: Float[Tensor, " n"] | None = None,
+        features: Features,
+        ranks: Ranks,
+        sample_weight: PerSample | None = None,
         reduction: Reduction = "mean",
     ) -> Float[Tensor, "..."]:
-        """Compute the loss of a batch.
+        """Compute the loss of a batch. It is not finite if a feature is not.
 
         Args:
             features: One row per sample.
@@ -114,6 +108,8 @@ class OrdinalHead(nn.Module, ABC):
         ranks = self._check_ranks(ranks, features)
         with _full_precision(features.device):
             losses = self._losses(features, ranks)
+            # a bounded loss would hide an infinite feature; zero times infinity is NaN
+            losses = losses + (0 * features.detach()).sum(dim=-1)
             weights = None
             if sample_weight is not None:
                 weights = self._check_weights(sample_weight, losses)
@@ -129,20 +125,20 @@ class OrdinalHead(nn.Module, ABC):
             return losses.sum() if reduction == "sum" else losses
 
     @final
-    def log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def log_probs(self, features: Features) -> PerClass:
         """Return the log probability of every rank."""
         features = self._check_features(features)
         with _full_precision(features.device):
             return self._log_probs(features)
 
     @final
-    def predict_proba(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def predict_proba(self, features: Features) -> PerClass:
         """Return the probability of every rank; each row sums to one."""
         _check_finite(features)
         return self.log_probs(features).exp()
 
     @final
-    def predict(self, features: Float[Tensor, "n d"], decode: Decode = "mode") -> Int[Tensor, " n"]:
+    def predict(self, features: Features, decode: Decode = "mode") -> Ranks:
         """Choose one rank for each sample.
 
         Args:
@@ -157,10 +153,10 @@ class OrdinalHead(nn.Module, ABC):
     @final
     def decision(
         self,
-        features: Float[Tensor, "n d"],
-        log_probs: Float[Tensor, "n K"] | None,
+        features: Features,
+        log_probs: PerClass | None,
         decode: Decode,
-    ) -> Int[Tensor, " n"]:
+    ) -> Ranks:
         """Choose one rank for each sample from log probabilities, which may be calibrated.
 
         Args:
@@ -179,10 +175,10 @@ class OrdinalHead(nn.Module, ABC):
     @final
     def decisions(
         self,
-        features: Float[Tensor, "n d"],
-        log_probs: Float[Tensor, "n K"] | None = None,
+        features: Features,
+        log_probs: PerClass | None = None,
         decode: Decode = "mode",
-    ) -> dict[str, Int[Tensor, " n"]]:
+    ) -> dict[str, Ranks]:
         """Choose one rank for each sample by every decoding.
 
         Args:
@@ -290,7 +286,7 @@ class LinearHead(OrdinalHead):
     def _set_start_values(self) -> None:
         """Set the parameters that do not start at random; called by ``__init__`` of such a head."""
 
-    def _scores(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n outputs"]:
+    def _scores(self, features: Features) -> Float[Tensor, "n outputs"]:
         """Apply the layer in the precision of the features, also when the module is in half."""
         return apply_linear(self.linear, features)
 
@@ -301,7 +297,7 @@ class SoftmaxHead(LinearHead):
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=num_classes)
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         return torch.log_softmax(self._scores(features), dim=-1)
 
 
@@ -309,7 +305,7 @@ class SoftmaxHead(LinearHead):
 class HasProxies(Protocol):
     """A head whose classes have proxies."""
 
-    def proxies(self) -> Float[Tensor, "K d"]:
+    def proxies(self) -> Proxies:
         """Return one proxy per class, lowest first."""
 
 

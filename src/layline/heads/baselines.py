@@ -22,9 +22,9 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
+from layline.geometry.shapes import Features, PerClass, PerSample, Ranks, Scalar
 from layline.heads.base import LinearHead, SoftmaxHead
 from layline.heads.cells import log_cells, log_laplace_cdf, log_normal_cdf
 from layline.utils.validation import check_known
@@ -62,10 +62,10 @@ class Regression(LinearHead):
         """Show the option when the module is printed."""
         return f"{super().extra_repr()}, loss={self.error!r}"
 
-    def _scale(self, dtype: torch.dtype) -> Float[Tensor, ""]:
+    def _scale(self, dtype: torch.dtype) -> Scalar:
         return self.log_scale.to(dtype).exp() + _LEAST_SCALE
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         r = self._scores(features)  # (n, 1)
         log_cdf = log_laplace_cdf if self.error == "l1" else log_normal_cdf
         k = torch.arange(self.num_classes - 1, dtype=r.dtype, device=r.device)
@@ -73,9 +73,7 @@ class Regression(LinearHead):
         lowest, highest = log_cdf(edges[:, :1]), log_cdf(-edges[:, -1:])
         return torch.cat([lowest, log_cells(edges, log_cdf), highest], dim=-1)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         residuals = self._scores(features)[:, 0] - ranks
         scale = self._scale(residuals.dtype)
         in_scales = residuals.detach() / scale

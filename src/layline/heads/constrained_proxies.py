@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from layline.geometry import losses as geometry
 from layline.geometry.layouts import Free, Layout, Linear, Semicircular
+from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks
 from layline.geometry.similarities import SIMILARITIES, Cosine, LearnedScale, Similarity
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Smoothing, Triangular
 from layline.heads.base import OrdinalHead
@@ -115,7 +115,7 @@ class ConstrainedProxies(OrdinalHead):
         """Name all parameters: positions, steps and a scale define the geometry."""
         return {name for name, _ in self.named_parameters()}
 
-    def proxies(self) -> Float[Tensor, "K d"]:
+    def proxies(self) -> Proxies:
         """Return the proxies, in label order."""
         return self.layout.proxies()
 
@@ -130,23 +130,19 @@ class ConstrainedProxies(OrdinalHead):
             return parts
         return f"{parts}, smoothing={self.smoothing}, alpha={self.alpha}"
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         """Compute log P, equation (1)."""
         logits = self.similarity(self.layout.measure(self.similarity.measure, features))
         if self.prior is not None:
             logits = logits + self.prior.to(logits.dtype)
         return torch.log_softmax(logits, dim=-1)
 
-    def _mode(
-        self, features: Float[Tensor, "n d"], log_probs: Float[Tensor, "n K"] | None
-    ) -> Int[Tensor, " n"]:
+    def _mode(self, features: Features, log_probs: PerClass | None) -> Ranks:
         if self.prior is not None:
             return super()._mode(features, log_probs)
         return self.layout.nearest(self.similarity.measure, features)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         """Compute equation (12), or (13) with a smoothing, and the penalty of the layout."""
         log_p, share = self._log_probs(features), self._share_of_q
         losses = F.nll_loss(log_p, ranks, reduction="none") if share < 1 else None

@@ -53,16 +53,15 @@ would start with half of the stick. The paper's smoothing of the labels is not a
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
 from layline.heads.base import LinearHead
 
 
-def log_differences(
-    logits: Float[Tensor, "n K-1"], gaps: Float[Tensor, "*n K-2"]
-) -> Float[Tensor, "n K"]:
+def log_differences(logits: Float[Tensor, "n K-1"], gaps: Float[Tensor, "*n K-2"]) -> PerClass:
     """Compute log P(y = k) from logits of P(y > k) in descending order.
 
     Args:
@@ -78,19 +77,19 @@ def log_differences(
     return torch.log_softmax(log_probs, dim=-1)  # normalizes after floor and rounding
 
 
-def log_probs_from_cumulative(logits: Float[Tensor, "n K-1"]) -> Float[Tensor, "n K"]:
+def log_probs_from_cumulative(logits: Float[Tensor, "n K-1"]) -> PerClass:
     """Compute log P(y = k) from logits of P(y > k) in any order, after sorting them."""
     logits = logits.sort(dim=-1, descending=True).values
     return log_differences(logits, logits[:, :-1] - logits[:, 1:])
 
 
-def log_probs_from_conditional(logits: Float[Tensor, "n K-1"]) -> Float[Tensor, "n K"]:
+def log_probs_from_conditional(logits: Float[Tensor, "n K-1"]) -> PerClass:
     """Compute log P(y = k) from logits of P(y > k | y ≥ k). Any logits make a distribution."""
     reached = F.pad(F.logsigmoid(logits).cumsum(dim=-1), (1, 0))  # log P(y ≥ k)
     return reached + F.pad(F.logsigmoid(-logits), (0, 1))
 
 
-def binary_losses(logits: Float[Tensor, "n K-1"], ranks: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+def binary_losses(logits: Float[Tensor, "n K-1"], ranks: Ranks) -> PerSample:
     """Sum the K − 1 binary cross entropies of "is y > k?" for each sample."""
     thresholds = torch.arange(logits.shape[-1], device=logits.device)
     passed = (ranks[:, None] > thresholds).to(logits.dtype)
@@ -108,12 +107,10 @@ class _ThresholdHead(LinearHead):
 class Ranking(_ThresholdHead):
     """K − 1 independent binary classifiers on shared features."""
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         return log_probs_from_cumulative(self._scores(features))
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         return binary_losses(self._scores(features), ranks)
 
 
@@ -130,20 +127,18 @@ class Coral(LinearHead):
         thresholds = self.num_classes - 1
         self.biases.copy_(torch.arange(thresholds, 0, -1) / thresholds)
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         biases = self.biases.to(features.dtype).sort(descending=True).values
         return log_differences(self._scores(features) + biases, biases[:-1] - biases[1:])
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         return binary_losses(self._scores(features) + self.biases.to(features.dtype), ranks)
 
 
 class Corn(_ThresholdHead):
     """Conditional ordinal regression: K − 1 conditional binary classifiers."""
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         return log_probs_from_conditional(self._scores(features))
 
 
@@ -173,7 +168,7 @@ class ProportionalOdds(LinearHead):
         gaps = F.softplus(self.steps.to(dtype))
         return torch.cat([self.first_cut.to(dtype), gaps]).cumsum(dim=0), gaps
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         cuts, gaps = self._cuts_and_gaps(features.dtype)
         return log_differences(self._scores(features) - cuts, gaps)
 
@@ -185,5 +180,5 @@ class StickBreaking(_ThresholdHead):
     def _set_start_values(self) -> None:
         self.linear.bias.copy_(-torch.arange(self.num_classes - 1, 0, -1).log())
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         return log_probs_from_conditional(-self._scores(features))

@@ -29,11 +29,12 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.geometry.layouts import squared_distances
+from layline.geometry.shapes import Features, PerClass, PerSample, Ranks, Scalar
 from layline.heads.base import LinearHead
 from layline.heads.cells import log_cells
 from layline.utils.devices import widest_float
@@ -106,16 +107,14 @@ class GPDNNOR(LinearHead):
         if not self._num_data_is_fixed:
             self.num_data = num_data
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         mean, variance = self._posterior(features)
         cuts, noise = self._likelihood(mean.dtype)
         spread = (variance + noise.square()).sqrt()
         edges = (cuts - mean[:, None]) / spread[:, None]
         return log_cells(with_tails(edges)).to(features.dtype)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         mean, variance = self._posterior(features)
         cuts, noise = self._likelihood(mean.dtype)
         nodes, node_weights = mean.new_tensor(NODES), mean.new_tensor(NODE_WEIGHTS)
@@ -126,9 +125,7 @@ class GPDNNOR(LinearHead):
         expected = log_likelihood @ (node_weights / node_weights.sum())
         return (self._divergence(mean.dtype) / self.num_data - expected).to(features.dtype)
 
-    def _posterior(
-        self, features: Float[Tensor, "n d"]
-    ) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    def _posterior(self, features: Features) -> tuple[PerSample, PerSample]:
         """Compute mean and variance of q(f) at the features."""
         dtype = widest_float(features.device)
         lengths, variance = F.softplus(self.raw_lengths.to(dtype)), self._kernel_variance(dtype)
@@ -144,16 +141,16 @@ class GPDNNOR(LinearHead):
         variances = variance + JITTER[dtype] + spread.square().sum(dim=0) - a.square().sum(dim=0)
         return self.mean.to(dtype) @ a, variances
 
-    def _divergence(self, dtype: torch.dtype) -> Float[Tensor, ""]:
+    def _divergence(self, dtype: torch.dtype) -> Scalar:
         """Compute KL(q(u) ‖ p(u))."""
         factor, mean = self.factor.to(dtype).tril(), self.mean.to(dtype)
         log_det = 2 * factor.diagonal().abs().log().sum()
         return 0.5 * (factor.square().sum() + mean.square().sum() - len(mean) - log_det)
 
-    def _kernel_variance(self, dtype: torch.dtype) -> Float[Tensor, ""]:
+    def _kernel_variance(self, dtype: torch.dtype) -> Scalar:
         return F.softplus(self.raw_variance.to(dtype))
 
-    def _likelihood(self, dtype: torch.dtype) -> tuple[Float[Tensor, " K-1"], Float[Tensor, ""]]:
+    def _likelihood(self, dtype: torch.dtype) -> tuple[Float[Tensor, " K-1"], Scalar]:
         """Return the ordered cut points and the noise."""
         gaps = F.softplus(self.raw_gaps.to(dtype)) + LEAST_GAP
         cuts = torch.cat([self.first_cut.to(dtype), gaps]).cumsum(dim=0)

@@ -33,45 +33,38 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 from torch.nn import functional as F
 
 from layline.geometry.losses import squared_emd
+from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
 from layline.heads.base import SoftmaxHead
 from layline.utils.devices import widest_float
 from layline.utils.validation import check_above, check_at_least, check_known
 
 
-def powers_of_distance(
-    ranks: Int[Tensor, " n"], num_classes: int, power: float
-) -> Float[Tensor, "n K"]:
+def powers_of_distance(ranks: Ranks, num_classes: int, power: float) -> PerClass:
     """Compute |k − y|^p of every class k to every label y."""
     k = torch.arange(num_classes, dtype=widest_float(ranks.device), device=ranks.device)
     return (k - ranks[:, None]).abs() ** power
 
 
-def soft_labels(
-    ranks: Int[Tensor, " n"], num_classes: int, alpha: float, power: int
-) -> Float[Tensor, "n K"]:
+def soft_labels(ranks: Ranks, num_classes: int, alpha: float, power: int) -> PerClass:
     """Soften labels by the distance between ranks. With p = 2 they are Gaussian, σ² = 1 / 2α."""
     return torch.softmax(-alpha * powers_of_distance(ranks, num_classes, power), dim=-1)
 
 
-def soft_cross_entropies(
-    scores: Float[Tensor, "n K"], ranks: Int[Tensor, " n"], alpha: float, power: int
-) -> Float[Tensor, " n"]:
+def soft_cross_entropies(scores: PerClass, ranks: Ranks, alpha: float, power: int) -> PerSample:
     """Compute the cross entropy with soft labels."""
     labels = soft_labels(ranks, scores.shape[1], alpha, power).to(scores.dtype)
     return F.cross_entropy(scores, labels, reduction="none")
 
 
-def expected_rank(probs: Float[Tensor, "n K"]) -> Float[Tensor, " n"]:
+def expected_rank(probs: PerClass) -> PerSample:
     """Average the ranks under each distribution."""
     return probs @ torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
 
 
-def log_one_minus(log_probs: Float[Tensor, "n K"]) -> Float[Tensor, "n K"]:
+def log_one_minus(log_probs: PerClass) -> PerClass:
     """Turn log p into log(1 − p), row by row.
 
     Only the largest p of a row can round to one. For it, 1 − p is the sum of the others, whose
@@ -108,9 +101,7 @@ class Sord(SoftmaxHead):
         self.distance = distance
         self.alpha = alpha
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         power = 2 if self.distance == "squared" else 1
         return soft_cross_entropies(self._scores(features), ranks, self.alpha, power)
 
@@ -130,9 +121,7 @@ class DldlV2(SoftmaxHead):
         self.sigma = min(2.0, (num_classes - 1) / 6) if sigma is None else sigma
         check_above("sigma", self.sigma, 0, "it is the deviation of the labels, in ranks")
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         scores = self._scores(features)
         mean = expected_rank(torch.softmax(scores, dim=-1))
         cross_entropies = soft_cross_entropies(scores, ranks, 0.5 / self.sigma**2, power=2)
@@ -163,9 +152,7 @@ class MeanVariance(SoftmaxHead):
         self.mean_weight = mean_weight
         self.variance_weight = variance_weight
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         log_probs = self._log_probs(features)
         probs = log_probs.exp()
         mean = expected_rank(probs)
@@ -181,9 +168,7 @@ class MeanVariance(SoftmaxHead):
 class Emd(SoftmaxHead):
     """Squared differences of cumulative probabilities."""
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         return squared_emd(torch.softmax(self._scores(features), dim=-1), ranks)
 
 
@@ -201,9 +186,7 @@ class Cdw(SoftmaxHead):
         check_above("alpha", alpha, 0, "at 0 the label's own class would be pushed away as well")
         self.alpha = alpha
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         log_others = log_one_minus(self._log_probs(features))
         weights = powers_of_distance(ranks, self.num_classes, self.alpha).to(log_others.dtype)
         return -(weights * log_others).sum(dim=-1)

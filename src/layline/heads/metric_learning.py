@@ -25,11 +25,12 @@ without the margin, :math:`P(f) = \operatorname{softmax}(\lambda S(f))`.
 import math
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.geometry.layouts import cosines
+from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.heads.base import OrdinalHead
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
@@ -64,7 +65,7 @@ class ProxyAnchor(OrdinalHead):
         """Name the proxies: only their directions matter."""
         return {"vectors"}
 
-    def proxies(self) -> Float[Tensor, "K d"]:
+    def proxies(self) -> Proxies:
         """Return the proxies, in label order."""
         return self.vectors
 
@@ -72,20 +73,13 @@ class ProxyAnchor(OrdinalHead):
         """Show the options when the module is printed."""
         return f"{super().extra_repr()}, margin={self.margin}, alpha={self.alpha}"
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         return torch.log_softmax(self.alpha * self._cosines(features), dim=-1)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         return features.new_zeros(len(features))
 
-    def _batch_loss(
-        self,
-        features: Float[Tensor, "n d"],
-        ranks: Int[Tensor, " n"],
-        weights: Float[Tensor, " n"] | None,
-    ) -> Float[Tensor, ""]:
+    def _batch_loss(self, features: Features, ranks: Ranks, weights: PerSample | None) -> Scalar:
         weights = features.new_ones(len(ranks)) if weights is None else weights
         log_weights = weights.clamp(min=torch.finfo(weights.dtype).tiny).log()[:, None]
         own = F.one_hot(ranks, self.num_classes).bool()
@@ -95,7 +89,7 @@ class ProxyAnchor(OrdinalHead):
         present = (own & (weights > 0)[:, None]).any(dim=0).sum()
         return pull.sum() / present + push.mean()
 
-    def _cosines(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _cosines(self, features: Features) -> PerClass:
         return cosines(features, self.vectors.to(features.dtype))
 
 
@@ -138,17 +132,15 @@ class SoftTriple(OrdinalHead):
         """Name the centers: only their directions matter."""
         return {"centers"}
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         return torch.log_softmax(self.la * self._similarities(features), dim=-1)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         margins = self.margin * F.one_hot(ranks, self.num_classes).to(features.dtype)
         logits = self.la * (self._similarities(features) - margins)
         return F.cross_entropy(logits, ranks, reduction="none")
 
-    def _similarities(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _similarities(self, features: Features) -> PerClass:
         """Compute S. The classes are the last axis: a softmax along a short last axis is slow."""
         shape = (self.dim, self.num_classes, self.centers_per_class)
         centers = self.centers.to(features.dtype).view(shape).permute(2, 1, 0).flatten(0, 1)
@@ -156,9 +148,7 @@ class SoftTriple(OrdinalHead):
         return (torch.softmax(cos / self.gamma, dim=1) * cos).sum(dim=1)
 
 
-def _log_one_plus_sum_exp(
-    x: Float[Tensor, "n K"], where: Bool[Tensor, "n K"]
-) -> Float[Tensor, " K"]:
+def _log_one_plus_sum_exp(x: PerClass, where: Bool[Tensor, "n K"]) -> Float[Tensor, " K"]:
     """Compute log(1 + Σ exp x) over the chosen rows of each column."""
     return F.pad(x.masked_fill(~where, -math.inf), (0, 0, 0, 1)).logsumexp(dim=0)
 

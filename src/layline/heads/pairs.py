@@ -39,6 +39,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from layline.geometry.shapes import Features, PerClass, PerSample, Ranks, Scalar
 from layline.heads.base import LinearHead, apply_linear
 from layline.utils.validation import check_at_least, check_integer
 
@@ -92,14 +93,12 @@ class POE(LinearHead):
         super().reset_parameters()
         self.classifier.reset_parameters()
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         mean, log_variance = self._gaussians(features)
         log_p = self._sampled_log_probs(mean, log_variance, self._fixed_draws(mean))
         return torch.logsumexp(log_p, dim=0) - math.log(self.samples)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         mean, log_variance = self._gaussians(features)
         if self.training:
             shape = (self.samples, *mean.shape)  # (T, n, d)
@@ -110,19 +109,12 @@ class POE(LinearHead):
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
         return F.nll_loss(log_p, ranks, reduction="none") + self.alpha * divergence
 
-    def _batch_loss(
-        self,
-        features: Float[Tensor, "n d"],
-        ranks: Int[Tensor, " n"],
-        weights: Float[Tensor, " n"] | None,
-    ) -> Float[Tensor, ""]:
+    def _batch_loss(self, features: Features, ranks: Ranks, weights: PerSample | None) -> Scalar:
         distances = symmetric_kl(*self._gaussians(features))
         hinge = mean_triplet_hinge(distances, ranks, weights, self.margin, self.num_classes)
         return self.beta * hinge
 
-    def _gaussians(
-        self, features: Float[Tensor, "n d"]
-    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]:
+    def _gaussians(self, features: Features) -> tuple[Features, Features]:
         mean, raw = self._scores(features).chunk(2, dim=-1)
         return mean, LARGEST_LOG_VARIANCE * torch.tanh(raw / LARGEST_LOG_VARIANCE)
 
@@ -132,8 +124,8 @@ class POE(LinearHead):
 
     def _sampled_log_probs(
         self,
-        mean: Float[Tensor, "n d"],
-        log_variance: Float[Tensor, "n d"],
+        mean: Features,
+        log_variance: Features,
         draws: Float[Tensor, "T ... d"],
     ) -> Float[Tensor, "T n K"]:
         embedded = mean + (0.5 * log_variance).exp() * draws
@@ -159,15 +151,10 @@ class CNNPOR(LinearHead):
         self.lam = lam
         self.margin = margin
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         return torch.log_softmax(self._scores(features)[:, :-1], dim=-1)
 
-    def _batch_loss(
-        self,
-        features: Float[Tensor, "n d"],
-        ranks: Int[Tensor, " n"],
-        weights: Float[Tensor, " n"] | None,
-    ) -> Float[Tensor, ""]:
+    def _batch_loss(self, features: Features, ranks: Ranks, weights: PerSample | None) -> Scalar:
         # the bias of g cancels in every pair
         score = features @ self.linear.weight[-1].to(features.dtype)
         hinge = F.relu(self.margin - (score[:, None] - score))  # (n, n): row above, column below
@@ -180,11 +167,11 @@ class CNNPOR(LinearHead):
 
 def mean_triplet_hinge(
     distances: Float[Tensor, "n n"],
-    ranks: Int[Tensor, " n"],
-    weights: Float[Tensor, " n"] | None,
+    ranks: Ranks,
+    weights: PerSample | None,
     margin: float,
     num_classes: int,
-) -> Float[Tensor, ""]:
+) -> Scalar:
     """Average the hinge over the triplets; zero if there is none.
 
     Args:
@@ -212,7 +199,7 @@ def mean_triplet_hinge(
 def _count(
     distances: Float[Tensor, "a n"],
     gaps: Int[Tensor, "a n"],
-    weights: Float[Tensor, " n"],
+    weights: PerSample,
     margin: float,
     num_classes: int,
 ) -> tuple[Float[Tensor, "a n"], Float[Tensor, " a"], Float[Tensor, " a"]]:
@@ -244,9 +231,7 @@ def _count(
     return slope, (sorted_weights * near_weight).sum(dim=1), (sorted_weights * possible).sum(dim=1)
 
 
-def symmetric_kl(
-    mean: Float[Tensor, "n d"], log_variance: Float[Tensor, "n d"]
-) -> Float[Tensor, "n n"]:
+def symmetric_kl(mean: Features, log_variance: Features) -> Float[Tensor, "n n"]:
     r"""Compute KL(i‖j) + KL(j‖i) of all pairs of diagonal Gaussians by matrix products.
 
     The logarithms cancel. What is left is the sum over dimensions of

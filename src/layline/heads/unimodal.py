@@ -40,10 +40,11 @@ the hundreds.
 from abc import abstractmethod
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
 from layline.heads.base import LinearHead
 from layline.heads.cells import log_cells
 from layline.utils.devices import widest_float
@@ -64,12 +65,10 @@ class _TemperatureHead(LinearHead):
         nn.init.zeros_(self.log_tau)
 
     @abstractmethod
-    def _log_masses(
-        self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]
-    ) -> Float[Tensor, "n K"]:
+    def _log_masses(self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]) -> PerClass:
         """Compute log p_k, up to terms that are equal for all k."""
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         dtype = widest_float(features.device)
         k = torch.arange(self.num_classes, dtype=dtype, device=features.device)
         log_masses = self._log_masses(self._scores(features).to(dtype), k)
@@ -88,9 +87,7 @@ class UnimodalPoisson(_TemperatureHead):
         super()._set_start_values()
         nn.init.constant_(self.linear.bias, self.num_classes / 2)
 
-    def _log_masses(
-        self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]
-    ) -> Float[Tensor, "n K"]:
+    def _log_masses(self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]) -> PerClass:
         # log softplus(x) is x itself far below zero, where eˣ would vanish
         far = score < -30
         log_rate = torch.where(far, score, F.softplus(torch.where(far, 0.0, score)).log())
@@ -100,9 +97,7 @@ class UnimodalPoisson(_TemperatureHead):
 class UnimodalBinomial(_TemperatureHead):
     """A Binomial with a learned temperature: unimodal whatever the features."""
 
-    def _log_masses(
-        self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]
-    ) -> Float[Tensor, "n K"]:
+    def _log_masses(self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]) -> PerClass:
         return k * score - torch.lgamma(k + 1) - torch.lgamma(self.num_classes - k)
 
 
@@ -121,13 +116,11 @@ class UnimodalPOM(LinearHead):
         check_above("narrowest", narrowest, 0, "it is a width")
         self.narrowest = narrowest
 
-    def _log_probs(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K"]:
+    def _log_probs(self, features: Features) -> PerClass:
         log_masses = log_cells(self._edges(features))
         return torch.log_softmax(log_masses, dim=-1).to(features.dtype)
 
-    def _losses(
-        self, features: Float[Tensor, "n d"], ranks: Int[Tensor, " n"]
-    ) -> Float[Tensor, " n"]:
+    def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         # the area between the cumulative distributions: Φ is far cheaper than its logarithm, and
         # the divisor is not small, as at least a thirteenth of the mass is on the line
         masses = torch.special.ndtr(self._edges(features))
@@ -137,7 +130,7 @@ class UnimodalPOM(LinearHead):
         areas = torch.where(k < ranks[:, None], cumulative, 1 - cumulative)
         return areas.sum(dim=-1).to(features.dtype)
 
-    def _edges(self, features: Float[Tensor, "n d"]) -> Float[Tensor, "n K+1"]:
+    def _edges(self, features: Features) -> Float[Tensor, "n K+1"]:
         """Return the cells' edges as multiples of σ from μ."""
         dtype = widest_float(features.device)
         raw_mean, raw_spread = self._scores(features).to(dtype).chunk(2, dim=-1)

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layline.data.dataset import listed
+from layline.data.dataset import format_list
 from layline.data.splits import PART_WORDS
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
 from layline.utils.errors import UserError
@@ -87,7 +87,7 @@ def _recognise_folder(path: Path, images: Path | None, sheet: str | None) -> Rec
     arrays = [f for f in files if f.suffix.lower() == ".npz"]
     several = tables if len(tables) > 1 else arrays if not tables else []
     if len(several) > 1:
-        names = listed(f.name for f in several)
+        names = format_list(f.name for f in several)
         raise UserError(f"source must be one file, got {path} with {names}: name one of them")
     if tables or arrays:
         found = recognise((tables or arrays)[0], images, sheet)
@@ -120,7 +120,7 @@ def _recognise_table(path: Path, images: Path | None, sheet: str | None) -> Reco
             return Recognised("table", path, f"the column {column!r} has no names of image files")
         raise UserError(
             f"the images that {path.name} lists in the column {column!r} must be there, got none "
-            f"for {listed(values[:1])}: say where they are with --set data.options.images=FOLDER"
+            f"for {format_list(values[:1])}: say where they are with --set data.options.images=FOLDER"
         )
     return Recognised("csv", path, f"its column {column!r} names images")
 
@@ -217,7 +217,7 @@ def _are_there(folder: Path, paths: Sequence[str]) -> list[bool]:
 
 
 class ImageNames:
-    """Finds images by names without an ending; a folder is listed when it is first asked for.
+    """Finds images by names without an ending; a folder is format_list when it is first asked for.
 
     Args:
         root: Where the names start.

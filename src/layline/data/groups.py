@@ -9,7 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-from layline.data.dataset import listed
+from layline.data.dataset import format_list
 from layline.data.splits import part_named
 from layline.utils.errors import UserError
 
@@ -43,7 +43,7 @@ def groups_by(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
     if without:
         raise UserError(
             f"group_by must match every path, got '{pattern}' without a match in {len(without):,} "
-            f"of {len(paths):,}, such as {listed(without[:3])}: change it, or move them away"
+            f"of {len(paths):,}, such as {format_list(without[:3])}: change it, or move them away"
         )
     return tuple(names)
 

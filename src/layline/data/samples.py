@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from layline.data.dataset import Indices, Pixels, listed
+from layline.data.dataset import Indices, Pixels, format_list
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.data.tables import read_table_file
 from layline.utils.errors import UserError
@@ -122,7 +122,7 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
         if samples.shape[1] != len(encoding.names):
             raise UserError(
                 f"samples must have {len(encoding.names)} columns, got {samples.shape[1]}: the "
-                f"model was trained on {listed(encoding.names)}"
+                f"model was trained on {format_list(encoding.names)}"
             )
         frame = pandas.DataFrame(samples, columns=list(encoding.names))
         numbers = [f"row {row}" for row in range(len(frame))]

@@ -1,36 +1,33 @@
-r"""Dividing samples into training, validation, test and calibration.
+r"""Dividing samples into training, validation, test and calibration splits.
 
-Every class keeps a training sample, and no part is empty. Without groups the sizes are exact, and
-shared over the classes by largest remainder. With groups (a patient's images are all in one part)
-groups are placed one after the other, each into the part where it lowers
+Every class keeps a training sample, and no split is empty. Sizes are exact, and are distributed
+over the classes by largest remainder. Groups with several samples (the images of a patient, or
+duplicates of an image) are placed first, one after the other, each into the split where it lowers
 
-.. math:: \sum_{p,k} (n_{pk} - t_{pk})^2 / t_{pk}
+.. math:: \sum_{s,k} (n_{sk} - t_{sk})^2 / t_{sk}
 
-most, with :math:`n_{pk}` the samples of class k in part p so far and :math:`t_{pk}` as many as
-the part should have. Large groups and those of rare classes come first, since small ones can
-correct what they leave.
+most, with :math:`n_{sk}` the samples of class k in split s so far and :math:`t_{sk}` the number
+that the split should have. Large groups and those of rare classes come first, since small ones can
+balance them. Samples that are alone in their group then fill the splits up to their sizes.
 
-Copies of images (see :mod:`layline.data.copies`) are such groups, few among many single
-images: they are placed first, then the single images fill the parts up to their sizes, each class
-alike. Groups of the user that share copies become one.
-
-The part for calibration is taken out of the training part by the same rules, last, so that the
-others are the same with and without it.
+The calibration split is taken out of the training split by the same rules, last, so that the other
+splits are the same with and without it.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
+from typing import cast
 
 import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from layline.data.dataset import Indices, KnownClasses, Splits, linked
+from layline.data.dataset import Dataset, Indices, KnownClasses, Splits, groups_of
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 
-PART_WORDS = {
+SPLIT_WORDS = {
     "train": "train",
     "training": "train",
     "val": "validation",
@@ -42,169 +39,132 @@ PART_WORDS = {
     "calibration": "calibration",
     "calib": "calibration",
 }
-UNDRAWN = -1  # in the place of a seed: parts that are given are kept, and none is drawn
-MOST_FOR_CALIBRATION = 1000  # the coverage of ranges is then certain to a percent
+MOST_FOR_CALIBRATION = 1000  # the coverage of prediction ranges is then certain to a percent
 FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing
 Groups = Sequence[Hashable] | None
-Counts = NDArray[np.float64]  # samples by group or part, and by class
+Counts = NDArray[np.float64]  # samples by group or split, and by class
 
 
-def part_named(word: str) -> str:
-    """Give the part that a word means: train, validation or test."""
-    if word.casefold() not in PART_WORDS:
-        raise UserError(f"split must be one of {', '.join(PART_WORDS)}, got {word!r}: rename it")
-    return PART_WORDS[word.casefold()]
+def split_named(word: str) -> str:
+    """Return the split that a word means, such as validation for "dev"."""
+    if word.casefold() not in SPLIT_WORDS:
+        raise UserError(
+            f"{word!r} is not a split. Use one of the words {', '.join(SPLIT_WORDS)}."
+        )
+    return SPLIT_WORDS[word.casefold()]
 
 
-@dataclass(frozen=True)
-class RandomSplit:
-    """How samples are drawn for the parts that the data do not have ready-made.
+def assign_splits(
+    words: Sequence[str] | None, ranks: Indices, classes: Sequence[str], groups: Groups = None
+) -> Splits:
+    """Build the splits that the data prescribe; all of them are empty without ``words``.
 
-    Attributes:
-        validation: Share of the samples to choose the epoch by.
-        test: Share of the samples to measure with.
-        seed: The same seed gives the same partition.
-        calibration: Share of the training part to calibrate with.
+    Args:
+        words: The split of each sample, a word of ``SPLIT_WORDS``.
+        ranks: The class of each sample.
+        classes: Names of the classes.
+        groups: The group of each sample; a group must be in one split.
     """
+    if words is None:
+        return Splits()
+    split_of = {word: split_named(word) for word in set(words)}
+    names = np.array([split_of[word] for word in words])
+    splits = {name: np.flatnonzero(names == name) for name in dict.fromkeys(SPLIT_WORDS.values())}
+    if not isinstance(classes, KnownClasses):  # a trained model has seen them before
+        _check_classes(splits, ranks, classes)
+        _check_groups(names.tolist(), groups or ())
+    return Splits(**splits)
 
-    validation: float
-    test: float
-    seed: int
-    calibration: float = 0.0
 
-    def draw(
-        self,
-        ranks: Int[np.ndarray, " n"],
-        groups: Groups = None,
-        copies: Int[np.ndarray, " n"] | None = None,
-    ) -> Splits:
-        """Divide samples at random, each class alike; a group goes into one part.
+def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Dataset:
+    """Draw every split that the data do not prescribe; groups stay together.
 
-        Args:
-            ranks: The class of each sample.
-            groups: What each sample belongs to.
-            copies: The number of the group of copies that each is in, -1 for none.
-        """
-        return Splits(**_divide(ranks, self._shares, self.seed, groups, copies))
+    A missing validation or test split is taken out of the training split. The encoding of a table
+    is learned from the training rows.
 
-    def partition(
-        self,
-        ranks: Indices,
-        classes: Sequence[str],
-        words: Sequence[str] | None,
-        groups: Groups = None,
-        copies: Int[np.ndarray, " n"] | None = None,
-    ) -> tuple[Splits, tuple[str, ...]]:
-        """Take the split that the data have, or draw one.
-
-        A missing validation or test part is taken out of the training part, since a model chosen
-        by the samples it is measured with looks better than it is.
-
-        Args:
-            ranks: The class of each sample.
-            classes: Names of the classes.
-            words: The part of each sample, a word of ``PART_WORDS``; None if there is no split.
-            groups: What must stay in one part, such as the patient of each sample.
-            copies: The number of the group of copies that each is in, -1 for none. What is given
-                is not changed for their sake.
-
-        Returns:
-            The partition, and notes for the user about what was done.
-        """
-        if self.seed == UNDRAWN:
-            return _as_given(len(ranks), words), ()
-        parts, notes = self._partition(ranks, classes, words, groups, copies)
-        parts, more = with_calibration(parts, ranks, self.calibration, self.seed, groups, copies)
-        return parts, (*notes, *more)
-
-    def _partition(
-        self,
-        ranks: Indices,
-        classes: Sequence[str],
-        words: Sequence[str] | None,
-        groups: Groups,
-        copies: Indices | None,
-    ) -> tuple[Splits, tuple[str, ...]]:
-        if words is None:
-            kept = "" if groups is None else ", groups kept together"
-            note = f"The split is random with seed {self.seed}, each class alike{kept}"
-            return self.draw(ranks, groups, copies), (note,)
-        part_of = {word: part_named(word) for word in set(words)}
-        names = np.array([part_of[word] for word in words])
-        parts = {name: np.flatnonzero(names == name) for name in dict.fromkeys(PART_WORDS.values())}
-        _check_classes(parts, ranks, classes)
-        if groups is not None:
-            _check_groups(names.tolist(), groups)
-        missing = {name: share for name, share in self._shares.items() if len(parts[name]) == 0}
-        if not missing:
-            return Splits(**parts), ("The split is the one given, whatever the partition",)
-        train = parts["train"]
-        drawn = _divide(ranks[train], missing, self.seed, *_of(train, groups, copies))
-        parts |= {name: train[part] for name, part in drawn.items()}
-        return Splits(**parts), tuple(
-            f"No {name} part was given: {len(parts[name])} of the {len(train)} training samples "
-            f"were taken for it, with seed {self.seed}"
+    Args:
+        dataset: As :func:`layline.data.read` returns it.
+        seed: The same seed gives the same splits.
+        calibration: Share of the training samples that are kept for calibration.
+    """
+    given = dataset.splits
+    notes: tuple[str, ...] = ()
+    missing = {
+        name: dataset.shares[name]
+        for name, index in (("validation", given.validation), ("test", given.test))
+        if len(index) == 0
+    }
+    if len(missing) == 2 and len(given.train) == len(given.calibration) == 0:
+        kept = "" if dataset.groups is None else ", groups kept together"
+        notes = (f"The split is random with seed {seed}, stratified by class{kept}.",)
+        splits = Splits(**_divide(dataset.ranks, missing, seed, dataset.groups))
+    elif len(given.train) == 0:
+        raise UserError("The data have no training split.")
+    elif missing:
+        train = given.train
+        drawn = _divide(dataset.ranks[train], missing, seed, groups_of(dataset, train))
+        splits = replace(given, **{name: train[index] for name, index in drawn.items()})
+        notes = tuple(
+            f"The data have no {name} split: {len(drawn[name])} of the {len(train)} training "
+            f"samples are used for it, with seed {seed}."
             for name in missing
         )
-
-    @property
-    def _shares(self) -> dict[str, float]:
-        return {"validation": self.validation, "test": self.test}
-
-
-def _as_given(count: int, words: Sequence[str] | None) -> Splits:
-    """Keep the parts that are given; without any, all samples are there to measure with."""
-    if words is None:
-        nothing = np.zeros(0, dtype=np.int64)
-        return Splits(nothing, nothing, np.arange(count))
-    names = np.array([part_named(word) for word in words])
-    parts = dict.fromkeys(PART_WORDS.values())
-    return Splits(**{name: np.flatnonzero(names == name) for name in parts})
+    else:
+        splits = given
+    splits, more = hold_out_calibration(splits, dataset.ranks, calibration, seed, dataset.groups)
+    dataset = replace(dataset, splits=splits, notes=(*dataset.notes, *notes, *more))
+    return _encode_table(dataset)
 
 
-def with_calibration(
-    parts: Splits,
+def _encode_table(dataset: Dataset) -> Dataset:
+    from layline.data.table_encoding import UnencodedRows
+
+    rows = cast("UnencodedRows | None", dataset.inputs)
+    if not isinstance(rows, UnencodedRows):
+        return dataset
+    encoded, notes = rows.encode(dataset.splits.train)
+    return replace(dataset, inputs=encoded, notes=(*dataset.notes, *notes))
+
+
+def hold_out_calibration(
+    splits: Splits,
     ranks: Int[np.ndarray, " n"],
     share: float,
     seed: int,
     groups: Groups = None,
-    copies: Int[np.ndarray, " n"] | None = None,
 ) -> tuple[Splits, tuple[str, ...]]:
-    """Take a part for calibration out of the training part, unless there is one.
+    """Take a calibration split out of the training split, unless there is one.
 
     Args:
-        parts: The other parts stay as they are.
+        splits: The other splits stay as they are.
         ranks: The class of each sample.
-        share: Of the training part, in [0, 1); at most 1,000 samples are taken.
+        share: Of the training split, in [0, 1); at most 1,000 samples are taken.
         seed: The same seed takes the same samples.
-        groups: What must stay in one part, such as the patient of each sample.
-        copies: The number of the group of copies that each is in, -1 for none.
+        groups: The group of each sample; a group stays in one split.
 
     Returns:
-        The partition, and notes for the user about what was done.
+        The splits, and notes for the user.
     """
     if not 0 <= share < 1:
-        raise UserError(
-            f"calibration must be a share in [0, 1), got {share}: 0 takes nothing, 0.1 is usual"
-        )
-    train = parts.train
-    if share == 0 or len(parts.calibration):
-        return parts, ()
+        raise UserError(f"calibration must be in [0, 1), got {share}.")
+    train = splits.train
+    if share == 0 or len(splits.calibration):
+        return splits, ()
     wanted = min(share * len(train), MOST_FOR_CALIBRATION)
-    why = f"No part for calibration, and so no ranges: {share:.0%} of the training samples"
+    why = f"There is no calibration split, so there are no prediction ranges: {share:.0%}"
     if wanted < FEWEST_FOR_CALIBRATION:
-        return parts, (f"{why} would be {wanted:.0f}, and {FEWEST_FOR_CALIBRATION} are needed",)
-    own = _of(train, groups, copies)
+        return splits, (
+            f"{why} of the training samples are {wanted:.0f}, and {FEWEST_FOR_CALIBRATION} are "
+            "needed.",
+        )
+    own = None if groups is None else [groups[i] for i in train.tolist()]
     try:
-        drawn = _divide(ranks[train], {"calibration": wanted / len(train)}, seed, *own)
-    except ValueError as error:  # too few groups, or samples of a class
-        return parts, (f"{why} could not be taken ({error})",)
+        drawn = _divide(ranks[train], {"calibration": wanted / len(train)}, seed, own)
+    except UserError as error:  # too few groups, or samples of a class
+        return splits, (f"{why} of the training samples cannot be taken. {error}",)
     taken = train[drawn["calibration"]]
-    note = (
-        f"For calibration {len(taken)} of the {len(train)} training samples are kept apart "
-        "(--calibration 0 for none)"
-    )
-    return replace(parts, train=train[drawn["train"]], calibration=taken), (note,)
+    note = f"{len(taken)} of the {len(train)} training samples are kept for calibration."
+    return replace(splits, train=train[drawn["train"]], calibration=taken), (note,)
 
 
 def stratified_holdout(
@@ -213,7 +173,7 @@ def stratified_holdout(
     rng: np.random.Generator,
     groups: Groups = None,
 ) -> tuple[Indices, Indices]:
-    """Hold a fraction of the samples out, the same fraction of each class as far as it divides.
+    """Hold a fraction of the samples out, the same fraction of each class as far as possible.
 
     The total is rounded, and is at least one sample unless the fraction is zero. A class always
     keeps one sample for training, so nothing is held out where every class has one sample only.
@@ -222,122 +182,89 @@ def stratified_holdout(
         ranks: The class of each sample.
         fraction: Share of the samples to hold out, in [0, 1).
         rng: Breaks ties between classes and draws the samples.
-        groups: What must stay together, such as the patient of each sample. The fraction is then
-            met as nearly as they allow.
+        groups: The group of each sample; a group stays in one split. The fraction is then met as
+            nearly as the groups allow.
 
     Returns:
-        The indices of the samples to train on and of those held out, each in ascending order.
+        The indices of the training samples and of those held out, each in ascending order.
     """
     if not 0 <= fraction < 1:
-        raise UserError(f"fraction must be in [0, 1), got {fraction}: something must be left")
+        raise UserError(f"fraction must be in [0, 1), got {fraction}.")
     if groups is not None and fraction > 0:
-        part_of = _draw_grouped(ranks, groups, [fraction], rng)
+        split_of = _draw_grouped(ranks, groups, [fraction], rng)
     else:
         total = max(round(fraction * len(ranks)), 1) if fraction > 0 else 0
-        part_of = _draw_stratified(ranks, [total], rng)
-    return np.flatnonzero(part_of == 0), np.flatnonzero(part_of == 1)
+        split_of = _draw_stratified(ranks, [total], rng)
+    return np.flatnonzero(split_of == 0), np.flatnonzero(split_of == 1)
 
 
-def _check_classes(parts: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
-    if len(parts["train"]) == 0:
-        raise UserError("split must have a train part, got none: there is nothing to learn from")
-    if isinstance(classes, KnownClasses):
-        return  # a model has seen them before
-    for name, part in parts.items():
-        unseen = np.setdiff1d(ranks[part], ranks[parts["train"]])
+def _check_classes(splits: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
+    if len(splits["train"]) == 0:
+        raise UserError("The data have no training split.")
+    for name, index in splits.items():
+        unseen = np.setdiff1d(ranks[index], ranks[splits["train"]])
         if len(unseen):
             raise UserError(
-                f"the {name} part must have classes of the train part only, got "
-                f"{', '.join(classes[rank] for rank in unseen)}: add training samples of it"
+                f"The {name} split has classes without training samples: "
+                f"{', '.join(classes[rank] for rank in unseen)}. Add training samples of them."
             )
 
 
 def _check_groups(names: list[str], groups: Sequence[Hashable]) -> None:
-    part_of: dict[Hashable, str] = {}
-    for name, group in zip(names, groups, strict=True):
-        if part_of.setdefault(group, name) != name:
+    split_of: dict[Hashable, str] = {}
+    for name, group in zip(names, groups, strict=False):
+        if split_of.setdefault(group, name) != name:
             raise UserError(
-                f"a group must be in one part only, got {group!r} in {part_of[group]} and {name}: "
-                "what is learned of it would help in the other"
+                f"The group {group!r} is in the {split_of[group]} split and in the {name} split. "
+                "Results would be too good; move its samples into one of them."
             )
-
-
-def _of(
-    index: Indices, groups: Groups, copies: Indices | None
-) -> tuple[list[Hashable] | None, Indices | None]:
-    """Give the groups and copies of some samples; copies join the groups of all samples."""
-    if groups is not None:
-        groups = _joined(groups, copies)
-        return [groups[i] for i in index.tolist()], None
-    return None, None if copies is None else copies[index]
-
-
-def _joined(groups: Sequence[Hashable], copies: Indices | None) -> Sequence[Hashable]:
-    """Make one group of those that share copies."""
-    if copies is None or copies.max(initial=-1) < 0:
-        return groups
-    first: dict[Hashable, int] = {}
-    links = np.array([first.setdefault(group, i) for i, group in enumerate(groups)])
-    copied = np.flatnonzero(copies >= 0)
-    _, place, number = np.unique(copies[copied], return_index=True, return_inverse=True)
-    ends = (np.arange(len(groups)), links), (copied, copied[place[number]])
-    joined: list[int] = linked(len(groups), ends).tolist()
-    return joined
 
 
 def _divide(
-    ranks: Indices,
-    fractions: Mapping[str, float],
-    seed: int,
-    groups: Groups,
-    copies: Indices | None = None,
+    ranks: Indices, shares: Mapping[str, float], seed: int, groups: Groups
 ) -> dict[str, Indices]:
-    """Hold several parts out at once and call the rest ``train``."""
-    check_integer("seed", seed, 0, "the partition is drawn from it")
-    for name, fraction in fractions.items():
-        check_above(name, fraction, 0, "it is the share to hold out")
-    if sum(fractions.values()) >= 1:
+    """Hold several splits out at once; the rest is ``train``."""
+    check_integer("seed", seed, 0, "the splits are drawn from it")
+    for name, share in shares.items():
+        check_above(name, share, 0, "it is the share to hold out")
+    if sum(shares.values()) >= 1:
         raise UserError(
-            f"{' and '.join(fractions)} must be below 1 together, got "
-            f"{' and '.join(map(str, fractions.values()))}: training needs samples"
+            f"{' and '.join(shares)} must be below 1 together, got "
+            f"{' and '.join(map(str, shares.values()))}."
         )
     rng = np.random.default_rng(seed)
     if groups is not None:
-        shares = list(fractions.values())
-        part_of = _draw_grouped(ranks, _joined(groups, copies), shares, rng)
-    elif copies is not None and np.bincount(copies[copies >= 0], minlength=1).max() > 1:
-        part_of = _draw_with_copies(ranks, copies, list(fractions.values()), rng)
+        split_of = _draw_grouped(ranks, groups, list(shares.values()), rng)
     else:
-        totals = [max(round(fraction * len(ranks)), 1) for fraction in fractions.values()]
+        totals = [max(round(share * len(ranks)), 1) for share in shares.values()]
         different = len(np.unique(ranks))
         if sum(totals) > len(ranks) - different:
             raise UserError(
-                f"{' and '.join(fractions)} must leave a training sample of each class, got "
-                f"{len(ranks)} samples of {different} classes to hold {sum(totals)} out: "
-                "give more samples, or smaller shares"
+                f"There are too few samples: {len(ranks)} of {different} classes cannot be divided "
+                f"into train, {' and '.join(shares)} with every class in training."
             )
-        part_of = _draw_stratified(ranks, totals, rng)
-    return {name: np.flatnonzero(part_of == p) for p, name in enumerate(["train", *fractions])}
+        split_of = _draw_stratified(ranks, totals, rng)
+    return {name: np.flatnonzero(split_of == s) for s, name in enumerate(["train", *shares])}
 
 
 def _draw_stratified(ranks: Indices, totals: Sequence[int], rng: np.random.Generator) -> Indices:
-    """Number the part of each sample, 0 for training."""
+    """Number the split of each sample, 0 for training."""
     _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
-    part_of = np.zeros(len(ranks), dtype=np.int64)
+    split_of = np.zeros(len(ranks), dtype=np.int64)
     room = counts - 1
-    for part, total in enumerate(totals, start=1):
+    for split, total in enumerate(totals, start=1):
         shares = _largest_remainder(counts, room, total, rng)
         room = room - shares
         for k, take in enumerate(shares):
-            members = np.flatnonzero((class_of == k) & (part_of == 0))
-            part_of[rng.choice(members, size=take, replace=False)] = part
-    return part_of
+            members = np.flatnonzero((class_of == k) & (split_of == 0))
+            split_of[rng.choice(members, size=take, replace=False)] = split
+    return split_of
 
 
 def _largest_remainder(
     counts: Indices | Counts, room: Indices, total: int, rng: np.random.Generator
 ) -> Indices:
-    """Share ``total`` over classes in proportion to ``counts``, as far as they have room."""
+    """Distribute ``total`` over classes in proportion to ``counts``, as far as they have room."""
     total = min(total, int(room.sum()))
     quota = total * counts / max(counts.sum(), 1)
     shares: Indices = np.minimum(np.floor(quota).astype(np.int64), room)
@@ -348,68 +275,54 @@ def _largest_remainder(
     return shares
 
 
-def _draw_with_copies(
-    ranks: Indices, copies: Indices, fractions: Sequence[float], rng: np.random.Generator
+def _draw_grouped(
+    ranks: Indices, groups: Sequence[Hashable], fractions: Sequence[float], rng: np.random.Generator
 ) -> Indices:
-    """Number the part of each sample, 0 for training: groups of copies first, then the rest."""
+    """Number the split of each sample, 0 for training: large groups first, then single samples."""
+    numbers: dict[Hashable, int] = {}
+    group_of = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
+    if len(group_of) != len(ranks):
+        raise UserError(f"There are {len(group_of)} groups for {len(ranks)} samples.")
     _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
-    sizes = np.bincount(copies[copies >= 0])
-    in_group = np.where(copies >= 0, sizes[copies], 0) > 1
-    _, group_of = np.unique(copies[in_group], return_inverse=True)
-    table = np.zeros((group_of.max() + 1, len(counts)))
-    np.add.at(table, (group_of, class_of[in_group]), 1)
+    grouped = np.bincount(group_of)[group_of] > 1
+    _, number = np.unique(group_of[grouped], return_inverse=True)
+    table = _count_table(number, class_of[grouped], len(counts))
     targets = np.outer([1 - sum(fractions), *fractions], counts)
-    part_of = np.full(len(ranks), -1)
-    part_of[in_group] = _place_groups(table, targets, _shuffled(table, counts, rng), {})[group_of]
-    for part, fraction in enumerate(fractions, start=1):
+    split_of = np.full(len(ranks), -1)
+    split_of[grouped] = _place_groups(table, targets, _shuffle(table, counts, rng), {})[number]
+    for split, fraction in enumerate(fractions, start=1):
         total = max(round(fraction * len(ranks)), 1)
-        placed = np.bincount(class_of[part_of == part], minlength=len(counts))
-        free = np.bincount(class_of[part_of == -1], minlength=len(counts))
-        learned = np.bincount(class_of[part_of == 0], minlength=len(counts))
+        placed = np.bincount(class_of[split_of == split], minlength=len(counts))
+        free = np.bincount(class_of[split_of == -1], minlength=len(counts))
+        learned = np.bincount(class_of[split_of == 0], minlength=len(counts))
         wanted = np.maximum(total * counts / len(ranks) - placed, 0)
         room = np.maximum(free - (learned == 0), 0)  # training needs one of each class
         shares = _largest_remainder(wanted, room, max(total - placed.sum(), 0), rng)
         for k, take in enumerate(shares):
-            members = np.flatnonzero((class_of == k) & (part_of == -1))
-            part_of[rng.choice(members, size=take, replace=False)] = part
-    part_of[part_of == -1] = 0
-    trained = len(np.unique(ranks[part_of == 0])) == len(counts)
-    if trained and len(np.unique(part_of)) > len(fractions):
-        return part_of
-    alone = np.where(in_group, copies, copies.max() + 1 + np.arange(len(ranks)))
-    try:
-        return _draw_grouped(ranks, alone.tolist(), fractions, rng)
-    except ValueError:
-        raise UserError(
-            f"different images must be enough for {len(fractions) + 1} parts with every class in "
-            f"training, got {len(np.unique(alone))} beside their copies: give more of them"
-        ) from None
+            members = np.flatnonzero((class_of == k) & (split_of == -1))
+            split_of[rng.choice(members, size=take, replace=False)] = split
+    split_of[split_of == -1] = 0
+    trained = len(np.unique(ranks[split_of == 0])) == len(counts)
+    if trained and len(np.unique(split_of)) > len(fractions):
+        return split_of
+    # too few groups for that: place each of them, with one fixed for each split
+    table = _count_table(group_of, class_of, len(counts))
+    pinned = _first_groups(table, fractions)
+    result: Indices = _place_groups(table, targets, _shuffle(table, counts, rng), pinned)[group_of]
+    return result
 
 
-def _draw_grouped(
-    ranks: Indices, groups: Sequence[Hashable], fractions: Sequence[float], rng: np.random.Generator
-) -> Indices:
-    """Number the part of each sample, 0 for training."""
-    numbers: dict[Hashable, int] = {}
-    group_of = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
-    if len(group_of) != len(ranks):
-        raise UserError(f"groups must be {len(ranks)}, got {len(group_of)}: one for each sample")
-    _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
-    table = np.zeros((len(numbers), len(counts)))
+def _count_table(group_of: Indices, class_of: Indices, num_classes: int) -> Counts:
+    """Count samples by group and class."""
+    table = np.zeros((group_of.max(initial=-1) + 1, num_classes))
     np.add.at(table, (group_of, class_of), 1)
-    targets = np.outer([1 - sum(fractions), *fractions], counts)
-    order = _shuffled(table, counts, rng)
-    parts = _place_groups(table, targets, order, {})
-    if len(np.unique(parts)) <= len(fractions):
-        parts = _place_groups(table, targets, order, _first_groups(table, fractions))
-    part_of: Indices = parts[group_of]
-    return part_of
+    return table
 
 
-def _shuffled(table: Counts, counts: Indices, rng: np.random.Generator) -> Indices:
+def _shuffle(table: Counts, counts: Indices, rng: np.random.Generator) -> Indices:
     """Order groups at random, but large ones and those of rare classes rather first."""
     weight = (table**2 / counts).sum(axis=1)
-    # the jitter makes the seed count: without it the same large groups would always be together
+    # without the jitter the same large groups would always be together
     order: Indices = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
     return order
 
@@ -417,37 +330,37 @@ def _shuffled(table: Counts, counts: Indices, rng: np.random.Generator) -> Indic
 def _place_groups(
     table: Counts, targets: Counts, order: Indices, pinned: dict[int, int]
 ) -> Indices:
-    """Give the part of each group, with some of them fixed beforehand."""
+    """Choose the split of each group, with some of them fixed beforehand."""
     present = table > 0
     holders = present.sum(axis=0)  # groups still to come that have the class
     filled = np.zeros_like(targets)
-    parts = np.zeros(len(table), dtype=np.int64)
+    splits = np.zeros(len(table), dtype=np.int64)
     for group in [*pinned, *(g for g in order if g not in pinned)]:
         row = table[group]
         if group in pinned:
-            part = pinned[group]
+            split = pinned[group]
         elif (present[group] & (holders == 1) & (filled[0] == 0)).any():
-            part = 0  # no other group can bring this class into training
+            split = 0  # no other group can bring this class into training
         else:
-            part = int(np.argmin((row * (row + 2 * (filled - targets)) / targets).sum(axis=1)))
-        parts[group] = part
-        filled[part] += row
+            split = int(np.argmin((row * (row + 2 * (filled - targets)) / targets).sum(axis=1)))
+        splits[group] = split
+        filled[split] += row
         holders = holders - present[group]
-    return parts
+    return splits
 
 
 def _first_groups(table: Counts, fractions: Sequence[float]) -> dict[int, int]:
-    """Choose a small group for each part held out, such that training can have every class."""
+    """Choose a small group for each split held out, such that training can have every class."""
     present = table > 0
     holders = present.sum(axis=0)
     free = [
         g for g in np.argsort(table.sum(axis=1), kind="stable") if (holders[present[g]] > 1).all()
     ]
-    parts = 1 + np.argsort(fractions, kind="stable")
+    splits = 1 + np.argsort(fractions, kind="stable")
     for chosen in combinations(free, len(fractions)):
         if (present[list(chosen)].sum(axis=0) < holders).all():
-            return {int(g): int(part) for g, part in zip(chosen, parts, strict=True)}
+            return {int(g): int(split) for g, split in zip(chosen, splits, strict=True)}
     raise UserError(
-        f"groups must be enough for {len(fractions) + 1} parts with every class in training, got "
-        f"{len(table)}: give samples of more groups, or the split yourself"
+        f"{len(table)} groups are too few for {len(fractions) + 1} splits with every class in "
+        "training. Add samples of more groups, or give the split yourself."
     )

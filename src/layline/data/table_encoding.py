@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.class_order import is_number
-from layline.data.dataset import Indices, listed
+from layline.data.dataset import Indices, format_list
 from layline.data.labels import natural_order
 from layline.utils.errors import UserError
 
@@ -256,13 +256,6 @@ class TableEncoding:
         check_different(list(frame))
         return np.hstack([each.encode(_column(frame, each.name), rows) for each in self.inputs])
 
-    def row_names(self, frame: "pd.DataFrame", numbers: Sequence[str]) -> list[str]:
-        """Call the rows by their id where they have one, and by their numbers otherwise."""
-        if self.id_column is None or self.id_column not in frame:
-            return list(numbers)
-        ids = texts_of(frame[self.id_column])
-        return [own or number for own, number in zip(ids, numbers, strict=True)]
-
     def unseen(self, frame: "pd.DataFrame") -> tuple[str, ...]:
         """Say which categories training never saw, one sentence for each column that has some."""
         notes = []
@@ -271,7 +264,7 @@ class TableEncoding:
             if new:
                 notes.append(
                     f"Column {column.name!r} has values that training never saw, "
-                    f"{listed(map(repr, natural_order(sorted(new))))}: "
+                    f"{format_list(map(repr, natural_order(sorted(new))))}: "
                     "they count as none of the known"
                 )
         return tuple(notes)
@@ -340,18 +333,83 @@ class Rows:
     def __post_init__(self) -> None:
         shape = (len(self.names), len(self.encoding.columns))
         if self.values.shape != shape:
-            raise UserError(f"values must have the shape {shape}, got {self.values.shape}")
+            raise UserError(f"values must have the shape {shape}, got {self.values.shape}.")
 
     def __len__(self) -> int:
         return len(self.names)
 
     def subset(self, keep: Indices) -> Self:
-        """Keep some rows only, in the order given."""
+        """Select rows, in the order given."""
         return replace(self, values=self.values[keep], names=[self.names[i] for i in keep])
 
     def digest(self) -> str:
-        """Name the content of the rows in their order: the numbers that the network gets."""
+        """Hash the rows in their order: the numbers that the network gets."""
         about = json.dumps(self.encoding.to_json(), sort_keys=True)
         digest = hashlib.blake2b(f"{self.values.shape} {about}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(self.values, dtype="<f8").data)
         return digest.hexdigest()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class UnencodedRows:
+    """Rows of a table before its splits are drawn: the encoding is learned from training rows.
+
+    Attributes:
+        frame: The columns that are inputs, and the one that names the rows.
+        row_names: What each row is called in an error.
+        id_column: The column that names the rows, if there is one.
+    """
+
+    frame: "pd.DataFrame"
+    row_names: Sequence[str]
+    id_column: str | None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The name of each row in a list of predictions."""
+        return name_rows(self.frame, self.id_column, self.row_names)
+
+    def __len__(self) -> int:
+        return len(self.row_names)
+
+    def subset(self, keep: Indices) -> Self:
+        """Select rows, in the order given."""
+        return replace(
+            self, frame=self.frame.iloc[keep], row_names=[self.row_names[i] for i in keep]
+        )
+
+    def digest(self) -> str:
+        """Hash the cells in their order."""
+        text = self.frame.to_csv(index=False)
+        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+    def encode(self, train: Indices) -> tuple[Rows, tuple[str, ...]]:
+        """Learn the encoding from the training rows and apply it to all; returns notes as well."""
+        encoding = TableEncoding.fit(self.frame, train, self.id_column)
+        empty = [name for name in self.frame if name not in (*encoding.names, self.id_column)]
+        notes = tuple(
+            f"Column {name!r} is empty in the training rows and is not used." for name in empty
+        )
+        return encode_rows(self.frame, self.row_names, encoding), notes + encoding.unseen(
+            self.frame
+        )
+
+
+def encode_rows(
+    frame: "pd.DataFrame", row_names: Sequence[str], encoding: TableEncoding
+) -> Rows:
+    """Apply an encoding; numbers that float32 cannot hold are refused."""
+    values = encoding.apply(frame, row_names)
+    check_float32(values, encoding.columns, row_names)
+    return Rows(values, name_rows(frame, encoding.id_column, row_names), encoding)
+
+
+def name_rows(
+    frame: "pd.DataFrame", id_column: str | None, row_names: Sequence[str]
+) -> list[str]:
+    """Return the id of each row, or its number where it has none."""
+    if id_column is None or id_column not in frame:
+        return list(row_names)
+    ids = texts_of(frame[id_column])
+    return [own or number for own, number in zip(ids, row_names, strict=True)]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.dataset import Indices, listed, only_file
+from layline.data.dataset import Indices, format_list, only_file
 from layline.data.table_encoding import MISSING, NUMERIC_KINDS, check_different, text_of, texts_of
 from layline.utils.errors import UserError
 from layline.utils.optional import require
@@ -85,7 +85,7 @@ class TableFile:
         empty = [row for row, cell in zip(self.rows.tolist(), cells, strict=True) if not cell]
         if empty:
             raise UserError(
-                f"column {name!r} must be filled, got nothing in row {listed(empty)}: "
+                f"column {name!r} must be filled, got nothing in row {format_list(empty)}: "
                 "fill the cells or delete the rows"
             )
         return cells
@@ -328,7 +328,7 @@ def _sheet_rows(
     if len(known) == 1:
         return rows, ()
     return rows, (
-        f"Of the sheets {listed(known)} the first is read: --set data.options.sheet=NAME "
+        f"Of the sheets {format_list(known)} the first is read: --set data.options.sheet=NAME "
         "takes another",
     )
 

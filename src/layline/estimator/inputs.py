@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_X_y, validate_data
 from torch import Tensor
 
-from layline.data.dataset import listed
+from layline.data.dataset import format_list
 from layline.data.labels import Array
 from layline.data.loaders import Batch, Key
 from layline.data.table_encoding import TableEncoding
@@ -216,6 +216,6 @@ def check_rows(what: str, values: Tensor, start: int) -> None:
     if not finite.all():
         rows = (start + torch.nonzero(~finite)[:, 0]).tolist()
         raise UserError(
-            f"{what} must be finite, got NaN or infinity for row {listed(rows)} of X: "
+            f"{what} must be finite, got NaN or infinity for row {format_list(rows)} of X: "
             "is it far from everything that was seen in training?"
         )

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 
-from layline.data.dataset import listed
+from layline.data.dataset import format_list
 from layline.data.samples import UserImages, as_images, as_rows
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.utils.errors import UserError
@@ -171,7 +171,7 @@ def _with_probabilities(
         called = list(names)
         raise UserError(
             "samples must give probabilities, got none for "
-            f"{listed(called[i] for i in without)}: {WHY_NO_PROBABILITIES}"
+            f"{format_list(called[i] for i in without)}: {WHY_NO_PROBABILITIES}"
         )
 
 

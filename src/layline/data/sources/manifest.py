@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from layline.data.dataset import Dataset, Drawing, Indices, listed
+from layline.data.dataset import Dataset, Drawing, Indices, format_list
 from layline.data.detect import ImageNames, image_column, image_folder, label_column
 from layline.data.groups import describe_groups, groups_by, looks_like_group, suggest_columns
 from layline.data.labels import rank_labels
@@ -122,7 +122,7 @@ def _on_disk(
         several = images.without_ending(path)
         if len(several) > 1 and not (folder / path).is_file():
             raise UserError(
-                f"an image must be one file, got {listed(several)} for {path!r} in row {row}: "
+                f"an image must be one file, got {format_list(several)} for {path!r} in row {row}: "
                 "write its ending"
             )
         if len(several) == 1 and not (folder / path).is_file():
@@ -180,6 +180,6 @@ def _first_of_each(paths: Sequence[str], columns: dict[str, Sequence[str] | None
         if several:
             raise UserError(
                 f"an image must have one {name}, got several for "
-                f"{listed(dict.fromkeys(several))}: keep one row of each"
+                f"{format_list(dict.fromkeys(several))}: keep one row of each"
             )
     return np.fromiter(first.values(), dtype=np.int64)

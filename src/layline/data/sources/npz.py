@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.dataset import Dataset, Drawing, KnownClasses, listed, only_file
+from layline.data.dataset import Dataset, Drawing, KnownClasses, format_list, only_file
 from layline.data.labels import Array, parse_names, rank_labels
 from layline.data.splits import PART_WORDS, RandomSplit
 from layline.utils.errors import UserError
@@ -168,7 +168,7 @@ def _class_names(labels: NDArray[np.int64], classes: str | Sequence[Any] | None)
     present = np.unique(labels)
     if not np.array_equal(present, np.arange(len(present))):
         raise UserError(
-            f"labels must be 0, 1, … without a gap, got {listed(present)}: number them anew"
+            f"labels must be 0, 1, … without a gap, got {format_list(present)}: number them anew"
         )
     if classes is None:
         return tuple(str(rank) for rank in present)

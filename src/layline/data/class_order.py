@@ -1,6 +1,6 @@
-r"""The order that names carry themselves: numbers, ranges, Roman numerals, and known scales.
+r"""The order that class names imply: numbers, ranges, Roman numerals, and known scales.
 
-A wrong order trains without an error, so only what leaves no doubt is taken:
+A wrong order trains without an error, so only clear cases are accepted:
 
 1. names that are numbers, or that differ in one number only: "grade 3", "1930s", "Q1";
 2. ranges of numbers that do not overlap: "0-2", "(10, 20]", "<20", "54-up", "60+ years";
@@ -9,7 +9,7 @@ A wrong order trains without an error, so only what leaves no doubt is taken:
 5. names that all have a place of their own on one of :data:`SCALES`.
 
 Case, separators, plurals and words that all names share ("low risk", "high risk") are ignored on a
-scale. Two names with the same place on it ("medium" and "moderate") leave its order open.
+scale. Two names with the same place on it ("medium" and "moderate") leave the order open.
 """
 
 import re
@@ -18,204 +18,85 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-# Lowest first; words with the same meaning are divided by |. Every pair of words has the same order
-# in all scales that hold it, so that it does not matter which of them is taken.
-SCALES: tuple[tuple[str, ...], ...] = (
-    (
-        "none|no|non|normal|healthy|absent|clear",
-        "doubtful|questionable",
-        "minimal|very mild|trace",
-        "mild|slight",
-        "moderate",
-        "severe|serious",
-        "very severe|extreme|critical|proliferative|proliferative dr",
-    ),
-    (
-        "none|no|negligible|insignificant",
-        "minor",
-        "moderate",
-        "major",
-        "severe|serious",
-        "critical",
-        "catastrophic|destroyed|fatal",
-    ),
-    (
-        "none|no|zero",
-        "very low|extremely low|lowest|minimal",
-        "low|lower",
-        "medium|mid|middle|med|moderate|intermediate|average",
-        "high|higher",
-        "very high|highest",
-        "extreme|extremely high|critical",
-    ),
-    ("very low", "low", "normal", "elevated", "high", "very high"),
-    (
-        "terrible|awful|horrible|very poor|very bad",
-        "poor|bad",
-        "below average",
-        "fair|ok|okay|average|mediocre|acceptable|satisfactory|adequate|so so|medium",
-        "above average",
-        "good",
-        "very good|great",
-        "excellent|outstanding|superb|amazing",
-        "perfect|exceptional",
-    ),
-    (
-        "unsatisfactory|inadequate|insufficient|unacceptable",
-        "needs improvement|requires improvement|marginal",
-        "satisfactory|adequate|sufficient|acceptable",
-        "good",
-        "very good",
-        "excellent|outstanding",
-    ),
-    ("unacceptable", "flawed", "ordinary", "professional", "exceptional"),
-    (
-        "never|not at all",
-        "almost never|hardly ever|very rarely",
-        "rarely|seldom",
-        "sometimes|occasionally",
-        "often|frequently",
-        "usually|mostly|very often|almost always",
-        "always",
-    ),
-    (
-        "strongly disagree|completely disagree|totally disagree|fully disagree",
-        "disagree",
-        "somewhat disagree|slightly disagree",
-        "neutral|neither|neither agree nor disagree|undecided|unsure",
-        "somewhat agree|slightly agree",
-        "agree",
-        "strongly agree|completely agree|totally agree|fully agree",
-    ),
-    (
-        "very dissatisfied|very unsatisfied|very unhappy",
-        "dissatisfied|unsatisfied|unhappy",
-        "neutral|neither|neither satisfied nor dissatisfied",
-        "satisfied|happy",
-        "very satisfied|very happy",
-    ),
-    ("very negative", "negative", "neutral", "positive", "very positive"),
-    (
-        "impossible",
-        "very unlikely",
-        "unlikely",
-        "possible|maybe",
-        "likely|probable",
-        "very likely",
-        "certain|definite",
-    ),
-    (
-        "unimportant|not important",
-        "slightly important",
-        "somewhat important|moderately important",
-        "important",
-        "very important",
-        "extremely important|essential",
-    ),
-    ("not at all", "slightly|a little|a bit", "somewhat|moderately", "very", "extremely"),
-    (
-        "tiny|very small|extra small",
-        "small|little",
-        "medium|mid|average",
-        "large|big",
-        "very large|extra large|huge|giant",
-    ),
-    ("xxs", "xs", "s", "m", "l", "xl", "xxl|2xl", "xxxl|3xl"),
-    ("very light", "light", "medium|moderate", "heavy", "very heavy"),
-    ("very weak", "weak", "medium|moderate", "strong", "very strong"),
-    ("very slow", "slow", "medium|moderate|normal", "fast", "very fast"),
-    ("very short", "short", "medium|average", "long|tall", "very long|very tall"),
-    ("cheap|inexpensive", "moderate|affordable", "expensive", "very expensive"),
-    (
-        "very easy|trivial",
-        "easy",
-        "medium|moderate|normal|intermediate",
-        "hard|difficult",
-        "very hard|very difficult|expert",
-    ),
-    ("very cold|freezing", "cold", "cool", "mild", "warm", "hot", "very hot"),
-    ("dry", "damp|moist|humid", "wet"),
-    (
-        "novice|beginner|basic|elementary",
-        "intermediate|competent",
-        "advanced|proficient",
-        "expert|master",
-    ),
-    ("junior", "mid|middle|intermediate", "senior", "lead|principal"),
-    (
-        "preschool|kindergarten",
-        "elementary|primary",
-        "middle",
-        "high|secondary",
-        "college|university|tertiary|undergraduate",
-        "graduate",
-    ),
-    ("high school", "associate", "bachelor", "master", "doctorate|doctoral|phd"),
-    ("fail|failed", "pass|passed", "merit|credit", "distinction"),
-    ("bronze", "silver", "gold", "platinum", "diamond"),
-    ("worst", "worse|much worse", "same|unchanged", "better|much better", "best"),
-    ("decreased|decrease", "same|unchanged|stable|no change", "increased|increase"),
-    ("none|no|zero", "few", "some|several", "many|most", "all"),
-    ("none|no|empty", "partial|partly|half|incomplete", "full|complete|total"),
-    ("unripe|underripe", "half ripe|partially ripe", "ripe|fully ripe", "overripe", "rotten"),
-    ("no|false", "maybe|perhaps|unsure|uncertain", "yes|true"),
-    ("absent", "present"),
-    ("off", "on"),
-    ("bottom", "middle|mid", "top"),
-    (
-        "newborn|neonate",
-        "infant|baby",
-        "toddler",
-        "child|children|kid",
-        "teenager|teen|adolescent",
-        "young adult",
-        "adult",
-        "middle aged|middle age",
-        "elderly|old|senior",
-    ),
-    ("young", "middle aged|middle age|middle|adult", "old|elderly|senior"),
-    ("morning", "noon|midday", "afternoon", "evening", "night"),
-    (
-        "first|1st",
-        "second|2nd",
-        "third|3rd",
-        "fourth|4th",
-        "fifth|5th",
-        "sixth|6th",
-        "seventh|7th",
-        "eighth|8th",
-        "ninth|9th",
-        "tenth|10th",
-    ),
-    (
-        *("zero", "one", "two", "three", "four", "five", "six"),
-        *("seven", "eight", "nine", "ten", "eleven", "twelve"),
-    ),
-    (
-        "monday|mon",
-        "tuesday|tue|tues",
-        "wednesday|wed",
-        "thursday|thu|thur|thurs",
-        "friday|fri",
-        "saturday|sat",
-        "sunday|sun",
-    ),
-    (
-        "january|jan",
-        "february|feb",
-        "march|mar",
-        "april|apr",
-        "may",
-        "june|jun",
-        "july|jul",
-        "august|aug",
-        "september|sep|sept",
-        "october|oct",
-        "november|nov",
-        "december|dec",
-    ),
+# Lowest first; synonyms are separated by |. Every pair of words has the same order in all scales
+# that contain it, so it does not matter which scale is used.
+_SCALES = """
+none|no|non|normal|healthy|absent|clear < doubtful|questionable < minimal|very mild|trace
+    < mild|slight < moderate < severe|serious
+    < very severe|extreme|critical|proliferative|proliferative dr
+none|no|negligible|insignificant < minor < moderate < major < severe|serious < critical
+    < catastrophic|destroyed|fatal
+none|no|zero < very low|extremely low|lowest|minimal < low|lower
+    < medium|mid|middle|med|moderate|intermediate|average < high|higher < very high|highest
+    < extreme|extremely high|critical
+very low < low < normal < elevated < high < very high
+terrible|awful|horrible|very poor|very bad < poor|bad < below average
+    < fair|ok|okay|average|mediocre|acceptable|satisfactory|adequate|so so|medium < above average
+    < good < very good|great < excellent|outstanding|superb|amazing < perfect|exceptional
+unsatisfactory|inadequate|insufficient|unacceptable
+    < needs improvement|requires improvement|marginal
+    < satisfactory|adequate|sufficient|acceptable < good < very good < excellent|outstanding
+unacceptable < flawed < ordinary < professional < exceptional
+never|not at all < almost never|hardly ever|very rarely < rarely|seldom < sometimes|occasionally
+    < often|frequently < usually|mostly|very often|almost always < always
+strongly disagree|completely disagree|totally disagree|fully disagree < disagree
+    < somewhat disagree|slightly disagree
+    < neutral|neither|neither agree nor disagree|undecided|unsure < somewhat agree|slightly agree
+    < agree < strongly agree|completely agree|totally agree|fully agree
+very dissatisfied|very unsatisfied|very unhappy < dissatisfied|unsatisfied|unhappy
+    < neutral|neither|neither satisfied nor dissatisfied < satisfied|happy
+    < very satisfied|very happy
+very negative < negative < neutral < positive < very positive
+impossible < very unlikely < unlikely < possible|maybe < likely|probable < very likely
+    < certain|definite
+unimportant|not important < slightly important < somewhat important|moderately important
+    < important < very important < extremely important|essential
+not at all < slightly|a little|a bit < somewhat|moderately < very < extremely
+tiny|very small|extra small < small|little < medium|mid|average < large|big
+    < very large|extra large|huge|giant
+xxs < xs < s < m < l < xl < xxl|2xl < xxxl|3xl
+very light < light < medium|moderate < heavy < very heavy
+very weak < weak < medium|moderate < strong < very strong
+very slow < slow < medium|moderate|normal < fast < very fast
+very short < short < medium|average < long|tall < very long|very tall
+cheap|inexpensive < moderate|affordable < expensive < very expensive
+very easy|trivial < easy < medium|moderate|normal|intermediate < hard|difficult
+    < very hard|very difficult|expert
+very cold|freezing < cold < cool < mild < warm < hot < very hot
+dry < damp|moist|humid < wet
+novice|beginner|basic|elementary < intermediate|competent < advanced|proficient < expert|master
+junior < mid|middle|intermediate < senior < lead|principal
+preschool|kindergarten < elementary|primary < middle < high|secondary
+    < college|university|tertiary|undergraduate < graduate
+high school < associate < bachelor < master < doctorate|doctoral|phd
+fail|failed < pass|passed < merit|credit < distinction
+bronze < silver < gold < platinum < diamond
+worst < worse|much worse < same|unchanged < better|much better < best
+decreased|decrease < same|unchanged|stable|no change < increased|increase
+none|no|zero < few < some|several < many|most < all
+none|no|empty < partial|partly|half|incomplete < full|complete|total
+unripe|underripe < half ripe|partially ripe < ripe|fully ripe < overripe < rotten
+no|false < maybe|perhaps|unsure|uncertain < yes|true
+absent < present
+off < on
+bottom < middle|mid < top
+newborn|neonate < infant|baby < toddler < child|children|kid < teenager|teen|adolescent
+    < young adult < adult < middle aged|middle age < elderly|old|senior
+young < middle aged|middle age|middle|adult < old|elderly|senior
+morning < noon|midday < afternoon < evening < night
+first|1st < second|2nd < third|3rd < fourth|4th < fifth|5th < sixth|6th < seventh|7th < eighth|8th
+    < ninth|9th < tenth|10th
+zero < one < two < three < four < five < six < seven < eight < nine < ten < eleven < twelve
+monday|mon < tuesday|tue|tues < wednesday|wed < thursday|thu|thur|thurs < friday|fri
+    < saturday|sat < sunday|sun
+january|jan < february|feb < march|mar < april|apr < may < june|jun < july|jul < august|aug
+    < september|sep|sept < october|oct < november|nov < december|dec
+"""
+SCALES = tuple(
+    tuple(step.strip() for step in scale.split("<"))
+    for scale in re.sub(r"\n +<", " <", _SCALES).strip().splitlines()
 )
-_NEGATIONS = {"no", "not", "non", "without", "less", "least", "never"}  # they turn a scale round
+_NEGATIONS = {"no", "not", "non", "without", "less", "least", "never"}  # they reverse a scale
 
 _N = r"(?:(?<![^\s(\[,])-)?\d+(?:\.\d+)?"
 _ABOVE, _BELOW = r"(?:up|more|over|above|older|higher|plus)", r"(?:less|under|below|younger|fewer)"

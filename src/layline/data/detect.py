@@ -1,46 +1,41 @@
-"""What a path holds: which source reads it, and which columns name images and labels."""
+"""Detect what a path contains: which source reads it, and which columns name images and labels."""
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from layline.data.dataset import format_list
-from layline.data.splits import PART_WORDS
-from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, read_head
+from layline.data.splits import SPLIT_WORDS
+from layline.data.table_encoding import texts_of
+from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file
 from layline.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from layline.data.tables import TableFile
-
 _TABLES = (*TEXT_SUFFIXES, *EXCEL_SUFFIXES)
-_KINDS = "a folder per class, a CSV file of images, a table or an npz file"
-_HEAD = 20  # cells that are looked for on the disk
-# in lower case, without separators
-# fmt: off
-_IMAGE_COLUMNS = frozenset({
-    "path", "file", "filename", "filepath", "image", "images", "img", "imagepath", "imagefile",
-    "imagename", "imgpath", "imgfile", "imgname", "photo", "picture",
-})
-# fmt: on
-# words of which one is in the name of a column of image files without their endings
+_KINDS = "a folder per class, a CSV or Excel file, or an npz file"
+_HEAD = 50  # rows that are looked at
+_IMAGE_COLUMNS = frozenset(
+    "path file filename filepath image images img imagepath imagefile imagename imgpath imgfile "
+    "imgname photo picture".split()
+)
+# words in names of columns that may hold names of image files without their suffix
 _ID_WORDS = frozenset({"id", "image", "img", "file", "filename", "name", "photo", "picture"})
-# the second ones only where there is none of the first: they may be inputs as well
+# the second ones only where there is none of the first, since they may be inputs as well
 LABEL_COLUMNS = ("label", "rank", "grade", "class", "target", "y"), ("rating", "score", "quality")
 
 
 @dataclass(frozen=True)
-class Recognised:
-    """What a path was found to be.
+class Detected:
+    """What a path contains.
 
     Attributes:
         source: The name of the source that reads it.
-        root: What the source is to be given.
-        why: What it was recognised by.
+        root: The path for the source.
+        why: What it was detected by.
     """
 
     source: str
@@ -48,256 +43,214 @@ class Recognised:
     why: str
 
 
-def recognise(path: Path, images: Path | None = None, sheet: str | None = None) -> Recognised:
-    """Tell which source reads a file or folder.
+def detect(path: Path, images: Path | None = None, sheet: str | None = None) -> Detected:
+    """Find the source that reads a file or folder.
 
     Args:
-        path: It has to exist.
-        images: Where the images of a list are, if not near it.
-        sheet: Of a workbook, if not the first.
+        path: An existing path.
+        images: The folder of the images of a list, if they are not near it.
+        sheet: The sheet of a workbook, if not the first.
     """
     if path.is_dir():
-        return _recognise_folder(path, images, sheet)
+        return _detect_folder(path, images, sheet)
     suffix = path.suffix.lower()
     if suffix == ".npz":
-        return Recognised("npz", path, "it is an .npz file")
+        return Detected("npz", path, "it is an npz file")
     if suffix in _TABLES:
-        return _recognise_table(path, images, sheet)
-    cure = "save it as CSV" if suffix in (".xls", ".ods", ".parquet") else "name another"
-    raise UserError(f"source must be {_KINDS}, got the file {path}: {cure}")
+        return _detect_table(path, images, sheet)
+    cure = " Save it as CSV." if suffix in (".xls", ".ods", ".parquet") else ""
+    raise UserError(f"The data must be {_KINDS}; {path} is none of them.{cure}")
 
 
-def _recognise_folder(path: Path, images: Path | None, sheet: str | None) -> Recognised:
+def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detected:
     if (path / "config.toml").is_file() and (path / "state").is_dir():
-        raise UserError(
-            f"source must be {_KINDS}, got the folder of a run, {path}: "
-            f"layline train --resume {path} goes on with it"
-        )
-    files = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "~$")))
+        raise UserError(f"{path} is the folder of a run, not of data. Resume the run instead.")
     filled = [name for name in user_folders(path) if _has_image(path / name)]
-    parts = {PART_WORDS[name.casefold()]: name for name in filled if name.casefold() in PART_WORDS}
-    classes = filled
-    if "train" in parts:
-        train = path / parts["train"]
-        classes = [name for name in user_folders(train) if _has_image(train / name)]
+    splits = {SPLIT_WORDS.get(name.casefold(), ""): name for name in filled}
+    place = path / splits["train"] if "train" in splits else path
+    classes = [name for name in user_folders(place) if _has_image(place / name)]
     if len(classes) > 1:
-        where = f" in {', '.join(parts.values())}" if "train" in parts else ""
-        return Recognised("folder", path, f"there is a folder of images per class{where}")
+        return Detected("folder", path, "it has a folder of images per class")
+    files = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "~$")))
     tables = [f for f in files if f.suffix.lower() in _TABLES and f.suffix.lower() != ".txt"]
-    arrays = [f for f in files if f.suffix.lower() == ".npz"]
-    several = tables if len(tables) > 1 else arrays if not tables else []
-    if len(several) > 1:
-        names = format_list(f.name for f in several)
-        raise UserError(f"source must be one file, got {path} with {names}: name one of them")
-    if tables or arrays:
-        found = recognise((tables or arrays)[0], images, sheet)
-        return Recognised(found.source, found.root, f"of {found.root.name} there {found.why}")
-    unread = [name for name in user_folders(path) if _has_image(path / name, readable=False)]
-    if len(unread) > 1 and len(filled) < 2:
-        return Recognised(
-            "folder", path, "there is a folder per class"
-        )  # which says what is unread
-    if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
-        what, cure = f"one folder, {filled[0]}", f"did you mean {path / filled[0]}?"
-    elif len(filled) == 1:
-        what, cure = f"the images of one class, {filled[0]}", "there must be two or more"
-    elif any(_is_image(f.name, readable=True) for f in files):
-        what, cure = "images but no classes", "put them into a folder per class, or list them"
-    else:
-        what, cure = "no images, no CSV and no npz file", "check the path"
-    raise UserError(f"source must be {_KINDS}, got {path} with {what}: {cure}")
-
-
-def _recognise_table(path: Path, images: Path | None, sheet: str | None) -> Recognised:
-    names, rows = read_head(path, sheet=sheet)
-    place = path.parent if images is None else images
-    column = image_column(names, rows, place)
-    if column is None:
-        return Recognised("table", path, "no column names images")
-    values = [row[names.index(column)] for row in rows if len(row) == len(names)]
-    if image_folder(values, place) is None:
-        if column.casefold() in _IMAGE_COLUMNS and not any(map(_is_image, values)):
-            return Recognised("table", path, f"the column {column!r} has no names of image files")
+    found = tables or [f for f in files if f.suffix.lower() == ".npz"]
+    if len(found) > 1:
         raise UserError(
-            f"the images that {path.name} lists in the column {column!r} must be there, got none "
-            f"for {format_list(values[:1])}: say where they are with --set data.options.images=FOLDER"
+            f"{path} has several files: {format_list(f.name for f in found)}. Name one of them."
         )
-    return Recognised("csv", path, f"its column {column!r} names images")
+    if found:
+        return detect(found[0], images, sheet)
+    if len([name for name in user_folders(path) if _has_image(path / name, any_kind=True)]) > 1:
+        return Detected("folder", path, "it has a folder per class")  # which cannot be read
+    if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
+        why = f"it has one folder. Did you mean {path / filled[0]}?"
+    elif len(filled) == 1:
+        why = f"it has images of one class only, {filled[0]}."
+    elif any(is_image(f.name) for f in files):
+        why = "it has images but no classes. Put them into a folder per class, or list them."
+    else:
+        why = "it has no images, no table and no npz file."
+    raise UserError(f"The data must be {_KINDS}; in {path} there are none: {why}")
+
+
+def _detect_table(path: Path, images: Path | None, sheet: str | None) -> Detected:
+    file = read_table_file(path, sheet=sheet, rows=_HEAD)
+    folder = path.parent if images is None else images
+    column = image_column(file, folder)
+    if column is None:
+        return Detected("table", path, "no column names images")
+    cells = texts_of(file.frame[column])
+    if image_folder(cells, folder) is None:
+        if column.casefold() in _IMAGE_COLUMNS and not any(map(is_image, cells)):
+            return Detected("table", path, f"column {column!r} does not name images")
+        raise UserError(
+            f"The images in column {column!r} of {path.name}, such as {cells[0]}, do not exist. "
+            "Set the option images to their folder."
+        )
+    return Detected("csv", path, f"column {column!r} names images")
 
 
 def find_source(
     argument: str,
     root: Path | None,
     sources: Collection[str],
-    images: Path | None = None,
-    sheet: str | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> tuple[str, Path | None, str | None]:
-    """Understand what a user gives as the source: a name, or the path of the data.
+    """Find the source that a user means by a name or by the path of the data.
 
     Args:
-        argument: What was given.
+        argument: The name or path; names take precedence.
         root: Where the data are, if that was given as well.
-        sources: The names that there are; they win over paths of the same name.
-        images: Where the images of a list are, if not near it.
-        sheet: Of a workbook, if not the first.
+        sources: The names of all sources.
+        options: The options of the source, of which ``images`` and ``sheet`` help to detect it.
 
     Returns:
-        The name of the source, the root, and a sentence for the user where a path was recognised.
+        The name of the source, the root, and a message for the user if a path was detected.
     """
     path = Path(argument).expanduser()
     if argument in sources:
-        # another spelling of the path says that it is meant
-        other = f"{argument} is the source of that name; the path is ./{argument}"
-        return argument, root, other if root is None and path.exists() else None
+        both = root is None and path.exists()
+        note = f"{argument} is the source of that name. To use the path, write ./{argument}"
+        return argument, root, note if both else None
     if path.exists():
         if root is not None:
-            raise UserError(
-                f"root must be left out after a path, got {root} after {argument}: one is enough"
-            )
-        found = recognise(path, images, sheet)
-        return found.source, found.root, f"{argument} is taken as {found.source}: {found.why}"
+            raise UserError(f"{argument} is a path already; leave out the root {root}.")
+        options = options or {}
+        images, sheet = options.get("images"), options.get("sheet")
+        folder = None if images is None else Path(str(images)).expanduser()
+        found = detect(path, folder, None if sheet is None else str(sheet))
+        return found.source, found.root, f"Reading {argument} as {found.source}: {found.why}."
     near = get_close_matches(argument, sources, n=3, cutoff=0.5)
-    if near and not re.search(r"[/\\.]", argument):
-        raise UserError(
-            f"source must be a known name or a path, got {argument!r}: "
-            f"did you mean {' or '.join(near)}?"
-        )
-    raise UserError(
-        f"source must be a known name or a path, got {argument!r}: there is no such file or "
-        f"folder, and the names are {', '.join(sources)}"
-    )
+    cure = f"Did you mean {' or '.join(near)}?" if near else f"Sources: {', '.join(sources)}."
+    raise UserError(f"{argument!r} is neither a file, a folder nor the name of a source. {cure}")
 
 
-def image_column(
-    names: Sequence[str], rows: Sequence[Sequence[str]], folder: Path | None = None
-) -> str | None:
-    """Find the column that names images: by the endings of its cells, or else by its own name.
+def image_column(file: TableFile, folder: Path) -> str | None:
+    """Find the column that names images: by the suffixes of its cells, else by its name.
 
     Args:
-        names: Of the columns.
-        rows: Their cells, the first rows of the file.
-        folder: Where names without an ending are looked for, and in the folders in it.
+        file: The table.
+        folder: Where names without a suffix are searched, and in its subfolders.
     """
-    columns = {
-        name: [row[i] for row in rows if len(row) == len(names)] for i, name in enumerate(names)
-    }
+    columns = {str(name): texts_of(file.frame[name].head(_HEAD)) for name in file.frame}
     by_cells = [
-        name
-        for name, cells in columns.items()
-        if cells and sum(map(_is_image, cells)) > len(cells) / 2
+        name for name, cells in columns.items() if sum(map(is_image, cells)) > len(cells) / 2
     ]
-    by_name = [name for name in names if re.sub(r"[\W_]", "", name.casefold()) in _IMAGE_COLUMNS]
-    both = [name for name in by_name if name in by_cells]
-    found = next(iter([*both, *by_cells]), None)
-    if found is not None or folder is None:
-        return found or next(iter(by_name), None)
+    by_name = [name for name in columns if re.sub(r"[\W_]", "", name.casefold()) in _IMAGE_COLUMNS]
+    found = next(iter([*(name for name in by_name if name in by_cells), *by_cells]), None)
+    if found is not None:
+        return found
     for name, cells in columns.items():
         words = {*re.split(r"[\W_]+", name.casefold())}
-        wanted = [cell for cell in cells[:_HEAD] if cell]
-        if (name in by_name or words & _ID_WORDS) and len({*wanted}) > len(wanted) / 2:
-            place = image_folder(wanted, folder)
-            if place is not None and sum(_are_there(place, wanted)) > len(wanted) / 2:
+        some = [cell for cell in cells if cell]
+        if (name in by_name or words & _ID_WORDS) and len({*some}) > len(some) / 2:
+            place = image_folder(some, folder)
+            if place and sum(map(ImageNames(place).exists, some)) > len(some) / 2:
                 return name
     return next(iter(by_name), None)
 
 
 def image_folder(paths: Sequence[str], folder: Path) -> Path | None:
-    """Find the folder that paths of images start from: the one given, or one inside it."""
+    """Find the folder that paths of images start from: the one given, or a subfolder."""
     some = [path.replace("\\", "/") for path in paths[:_HEAD] if path]
     for place in (folder, *(folder / name for name in user_folders(folder))):
-        if any(_are_there(place, some)):
+        if any(map(ImageNames(place).exists, some)):
             return place
     return None
 
 
-def _are_there(folder: Path, paths: Sequence[str]) -> list[bool]:
-    """Tell which paths are files, or those of images whose ending is left out."""
-    images = ImageNames(folder)
-    return [(folder / path).is_file() or bool(images.without_ending(path)) for path in paths]
-
-
 class ImageNames:
-    """Finds images by names without an ending; a folder is format_list when it is first asked for.
+    """Finds images by names without a suffix.
 
     Args:
-        root: Where the names start.
+        root: The folder that names start from.
     """
 
     def __init__(self, root: Path) -> None:
-        from layline.data.images import readable_suffixes
+        self._root = root
+        self._stems = cache(self._list_stems)
 
-        self._root, self._readable = root, readable_suffixes()
-        self._folders: dict[str, dict[str, list[str]]] = {}
+    def exists(self, path: str) -> bool:
+        """Check that a path is a file, or the name of an image without its suffix."""
+        return (self._root / path).is_file() or bool(self.complete(path))
 
-    def without_ending(self, path: str) -> list[str]:
-        """Give the images that a path may mean; none where it ends like an image itself.
-
-        If one of several can be read here, it is meant.
-        """
-        from layline.data.images import suffix_of
-
-        if _is_image(path):
+    def complete(self, path: str) -> list[str]:
+        """Return the images that a path without a suffix may mean."""
+        if is_image(path):
             return []
-        folder, _, name = path.rpartition("/")
-        if folder not in self._folders:
-            self._folders[folder] = self._listed(folder)
-        found = self._folders[folder].get(name, [])
-        readable = [each for each in found if suffix_of(each) in self._readable]
-        start = f"{folder}/" if folder else ""
-        return [start + each for each in (readable or found)]
+        folder, slash, name = path.rpartition("/")
+        return [folder + slash + each for each in self._stems(folder).get(name, [])]
 
-    def _listed(self, folder: str) -> dict[str, list[str]]:
+    def _list_stems(self, folder: str) -> dict[str, list[str]]:
         by_stem: dict[str, list[str]] = {}
-        with suppress(OSError), os.scandir(self._root / folder) as entries:
-            for entry in entries:
-                if _is_image(entry.name):
-                    stem = entry.name.rpartition(".")[0].removesuffix(".nii")
-                    by_stem.setdefault(stem, []).append(entry.name)
-        return {stem: sorted(names) for stem, names in by_stem.items()}
+        with suppress(OSError):
+            for name in sorted(os.listdir(self._root / folder)):  # noqa: PTH208 – only names
+                if is_image(name):
+                    by_stem.setdefault(name.rpartition(".")[0], []).append(name)
+        return by_stem
 
 
 def label_column(
-    file: "TableFile", argument: str, wanted: str, others: Collection[str | None] = ()
+    file: TableFile, wanted: str, others: Collection[str | None] = ()
 ) -> tuple[str, tuple[str, ...]]:
-    """Find the column of the labels, and say so where it is not the one named.
+    """Find the column of the labels, with a note if it is not the one named.
 
     Args:
         file: The table.
-        argument: What a caller calls the name, for the error.
-        wanted: The name; only the usual one, ``label``, may stand for another.
-        others: Columns with another use, where a table has no inputs: what is left is the label.
+        wanted: The name; only the default, ``label``, may stand for a different one.
+        others: Columns with another use, if the table has no inputs: what is left is the label.
     """
-    names = list(file.frame)
-    if wanted in names or wanted != LABEL_COLUMNS[0][0]:
-        return wanted, ()  # a name that the user chose is not replaced by another
+    names = [str(name) for name in file.frame]
+    if wanted in names or wanted != "label":
+        return wanted, ()
     first, second = ([n for n in names if n.lower() in usual] for usual in LABEL_COLUMNS)
     left = [name for name in names if name not in others] if others else []
     usual = first or second or (left if len(left) == 1 else [])
     if len(usual) == 1:
-        return usual[0], (f"The labels are taken from the column {usual[0]!r}",)
-    cure = f"say which of {', '.join(usual)} it is" if usual else "say which it is"
+        return usual[0], (f"The labels are in column {usual[0]!r}.",)
+    which = f"It may be {' or '.join(usual)}. " if usual else ""
     raise UserError(
-        f"{argument} must be a column of {file.path.name}, got {wanted!r}: {cure} with --label, "
-        f"the columns are {', '.join(names)}"
+        f"{file.path.name} has no column 'label'. {which}Set the option label; the columns are "
+        f"{format_list(names)}."
     )
 
 
 def user_folders(folder: Path) -> list[str]:
-    """Name the folders inside a folder that a user made."""
+    """List the subfolders, without hidden ones and those of archivers."""
     from layline.data.images import CLUTTER
     from layline.data.labels import natural_order
 
     names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
-    return natural_order(sorted(name for name in names if name.lower() not in CLUTTER))
+    return natural_order(name for name in names if name.lower() not in CLUTTER)
 
 
-def _is_image(name: str, readable: bool = False) -> bool:
-    """Tell an image by the end of its name, whether or not it can be read here."""
+def is_image(name: str, any_kind: bool = False) -> bool:
+    """Check by its suffix that a file is an image that can be read, or one of any kind."""
     from layline.data import images
 
-    suffix = images.suffix_of(name)
-    return suffix in (images.readable_suffixes() if readable else images.KNOWN_SUFFIXES)
+    known = images.KNOWN_SUFFIXES if any_kind else images.readable_suffixes()
+    return images.suffix_of(name) in known
 
 
-def _has_image(folder: Path, readable: bool = True) -> bool:
-    return any(_is_image(file, readable) for _, _, files in os.walk(folder) for file in files)
+def _has_image(folder: Path, any_kind: bool = False) -> bool:
+    return any(is_image(file, any_kind) for _, _, files in os.walk(folder) for file in files)

@@ -1,336 +1,359 @@
-"""What is known of image files, so that a second start need not read them again.
+"""An index of files in SQLite, so that a second start reads only files that are new or changed.
 
-An index is kept for each folder of images, beside the caches. It has a row for each file: its name
-below the folder, what the system says of it (size, times of change, inode), a digest of its bytes,
-the height and width of the image, why it cannot be decoded if so, and its perceptual hash. A file
-that the system describes as before is not read: that costs a look at the list of files. A file that
-changed within the clock's last ticks before it was read is read again, since a second change may
-have left no trace.
+Each folder has an index file in the cache folder, with a row for each file: its size, times of
+change and inode, a digest of its bytes, and for images the height and width, why it cannot be
+decoded if so, and a perceptual hash once that was needed. An index file is replaced as a whole and
+opened without locks, so it also works on file systems that have none.
 """
 
 import hashlib
-import json
 import os
+import sqlite3
 import time
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
-from jaxtyping import Int, UInt8
+from jaxtyping import Int
 
 from layline.data.array_cache import cache_folder
-from layline.data.copies import HASH_BYTES, picture_hash
-from layline.data.dataset import Images, Indices, Names
-from layline.data.decoding import (
-    PILLOW,
-    check_size,
-    examine,
-    open_regular,
-    thread_map,
-    why_bad,
-)
-from layline.data.file_digests import (
-    DIGEST_BYTES,
-    Stamp,
-    blake2b,
-    is_settled,
-    stamp_of,
-)
-from layline.data.images import ImageFiles
+from layline.data.dataset import Dataset, Images, Indices
+from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 
-INDEX_FORMAT = 1  # of the file, and of what a row means: another number reads all files again
-SUFFIX = ".index"
-_HASHED_AT = 64  # pixels at the shorter side that are decoded: enough for the perceptual hash
-_IN_MEMORY = 1 << 28  # bytes: larger files are read twice instead
-_STAMP = 4  # numbers that the system says of a file
+if TYPE_CHECKING:
+    from layline.data.images import ImageFiles
+
+Stamp = tuple[int, int, int, int]
+Progress = Callable[[int], None] | None
+_DIGEST_BYTES = 16
+_FORMAT = 1
+_SETTLED = 2_000_000_000  # nanoseconds: the coarsest clock of a file system
+_DECODED_AT = 64  # pixels of the shorter side
+_IN_MEMORY = 1 << 28  # bytes; larger files are read twice instead
+_READABLE = frozenset({".csv", ".tsv", ".txt", ".npz", ".xlsx", ".xlsm", ".tar", ".gz", ".tgz"})
+
+
+class _Row(NamedTuple):
+    size: int
+    mtime: int
+    ctime: int
+    inode: int
+    digest: bytes
+    height: int = 0
+    width: int = 0
+    fault: str = ""
+    hash: bytes = b""
 
 
 @dataclass(frozen=True, eq=False)
 class FileIndex:
-    """What is known of some image files, a row for each.
+    """What is known about some image files.
 
     Attributes:
-        digests: Of their bytes; zeros for one that cannot be read at all.
-        hashes: Perceptual hashes, see :mod:`layline.data.copies`; zeros for a bad image.
+        digests: A digest of the bytes of each file; zeros if it cannot be read.
         shapes: Height and width; zeros for a bad image.
         faults: Why images cannot be decoded, by their place.
-        notes: What a user should know of the index, such as that it could not be kept.
+        hashes: Perceptual hashes; empty where none was computed.
+        notes: What a user should know about the index.
     """
 
-    digests: UInt8[np.ndarray, "n bytes"]
-    hashes: UInt8[np.ndarray, "n bytes"]
+    digests: tuple[bytes, ...]
     shapes: Int[np.ndarray, "n 2"]
     faults: dict[int, str]
-    notes: tuple[str, ...] = field(default=())
-
-    def __len__(self) -> int:
-        return len(self.digests)
+    hashes: tuple[bytes, ...]
+    notes: tuple[str, ...] = ()
 
     def subset(self, keep: Indices) -> "FileIndex":
-        """Keep some rows only, in the order given."""
-        keep = np.asarray(keep, dtype=np.int64)
-        faults = {}
-        if self.faults:
-            rows = enumerate(keep.tolist())
-            faults = {place: self.faults[row] for place, row in rows if row in self.faults}
-        return FileIndex(self.digests[keep], self.hashes[keep], self.shapes[keep], faults)
+        """Select rows, in the order given."""
+        rows = [int(row) for row in keep]
+        faults = {i: self.faults[row] for i, row in enumerate(rows) if row in self.faults}
+        digests, hashes = (tuple(each[row] for row in rows) for each in (self.digests, self.hashes))
+        return FileIndex(digests, self.shapes[rows], faults, hashes)
 
     def digest(self) -> str:
-        """Name the content of all files, in their order."""
-        digest = hashlib.blake2b(f"{len(self)} files".encode(), digest_size=DIGEST_BYTES)
-        digest.update(np.ascontiguousarray(self.digests).data)
+        """Hash the content of all files, in their order."""
+        digest = hashlib.blake2b(f"{len(self.digests)} files".encode(), digest_size=_DIGEST_BYTES)
+        digest.update(b"".join(self.digests))
         return digest.hexdigest()
 
 
+def index_files(dataset: Dataset, progress: Progress = None, verify: bool = False) -> Dataset:
+    """Look at the image files of a data set that are new or changed; other inputs stay as they are.
+
+    Args:
+        dataset: As :func:`layline.data.read` returns it.
+        progress: Called with the number of files that are known so far, if some are new.
+        verify: Read every file again.
+    """
+    from layline.data.images import ImageFiles
+
+    images = dataset.inputs
+    if not isinstance(images, ImageFiles):
+        return dataset
+    index = index_images(images, progress, verify)
+    notes = (*dataset.notes, *index.notes)
+    return replace(dataset, inputs=replace(images, index=index), notes=notes)
+
+
+def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
+    """Refuse a data set with images that cannot be read, or drop them with a note."""
+    if not isinstance(dataset.inputs, Images) or dataset.inputs.decoded:
+        return dataset
+    bad = find_bad(dataset.inputs)
+    if bad and not skip_bad:
+        raise UserError(f"{describe_bad(bad)}\nRepair or remove them, or set data.skip_bad.")
+    if not bad:
+        return dataset
+    dataset = dataset.drop(each.index for each in bad)
+    return replace(dataset, notes=(*dataset.notes, f"Not used: {describe_bad(bad)}"))
+
+
 def index_images(
-    images: ImageFiles, progress: Callable[[int], None] | None = None, verify: bool = False
+    images: "ImageFiles", progress: Progress = None, verify: bool = False, hashes: bool = False
 ) -> FileIndex:
-    """Say what is known of image files, after reading those that are new or changed.
+    """Return what is known about image files, after reading those that are new or changed.
 
     Args:
         images: The files.
-        progress: Called with the number of files that are known so far; never if all were.
-        verify: Read every file again, whatever is known.
+        progress: Called with the number of files that are known so far, if some are new.
+        verify: Read every file again.
+        hashes: Compute perceptual hashes.
     """
-    names, root = Names(images.names), str(images.root.resolve())
-    place = index_file(Path(root))
-    stamps = _stamps(root, names)
-    known = None if verify else _read(place)
-    row_of = np.full(len(names), -1) if known is None else _rows_of(names, known.names)
-    if known is not None:
-        found = np.flatnonzero(row_of >= 0)
-        changed = (known.stamps[row_of[found]] != stamps[found]).any(axis=1)
-        row_of[found[changed]] = -1
-    unknown = np.flatnonzero(row_of < 0)
-    index = _Rows.empty(names, stamps)
-    if known is not None:
-        index.copy(known, np.flatnonzero(row_of >= 0), row_of[row_of >= 0])
-    if len(unknown) == 0:
+    from layline.data.decoding import PILLOW
+
+    def look(stream: BinaryIO, row: _Row) -> _Row:
+        from layline.data.decoding import examine, why_bad
+
+        try:
+            pixels, (height, width) = examine(stream, _DECODED_AT)
+            hashed = _hash_picture(pixels) if hashes else b""
+        except Exception as error:  # Pillow raises almost anything for damaged files
+            return row._replace(fault=why_bad(error))
+        return row._replace(height=height, width=width, hash=hashed)
+
+    heif = find_spec("pillow_heif") is not None  # without it such images cannot be decoded
+    rows, note = _update(
+        images.root.resolve(),
+        images.names,
+        look,
+        f"{_FORMAT}, Pillow {PILLOW}, HEIF {heif}",
+        progress,
+        verify,
+        lambda row: not hashes or bool(row.hash or row.fault),
+    )
+    shapes = np.array([(row.height, row.width) for row in rows], dtype=np.int64).reshape(-1, 2)
+    faults = {place: row.fault for place, row in enumerate(rows) if row.fault}
+    digests, hashed = (tuple(row[i] for row in rows) for i in (4, 8))
+    return FileIndex(digests, shapes, faults, hashed, (note,) if note else ())
+
+
+def digest_files(place: Path, deep: bool, verify: bool = False) -> list[tuple[str, str]]:
+    """Return the names and digests of a file, or of the files in a folder that a source may read.
+
+    Args:
+        place: The file or folder.
+        deep: Whether to include subfolders.
+        verify: Read every file again.
+    """
+    root, names = place, []
+    if place.is_dir():
+        files = [f for f in place.glob("**/*" if deep else "*") if f.suffix.lower() in _READABLE]
+        names = sorted(
+            file.relative_to(place).as_posix()
+            for file in files
+            if file.is_file() and not file.name.startswith(".")
+        )
+    elif place.is_file():
+        root, names = place.parent, [place.name]
+    rows, _ = _update(root.resolve(), names, lambda _, row: row, f"{_FORMAT}, bytes", None, verify)
+    return [
+        ("" if place.is_file() else name, row.digest.hex())
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def digest_file(path: Path) -> str:
+    """Hash the content of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, _blake2b).hexdigest()
+
+
+def index_file(root: Path, version: str = "") -> Path:
+    """Return the path of the index of a folder."""
+    key = os.fsencode(root.resolve()) + b"\0" + version.encode()
+    return cache_folder() / "index" / f"{hashlib.blake2b(key, digest_size=16).hexdigest()}.sqlite"
+
+
+def known_root(file: Path) -> tuple[str, int] | None:
+    """Return the folder that an index is of and its number of files; None for a damaged one."""
+    try:
+        with closing(_open(file, "immutable=1")) as database:
+            (root,) = database.execute("SELECT value FROM about WHERE key = 'root'").fetchone()
+            (count,) = database.execute("SELECT count(*) FROM files").fetchone()
+            return os.fsdecode(root), int(count)
+    except (sqlite3.Error, OSError, TypeError):
+        return None
+
+
+def stamp_of(path: str | Path) -> Stamp:
+    """Return size, times of change and inode of a file; the size is negative if it is absent.
+
+    The time of the last change of the entry reveals a file whose modification time was reset, and
+    the inode two files that changed places.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 – called for many files
+    except (OSError, ValueError):  # a name that contains a null
+        return -1, 0, 0, 0
+    inode = status.st_ino & (2**63 - 1)  # it may be unsigned
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, inode
+
+
+def is_settled(stamp: Stamp, now: int) -> bool:
+    """Check that a later change of a file would change its stamp: the clock of disks is coarse."""
+    changed = stamp[1] if os.name == "nt" else stamp[2]
+    return stamp[0] < 0 or changed < now - _SETTLED
+
+
+def _blake2b() -> "hashlib.blake2b":
+    return hashlib.blake2b(digest_size=_DIGEST_BYTES)
+
+
+def _hash_picture(pixels: np.ndarray) -> bytes:
+    from layline.data.duplicates import hash_picture
+
+    return hash_picture(pixels)
+
+
+def _update(
+    root: Path,
+    names: Sequence[str],
+    look: Callable[[BinaryIO, _Row], _Row],
+    version: str,
+    progress: Progress = None,
+    verify: bool = False,
+    complete: Callable[[_Row], bool] = lambda row: True,
+) -> tuple[list[_Row], str]:
+    """Return the row of each file and a note; only files that are not known are read."""
+    from layline.data.decoding import thread_map
+
+    file, base = index_file(root, version), str(root)
+    known = {} if verify else _read(file)
+    stamps = {name: stamp_of(os.path.join(base, name)) for name in names}  # noqa: PTH118
+    rows = {}
+    for name, stamp in stamps.items():
+        row = known.get(os.fsencode(name))
+        if row is not None and row[:4] == stamp and complete(row):
+            rows[name] = row
+    unknown = [name for name in stamps if name not in rows]
+    if not unknown:
         with suppress(OSError):
-            os.utime(place)  # the list of caches tells when each was used
-        return index.about()
-    _read_files(index, root, unknown, progress)
-    note = _write(place, root, index, None if known is None else known.without(names, root))
-    return index.about(note)
-
-
-def index_file(root: Path) -> Path:
-    """Name the file of the index of a folder of images."""
-    name = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=16).hexdigest()
-    return cache_folder() / f"files-{name}{SUFFIX}"
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """An index as it is kept."""
-
-    names: Names
-    stamps: Indices
-    digests: UInt8[np.ndarray, "n bytes"]
-    hashes: UInt8[np.ndarray, "n bytes"]
-    shapes: Int[np.ndarray, "n 2"]
-    faults: dict[int, str]
-
-    @classmethod
-    def empty(cls, names: Names, stamps: Indices) -> "_Rows":
-        n = len(names)
-        digests, hashes = (np.zeros((n, k), np.uint8) for k in (DIGEST_BYTES, HASH_BYTES))
-        return cls(names, stamps, digests, hashes, np.zeros((n, 2), np.int32), {})
-
-    def copy(self, other: "_Rows", places: Indices, rows: Indices) -> None:
-        """Take rows over from another index."""
-        for mine, theirs in (
-            (self.digests, other.digests),
-            (self.hashes, other.hashes),
-            (self.shapes, other.shapes),
-        ):
-            mine[places] = theirs[rows]
-        if other.faults:
-            pairs = zip(places.tolist(), rows.tolist(), strict=True)
-            self.faults.update({i: other.faults[row] for i, row in pairs if row in other.faults})
-
-    def without(self, names: Names, root: str) -> "_Rows":
-        """Give the rows of files that are still there, but under none of these names."""
-        asked = set(names)
-        rows = [
-            row
-            for row, name in enumerate(self.names)
-            if name not in asked and stamp_of(Path(root, name))[0] >= 0
-        ]
-        keep = np.array(rows, dtype=np.int64)
-        rest = _Rows.empty(self.names.take(keep), self.stamps[keep])
-        rest.copy(self, np.arange(len(keep)), keep)
-        return rest
-
-    def about(self, *notes: str) -> FileIndex:
-        faults = dict(sorted(self.faults.items()))
-        told = tuple(note for note in notes if note)
-        return FileIndex(self.digests, self.hashes, self.shapes, faults, told)
-
-
-def _stamps(root: str, names: Iterable[str]) -> Indices:
-    """Ask the system about each file: (n, 4)."""
-    join = os.path.join  # a million objects of pathlib would take seconds
-    rows = [stamp_of(join(root, name)) for name in names]
-    return np.array(rows, dtype=np.int64).reshape(-1, _STAMP)
-
-
-def _rows_of(names: Names, known: Names) -> Indices:
-    """Find the row of each name, -1 where there is none."""
-    if names == known:
-        return np.arange(len(names))
-    row = {name: place for place, name in enumerate(known)}
-    return np.fromiter((row.get(name, -1) for name in names), dtype=np.int64, count=len(names))
-
-
-def _read_files(
-    index: _Rows, root: str, unknown: Indices, progress: Callable[[int], None] | None
-) -> None:
-    """Read files into their rows."""
-
-    def look(number: int) -> tuple[Stamp, bytes, bytes, tuple[int, int], str]:
-        path = Path(root, index.names[int(unknown[number])])
-        now, stamp = time.time_ns(), stamp_of(path)
-        if not is_settled(stamp, now):
-            stamp = (stamp[0], -1, -1, -1)
-        return stamp, *_look(path, stamp[0])
-
-    before = len(index.names) - len(unknown)
-    with closing(thread_map(look, len(unknown))) as looks:
-        for number, (stamp, digest, picture, shape, fault) in enumerate(looks):
-            row = int(unknown[number])
-            index.stamps[row] = stamp
-            index.digests[row] = np.frombuffer(digest, np.uint8)
-            index.hashes[row] = np.frombuffer(picture, np.uint8)
-            index.shapes[row] = shape
-            if fault:
-                index.faults[row] = fault
+            os.utime(file)  # the list of caches shows when an entry was used
+        return [rows[name] for name in names], ""
+    before = len(rows)
+    with closing(thread_map(lambda i: _look(root / unknown[i], look), len(unknown))) as found:
+        for number, row in enumerate(found):
+            rows[unknown[number]] = row
             if progress is not None:
                 progress(before + number + 1)
+    known |= {os.fsencode(name): rows[name] for name in unknown}
+    return [rows[name] for name in names], _write(file, root, known)
 
 
-def _look(path: Path, size: int) -> tuple[bytes, bytes, tuple[int, int], str]:
-    """Read a file once: the digest of its bytes, the hash and shape of its image, its fault."""
-    digest, picture, shape = bytes(DIGEST_BYTES), bytes(HASH_BYTES), (0, 0)
+def _look(path: Path, look: Callable[[BinaryIO, _Row], _Row]) -> _Row:
+    from layline.data.decoding import open_regular, why_bad
+
+    now, stamp = time.time_ns(), stamp_of(path)
+    if not is_settled(stamp, now):
+        stamp = (stamp[0], -1, -1, -1)  # so that it is read again
     try:
         with open_regular(path) as file:
-            stream = BytesIO(file.read()) if size < _IN_MEMORY else file
-            digest = hashlib.file_digest(stream, blake2b).digest()
+            stream = BytesIO(file.read()) if stamp[0] < _IN_MEMORY else file
+            row = _Row(*stamp, hashlib.file_digest(stream, _blake2b).digest())
             stream.seek(0)
-            pixels, shape = examine(stream, _HASHED_AT)
-            picture = picture_hash(pixels)
-    except Exception as error:  # garbage makes Pillow raise almost anything
-        return digest, bytes(HASH_BYTES), (0, 0), why_bad(error)
-    return digest, picture, shape, ""
+            return look(stream, row)
+    except Exception as error:
+        return _Row(*stamp, bytes(_DIGEST_BYTES), fault=why_bad(error))
 
 
-def _about() -> dict[str, object]:
-    heic = find_spec("pillow_heif") is not None  # an image that it opens is bad without it
-    return {"format": INDEX_FORMAT, "pillow": PILLOW, "heic": heic, "hash": HASH_BYTES}
+def _open(file: Path, option: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(os.fsencode(file))}?{option}", uri=True)
 
 
-def _write(place: Path, root: str, index: _Rows, rest: _Rows | None) -> str:
-    """Keep the index; gives a note if that cannot be done, which harms nothing but the next start.
-
-    Of several processes that write the same one the last wins.
-    """
-    both = [index, *([rest] if rest is not None and len(rest.names) else [])]
-    names = Names(name for rows in both for name in rows.names) if len(both) > 1 else index.names
-    text, ends = names.pack()
-    faults = dict(index.faults)
-    if len(both) > 1:
-        faults |= {len(index.names) + row: why for row, why in both[1].faults.items()}
-    about = json.dumps({**_about(), "root": root, "faults": faults}).encode()
+def _read(file: Path) -> dict[bytes, _Row]:
+    """Read an index; one that is absent or damaged is empty."""
+    if not file.is_file():
+        return {}
     try:
-        with atomic_write(place) as part, part.open("wb") as file:
-            arrays: dict[str, Any] = {
-                name: np.concatenate([getattr(rows, name) for rows in both])
-                for name in ("stamps", "digests", "hashes", "shapes")
-            }
-            arrays |= {"about": np.frombuffer(about, np.uint8), "ends": ends}
-            np.savez(file, text=np.frombuffer(text, np.uint8), **arrays)
-    except OSError as error:
+        with closing(_open(file, "immutable=1")) as database:
+            return {name: _Row(*row) for name, *row in database.execute("SELECT * FROM files")}
+    except (sqlite3.Error, OSError, TypeError):
+        return {}
+
+
+def _write(file: Path, root: Path, rows: dict[bytes, _Row]) -> str:
+    """Replace an index; returns a note if that fails. The last of several processes wins."""
+    try:
+        with atomic_write(file) as part, closing(_open(part, "nolock=1")) as database:
+            database.executescript(
+                "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
+                "CREATE TABLE about (key TEXT, value BLOB);"
+                "CREATE TABLE files (name BLOB PRIMARY KEY, size INT, mtime INT, ctime INT,"
+                " inode INT, digest BLOB, height INT, width INT, fault TEXT, hash BLOB)"
+                " WITHOUT ROWID"
+            )
+            database.execute("INSERT INTO about VALUES ('root', ?)", (os.fsencode(root),))
+            database.executemany(
+                f"INSERT INTO files VALUES ({', '.join('?' * 10)})",
+                ((name, *row) for name, row in sorted(rows.items())),
+            )
+            database.commit()
+    except (sqlite3.Error, OSError) as error:
         return (
-            f"What is known of the images could not be kept in {place.parent}: "
-            f"{error.strerror or error}; the next start reads them all again"
+            f"The index of the files could not be written to {file.parent} ({error}). The next "
+            "start reads all files again."
         )
     return ""
 
 
-def _read(place: Path) -> _Rows | None:
-    """Read an index; None if there is none, or one that is damaged or of another format."""
-    try:
-        with place.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            about = json.loads(arrays["about"].tobytes())
-            if any(about.get(key) != value for key, value in _about().items()):
-                return None
-            names = Names.unpack(arrays["text"].tobytes(), arrays["ends"])
-            stamps, digests = arrays["stamps"], arrays["digests"]
-            hashes, shapes = arrays["hashes"], arrays["shapes"]
-            faults = {int(row): str(why) for row, why in about["faults"].items()}
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile):
-        return None
-    widths = {_STAMP: stamps, DIGEST_BYTES: digests, HASH_BYTES: hashes, 2: shapes}
-    if any(array.shape != (len(names), width) for width, array in widths.items()):
-        return None
-    return _Rows(names, stamps, digests, hashes, shapes, faults)
-
-
-def known_root(file: Path) -> tuple[str, int] | None:
-    """Tell the folder that an index is of and how many files it knows; None for a damaged one."""
-    try:
-        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            about = json.loads(arrays["about"].tobytes())
-            return str(about["root"]), len(arrays["ends"])
-    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile):
-        return None
-
-
 @dataclass(frozen=True)
 class BadImage:
-    """An image that cannot be read, and why, in a few words."""
+    """An image that cannot be read, and a short reason."""
 
     index: int
     name: str
     why: str
 
 
-def find_bad(
-    images: Images,
-    at_least: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> list[BadImage]:
-    """List the images that cannot be read, in their order.
-
-    Every image is read, unless its files are known already, see :mod:`layline.data.images.index`.
+def find_bad(images: Images, progress: Progress = None) -> list[BadImage]:
+    """List the images that cannot be read. Those without an index are decoded.
 
     Args:
-        images: What to read.
-        at_least: The size to decode at. None decodes a JPEG at an eighth of its size: that still
-            reads every byte, so it finds the same files.
-        progress: Called with the number of images read so far.
+        images: The images.
+        progress: Called with the number of images decoded so far.
     """
-    check_size(at_least)
-    known = images.index if isinstance(images, ImageFiles) else None
-    if known is not None:
+    from layline.data.decoding import thread_map, why_bad
+
+    known = getattr(images, "index", None)
+    if isinstance(known, FileIndex):
         return [BadImage(i, images.names[i], why) for i, why in known.faults.items()]
 
-    def fault(index: int) -> str | None:
+    def find_fault(index: int) -> str | None:
         try:
-            images.load(index, at_least or 1)
-        except Exception as error:  # garbage makes Pillow raise almost anything
+            images.load(index, 1)  # a JPEG is read to its end at any size
+        except Exception as error:  # Pillow raises almost anything for damaged files
             return why_bad(error)
         return None
 
     bad = []
-    with closing(thread_map(fault, len(images))) as faults:
+    with closing(thread_map(find_fault, len(images))) as faults:
         for index, why in enumerate(faults):
             if why is not None:
                 bad.append(BadImage(index, images.names[index], why))
@@ -339,14 +362,11 @@ def find_bad(
     return bad
 
 
-def describe_bad(bad: Sequence[BadImage], limit: int = 20, cure: bool = True) -> str:
-    """Tell a user which images cannot be read, ``limit`` of them, and how to go on."""
-    if not bad:
-        return "every image can be read"
+def describe_bad(bad: Iterable[BadImage], limit: int = 20) -> str:
+    """List images that cannot be read, at most ``limit`` of them."""
+    bad = list(bad)
     lines = [f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be read:"]
     lines += [f"  {image.name}: {image.why}" for image in bad[:limit]]
     if len(bad) > limit:
         lines.append(f"  … and {len(bad) - limit} more")
-    if cure:
-        lines.append("Mend or remove them, or leave them out with --skip-bad")
     return "\n".join(lines)

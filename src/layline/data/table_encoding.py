@@ -1,13 +1,13 @@
-"""Tables: how cells become the numbers that a network takes.
+"""Encoding of tables: how cells become the numbers that a network takes.
 
 A column is numeric if all its training cells are numbers, booleans or missing, and categorical
-otherwise. A numeric column stays as it is and a missing value becomes the median; where training
-had missing values, a second column of zeros and ones tells which. A categorical column becomes a
-column of zeros and ones for each category, and a value that training never saw is none of them.
+otherwise. A missing number becomes the median; where training had missing numbers, a second column
+of zeros and ones marks them. A categorical column becomes a column of zeros and ones for each
+category; a value that training did not have is none of them.
 
 In a numeric column an empty cell, NA, N/A, NaN, null, None and ? are missing, in upper or lower
-case; in a categorical column they are categories like any other. A data frame and the file that it
-would be written to are encoded alike.
+case; in a categorical column they are categories. A data frame and the CSV file that it would be
+written to are encoded alike.
 """
 
 import hashlib
@@ -32,42 +32,42 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Values = NDArray[np.float64]
-NUMERIC_KINDS = "biuf"  # the kinds of dtypes that are booleans, integers or floats
-
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+_NUMERIC_KINDS = "biuf"  # dtypes of booleans, integers and floats
 _WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "infinity": math.inf}
 _COMMA = re.compile(r"[+-]?\d+(,\d+)+", re.ASCII)
+_MANY = 50  # categories; more must repeat
 
 
-def check_different(names: Sequence[str]) -> None:
-    """Refuse two columns of one name."""
+def check_unique(names: Sequence[str]) -> None:
+    """Refuse two columns of the same name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise UserError(f"columns must have different names, got {twice[0]!r} twice: rename one")
+        raise UserError(f"There are two columns {twice[0]!r}. Rename one.")
 
 
 def texts_of(column: "pd.Series[Any]") -> list[str]:
-    """Write every cell as a text, as it would be in a file; empty where there is nothing."""
+    """Convert cells to texts as in a CSV file; empty if missing."""
     cells = column.to_numpy(dtype=object)
     return [cell.strip() if isinstance(cell, str) else text_of(cell) for cell in cells]
 
 
 def text_of(cell: Any) -> str:
-    """Write a cell that is no text; empty where there is nothing."""
+    """Convert a cell that is not a text; empty if missing."""
     if isinstance(cell, Integral):
         return str(cell)
     if isinstance(cell, Real):
-        number = float(cell)  # a float32 with all its digits
+        number = float(cell)
         if math.isnan(number):
             return ""
         return repr(int(number)) if number.is_integer() else repr(number)
-    text = str(cell).removesuffix(" 00:00:00")  # a date, which a file has without its time
+    text = str(cell).removesuffix(" 00:00:00")  # a date without a time
     return "" if text in ("None", "NaT", "<NA>") else text
 
 
 def numbers_of(column: "pd.Series[Any]") -> tuple[Values, NDArray[np.bool_]]:
-    """Give the numbers of a column, NaN for what is missing, and which cells are words instead."""
-    if column.dtype.kind in NUMERIC_KINDS:
+    """Return the numbers of a column, NaN where missing, and which cells are words instead."""
+    if column.dtype.kind in _NUMERIC_KINDS:
         values: Values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return values, np.zeros(len(column), dtype=bool)
     texts = texts_of(column)
@@ -84,33 +84,27 @@ def _number(text: str) -> float | None:
 
 
 def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None) -> Values:
-    """Give the numbers of a column that has to be numeric; ``rows`` names them in an error."""
+    """Return the numbers of a numeric column; ``rows`` names them in an error."""
     values, words = numbers_of(column)
     wrong = words | np.isinf(values)
     if wrong.any():
         i = int(wrong.argmax())
         place = f" in {rows[i]}" if rows else ""
         raise UserError(
-            f"column {column.name!r} must hold finite numbers, got "
-            f"{texts_of(column.iloc[[i]])[0]!r}{place}: correct it, or leave the cell empty"
+            f"Column {column.name!r} must hold finite numbers, got "
+            f"{texts_of(column.iloc[[i]])[0]!r}{place}. Correct it, or leave the cell empty."
         )
     return values
 
 
 def check_float32(values: Values, columns: Sequence[str], rows: Sequence[str]) -> None:
-    """Refuse numbers that a network cannot hold, with the place of the first.
-
-    Args:
-        values: Encoded cells, (n, columns).
-        columns: Their names.
-        rows: What each row is called.
-    """
+    """Refuse numbers that do not fit into float32, with the place of the first."""
     wrong = np.abs(values) > np.finfo(np.float32).max
     if wrong.any():
         row, column = map(int, np.unravel_index(wrong.argmax(), wrong.shape))
         raise UserError(
-            f"column {columns[column]!r} must hold numbers up to 3.4e38, got "
-            f"{values[row, column]:g} in {rows[row]}: correct it, or leave the cell empty"
+            f"Column {columns[column]!r} must hold numbers up to 3.4e38, got "
+            f"{values[row, column]:g} in {rows[row]}."
         )
 
 
@@ -119,9 +113,9 @@ class NumericColumn:
     """Numbers or booleans.
 
     Attributes:
-        name: Of the column in the table.
+        name: The column in the table.
         median: What a missing value becomes.
-        indicator: Whether a second column tells which values are missing.
+        indicator: Whether a second column marks missing values.
     """
 
     name: str
@@ -136,11 +130,11 @@ class NumericColumn:
 
     @property
     def outputs(self) -> list[str]:
-        """Name the encoded columns."""
+        """The names of the encoded columns."""
         return [self.name, f"{self.name} missing"] if self.indicator else [self.name]
 
     def encode(self, column: "pd.Series[Any]", rows: Sequence[str] | None) -> Values:
-        """Give the encoded columns; ``rows`` is what each row is called in an error."""
+        """Return the encoded columns; ``rows`` names them in an error."""
         values = _finite_numbers(column, rows)
         missing = np.isnan(values)
         filled = np.where(missing, self.median, values)
@@ -149,7 +143,7 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """Words; one that is not among the categories that training had counts as none of them."""
+    """Words; a word that is not among the categories of training is encoded as zeros."""
 
     name: str
     categories: tuple[str, ...]
@@ -158,16 +152,16 @@ class CategoricalColumn:
         _check("name", self.name, isinstance(self.name, str), "a string")
         words = self.categories if isinstance(self.categories, list | tuple) else ()
         good = all(isinstance(word, str) for word in words) and 0 < len(words) == len({*words})
-        _check("categories", self.categories, good, "different strings, not none")
+        _check("categories", self.categories, good, "one or more different strings")
         object.__setattr__(self, "categories", tuple(words))  # JSON has a list
 
     @property
     def outputs(self) -> list[str]:
-        """Name the encoded columns."""
+        """The names of the encoded columns."""
         return [f"{self.name}={category}" for category in self.categories]
 
     def encode(self, column: "pd.Series[Any]", rows: Sequence[str] | None) -> Values:
-        """Give the encoded columns."""
+        """Return the encoded columns."""
         place = {category: i for i, category in enumerate(self.categories)}
         places = np.array([place.get(text, -1) for text in texts_of(column)])
         encoded: Values = (places[:, None] == np.arange(len(place))).astype(np.float64)
@@ -176,7 +170,7 @@ class CategoricalColumn:
 
 def _check(name: str, value: Any, good: bool, rule: str) -> None:
     if not good:
-        raise UserError(f"{name} of a column must be {rule}, got {value!r}: it was not fitted so")
+        raise UserError(f"{name} of a column must be {rule}, got {value!r}.")
 
 
 @dataclass(frozen=True)
@@ -186,7 +180,7 @@ class TableEncoding:
     Attributes:
         numeric: The columns of numbers.
         categorical: The columns of words.
-        id_column: The column that names the rows, which is not an input; None if there is none.
+        id_column: The column that names the rows and is not an input, if there is one.
     """
 
     numeric: tuple[NumericColumn, ...]
@@ -194,24 +188,22 @@ class TableEncoding:
     id_column: str | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.names) == len(set(self.names)):
-            raise UserError(
-                f"columns must have values and different names, got {list(self.names)}: "
-                "there is nothing to learn from"
-            )
+        if len(self.names) == 0:
+            raise UserError("The table has no columns with values to learn from.")
+        check_unique(self.names)
         id_column = self.id_column
         _check("id_column", id_column, isinstance(id_column, str | None), "a string")
 
     @classmethod
     def fit(cls, frame: "pd.DataFrame", rows: Indices, id_column: str | None = None) -> Self:
-        """Learn from the training rows. A column that is empty there is left out.
+        """Learn from the training rows; a column that is empty there is not used.
 
         Args:
             frame: The columns.
             rows: The places of the training rows.
             id_column: A column that names the rows, if there is one.
         """
-        check_different(list(frame))
+        check_unique(list(frame))
         numeric, categorical = [], []
         for name in frame:
             if name == id_column:
@@ -234,65 +226,57 @@ class TableEncoding:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name the columns of the table that are inputs."""
+        """The columns of the table that are inputs."""
         return tuple(column.name for column in self.inputs)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Name the columns of what :meth:`apply` gives."""
+        """The names of the columns that :meth:`apply` returns."""
         return tuple(name for column in self.inputs for name in column.outputs)
-
-    def is_text(self, name: str) -> bool:
-        """Tell whether a column has to be read as it is written."""
-        return all(name != column.name for column in self.numeric)
 
     def apply(self, frame: "pd.DataFrame", rows: Sequence[str] | None = None) -> Values:
         """Turn cells into numbers, (rows, columns).
 
         Args:
             frame: The cells; columns that training did not have are ignored.
-            rows: What each row is called in an error.
+            rows: The name of each row in an error.
         """
-        check_different(list(frame))
+        check_unique(list(frame))
         return np.hstack([each.encode(_column(frame, each.name), rows) for each in self.inputs])
 
     def unseen(self, frame: "pd.DataFrame") -> tuple[str, ...]:
-        """Say which categories training never saw, one sentence for each column that has some."""
+        """Describe categories that training did not have, one sentence for each column."""
         notes = []
         for column in self.categorical:
             new = {*texts_of(_column(frame, column.name))} - {*column.categories}
             if new:
                 notes.append(
-                    f"Column {column.name!r} has values that training never saw, "
-                    f"{format_list(map(repr, natural_order(sorted(new))))}: "
-                    "they count as none of the known"
+                    f"Column {column.name!r} has values that are not in the training rows: "
+                    f"{format_list(map(repr, natural_order(new)))}."
                 )
         return tuple(notes)
 
     def to_json(self) -> dict[str, Any]:
-        """Give plain data for a model file."""
+        """Return plain data for a model file."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Rebuild it from plain data, which may come from anyone: a wrong type is a ValueError."""
+        """Build an encoding from untrusted plain data; a wrong type is a ``UserError``."""
         try:
             numeric = tuple(NumericColumn(**column) for column in data["numeric"])
             categorical = tuple(CategoricalColumn(**column) for column in data["categorical"])
             id_column = data.get("id_column")
         except (TypeError, KeyError) as error:
-            raise UserError(
-                f"a table encoding must have numeric and categorical columns, got {error}: "
-                "the file is damaged"
-            ) from error
+            raise UserError(f"The table encoding of the file is damaged: {error}") from error
         return cls(numeric, categorical, id_column)
 
 
 def _column(frame: "pd.DataFrame", name: str) -> "pd.Series[Any]":
     if name not in frame:
         raise UserError(
-            f"the table must have the column {name!r}, got only {', '.join(map(str, frame))}: "
-            "the model was trained with it"
+            f"The table has no column {name!r}, which the model was trained with. Its columns are "
+            f"{format_list(frame)}."
         )
     return frame[name]
 
@@ -303,14 +287,14 @@ def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str
     first = texts[int(words.argmax())]
     if all(_COMMA.fullmatch(text) for text, word in zip(texts, words, strict=True) if word):
         raise UserError(
-            f"column {column.name!r} must have decimal points, got {first!r}: replace the commas"
+            f"Column {column.name!r} has numbers with commas, such as {first!r}. Write decimal "
+            "points."
         )
-    different = sorted(set(texts))
-    if len(different) > 50 and len(different) > len(texts) / 2:
+    different = set(texts)
+    if len(different) > _MANY and len(different) > len(texts) / 2:
         raise UserError(
-            f"column {column.name!r} must repeat its values to be a category, got "
-            f"{len(different)} in {len(texts)} training rows: name it in drop, id or group, or "
-            "leave it out"
+            f"Column {column.name!r} has {len(different)} different texts in {len(texts)} training "
+            "rows, too many for categories. Use it as id or group, or drop it."
         )
     return tuple(natural_order(different))
 
@@ -322,7 +306,7 @@ class Rows:
 
     Attributes:
         values: The encoded cells, (n, columns).
-        names: What each row is called in a list of predictions.
+        names: The name of each row in a list of predictions.
         encoding: How the cells became numbers.
     """
 
@@ -357,7 +341,7 @@ class UnencodedRows:
 
     Attributes:
         frame: The columns that are inputs, and the one that names the rows.
-        row_names: What each row is called in an error.
+        row_names: The name of each row in an error.
         id_column: The column that names the rows, if there is one.
     """
 
@@ -375,39 +359,38 @@ class UnencodedRows:
 
     def subset(self, keep: Indices) -> Self:
         """Select rows, in the order given."""
-        return replace(
-            self, frame=self.frame.iloc[keep], row_names=[self.row_names[i] for i in keep]
-        )
+        names = [self.row_names[i] for i in keep]
+        return replace(self, frame=self.frame.iloc[keep], row_names=names)
 
     def digest(self) -> str:
         """Hash the cells in their order."""
         text = self.frame.to_csv(index=False)
         return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
-    def encode(self, train: Indices) -> tuple[Rows, tuple[str, ...]]:
-        """Learn the encoding from the training rows and apply it to all; returns notes as well."""
-        encoding = TableEncoding.fit(self.frame, train, self.id_column)
-        empty = [name for name in self.frame if name not in (*encoding.names, self.id_column)]
-        notes = tuple(
-            f"Column {name!r} is empty in the training rows and is not used." for name in empty
-        )
-        return encode_rows(self.frame, self.row_names, encoding), notes + encoding.unseen(
-            self.frame
-        )
+    def encode(
+        self, train: Indices, known: TableEncoding | None = None
+    ) -> tuple[Rows, tuple[str, ...]]:
+        """Learn the encoding from the training rows, or use one; returns notes as well."""
+        if known is None:
+            encoding = TableEncoding.fit(self.frame, train, self.id_column)
+            why = "is empty in the training rows"
+        else:
+            encoding = replace(known, id_column=self.id_column or known.id_column)
+            why = "is not one that the model was trained with"
+        unused = [name for name in self.frame if name not in (*encoding.names, encoding.id_column)]
+        notes = tuple(f"Column {name!r} {why}. It is not used." for name in unused)
+        rows = encode_rows(self.frame, self.row_names, encoding)
+        return rows, notes + encoding.unseen(self.frame)
 
 
-def encode_rows(
-    frame: "pd.DataFrame", row_names: Sequence[str], encoding: TableEncoding
-) -> Rows:
-    """Apply an encoding; numbers that float32 cannot hold are refused."""
+def encode_rows(frame: "pd.DataFrame", row_names: Sequence[str], encoding: TableEncoding) -> Rows:
+    """Apply an encoding; numbers that do not fit into float32 are refused."""
     values = encoding.apply(frame, row_names)
     check_float32(values, encoding.columns, row_names)
     return Rows(values, name_rows(frame, encoding.id_column, row_names), encoding)
 
 
-def name_rows(
-    frame: "pd.DataFrame", id_column: str | None, row_names: Sequence[str]
-) -> list[str]:
+def name_rows(frame: "pd.DataFrame", id_column: str | None, row_names: Sequence[str]) -> list[str]:
     """Return the id of each row, or its number where it has none."""
     if id_column is None or id_column not in frame:
         return list(row_names)

@@ -1,154 +1,121 @@
-"""Photographs in a folder per class, with or without train, validation and test above them."""
+"""Images in a folder per class, with or without train, validation and test folders above them."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layline.data.dataset import Dataset, Drawing, KnownClasses, existing
+from layline.data.dataset import SHARES, Dataset, KnownClasses, require_path
 from layline.data.detect import user_folders
-from layline.data.groups import describe_groups, groups_by, suggest_pattern
+from layline.data.groups import describe_groups, find_groups, suggest_pattern
 from layline.data.labels import order_names, parse_names
-from layline.data.splits import PART_WORDS, RandomSplit, part_named
+from layline.data.splits import SPLIT_WORDS, assign_splits, split_named
 from layline.utils.errors import UserError
 
-_TREE = "expected is root/<class>/<image>, or root/train/<class>/<image> with val and test beside"
+_TREE = "Expected root/<class>/<image>, or root/train/<class>/<image> with val and test."
 
 
 def read_folder(
     root: str | Path,
     *,
-    partition: int = 0,
     classes: str | Sequence[Any] | None = None,
-    validation: float = 0.1,
-    test: float = 0.2,
-    calibration: float = 0.0,
+    validation: float = SHARES["validation"],
+    test: float = SHARES["test"],
     group_by: str | None = None,
 ) -> Dataset:
     """Read images whose folder is their class.
 
     Args:
         root: The folder of the class folders, or of train, val and test.
-        partition: Seed of the split where none is ready-made.
         classes: The class folders from the lowest to the highest, as a list or ``"a,b,c"``.
-        validation: Share of the samples to choose the epoch by.
-        test: Share of the samples to measure with.
-        calibration: Share of the training samples to calibrate with.
-        group_by: A regular expression that finds in the path of an image what must stay in one
-            part, such as a patient: its first group, or else the whole match.
+        validation: Share of the samples for validation, if it is drawn.
+        test: Share of the samples for testing, if it is drawn.
+        group_by: A regular expression that finds the group of an image in its path, such as a
+            patient: its first group, or else the whole match. A group stays in one split.
     """
-    from layline.data.images import ImageFiles, describe_skipped, list_names
+    from layline.data.images import ImageFiles, describe_skipped, list_images
 
-    root = existing(root)
+    root = require_path(root)
     if not root.is_dir():
-        raise UserError(f"root must be a folder, got {root}: {_TREE}")
-    splits = _split_folders(root, classes)
-    class_names = {split: user_folders(root / split) for split in splits}
-    ordered, note = _class_order(root, class_names, classes)
-    passed_over: list[str] = []
-    files = list_names(root, passed_over)
-    depth = 1 if splits == [""] else 2
-    class_folders = {
-        f"{split}/{name}" if split else name for split in splits for name in class_names[split]
-    }
-    folders = ["/".join(name.split("/", depth)[:depth]) for name in files]
-    keep = [i for i, folder in enumerate(folders) if folder in class_folders]
-    names = [files[i] for i in keep]
-    skipped = [
-        root / name
-        for name in passed_over
-        if "/".join(name.split("/", depth)[:depth]) in class_folders
-    ]
-    for empty in sorted(class_folders - {folders[i] for i in keep}):
-        raise UserError(_why_empty(root / empty, skipped))
+        raise UserError(f"{root} is not a folder. {_TREE}")
+    split_folders = _split_folders(root, classes)
+    class_names = {split: user_folders(root / split) for split in split_folders}
+    ordered, note = _order_classes(root, class_names, classes)
+    skipped: list[str] = []
+    files = list_images(root, skipped)
+    depth = 1 if split_folders == [""] else 2
+    class_folders = {f"{split}/{name}".lstrip("/") for split, c in class_names.items() for name in c}
+    names = [name for name in files if _parent(name, depth) in class_folders]
+    folders = [_parent(name, depth) for name in names]
+    skipped = [name for name in skipped if _parent(name, depth) in class_folders]
+    for empty in sorted(class_folders - {*folders}):
+        there = [name for name in skipped if _parent(name, depth) == empty]
+        why = f" {describe_skipped(there)}" if there else ""
+        raise UserError(f"The class folder {root / empty} has no images.{why}")
     rank_of = {name: rank for rank, name in enumerate(ordered)}
-    ranks = np.fromiter(
-        (rank_of[folders[i].rpartition("/")[2]] for i in keep), dtype=np.int64, count=len(keep)
-    )
-    words = [folders[i].partition("/")[0] for i in keep] if depth == 2 else None
-    groups = None if group_by is None else groups_by(group_by, names)
-    draw = partial(
-        RandomSplit(validation, test, partition, calibration).partition,
+    ranks = np.array([rank_of[folder.rpartition("/")[2]] for folder in folders], dtype=np.int64)
+    words = [folder.partition("/")[0] for folder in folders] if depth == 2 else None
+    groups = None if group_by is None else find_groups(group_by, names)
+    notes = [note, *(describe_groups(groups) if groups else suggest_pattern(names))]
+    if len(files) > len(names):
+        notes.append(f"{len(files) - len(names)} images outside the class folders are not used.")
+    if skipped:
+        notes.append(describe_skipped(skipped))
+    return Dataset(
+        ImageFiles(root, names),
         ranks,
         ordered,
-        words,
-        groups,
+        assign_splits(words, ranks, ordered, groups),
+        tuple(notes),
+        groups=groups,
+        shares={"validation": validation, "test": test},
     )
-    parts, notes = draw()
-    drawing = Drawing(draw, notes)
-    notes += describe_groups(groups, "images") if groups else suggest_pattern(names)
-    if len(files) > len(names):
-        notes += (f"Outside the class folders {len(files) - len(names)} images were left out",)
-    if skipped:
-        notes += (describe_skipped(skipped),)
-    inputs = ImageFiles(root, names)
-    notes = (note, *notes)
-    return Dataset(inputs, ranks, ordered, parts, notes, groups=groups, drawing=drawing)
 
 
-def _why_empty(folder: Path, skipped: Sequence[Path]) -> str:
-    """Say that a class folder has no images, and what it has instead."""
-    from layline.data.images import count_suffixes, how_to_read
-
-    there = [file for file in skipped if file.is_relative_to(folder)]
-    cure = "add some, or remove the folder"
-    if there:
-        noun = "file" if len(there) == 1 else "files"
-        cure = f"it has {count_suffixes(there)} {noun}; {how_to_read(there) or cure}"
-    return f"every class must have images, got none in {folder}: {cure}"
+def _parent(name: str, depth: int) -> str:
+    """Return the first folders of a path."""
+    return "/".join(name.split("/", depth)[:depth])
 
 
 def _split_folders(root: Path, classes: str | Sequence[Any] | None) -> list[str]:
-    """Name the folders of a ready-made split; ``[""]``, the root itself, where there is none."""
+    """List the folders of a prescribed split; ``[""]``, the root itself, if there is none."""
     folders = user_folders(root)
-    splits = [name for name in folders if name.casefold() in PART_WORDS]
-    if not splits or (classes is not None and set(splits) <= {*parse_names("classes", classes)}):
+    splits = [name for name in folders if name.casefold() in SPLIT_WORDS]
+    if not splits or (classes is not None and {*splits} <= {*parse_names("classes", classes)}):
         return [""]
     others = [name for name in folders if name not in splits]
     if others:
         raise UserError(
-            f"root must hold classes or splits, got the folders {', '.join(splits)} beside "
-            f"{', '.join(others)}: move the others away, or list all of them in classes"
+            f"{root} has folders of splits ({', '.join(splits)}) and others ({', '.join(others)}). "
+            "Move the others away, or list all of them as classes."
         )
-    parts = [part_named(name) for name in splits]
-    if len(set(parts)) < len(parts) or "train" not in parts:
+    meant = [split_named(name) for name in splits]
+    if len(set(meant)) < len(meant) or "train" not in meant:
         raise UserError(
-            f"root must hold one train folder and at most one val and test, got "
-            f"{', '.join(splits)}: {_TREE}"
+            f"{root} has the folders {', '.join(splits)}; it must have one for training, and at "
+            f"most one for each other split. {_TREE}"
         )
-    return sorted(splits, key=lambda name: part_named(name) != "train")  # errors compare with train
+    return sorted(splits, key=lambda name: split_named(name) != "train")
 
 
-def _class_order(
+def _order_classes(
     root: Path, class_names: dict[str, list[str]], classes: str | Sequence[Any] | None
 ) -> tuple[tuple[str, ...], str]:
-    """Give the classes in order and the note on it, after a check that every split has them all."""
-    if isinstance(classes, KnownClasses):  # a part may lack a class
+    """Return the classes in order and a note; every split must have the same classes."""
+    if isinstance(classes, KnownClasses):  # a split may lack a class
         return order_names({*chain(*class_names.values())}, classes, "folder names")
     (first, names), *others = class_names.items()
     if len(names) < 2:
-        got = f"one, {names[0]}" if names else "none"
-        raise UserError(
-            f"{root / first} must hold a folder for each of two or more classes, got {got}: {_TREE}"
-        )
+        found = f"one class folder, {names[0]}" if names else "no class folders"
+        raise UserError(f"{root / first} has {found}; at least two are needed. {_TREE}")
     for split, folders in others:
         if unseen := [name for name in folders if name not in names]:
-            raise UserError(
-                f"{split} must have classes of {first} only, got {', '.join(unseen)}: "
-                "training would never see them"
-            )
+            raise UserError(f"{split} has classes that {first} does not have: {', '.join(unseen)}.")
         if lacking := [name for name in names if name not in folders]:
-            raise UserError(
-                f"{split} must have every class of {first}, got no folder {', '.join(lacking)}: "
-                "add it, or use a csv file, where a part may lack a class"
-            )
+            raise UserError(f"{split} has no folder for the classes {', '.join(lacking)}.")
     ordered, note = order_names(names, classes, "folder names")
     if outside := [name for name in names if name not in ordered]:
-        raise UserError(
-            f"folders must be among the classes {', '.join(ordered)}, got {', '.join(outside)}: "
-            "add it to classes, or move it away"
-        )
+        raise UserError(f"classes does not list the folders {', '.join(outside)}.")
     return ordered, note

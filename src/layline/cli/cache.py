@@ -1,26 +1,25 @@
-"""``layline cache``: what is kept of images beside the runs, and how to be rid of it.
+"""``layline cache``: list and clear cached images, features and indexes of files.
 
-Whatever is cleared is made again when it is needed.
+Everything that is cleared is computed again when it is needed.
 """
 
 import json
 import re
-import shutil
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from layline.cli.options import Json
 from layline.utils.errors import UserError
+from layline.utils.files import format_bytes
 
 EXAMPLES = """
 Examples:
 
-  layline cache                                             list what there is
+  layline cache                                             list the entries
 
   layline cache clear --older-than 30d
 
@@ -33,7 +32,7 @@ Examples:
 
   layline cache clear --older-than 30d --yes
 
-  layline cache clear features-3f2a91                       by name, or how a name begins
+  layline cache clear features-3f2a91                       by the beginning of a name
 """
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*(h|d|w)")
 _SECONDS = {"h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
@@ -41,16 +40,15 @@ _SECONDS = {"h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that is kept.
+    """An entry of the cache.
 
     Attributes:
-        name: Of the file or folder.
+        name: The name of its file.
         kind: ``pixels``, ``features``, ``index`` or ``unfinished``.
-        bytes: What it takes.
-        samples: How many it knows, if that can be told.
-        used: When it was used last, in seconds since 1970.
-        root: The data that it was made of, if that can be told.
-        files: Where it is.
+        bytes: Its size.
+        samples: The number of samples, if known.
+        used: When it was last used, in seconds since 1970.
+        root: The data that it was made from, if known.
     """
 
     name: str
@@ -59,145 +57,97 @@ class Entry:
     samples: int | None
     used: float
     root: str
-    files: tuple[Path, ...]
 
 
 def list_caches(context: typer.Context, as_json: Json = False) -> None:
-    """List what is kept of images: what it is, how large, when it was used, and of which data."""
+    """List cached images and features: kind, size, last use, and of which data."""
     if context.invoked_subcommand is not None:
         return
     from layline.data.array_cache import cache_folder
 
     entries = find_entries()
     if as_json:
-        listed: list[dict[str, Any]] = [
-            {key: value for key, value in asdict(entry).items() if key != "files"}
-            for entry in entries
-        ]
-        typer.echo(json.dumps(listed, indent=2, ensure_ascii=True))
+        typer.echo(json.dumps([asdict(entry) for entry in entries], indent=2))
         return
-    rows = [("name", "kind", "size", "samples", "last use", "of")]
     for entry in entries:
         samples = "" if entry.samples is None else f"{entry.samples:,}"
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        shown = entry.root.encode(errors="backslashreplace").decode()
-        rows.append((entry.name[:24], entry.kind, _size(entry.bytes), samples, used, shown))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows if entries else []:
-        name, kind, size, samples, used, of = row
-        cells = [name.ljust(widths[0]), kind.ljust(widths[1]), size.rjust(widths[2])]
-        cells += [samples.rjust(widths[3]), used.ljust(widths[4]), of]
-        typer.echo("  ".join(cells).rstrip())
-    total = _size(sum(entry.bytes for entry in entries))
-    typer.echo(f"{total} in {cache_folder()}" if entries else f"nothing in {cache_folder()}")
+        size, root = format_bytes(entry.bytes), entry.root.encode(errors="backslashreplace")
+        cells = f"{entry.name[:24]:24}  {entry.kind:10}  {size:>10}  {samples:>10}  {used}"
+        typer.echo(f"{cells}  {root.decode()}".rstrip())
+    total = format_bytes(sum(entry.bytes for entry in entries))
+    typer.echo(f"{total if entries else 'Nothing'} in {cache_folder()}")
 
 
 def clear(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="As listed, or how it begins; all if none is given."),
+        typer.Argument(metavar="NAME", help="Beginning of the name of an entry; default: all."),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="AGE", help="Only what was not used for so long: 12h, 30d, 8w."),
+        typer.Option(metavar="AGE", help="Only entries not used for this long: 12h, 30d, 8w."),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Clear what is kept; it is made again when it is needed."""
+    """Delete cache entries; they are computed again when needed."""
     entries = find_entries()
     for name in names or ():
         if not any(entry.name.startswith(name) for entry in entries):
-            raise UserError(f"name must be one of layline cache, got {name!r}: it is not there")
-    age = None if older_than is None else read_age(older_than)
+            raise UserError(f"There is no cache entry {name!r}.")
+    age = 0.0 if older_than is None else parse_age(older_than)
     chosen = [
         entry
         for entry in entries
-        if (not names or any(entry.name.startswith(name) for name in names))
-        and (age is None or time.time() - entry.used > age)
+        if (not names or entry.name.startswith(tuple(names)))
+        and (older_than is None or time.time() - entry.used > age)
     ]
     if not chosen:
-        typer.echo("nothing to clear")
+        typer.echo("Nothing to clear.")
         return
-    what = f"{len(chosen)} of {len(entries)}, {_size(sum(entry.bytes for entry in chosen))}"
+    size = format_bytes(sum(entry.bytes for entry in chosen))
+    what = f"{len(chosen)} of {len(entries)} entries, {size}"
     if not yes and not typer.confirm(f"Clear {what}?"):
-        typer.echo("nothing was cleared")
+        typer.echo("Nothing was cleared.")
         return
+    from layline.data.array_cache import ArrayCache
+
     for entry in chosen:
-        for file in entry.files:
-            if file.is_dir():
-                shutil.rmtree(file)
-            else:
-                file.unlink(missing_ok=True)
-    typer.echo(f"cleared {what}")
+        if entry.kind == "index":
+            _index_file(entry.name).unlink(missing_ok=True)
+        else:
+            ArrayCache().remove(entry.name)
+    typer.echo(f"Cleared {what}.")
 
 
 def find_entries() -> list[Entry]:
-    """Find what is kept, the largest first."""
+    """List all entries, the largest first."""
+    from layline.data.array_cache import ArrayCache
+    from layline.data.index import known_root
+
+    entries = []
+    for array in ArrayCache().entries():
+        kind = array.key.partition("-")[0] if array.complete else "unfinished"
+        samples, root = array.about.get("samples"), str(array.about.get("root", ""))
+        entries.append(Entry(array.key, kind, array.size, samples, array.used, root))
+    for file in _index_file("").parent.glob("*.sqlite"):
+        root, samples = known_root(file) or ("", None)
+        status = file.stat()
+        entries.append(Entry(file.stem, "index", status.st_size, samples, status.st_mtime, root))
+    return sorted(entries, key=lambda entry: (-entry.bytes, entry.name))
+
+
+def _index_file(name: str) -> Path:
     from layline.data.array_cache import cache_folder
 
-    folder = cache_folder()
-    found = [_entry(path) for path in folder.iterdir()] if folder.is_dir() else []
-    return sorted((each for each in found if each is not None), key=lambda e: (-e.bytes, e.name))
+    return cache_folder() / "index" / f"{name}.sqlite"
 
 
-def read_age(text: str) -> float:
-    """Read an age such as ``30d``, in seconds."""
-    found = _AGE.fullmatch(text.strip())
-    if found is None:
-        raise UserError(f"older-than must be an age such as 12h, 30d or 8w, got {text!r}")
-    return float(found[1]) * _SECONDS[found[2]]
-
-
-def _entry(path: Path) -> Entry | None:
-    """Say what a file or folder is; None for one that is another's, or not ours."""
-    try:
-        status = path.stat()
-        if path.suffix == ".part":
-            return Entry(
-                path.name, "unfinished", status.st_size, None, status.st_mtime, "", (path,)
-            )
-        if path.suffix == ".pixels":
-            return _pixels(path)
-        if path.suffix == ".index":
-            from layline.data.index import known_root
-
-            root, samples = known_root(path) or ("", None)
-            size = status.st_size
-            return Entry(path.stem, "index", size, samples, status.st_mtime, root, (path,))
-        if path.suffix == ".copies":
-            return Entry(path.stem, "copies", status.st_size, None, status.st_mtime, "", (path,))
-        if path.name == "digests.json":
-            return Entry(path.stem, "index", status.st_size, None, status.st_mtime, "", (path,))
-        if path.is_dir() and path.name.startswith("features-"):
-            return _features(path)
-    except FileNotFoundError:  # somebody else cleared it meanwhile
-        pass
-    return None
-
-
-def _pixels(path: Path) -> Entry:
-    about, status = path.with_suffix(".json"), path.stat()
-    values: Any = {}
-    with suppress(OSError, ValueError):  # an earlier version wrote none
-        values = json.loads(about.read_text(encoding="utf-8"))
-    values = values if isinstance(values, dict) else {}
-    samples, root = values.get("samples"), str(values.get("root", ""))
-    known = samples if isinstance(samples, int) else None
-    return Entry(path.stem, "pixels", status.st_size, known, status.st_mtime, root, (path, about))
-
-
-def _features(path: Path) -> Entry:
-    from layline.training.frozen import describe_rows
-
-    size = sum(file.stat().st_size for file in path.iterdir())
-    about = describe_rows(path)
-    kind, samples, root = ("unfinished", None, "") if about is None else ("backbone", *about)
-    return Entry(path.name, kind, size, samples, path.stat().st_mtime, root, (path,))
-
-
-def _size(count: int) -> str:
-    """Write a number of bytes."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{count / factor:.1f} {unit}"
-    return f"{count} B"
+def parse_age(text: str) -> float:
+    """Parse an age such as ``30d`` into seconds."""
+    match = _AGE.fullmatch(text.strip())
+    if match is None:
+        raise UserError(
+            f"The age must be a number of hours, days or weeks, such as 30d; got {text!r}."
+        )
+    return float(match[1]) * _SECONDS[match[2]]

@@ -1,30 +1,37 @@
-"""Where samples come from. To add a source: its file, and one line in ``SOURCES``.
+"""Data sets. To add a source: its file, and one line in ``SOURCES``.
 
-A source is a function of the root and of its own options that gives a :class:`Dataset`. Its files
-are read when it is asked, and its own libraries imported then. Plug-ins add
-others, see :mod:`layline.utils.plugins`.
+The stages, each of which runs once::
+
+    name, root, note = find_source(argument, root, names())     # detect what a path contains
+    dataset = read(name, root, **options)                        # list files, read labels
+    dataset = check_files(index_files(dataset))                  # look at new and changed files
+    dataset = group_duplicates(dataset)                          # duplicates stay in one split
+    dataset = draw_splits(dataset, seed)                         # fill splits that are not given
+
+A source is a function of the root and its own options that returns a :class:`Dataset`. Files are
+read and libraries imported when it is called.
 """
 
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from layline.data.dataset import (
     Dataset,
-    Drawing,
     Images,
     Inputs,
     KnownClasses,
-    Names,
     Splits,
-    existing,
+    require_path,
 )
-from layline.data.detect import find_source, recognise
-from layline.data.file_digests import digest_files
+from layline.data.detect import Detected, detect, find_source
+from layline.data.duplicates import DuplicateReport, group_duplicates
+from layline.data.index import check_files, digest_files, index_files
 from layline.data.labels import match_classes
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
@@ -34,11 +41,10 @@ from layline.data.sources.manifest import read_manifest
 from layline.data.sources.npz import read_npz
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.sources.table import read_table
-from layline.data.splits import UNDRAWN, stratified_holdout, with_calibration
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.splits import draw_splits, stratified_holdout
+from layline.data.table_encoding import Rows, TableEncoding, UnencodedRows
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
-from layline.utils.validation import check_known
 
 
 @dataclass(frozen=True)
@@ -46,16 +52,15 @@ class SourceSpec:
     """An entry of the registry.
 
     Attributes:
-        read: Gives the data set, from ``root`` (a path, or None for an embedded source),
-            ``partition`` (which official fold, or the seed of a random split) and own options.
-        summary: What it is, in one line.
-        origin: Where the data come from, with their licence; empty for the user's own.
-        backbone: The backbone to train if the user does not say; None for photographs, for which
-            the recipe has a network.
-        partitions: How many partitions the protocol has; None if any seed makes one.
-        needs_root: Whether there is something to point at.
-        path_options: Own options that are paths.
-        has_images: Whether it reads images in files.
+        read: Returns the data set, from ``root`` (a path; not for an embedded source),
+            ``partition`` (the fold of a protocol, if it has folds) and its own options.
+        summary: A one-line description.
+        origin: Where the data come from, with their license; empty for the user's own.
+        backbone: The default backbone; None for photographs, for which the recipe has one.
+        partitions: The number of folds of the protocol; None if any seed gives a split.
+        needs_root: Whether it reads files.
+        path_options: Its options that are paths.
+        has_images: Whether it reads image files.
         has_files: Whether it reads other files: a table, lists, an archive.
     """
 
@@ -75,19 +80,24 @@ _BUILT_IN: dict[str, SourceSpec] = {
         read_folder, "images in a folder per class, or in train, val and test", has_files=False
     ),
     "csv": SourceSpec(
-        read_manifest, "images that a CSV file lists with their labels", path_options=("images",)
+        read_manifest,
+        "images listed with their labels in a CSV or Excel file",
+        path_options=("images",),
     ),
     "table": SourceSpec(
-        read_table, "numbers and categories in a CSV file", backbone="mlp", has_images=False
+        read_table,
+        "numbers and categories in a CSV or Excel file",
+        backbone="mlp",
+        has_images=False,
     ),
     "npz": SourceSpec(
-        read_npz, "images in arrays, as MedMNIST has them", backbone="convnet", has_images=False
+        read_npz, "images in arrays, as in MedMNIST", backbone="convnet", has_images=False
     ),
     "historical-color": SourceSpec(
         read_historical_color,
         "photographs of the 1930s to the 1970s, by decade",
         origin="Palermo, Hays and Efros, Dating Historical Color Images, ECCV 2012; "
-        "graphics.cs.cmu.edu/projects/historicalColor; licence: none that we know of",
+        "graphics.cs.cmu.edu/projects/historicalColor; license unknown",
         partitions=10,
     ),
     "adience": SourceSpec(
@@ -95,7 +105,7 @@ _BUILT_IN: dict[str, SourceSpec] = {
         "faces in eight age groups, the official five folds",
         origin="Eidinger, Enbar and Hassner, Age and Gender Estimation of Unfiltered Faces, 2014; "
         "folds of Levi and Hassner, 2015; talhassner.github.io/home/projects/Adience; "
-        "photographs under Creative Commons licences",
+        "photographs under Creative Commons licenses",
         partitions=5,
         path_options=("lists",),
     ),
@@ -104,12 +114,12 @@ _BUILT_IN: dict[str, SourceSpec] = {
         "Flickr photographs in five grades of beauty, by category",
         origin="Schifanella, Redi and Aiello, An Image is Worth More than a Thousand Favorites, "
         "ICWSM 2015; www.di.unito.it/~schifane/dataset/beauty-icwsm15; "
-        "photographs under Creative Commons licences",
+        "photographs under Creative Commons licenses",
         partitions=5,
     ),
     "photo-quality": SourceSpec(
         read_photo_quality,
-        "crops of two photographs in six levels of quality, made on the spot",
+        "crops of two photographs in six levels of quality, generated on the fly",
         origin="the two photographs that scikit-learn ships, CC BY 2.0",
         backbone="convnet",
         needs_root=False,
@@ -120,33 +130,29 @@ _BUILT_IN: dict[str, SourceSpec] = {
 
 
 def _adopt(name: str, found: Any) -> SourceSpec:
-    """Make an entry from what a plug-in has: an entry, or a function that reads."""
+    """Make an entry from an entry or a function of a plug-in."""
     if isinstance(found, SourceSpec):
         return found
     if isinstance(found, type) or not callable(found):
-        raise TypeError("a SourceSpec, or a function that gives a Dataset")
+        raise TypeError("a SourceSpec, or a function that returns a Dataset")
     takes = inspect.signature(found).parameters
-    if "partition" not in takes:
-        raise TypeError("a function with the argument partition, or a SourceSpec")
     return SourceSpec(found, first_line(found), needs_root="root" in takes)
 
 
-SOURCES: Registry[SourceSpec] = Registry("sources", "source", _BUILT_IN, _adopt, build="read")
-
-_CALIBRATION = "calibration"
-# what options were called once; run folders and grids still have these
-_OLD_OPTIONS = {f"{name}_column": name for name in ("path", "label", "split", "group", "id")}
-_ENCODING = "known_encoding"
+SOURCES: Registry[SourceSpec] = Registry(
+    "sources", "source", _BUILT_IN, _adopt, build="read", reserved=("root", "partition")
+)
+names, options_of = SOURCES.names, SOURCES.options_of
 
 
 @dataclass(frozen=True)
 class KnownInputs:
-    """What a trained model knows of its data, for reading others that it is used on.
+    """What a trained model expects of data that it is used on.
 
     Attributes:
-        classes: Their names, lowest first.
+        classes: The classes, lowest first.
         encoding: How the cells of a table become numbers; None for images.
-        skip_unknown: Leave samples of other classes out instead of refusing them.
+        skip_unknown: Drop samples of other classes instead of refusing them.
     """
 
     classes: tuple[str, ...]
@@ -154,94 +160,69 @@ class KnownInputs:
     skip_unknown: bool = False
 
 
-def names() -> tuple[str, ...]:
-    """List the sources: those that are built in, and those of plug-ins."""
-    return tuple(SOURCES)
-
-
-def options_of(name: str) -> tuple[str, ...]:
-    """List the options that a source takes beside its root and the partition."""
-    parameters = inspect.signature(SOURCES.find(name).read).parameters
-    own = ("root", "partition", _CALIBRATION, _ENCODING)
-    return tuple(key for key in parameters if key not in own)
-
-
 def read(
     name: str,
     root: str | Path | None = None,
     partition: int = 0,
-    calibration: float = 0.0,
     known: KnownInputs | None = None,
     **options: Any,
 ) -> Dataset:
-    """Read a data set by the name of its source.
+    """Read a data set by the name of its source; splits that are not prescribed stay empty.
 
     Args:
         name: One of :func:`names`.
-        root: The folder or file that holds the data.
-        partition: Which official fold, or the seed of a random split; ``UNDRAWN`` draws none.
-        calibration: Share of the training part that is kept apart for calibration.
-        known: The model that the data are read for: classes are matched by name with its own.
+        root: The folder or file that contains the data.
+        partition: The fold of a protocol; other sources ignore it.
+        known: The model that the data are read for; classes are matched by name.
         **options: The source's own options, see :func:`options_of`.
     """
     spec = SOURCES.find(name)
-    options = _with_new_names(name, options)
-    for option in options:
-        check_known(f"option of {name}", option, options_of(name))
-    options = _with_texts(spec, options)
-    if known is not None:
-        own: dict[str, Any] = {"classes": KnownClasses(known.classes), _ENCODING: known.encoding}
-        takes = inspect.signature(spec.read).parameters
-        options |= {key: value for key, value in own.items() if key in takes}
-        dataset = _read_parts(name, spec, root, partition, calibration, options)
-        _check_encoding(name, dataset, known)
-        return match_classes(dataset, known.classes, known.skip_unknown)
-    return _read_parts(name, spec, root, partition, calibration, options)
+    SOURCES.check_options(name, spec, options)
+    takes = inspect.signature(spec.read).parameters
+    options = _convert_numbers(takes, options)
+    if spec.partitions is not None and not 0 <= partition < spec.partitions:
+        raise UserError(f"{name} has the partitions 0…{spec.partitions - 1}, got {partition}.")
+    if "partition" in takes:
+        options["partition"] = partition
+    if known is not None and "classes" in takes:
+        options["classes"] = KnownClasses(known.classes)
+    if not spec.needs_root:
+        if root is not None:
+            raise UserError(f"{name} needs no files; leave out the root {root}.")
+        dataset = spec.read(**options)
+    elif root is None:
+        raise UserError(f"{name} needs the folder or file with the data. Set the root.")
+    else:
+        dataset = spec.read(require_path(root), **options)
+    if not isinstance(dataset, Dataset):
+        raise UserError(f"{name} must return a Dataset, got {type(dataset).__name__}.")
+    return dataset if known is None else _match(name, dataset, known)
 
 
-def _check_encoding(name: str, dataset: Dataset, known: KnownInputs) -> None:
-    """Refuse rows that are encoded otherwise than the model knows them."""
-    rows = dataset.inputs
-    if known.encoding is None or not isinstance(rows, Rows):
-        return
-    if replace(rows.encoding, id_column=known.encoding.id_column) == known.encoding:
-        return
-    raise UserError(
-        f"the rows of {name} must be encoded as those of training, got other columns or "
-        f"categories: its function can take {_ENCODING}, the encoding to apply"
-    )
+def _match(name: str, dataset: Dataset, known: KnownInputs) -> Dataset:
+    """Encode rows as a model knows them, and match the classes."""
+    rows: Any = dataset.inputs
+    encoding = known.encoding
+    if isinstance(rows, UnencodedRows) and encoding is not None:
+        rows, notes = rows.encode(dataset.splits.train, encoding)
+        dataset = replace(dataset, inputs=rows, notes=(*dataset.notes, *notes))
+    if isinstance(rows, Rows) and encoding is not None:
+        own = replace(rows.encoding, id_column=encoding.id_column)
+        if own != encoding:
+            raise UserError(f"The rows of {name} are encoded differently from those of training.")
+    return match_classes(dataset, known.classes, known.skip_unknown)
 
 
-def _read_parts(
-    name: str,
-    spec: SourceSpec,
-    root: str | Path | None,
-    partition: int,
-    calibration: float,
-    options: dict[str, Any],
-) -> Dataset:
-    """Read a data set, with a part for calibration where one is wanted."""
-    if partition == UNDRAWN:
-        calibration = 0.0
-        partition = UNDRAWN if spec.partitions is None else 0
-    if _CALIBRATION in inspect.signature(spec.read).parameters:
-        return _read(name, spec, root, partition, {**options, _CALIBRATION: calibration})
-    dataset = _read(name, spec, root, partition, options)
-    draw = partial(
-        with_calibration,
-        dataset.splits,
-        dataset.ranks,
-        calibration,
-        partition,
-        dataset.groups,
-    )
-    parts, notes = draw()
-    return replace(
-        dataset,
-        splits=parts,
-        notes=(*dataset.notes, *notes),
-        drawing=Drawing(draw, notes) if calibration else None,
-    )
+def _convert_numbers(takes: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Convert integers to texts for options that name columns."""
+    converted = dict(options)
+    for option, value in options.items():
+        annotation = takes[option].annotation if option in takes else None
+        if annotation in (str, str | None) and not isinstance(value, str | None):
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UserError(f"{option} must be a text, got {value!r}.")
+            converted[option] = str(value)
+    return converted
 
 
 def content_digest(
@@ -250,16 +231,13 @@ def content_digest(
     options: Mapping[str, Any] | None = None,
     verify: bool = False,
 ) -> str | None:
-    """Name the content of the data that a source would read: other bytes, another name.
-
-    Files that did not change since they were looked at are not read again. Where the data lie, and
-    when they were written, is no part of it.
+    """Hash the content of the data that a source would read, wherever they are.
 
     Args:
         name: The source.
         root: Its folder or file.
         options: The source's own options.
-        verify: Read all files again, whatever is known of them.
+        verify: Read all files again, even if they are known.
 
     Returns:
         None for a source that reads no files.
@@ -267,101 +245,47 @@ def content_digest(
     spec, options = SOURCES.find(name), dict(options or {})
     if not spec.needs_root or root is None:
         return None
-    root = existing(Path(root).expanduser())
+    root = require_path(root)
     digest = hashlib.blake2b(name.encode(), digest_size=16)
     if spec.has_files:
         own = (options[key] for key in spec.path_options if options.get(key) is not None)
         for place in [root, *(Path(str(each)).expanduser() for each in own)]:
-            # of the user's own files one is read, and beside it may lie anything; the folder of a
-            # protocol holds the protocol
+            # a user's folder may contain other files in subfolders; that of a protocol does not
             for file, content in digest_files(place, spec.partitions is not None, verify):
                 digest.update(f"\0{file}\0{content}".encode(errors="surrogatepass"))
     if spec.has_images:
         try:
-            dataset = read(name, root, **options)
-        except (ValueError, OSError) as error:  # for whoever reads the data to say
+            dataset = index_files(read(name, root, **options), verify=verify)
+        except (UserError, OSError) as error:  # the run reports it
             digest.update(str(error).encode(errors="surrogatepass"))
             return digest.hexdigest()
-        text, ends = Names(dataset.inputs.names).pack()
-        digest.update(text + ends.astype("<i8").tobytes() + dataset.ranks.astype("<i8").tobytes())
-        digest.update(repr(dataset.classes).encode(errors="surrogatepass"))
-        digest.update(_inputs_digest(dataset.inputs, verify).encode())
+        listed = "\0".join([*dataset.inputs.names, *dataset.classes])
+        digest.update(listed.encode(errors="surrogatepass"))
+        digest.update(np.ascontiguousarray(dataset.ranks, dtype="<i8").tobytes())
+        digest.update(dataset.inputs.digest().encode())
     return digest.hexdigest()
-
-
-def _inputs_digest(inputs: Inputs, verify: bool) -> str:
-    from layline.data.images import ImageFiles
-    from layline.data.index import index_images
-
-    if isinstance(inputs, ImageFiles):
-        return index_images(inputs, verify=verify).digest()
-    return inputs.digest()
-
-
-def _with_new_names(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Call options by their names of today."""
-    renamed: dict[str, Any] = {}
-    for option, value in options.items():
-        new = _OLD_OPTIONS.get(option, option)
-        known = new if new in options_of(name) else option
-        if known in renamed:
-            raise UserError(f"{known} must be given once, got {option} beside it: leave that out")
-        renamed[known] = value
-    return renamed
-
-
-def _with_texts(spec: SourceSpec, options: dict[str, Any]) -> dict[str, Any]:
-    """Take an integer for the name of a column that is called so, and refuse what is no name."""
-    takes = inspect.signature(spec.read).parameters
-    found = dict(options)
-    for option, value in options.items():
-        if takes[option].annotation not in (str, str | None) or isinstance(value, str | None):
-            continue
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise UserError(f"{option} must be a text, got {value!r}: write it in quotes")
-        found[option] = str(value)
-    return found
-
-
-def _read(
-    name: str, spec: SourceSpec, root: str | Path | None, partition: int, options: dict[str, Any]
-) -> Dataset:
-    if spec.partitions is not None and not 0 <= partition < spec.partitions:
-        raise UserError(
-            f"partition must be in 0…{spec.partitions - 1}, got {partition}: "
-            f"{name} has {spec.partitions} of them"
-        )
-    if not spec.needs_root:
-        if root is not None:
-            raise UserError(f"root must be left out for {name}, got {root}: it needs no files")
-        return _checked(name, spec.read(partition=partition, **options))
-    if root is None:
-        raise UserError(f"root must be given for {name}: the folder or file with the data")
-    place = existing(Path(root).expanduser())
-    return _checked(name, spec.read(place, partition=partition, **options))
-
-
-def _checked(name: str, dataset: Any) -> Dataset:
-    if not isinstance(dataset, Dataset):
-        raise UserError(f"{name} must give a Dataset, got {type(dataset).__name__}")
-    return dataset
 
 
 __all__ = [
     "SOURCES",
-    "UNDRAWN",
     "Dataset",
+    "Detected",
+    "DuplicateReport",
     "Images",
     "Inputs",
     "KnownInputs",
     "Rows",
     "SourceSpec",
     "Splits",
+    "check_files",
     "content_digest",
+    "detect",
+    "draw_splits",
     "find_source",
+    "group_duplicates",
+    "index_files",
     "names",
     "options_of",
     "read",
-    "recognise",
     "stratified_holdout",
 ]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
+    from layline.data.duplicates import DuplicateReport
     from layline.data.table_encoding import Rows
 
 Indices = NDArray[np.int64]
@@ -93,7 +94,8 @@ class Dataset:
     """A data set.
 
     Attributes:
-        inputs: The samples. Those of a table are not encoded before the splits are drawn.
+        inputs: The samples. Before the splits of a table are drawn they are ``UnencodedRows``,
+            which no later stage sees, so the type does not mention them.
         ranks: The class of each sample, 0 for the lowest.
         classes: Names of the classes, lowest first.
         splits: The samples of each split. Sources fill the splits that the data or the protocol
@@ -103,6 +105,7 @@ class Dataset:
             lack one.
         groups: The group of each sample, such as the patient; a group stays in one split.
         shares: Shares of the samples for splits that are drawn.
+        duplicates: What is known about duplicates, if they were searched for.
     """
 
     inputs: "Images | Rows"
@@ -113,6 +116,7 @@ class Dataset:
     fixed_classes: bool = False
     groups: tuple[Hashable, ...] | None = None
     shares: dict[str, float] = field(default_factory=SHARES.copy)
+    duplicates: "DuplicateReport | None" = None
 
     def __post_init__(self) -> None:
         count = len(self.inputs)

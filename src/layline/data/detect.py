@@ -18,9 +18,8 @@ from layline.utils.errors import UserError
 _TABLES = (*TEXT_SUFFIXES, *EXCEL_SUFFIXES)
 _KINDS = "a folder per class, a CSV or Excel file, or an npz file"
 _HEAD = 50  # rows that are looked at
-_IMAGE_COLUMNS = frozenset(
-    "path file filename filepath image images img imagepath imagefile imagename imgpath imgfile "
-    "imgname photo picture".split()
+_IMAGE_COLUMNS = re.compile(
+    r"(path|file|filename|filepath|images?|img|(image|img)(path|file|name)|photo|picture)"
 )
 # words in names of columns that may hold names of image files without their suffix
 _ID_WORDS = frozenset({"id", "image", "img", "file", "filename", "name", "photo", "picture"})
@@ -101,7 +100,7 @@ def _detect_table(path: Path, images: Path | None, sheet: str | None) -> Detecte
         return Detected("table", path, "no column names images")
     cells = texts_of(file.frame[column])
     if image_folder(cells, folder) is None:
-        if column.casefold() in _IMAGE_COLUMNS and not any(map(is_image, cells)):
+        if _IMAGE_COLUMNS.fullmatch(column.casefold()) and not any(map(is_image, cells)):
             return Detected("table", path, f"column {column!r} does not name images")
         raise UserError(
             f"The images in column {column!r} of {path.name}, such as {cells[0]}, do not exist. "
@@ -156,7 +155,9 @@ def image_column(file: TableFile, folder: Path) -> str | None:
     by_cells = [
         name for name, cells in columns.items() if sum(map(is_image, cells)) > len(cells) / 2
     ]
-    by_name = [name for name in columns if re.sub(r"[\W_]", "", name.casefold()) in _IMAGE_COLUMNS]
+    by_name = [
+        name for name in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", name.casefold()))
+    ]
     found = next(iter([*(name for name in by_name if name in by_cells), *by_cells]), None)
     if found is not None:
         return found

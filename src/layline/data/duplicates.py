@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from layline.data.dataset import Dataset, Images, Indices
 from layline.utils.optional import require
@@ -142,7 +140,9 @@ def find_duplicates(images: Images, mode: str = "exact") -> Indices:
     ]
     if mode == "near":
         single = np.array([b for a, b in links if a == b and hashes[b]], dtype=np.int64)
-        links += [(int(single[i]), int(single[j])) for i, j in _near_pairs([hashes[i] for i in single])]
+        links += [
+            (int(single[i]), int(single[j])) for i, j in _near_pairs([hashes[i] for i in single])
+        ]
     return _link(len(images), links)
 
 
@@ -202,6 +202,9 @@ def _near_pairs(hashes: Sequence[bytes]) -> Iterator[tuple[int, int]]:
 
 def _link(count: int, links: Sequence[tuple[int, int]]) -> Indices:
     """Number the connected components."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     ends = np.array(links, dtype=np.int64).reshape(-1, 2).T
     graph = coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(count, count))
     label: Indices = connected_components(graph, directed=False)[1].astype(np.int64)

@@ -20,14 +20,18 @@ from layline.utils.errors import UserError
 if TYPE_CHECKING:
     from layline.data.index import FileIndex
 
-IMAGE_SUFFIXES = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .gif .bmp .tif .tiff .webp .ppm .pgm .pbm .pnm".split()
-)
+# fmt: off
+IMAGE_SUFFIXES = frozenset({
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp",
+    ".ppm", ".pgm", ".pbm", ".pnm",
+})
 HEIC_SUFFIXES = frozenset({".heic", ".heif"})
 # users want to know that these are not read
-UNREAD_SUFFIXES = frozenset(
-    ".avif .dcm .dicom .nii .svg .psd .jp2 .jxl .exr .raw .cr2 .cr3 .nef .arw .dng".split()
-)
+UNREAD_SUFFIXES = frozenset({
+    ".avif", ".dcm", ".dicom", ".nii", ".svg", ".psd", ".jp2", ".jxl", ".exr", ".raw",
+    ".cr2", ".cr3", ".nef", ".arw", ".dng",
+})
+# fmt: on
 KNOWN_SUFFIXES = IMAGE_SUFFIXES | HEIC_SUFFIXES | UNREAD_SUFFIXES
 CLUTTER = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})  # of archivers and servers
 

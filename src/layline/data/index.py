@@ -150,7 +150,7 @@ def index_images(
     )
     shapes = np.array([(row.height, row.width) for row in rows], dtype=np.int64).reshape(-1, 2)
     faults = {place: row.fault for place, row in enumerate(rows) if row.fault}
-    digests, hashed = (tuple(row[i] for row in rows) for i in (4, 8))
+    digests, hashed = tuple(row.digest for row in rows), tuple(row.hash for row in rows)
     return FileIndex(digests, shapes, faults, hashed, (note,) if note else ())
 
 

@@ -271,9 +271,7 @@ def weigh_classes(
         if label not in classes.tolist():
             raise UserError(f"class_weight must have classes as keys, got {label!r}: no such class")
         if not (isinstance(value, Real) and 0 < value < np.inf):
-            raise UserError(
-                f"class_weight must be finite and above 0, got {value!r} for {label!r}"
-            )
+            raise UserError(f"class_weight must be finite and above 0, got {value!r} for {label!r}")
         factors[classes.tolist().index(label)] = value
     return factors
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from layline.data.dataset import Indices, Pixels, format_list
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.table_encoding import Rows, TableEncoding, name_rows
 from layline.data.tables import read_table_file
 from layline.utils.errors import UserError
 from layline.utils.optional import require
@@ -110,7 +110,7 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
     if isinstance(samples, str | Path) or _is_content(samples):
         given = _content(samples, 0) if _is_content(samples) else Path(samples).expanduser()
-        file = read_table_file(given, encoding.is_text)
+        file = read_table_file(given)
         frame, numbers = file.frame, file.row_names
     elif isinstance(samples, pandas.DataFrame | Mapping):
         if isinstance(samples, Mapping):
@@ -131,7 +131,7 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
             "samples must be a data frame or the path of a CSV file, got "
             f"{type(samples).__name__}: the model was trained on a table"
         )
-    names = encoding.row_names(frame, numbers)
+    names = name_rows(frame, encoding.id_column, numbers)
     return Rows(encoding.apply(frame, numbers), names, encoding)
 
 
@@ -189,18 +189,14 @@ def _content(sample: Any, place: int) -> bytes:
 
 def _paths(path: Path, skipped: list[Path]) -> list[Path]:
     if path.is_dir():
-        from layline.data.images import count_suffixes, how_to_read, list_images
+        from layline.data.images import describe_skipped, list_images
 
-        passed_over: list[Path] = []
-        found = list_images(path, passed_over)
+        passed_over: list[str] = []
+        found = [path / name for name in list_images(path, passed_over)]
         if not found:
-            others = f", but with {count_suffixes(passed_over)}" if passed_over else ""
-            cure = how_to_read(passed_over)
-            raise UserError(
-                f"samples must be images, got {path}: a folder without any{others}"
-                + (cure and f"; {cure}")
-            )
-        skipped += passed_over
+            why = f" {describe_skipped(passed_over)}" if passed_over else ""
+            raise UserError(f"The folder {path} has no images.{why}")
+        skipped += [path / name for name in passed_over]
         return found
     if not path.exists():
         raise FileNotFoundError(f"samples must exist, got {path}: check the path")

@@ -17,7 +17,7 @@ splits are the same with and without it.
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -48,9 +48,7 @@ Counts = NDArray[np.float64]  # samples by group or split, and by class
 def split_named(word: str) -> str:
     """Return the split that a word means, such as validation for "dev"."""
     if word.casefold() not in SPLIT_WORDS:
-        raise UserError(
-            f"{word!r} is not a split. Use one of the words {', '.join(SPLIT_WORDS)}."
-        )
+        raise UserError(f"{word!r} is not a split. Use one of the words {', '.join(SPLIT_WORDS)}.")
     return SPLIT_WORDS[word.casefold()]
 
 
@@ -70,7 +68,7 @@ def assign_splits(
     split_of = {word: split_named(word) for word in set(words)}
     names = np.array([split_of[word] for word in words])
     splits = {name: np.flatnonzero(names == name) for name in dict.fromkeys(SPLIT_WORDS.values())}
-    if not isinstance(classes, KnownClasses):  # a trained model has seen them before
+    if not isinstance(classes, KnownClasses):  # the data of a trained model may lack splits
         _check_classes(splits, ranks, classes)
         _check_groups(names.tolist(), groups or ())
     return Splits(**splits)
@@ -119,7 +117,7 @@ def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Datase
 def _encode_table(dataset: Dataset) -> Dataset:
     from layline.data.table_encoding import UnencodedRows
 
-    rows = cast("UnencodedRows | None", dataset.inputs)
+    rows: Any = dataset.inputs
     if not isinstance(rows, UnencodedRows):
         return dataset
     encoded, notes = rows.encode(dataset.splits.train)

@@ -182,9 +182,7 @@ def _read_workbook(
             book = pandas.ExcelFile(io.BytesIO(raw), engine="openpyxl")
             sheets = [str(name) for name in book.sheet_names]
             chosen = sheet if sheet in sheets else sheets[0]
-            frame = book.parse(
-                chosen, header=None, dtype=object, keep_default_na=False, nrows=rows
-            )
+            frame = book.parse(chosen, header=None, dtype=object, keep_default_na=False, nrows=rows)
     except Exception as error:  # openpyxl raises almost anything for damaged files
         why = str(error).partition("\n")[0] or type(error).__name__
         raise UserError(f"{path} cannot be read as an Excel workbook: {why}") from None

@@ -22,7 +22,7 @@ from layline.data.labels import (
     weigh_classes,
 )
 from layline.data.loaders import Batches, RowBatches
-from layline.data.splits import FEWEST_FOR_CALIBRATION, stratified_holdout, with_calibration
+from layline.data.splits import FEWEST_FOR_CALIBRATION, hold_out_calibration, stratified_holdout
 from layline.data.table_encoding import TableEncoding
 from layline.estimator.inputs import (
     Rows,
@@ -243,7 +243,7 @@ def _divide(
             stacklevel=4,  # where fit was called
         )
     drawn = Splits(rows, held_out, test=np.zeros(0, dtype=np.int64))
-    parts, notes = with_calibration(drawn, ranks, share, estimator._seed, own)
+    parts, notes = hold_out_calibration(drawn, ranks, share, estimator._seed, own)
     if len(parts.calibration) == 0 and share * len(rows) >= FEWEST_FOR_CALIBRATION:
         warnings.warn(notes[0], stacklevel=4)  # where fit was called
     return parts

@@ -177,8 +177,8 @@ def _with_probabilities(
 
 def _warn_of_unread(images: UserImages) -> None:
     """Warn of images in a folder that cannot be read here; what is no image is nobody's sample."""
-    from layline.data.images import describe_skipped, how_to_read  # which need Pillow
+    from layline.data.images import KNOWN_SUFFIXES, describe_skipped, suffix_of  # need Pillow
 
-    unread = [file for file in images.skipped if how_to_read([file])]
+    unread = [file for file in images.skipped if suffix_of(file.name) in KNOWN_SUFFIXES]
     if unread:
         warnings.warn(describe_skipped(unread), stacklevel=4)  # where predict was called

@@ -355,12 +355,10 @@ def write_report(folder: RunFolder, console: Console) -> None:
 
 def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[str, dict[str, Any]]:
     """Give the name of the source, and the root where a path was given instead."""
-    root, images = (
-        None if value is None else Path(str(value)).expanduser()
-        for value in (setting_at(tree, "data.root"), setting_at(tree, "data.options.images"))
-    )
-    sheet = setting_at(tree, "data.options.sheet")
-    name, place, sentence = data.find_source(source, root, data.names(), images, sheet)
+    value = setting_at(tree, "data.root")
+    root = None if value is None else Path(str(value)).expanduser()
+    options = setting_at(tree, "data.options")
+    name, place, sentence = data.find_source(source, root, data.names(), options)
     if sentence:
         say(sentence)
     return name, {} if place == root else tree_of({"root": place})

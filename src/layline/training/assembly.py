@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
 from numpy.typing import NDArray
 from torch import nn
 
@@ -18,7 +17,6 @@ from layline import backbones, data, heads
 from layline.backbones.base import ImageBackbone, TableBackbone
 from layline.backbones.convnet import ConvNet
 from layline.backbones.weights import load_weights
-from layline.data.array_cache import cache_folder
 from layline.data.dataset import Dataset, Images
 from layline.data.labels import weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches
@@ -27,7 +25,7 @@ from layline.data.table_encoding import Rows, TableEncoding
 from layline.evaluation.predictions import Split
 from layline.model.description import ModelDescription
 from layline.model.model import OrdinalModel
-from layline.training.config import Config, DataConfig
+from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.start import known_inputs, load_start
 from layline.training.trainer import EpochBatches
@@ -108,87 +106,23 @@ def read_data(
         whole: Draw no parts, since nothing is trained; those that are given are kept.
     """
     options = config.data
-    dataset = data.read(
-        options.source,
-        options.root,
-        data.UNDRAWN if whole else options.partition,
-        options.calibration,
-        known,
-        **options.options,
-    )
-    first = nullcontext() if accelerator is None else accelerator.local_main_process_first()
-    with first:
-        dataset = with_index(dataset, say, options.verify)
-        dataset = with_copies(dataset, options)
+    dataset = data.read(options.source, options.root, options.partition, known, **options.options)
+    first = nullcontext if accelerator is None else accelerator.local_main_process_first
+    with first(), say.progress("Looking at the images", len(dataset.inputs)) as count:
+        dataset = data.index_files(dataset, count, options.verify)
+    dataset = data.check_files(dataset, options.skip_bad)
+    with first():  # which puts the hashes of near duplicates into the index
+        dataset = data.group_duplicates(dataset, options.duplicates)
+    if not whole:
+        dataset = data.draw_splits(dataset, options.partition, options.calibration)
     for note in dataset.notes:
         say(note)
     say("Classes, lowest first: " + " < ".join(dataset.classes))
-    if isinstance(dataset.inputs, Images) and not dataset.inputs.decoded:
-        dataset = _without_bad_files(dataset, options.skip_bad, say, accelerator)
     if whole:
         return dataset
     dataset.check_complete()
     counts = {name: len(part) for name, part in dataset.splits.by_name().items()}
     say("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))
-    return dataset
-
-
-def with_index(dataset: Dataset, say: Reporter, verify: bool = False) -> Dataset:
-    """Look at the image files of a data set, and keep what is known of them with it.
-
-    Args:
-        dataset: Its images may be files; others are left as they are.
-        say: Tells the user how far it is.
-        verify: Read every file again, whatever is known.
-    """
-    from layline.data.images import ImageFiles
-    from layline.data.index import index_images
-
-    images = dataset.inputs
-    if not isinstance(images, ImageFiles):
-        return dataset
-    with say.progress("Looking at the images", len(images)) as count:
-        index = index_images(images, count, verify)
-    for note in index.notes:
-        say(note)
-    return replace(dataset, inputs=replace(images, index=index))
-
-
-def with_copies(dataset: Dataset, options: DataConfig) -> Dataset:
-    """Find copies of images, and keep them in one part where the partition is drawn.
-
-    Args:
-        dataset: Its images may be files or arrays; rows are left as they are.
-        options: Whether and how copies are looked for.
-    """
-    images = dataset.inputs
-    if options.duplicates == "off" or isinstance(images, Rows):
-        return dataset
-    if options.root is None:  # images that are made on the spot
-        return dataset
-    from layline.data.array_cache import cache_folder
-    from layline.data.duplicates import find_copies_in, keep_copies_together
-
-    exact = options.duplicates == "exact"
-    copies = find_copies_in(images, cache_folder(), exact)
-    return keep_copies_together(dataset, copies)
-
-
-def _without_bad_files(
-    dataset: Dataset, skip: bool, say: Reporter, accelerator: Accelerator | None
-) -> Dataset:
-    from layline.data.index import BadImage, describe_bad, find_bad
-
-    shared: list[list[BadImage]] = [[]]
-    if accelerator is None or accelerator.is_main_process:
-        assert isinstance(dataset.inputs, Images)  # whoever calls it has seen to that
-        shared = [find_bad(dataset.inputs)]
-    bad = shared[0] if accelerator is None else broadcast_object_list(shared)[0]
-    if bad and not skip:
-        raise UserError(describe_bad(bad))
-    if bad:
-        say(f"Left out: {describe_bad(bad, cure=False)}")
-        dataset = dataset.drop(each.index for each in bad)
     return dataset
 
 
@@ -323,9 +257,7 @@ def _cached(run: Assembly) -> Dataset:
         run.accelerator.local_main_process_first(),  # the others of the machine find it ready
         run.say.progress("Decoding the images", len(dataset.inputs)) as count,
     ):
-        images = cache_images(
-            dataset.inputs, preparation.at_least, cache_folder(), count, run.config.data.verify
-        )
+        images = cache_images(dataset.inputs, preparation.at_least, count)
     return replace(dataset, inputs=images)
 
 

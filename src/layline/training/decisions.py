@@ -124,6 +124,7 @@ def _plan(config: Config, tree: Mapping[str, Any], device: torch.device, say: Sa
         known=known,
         **config.data.options,
     )
+    dataset = data.draw_splits(dataset, config.data.partition)
     costs = _Costs.measure(config, dataset, device)
     plans = _plans(
         config, costs, seconds, is_pretrained and not is_fixed, "epochs" in tree.get("training", {})

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import layline
 from layline.data.dataset import Dataset, Images, Indices, groups_of
-from layline.data.file_digests import digest_file
+from layline.data.index import digest_file
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import Rows
 from layline.evaluation.alarms import find_alarms

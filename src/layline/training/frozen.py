@@ -32,8 +32,8 @@ from layline.backbones.base import Backbone
 from layline.data.array_cache import cache_folder
 from layline.data.dataset import Inputs
 from layline.data.decoding import PILLOW, thread_map
-from layline.data.file_digests import is_settled, stamp_of
 from layline.data.image_cache import CACHE_FORMAT
+from layline.data.index import is_settled, stamp_of
 from layline.data.loaders import Batches, RowBatches, loader, sequential_batches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.evaluation.predictions import Split, evaluation_batch_size

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from layline import data
 from layline.data.dataset import Dataset
-from layline.data.detect import Recognised
+from layline.data.detect import Detected
 from layline.model.description import ModelDescription
 from layline.training.assembly import read_data
 from layline.training.config import Config
@@ -50,17 +50,17 @@ def other_config(
     return config.model_copy(update={"data": own.model_copy(update=changes)})
 
 
-def _recognised(config: Config, root: Path) -> Recognised:
+def _recognised(config: Config, root: Path) -> Detected:
     """Tell what other data are; what could be anything is taken for what the run had."""
     images = config.data.options.get("images")
     for place in (None, *([] if images is None else [Path(str(images))])):
         try:
-            return data.recognise(root, place)
+            return data.detect(root, place)
         except ValueError as error:
             reason = error
     if config.data.source == "folder" and root.is_dir() and any(root.glob("*/*")):
         # a folder per class may be a single one here
-        return Recognised("folder", root, "as the data of the run")
+        return Detected("folder", root, "as the data of the run")
     raise reason
 
 

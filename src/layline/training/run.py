@@ -233,7 +233,7 @@ def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
             if run.config.init_from is None
             else {"start": run.config.init_from.model_dump(mode="json")}
         ),
-        **({} if dataset.duplicates is None else {"copies": dataset.duplicates.facts()}),
+        **({} if dataset.duplicates is None else {"duplicates": dataset.duplicates.facts()}),
         "command": list(command or sys.argv),
         "layline": layline.__version__,
         **({} if commit is None else {"commit": commit}),

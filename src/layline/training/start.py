@@ -13,7 +13,7 @@ from typing import Any
 
 from layline import backbones, data
 from layline.data import KnownInputs
-from layline.data.file_digests import digest_file
+from layline.data.index import digest_file
 from layline.data.labels import parse_names
 from layline.data.table_encoding import TableEncoding
 from layline.model.calibration import Calibration

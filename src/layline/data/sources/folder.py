@@ -46,7 +46,9 @@ def read_folder(
     skipped: list[str] = []
     files = list_images(root, skipped)
     depth = 1 if split_folders == [""] else 2
-    class_folders = {f"{split}/{name}".lstrip("/") for split, c in class_names.items() for name in c}
+    class_folders = {
+        f"{split}/{name}".lstrip("/") for split, c in class_names.items() for name in c
+    }
     names = [name for name in files if _parent(name, depth) in class_folders]
     folders = [_parent(name, depth) for name in names]
     skipped = [name for name in skipped if _parent(name, depth) in class_folders]

@@ -59,7 +59,9 @@ def read_manifest(
     if path not in file.frame and path == "path":
         path = image_column(file, given or own) or path
         notes.append(f"The images are in column {path!r}.")
-    written = [posixpath.normpath(cell.replace("\\", "/")) for cell in file.read_column("path", path)]
+    written = [
+        posixpath.normpath(cell.replace("\\", "/")) for cell in file.read_column("path", path)
+    ]
     folder = given or image_folder(written, own) or own
     if folder not in (own, given):
         notes.append(f"The paths of the images start in the folder {folder.name}.")

@@ -68,8 +68,9 @@ def read_table(
     if set(frame) <= {id_column}:
         raise UserError(f"{file.path.name} has no columns to learn from, only {label!r}.")
     kept = None if groups is None else tuple(groups)
+    rows: Any = UnencodedRows(frame, file.row_names, id_column)
     return Dataset(
-        UnencodedRows(frame, file.row_names, id_column),
+        rows,
         ranks,
         ordered,
         assign_splits(splits, ranks, ordered, kept),

@@ -54,8 +54,8 @@ def write_run(
 ):
     """Write the folder of a run whose features spread out from epoch to epoch.
 
-    A run that is not recorded is one of before there was anything but its numbers and predictions.
-    With ranges it has been calibrated, and the class ``never`` is never predicted.
+    ``recorded=False`` leaves out everything that ``report.enabled = false`` leaves out. With
+    ``ranges`` the run is calibrated; the class ``never`` is never predicted.
     """
     rng, count = np.random.default_rng(0), len(classes)
     torch.manual_seed(0)
@@ -110,13 +110,12 @@ def write_run(
             "calibration": {"temperature": 1.7},
             "ranges": [expected | {"samples": samples, "calibrated_on": 100}],
         }
-    if recorded:
-        outcome = ranks, decisions["mode"], said.proba
-        numbers["intervals"] = bootstrap_intervals(*outcome, draws=50)
-        numbers["by_class"] = class_rates(numbers["confusion"], classes)
-        numbers["thresholds"] = threshold_rates(*outcome, classes)
-        numbers["referral"] = referral(*outcome)
-        numbers["alarms"] = find_alarms(numbers, counts, classes)
+    outcome = ranks, decisions["mode"], said.proba
+    numbers["intervals"] = bootstrap_intervals(*outcome, draws=50)
+    numbers["by_class"] = class_rates(numbers["confusion"], classes)
+    numbers["thresholds"] = threshold_rates(*outcome, classes)
+    numbers["referral"] = referral(*outcome)
+    numbers["alarms"] = find_alarms(numbers, counts, classes)
     write_json(folder.test, numbers)
     measured = Evaluation(numbers, names, classes, truth, said, found)
     measured.write_predictions(folder.predictions)
@@ -132,11 +131,11 @@ def write_run(
             for epoch in range(1, epochs + 1)
         ]
     )
-    if not recorded:
-        return path
     environment = {"command": ["layline", "train"], "layline": "0", "torch": "2", "python": "3"}
     environment |= {"counts": counts, "data": "0"}
     folder.environment.write_text(json.dumps(environment))
+    if not recorded:
+        return path
     drawn = take_snapshot(tested[keep], truth[keep], decisions["mode"][keep], head, keep)
     drawn.save(folder.layout("test"))
     write_proxies(folder.proxies, head)

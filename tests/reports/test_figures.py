@@ -1,0 +1,138 @@
+"""The figures of the reports, against the metrics and scikit-learn."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import confusion_matrix, mean_absolute_error
+
+from layline import metrics
+from layline.evaluation.diagnostics import class_rates, threshold_rates
+from layline.reports.figures import (
+    BINS,
+    class_errors_figure,
+    class_rates_figure,
+    confusion_figure,
+    count_modes,
+    error_sizes_figure,
+    learning_curves,
+    modes_figure,
+    reliability_bins,
+    reliability_figure,
+    roc_figure,
+    similarity_figures,
+)
+
+
+def random_proba(seed, num_classes, samples=300):
+    rng = np.random.default_rng(seed)
+    proba = softmax(rng.normal(0, 2, (samples, num_classes)), axis=1)
+    return rng.integers(0, num_classes, samples), proba
+
+
+@pytest.mark.parametrize("num_classes", [2, 6, 30])
+def test_errors_are_those_of_scikit_learn(num_classes):
+    true, predicted = np.random.default_rng(0).integers(0, num_classes, (2, 400))
+    confusion = confusion_matrix(true, predicted, labels=np.arange(num_classes))
+    names = [f"class {rank}" for rank in range(num_classes)]
+    (heat,) = confusion_figure(confusion, names)["data"]
+    assert [[cell[0] for cell in row] for row in heat["customdata"]] == confusion.tolist()
+    np.testing.assert_allclose(np.sum(heat["z"], axis=1), 1, atol=1e-3)
+    (bars,) = class_errors_figure(confusion, names)["data"]
+    for rank, error in enumerate(bars["y"]):
+        samples = true == rank
+        expected = mean_absolute_error(true[samples], predicted[samples])
+        assert error == pytest.approx(expected, abs=1e-4)
+    (sizes,) = error_sizes_figure(confusion)["data"]
+    assert sizes["customdata"] == np.bincount(np.abs(true - predicted)).tolist()
+
+
+def test_rows_are_true_classes_and_empty_classes_have_no_numbers():
+    (heat,) = confusion_figure(np.array([[5, 1], [0, 4]]), ["a", "b"])["data"]
+    assert heat["text"] == [["5<br>83%", "1<br>17%"], ["", "4<br>100%"]]
+    assert heat["customdata"][0][1] == [1, "a", "b"]
+    (bars,) = class_errors_figure(np.array([[0, 0], [1, 3]]), ["a", "b"])["data"]
+    assert bars["y"] == [None, 0.25]
+
+
+def test_learning_curves_have_gaps_and_mark_the_selected_epoch():
+    history = [{"epoch": 1, "a": 3.0, "b": 2.0}, {"epoch": 2, "a": 1.0}]
+    figure = learning_curves(history, {"a": "one", "b": "two"}, 2, "Both")
+    first, second = figure["data"]
+    assert (first["x"], first["y"], second["y"]) == ([1, 2], [3.0, 1.0], [2.0, None])
+    assert first["line"].get("dash") != second["line"].get("dash")  # not only by color
+    assert figure["layout"]["shapes"][0]["x0"] == 2
+
+
+def test_q_and_u_share_a_scale():
+    q, u = np.random.default_rng(0).dirichlet(np.ones(5), (2, 5))
+    figures = similarity_figures(q, u, list("abcde"))
+    heat = {name: figure["data"][0] for name, figure in figures.items()}
+    assert heat["q"]["zmax"] == heat["u"]["zmax"] == max(q.max(), u.max())
+    assert heat["difference"]["zmin"] == -heat["difference"]["zmax"]
+    np.testing.assert_allclose(heat["difference"]["z"], q - u, atol=1e-5)
+    assert set(similarity_figures(np.eye(3), None, list("abc"))) == {"q"}
+
+
+@given(seed=st.integers(0, 50), num_classes=st.sampled_from([2, 3, 8]))
+def test_the_bins_add_up_to_the_calibration_error(seed, num_classes):
+    ranks, proba = random_proba(seed, num_classes)
+    counts, confidence, accuracy = reliability_bins(ranks, proba)
+    gaps = np.nan_to_num(np.abs(accuracy - confidence))
+    expected = metrics.expected_calibration_error(ranks, proba, bins=BINS)
+    assert (counts * gaps).sum() / len(ranks) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_reliability_curve_is_that_of_scikit_learn_before_and_after_calibration():
+    ranks, raw = random_proba(3, 4)
+    calibrated = softmax(np.log(raw) / 1.7, axis=1)
+    _, before, after, _ = reliability_figure(ranks, calibrated, 1.7)["data"]
+    for proba, curve in ((raw, before), (calibrated, after)):
+        right = proba.argmax(axis=1) == ranks
+        shares, means = calibration_curve(right, proba.max(axis=1), n_bins=BINS)
+        np.testing.assert_allclose(curve["y"], shares, atol=1e-5)
+        np.testing.assert_allclose(curve["x"], means, atol=1e-5)
+
+
+def test_rates_have_their_intervals():
+    rows = class_rates([[8, 2, 0], [5, 5, 0], [3, 0, 0]], ["a", "b", "c"])
+    recall, precision = class_rates_figure(rows, ["a", "b", "c"])["data"]
+    assert recall["y"] == [0.8, 0.5, 0]
+    assert len(precision["x"]) == 2  # c is never predicted
+    low, high = rows[0]["recall_interval"]
+    assert recall["error_y"]["array"][0] == pytest.approx(high - 0.8, abs=1e-5)
+    assert recall["error_y"]["arrayminus"][0] == pytest.approx(0.8 - low, abs=1e-5)
+
+
+def test_the_roc_curve_shows_the_decisions():
+    ranks, proba = random_proba(0, 3)
+    (row, _) = threshold_rates(ranks, proba.argmax(axis=1), proba, ["a", "b", "c"])
+    _, curve, point = roc_figure(row)["data"]
+    assert curve["x"] == row["curve"]["fpr"]
+    assert point["x"] == [pytest.approx(1 - row["specificity"], abs=1e-5)]
+    assert roc_figure(row | {"curve": None}) is None
+
+
+@pytest.mark.parametrize(
+    ("row", "peaks"),
+    [
+        ([0.2, 0.6, 0.2], 1),
+        ([0.25, 0.25, 0.5], 1),
+        ([0.5, 0.0, 0.5], 2),
+        ([0.3, 0.1, 0.2, 0.1, 0.3], 3),
+        ([0.2, 0.4, 0.0, 0.0, 0.4], 2),
+        ([0.2, 0.2, 0.2, 0.2, 0.2], 1),
+    ],
+)
+def test_peaks_are_counted(row, peaks):
+    assert count_modes(np.array([row])).tolist() == [peaks]
+
+
+def test_one_peak_is_what_the_metric_calls_unimodal():
+    _, proba = random_proba(1, 9)
+    modes = count_modes(proba, 1e-9)
+    assert (modes == 1).mean() == pytest.approx(metrics.unimodality_rate(proba))
+    (bars,) = modes_figure(modes)["data"]
+    assert sum(bars["customdata"]) == len(proba)

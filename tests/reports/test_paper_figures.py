@@ -1,0 +1,98 @@
+"""Figures for print: the files of a reproduction, and the critical-difference diagram."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from layline.bench.paper import REPRODUCTIONS
+from layline.bench.paper.presets import PRESETS
+from layline.reports.paper_figures import (
+    bar_levels,
+    critical_difference_diagram,
+    draw_curves,
+    save_figure,
+    write_reproduction,
+)
+from layline.training.record import Snapshot
+from layline.training.run_folder import RunFolder
+
+SMALL = PRESETS["small"]
+SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted).map(tuple))
+
+
+def invent_results(cells):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {**cell.labels, "decode": "mode", "accuracy": a, "mae": m, "error": ""}
+        for cell in cells
+        for a, m in [rng.random(2)]
+    )
+
+
+def snapshot(seed, classes=8, each=10):
+    rng = np.random.default_rng(seed)
+    ranks = np.repeat(np.arange(classes), each)
+    points = rng.normal(ranks[:, None], 0.7, (len(ranks), 2)).astype(np.float32)
+    proxies = np.stack([np.arange(classes)] * 2, axis=1).astype(np.float32)
+    predicted = points.mean(axis=1).round().clip(0, classes - 1).astype(int)
+    return Snapshot(points, ranks, predicted, 1.0, proxies)
+
+
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_every_reproduction_writes_its_files(name, tmp_path):
+    each = REPRODUCTIONS[name]
+    cells = each.cells(SMALL)
+    for number, cell in enumerate(cells if name == "figure-layouts" else []):
+        for moment in ("test", 1, 2):
+            snapshot(number).save(RunFolder(tmp_path / cell.key).layout(moment))
+    frame = invent_results(cells)
+    files = write_reproduction(
+        each, SMALL, cells, frame, lambda cell: RunFolder(tmp_path / cell.key), tmp_path / name
+    )
+    names = {path.name for path in files}
+    assert names == {path.name for path in (tmp_path / name).iterdir()}
+    assert names >= {"table.md", "table.csv", "cells.csv"}
+    assert ("figure.png" in names) == ("figure.pdf" in names) == name.startswith("figure")
+    if "figure.png" in names:
+        with Image.open(tmp_path / name / "figure.png") as image:
+            assert len(image.convert("RGB").getcolors(image.width * image.height)) > 50
+    again = pd.read_csv(tmp_path / name / "cells.csv", dtype=str)
+    assert again["mae"].astype(float).tolist() == pytest.approx(frame["mae"].tolist())
+
+
+def test_curves_have_two_axes_and_every_point():
+    each = REPRODUCTIONS["figure-alpha"]
+    curves = each.curves(invent_results(each.cells(SMALL)))
+    left, right = draw_curves(curves, each.symbol, each.title, each.drawn).axes
+    for axis, metric in ((left, "mae"), (right, "accuracy")):
+        drawn = [bar[0].get_ydata().tolist() for bar in axis.containers]
+        assert drawn == [[e.mean for e in curve.metrics[metric]] for curve in curves]
+
+
+@given(SPANS)
+def test_bars_on_one_level_do_not_touch(spans):
+    spans = sorted(set(spans))
+    levels = bar_levels(spans)
+    for (one, a), (other, b) in itertools.combinations(zip(spans, levels, strict=True), 2):
+        assert a != b or one[1] < other[0] or other[1] < one[0]
+
+
+@pytest.mark.parametrize("k", [2, 9, 34])
+def test_the_diagram_names_every_method_once_without_overlaps(tmp_path, k):
+    values = np.random.default_rng(k).uniform(1, k, size=k)
+    ranks = pd.Series(values, index=[f"method-{i}" for i in range(k)])
+    figure = critical_difference_diagram(ranks, num_data=12, title="costs 5 $ and _")
+    png, pdf = save_figure(figure, tmp_path / "diagram")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    assert b"CreationDate" not in pdf.read_bytes()
+    assert png.stat().st_size > 1000
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
+    words = " ".join(text.get_text() for text in texts).split()
+    assert all(words.count(name) == 1 for name in ranks.index)
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

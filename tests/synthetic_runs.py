@@ -14,7 +14,7 @@ from layline.evaluation.predictions import Predictions
 from layline.evaluation.resampling import bootstrap_intervals
 from layline.training.recipes import resolve_config
 from layline.training.record import (
-    chosen_samples,
+    choose_samples,
     take_snapshot,
     write_mistakes,
     write_proxies,
@@ -81,7 +81,7 @@ def write_run(
         return torch.tensor(epoch * (along + across) / count + noise, dtype=torch.float32)
 
     best = max(1, epochs - 1)
-    keep = chosen_samples(samples, points, 0)
+    keep = choose_samples(samples, points, 0)
     with torch.no_grad():
         for epoch in range(1, epochs + 1):
             found = features(epoch)[keep]

@@ -1,5 +1,5 @@
 "use strict";
-// What the reader decides: the grade that is acted on, and the error that may remain.
+// Controls: the threshold, and the error that may remain after review.
 (() => {
   const byId = (id) => document.getElementById(id);
 
@@ -19,7 +19,7 @@
   const slider = byId("wanted");
   const field = byId("wanted-number");
   const measure = () => document.querySelector("#measure input:checked").value;
-  // how each is written: in which unit, and with how many decimals
+  // unit and decimals
   const KINDS = { error: { factor: 100, decimals: 1 }, mae: { factor: 1, decimals: 2 } };
   const ROUNDING = 1e-6; // that of the curve
 
@@ -30,11 +30,11 @@
       : `To be at most ${goal} classes off on average`;
     const cases = samples - decided;
     const all = samples.toLocaleString("en");
-    if (cases === 0) return `${start}, nobody has to look: the model reaches it alone.`;
+    if (cases === 0) return `${start}, no case has to be reviewed.`;
     const rounded = Math.round((100 * cases) / samples);
     const share = decided === 0 ? 100 : Math.min(99, Math.max(1, rounded));
     const count = decided === 0 ? `all ${all}` : `${cases.toLocaleString("en")} of ${all}`;
-    return `${start}, a person must look at ${count} (${share}\u00a0%).`;
+    return `${start}, a person must review ${count} (${share}\u00a0%).`;
   }
 
   function show() {

@@ -1,5 +1,5 @@
 "use strict";
-// The layout: features and proxies, epoch by epoch. Between two epochs the points glide.
+// The layout: features and proxies by epoch. Points move smoothly between epochs.
 (() => {
   const place = document.getElementById("layout-plot");
   if (!place) return;
@@ -7,7 +7,7 @@
   const slider = document.getElementById("epoch");
   const play = document.getElementById("play");
   const still = window.matchMedia("(prefers-reduced-motion: reduce)");
-  const SLOW = 80; // beyond it gliding would stutter, so points jump
+  const SLOW = 80; // milliseconds; if drawing takes longer, points jump
   const byId = (id) => document.getElementById(id);
   const isShown = (id) => byId(id)?.checked ?? false;
 
@@ -41,17 +41,17 @@
   }
 
   function traces(frame) {
-    const groups = [true, false].map(() => ({ x: [], y: [], colour: [], custom: [] }));
+    const groups = [true, false].map(() => ({ x: [], y: [], color: [], custom: [] }));
     for (let i = 0; i < frame.ranks.length; i += 1) {
       const rank = frame.ranks[i];
-      const said = frame.predicted[i];
-      const group = groups[said === rank ? 0 : 1];
+      const predicted = frame.predicted[i];
+      const group = groups[predicted === rank ? 0 : 1];
       group.x.push(frame.points[2 * i]);
       group.y.push(frame.points[2 * i + 1]);
-      group.colour.push(rank);
-      group.custom.push([classes[rank], classes[said], frame.names?.[i] ?? ""]);
+      group.color.push(rank);
+      group.custom.push([classes[rank], classes[predicted], frame.names?.[i] ?? ""]);
     }
-    const scale = { cmin: 0, cmax: classes.length - 1, colorscale: theme.colour("sequential") };
+    const scale = { cmin: 0, cmax: classes.length - 1, colorscale: theme.color("sequential") };
     const narrow = place.clientWidth < 560;
     const named = classes.length <= 12;
     const bar = narrow ? { orientation: "h", y: 0, yanchor: "top", len: 0.95 }
@@ -60,15 +60,15 @@
       (frame.names?.length ? "<br>%{customdata[2]}" : "") + "<extra></extra>";
     const cloud = (group, more) => ({
       type: "scatter", mode: "markers", x: group.x, y: group.y, customdata: group.custom,
-      hovertemplate: hover, ...more, marker: { ...scale, color: group.colour, ...more.marker },
+      hovertemplate: hover, ...more, marker: { ...scale, color: group.color, ...more.marker },
     });
     const found = [
       cloud(groups[0], { name: "correct", visible: isShown("show-correct"),
         marker: { size: narrow ? 4 : 6, opacity: 0.75, symbol: "circle" } }),
       cloud(groups[1], { name: "misclassified", visible: isShown("show-wrong"),
         marker: { size: narrow ? 5 : 7, opacity: 0.85, symbol: "x-thin",
-          line: { ...scale, color: groups[1].colour, width: 1.8 } } }),
-      { // carries the scale of the colours, whatever is switched off
+          line: { ...scale, color: groups[1].color, width: 1.8 } } }),
+      { // has the color scale, also when samples are hidden
         type: "scatter", mode: "markers", x: [null], y: [null], hoverinfo: "skip",
         marker: { ...scale, color: [0], showscale: true, colorbar: {
           thickness: 10, outlinewidth: 0, ...bar,
@@ -85,10 +85,10 @@
         visible: isShown("show-proxies"),
         x: frame.proxies.map((at) => at[0]), y: frame.proxies.map((at) => at[1]),
         text: frame.proxies.map((_, k) => String(k)),
-        textfont: { size: narrow ? 9 : 11, color: theme.colour("ink"), weight: 700 },
+        textfont: { size: narrow ? 9 : 11, color: theme.color("ink"), weight: 700 },
         customdata: classes, hovertemplate: "proxy %{text}: %{customdata}<extra></extra>",
-        line: { color: theme.colour("ink"), width: 1.2 },
-        marker: { size: few ? (narrow ? 16 : 21) : 8, color: theme.colour("card"),
+        line: { color: theme.color("ink"), width: 1.2 },
+        marker: { size: few ? (narrow ? 16 : 21) : 8, color: theme.color("card"),
           line: { width: 2.4, ...scale, color: frame.proxies.map((_, k) => k) } },
       });
     }
@@ -101,11 +101,11 @@
     const free = { showticklabels: false, ticks: "", showgrid: true, fixedrange: false };
     const coarse = window.matchMedia("(pointer: coarse)").matches;
     const layout = framed({
-      // above there is room for the buttons, which would lie on the scale of the colours
+      // room for the buttons above the color scale
       margin: { l: 8, r: 8, t: coarse ? 12 : 36, b: 8 }, dragmode: coarse ? false : "pan",
       hovermode: "closest", uirevision: part,
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.colour("muted"),
-        activecolor: theme.colour("accent") },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.color("muted"),
+        activecolor: theme.color("accent") },
       xaxis: { ...free, range: frame.view[0], zeroline: false },
       yaxis: { ...free, range: frame.view[1], scaleanchor: "x", zeroline: false },
     });
@@ -121,8 +121,8 @@
     const share = (value) => (value === null || value === undefined ? "–"
       : `${(100 * value).toFixed(1)} %`);
     const error = frame.mae === null || frame.mae === undefined ? "–" : frame.mae.toFixed(3);
-    const what = part === "test" ? (frame.epoch ? `Test, epoch ${frame.epoch}` : "The samples measured")
-      : `Validation, epoch ${frame.epoch} of ${last}${current === start ? " (kept)" : ""}`;
+    const what = part === "test" ? (frame.epoch ? `Test, epoch ${frame.epoch}` : "Evaluated samples")
+      : `Validation, epoch ${frame.epoch} of ${last}${current === start ? " (selected)" : ""}`;
     byId("moment").textContent = `${what} · MAE ${error} · accuracy ${share(frame.accuracy)}`;
     slider.setAttribute("aria-valuetext", `epoch ${frame.epoch} of ${last}`);
     slider.value = String(current);

@@ -1,30 +1,30 @@
 "use strict";
-// Draws the figures of the page in the colours of its theme.
+// Draws the figures of the page in the colors of its theme.
 const report = JSON.parse(document.getElementById("report-data").textContent);
-const isColour = /color$|colorscale$/;
+const isColor = /color$|colorscale$/;
 
 function painted(value, key = "") {
   if (Array.isArray(value)) return value.map((each) => painted(each));
   if (value && typeof value === "object") {
     return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, painted(v, k)]));
   }
-  const named = typeof value === "string" && value.startsWith("@") && isColour.test(key);
-  return named ? theme.colour(value.slice(1)) : value;
+  const named = typeof value === "string" && value.startsWith("@") && isColor.test(key);
+  return named ? theme.color(value.slice(1)) : value;
 }
 
 function framed(layout) {
   const axis = {
-    gridcolor: theme.colour("grid"), linecolor: theme.colour("grid"), zeroline: false,
+    gridcolor: theme.color("grid"), linecolor: theme.color("grid"), zeroline: false,
     automargin: true, fixedrange: true, ticklabeloverflow: "allow", tickfont: { size: 11 }, title: { standoff: 8 },
   };
   const whole = {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
-    font: { family: "system-ui, sans-serif", size: 12, color: theme.colour("ink") },
+    font: { family: "system-ui, sans-serif", size: 12, color: theme.color("ink") },
     margin: { l: 46, r: 12, t: 44, b: 40 }, showlegend: false, dragmode: false,
     legend: { orientation: "h", x: 1, xanchor: "right", y: 1.02, yanchor: "bottom",
       bgcolor: "rgba(0,0,0,0)" },
-    hoverlabel: { bgcolor: theme.colour("card"), bordercolor: theme.colour("edge"),
-      font: { color: theme.colour("ink") } },
+    hoverlabel: { bgcolor: theme.color("card"), bordercolor: theme.color("edge"),
+      font: { color: theme.color("ink") } },
     ...layout,
   };
   if (layout.title) {

@@ -1,19 +1,19 @@
 "use strict";
-// Light and dark: as the reader's system says, until the reader says otherwise.
+// Light or dark: the setting of the system, until the reader chooses.
 const theme = (() => {
   const root = document.documentElement;
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const painters = [];
-  // Perceptually even from dark to light; each theme leaves out the end that its background hides.
+  // Perceptually even from dark to light; each theme leaves out the end close to its background.
   const VIRIDIS = ["#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884",
     "#44bf70", "#7ad151", "#bddf26", "#fde725"];
-  const scale = (colours) => colours.map((colour, i) => [i / (colours.length - 1), colour]);
+  const scale = (colors) => colors.map((color, i) => [i / (colors.length - 1), color]);
 
   const isDark = () => root.dataset.theme === "dark" ||
     (root.dataset.theme === "auto" && system.matches);
   const variable = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 
-  function colour(name) {
+  function color(name) {
     const dark = isDark();
     if (name === "sequential") return scale(dark ? VIRIDIS.slice(3) : VIRIDIS.slice(0, 9));
     if (name === "heat") return scale(dark ? ["#191f26", "#1c3f66", "#2f6fb3", "#a9d0fa"]
@@ -33,5 +33,5 @@ const theme = (() => {
   let before = "auto";
   window.addEventListener("beforeprint", () => { before = root.dataset.theme; set("light"); });
   window.addEventListener("afterprint", () => set(before));
-  return { colour, isDark, onChange: (paint) => painters.push(paint) };
+  return { color, isDark, onChange: (paint) => painters.push(paint) };
 })();

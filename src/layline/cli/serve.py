@@ -1,6 +1,5 @@
-"""``layline serve``: a trained model as a page, and as an interface for programs."""
+"""``layline serve``: serve a trained model as a page and a JSON interface."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -20,33 +19,31 @@ Examples:
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(help="The folder of a run, or a .safetensors model.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or a .safetensors model.")],
     host: Annotated[
-        str, typer.Option(help="The address to listen on; 0.0.0.0 for other machines too.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 accepts other machines.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes any that is free.")
-    ] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 for any free one.")] = 8000,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Another name of this server, such as that of a proxy; repeatable."),
+    ] = None,
     coverage: Annotated[
-        float | None,
-        typer.Option(help="Ranges shall hold the truth for this share of samples, such as 0.9."),
+        float | None, typer.Option(help="Coverage of the ranges, such as 0.9.")
     ] = None,
     decode: Decode = None,
     review: Annotated[
-        str | None,
-        typer.Option(help="Share of samples that a person should look at, such as 20%."),
+        str | None, typer.Option(help="Share of samples that a person should check, such as 20%.")
     ] = None,
-    max_mb: Annotated[
-        float | None, typer.Option(help="Millions of bytes that a request may have.")
-    ] = None,
-    max_pixels: Annotated[int | None, typer.Option(help="Pixels that an image may have.")] = None,
-    max_files: Annotated[int | None, typer.Option(help="Images that a request may have.")] = None,
-    max_rows: Annotated[
-        int | None, typer.Option(help="Rows of a table that a request may have.")
-    ] = None,
+    max_mb: Annotated[float, typer.Option(min=0.001, help="Megabytes of a request.")] = 32,
+    max_pixels: Annotated[
+        int, typer.Option(min=1, max=89_478_485, help="Pixels of an image.")
+    ] = 50_000_000,
+    max_files: Annotated[int, typer.Option(min=1, help="Images of a request.")] = 100,
+    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a table.")] = 10_000,
     timeout: Annotated[
-        float | None, typer.Option(help="Seconds that a client may take to send a request.")
-    ] = None,
+        float, typer.Option(min=0.1, help="Seconds until a response is given up.")
+    ] = 60,
     device: Annotated[
         str, typer.Option(help="auto takes a GPU if there is one; or cpu, cuda:1, mps.")
     ] = "auto",
@@ -54,47 +51,41 @@ def serve(
 ) -> None:
     """Serve a model: a page to drop images on, and JSON for programs.
 
-    Nobody has to log in, so it listens on this machine only unless --host says otherwise. Ctrl-C
-    or SIGTERM stops it, after what was asked has been answered.
+    There is no login, so the server listens on this machine only unless --host says otherwise.
+    Ctrl-C or SIGTERM stops it after the requests under way are answered.
     """
     from layline.model.model_file import load
     from layline.serve import Limits, create_app
-    from layline.serve import serve as serve_app
-    from layline.serve.server import bind, is_local, url_of
+    from layline.serve.server import bind, find_hosts, format_url, is_local, run_server
     from layline.utils.plugins import load_plugins
 
-    asked = {
-        "max_mb": max_mb,
-        "max_pixels": max_pixels,
-        "max_files": max_files,
-        "max_rows": max_rows,
-        "timeout": timeout,
-    }
-    limits = Limits(**{name: value for name, value in asked.items() if value is not None})  # type: ignore[arg-type]
+    limits = Limits(
+        max_mb=max_mb,
+        max_pixels=max_pixels,
+        max_files=max_files,
+        max_rows=max_rows,
+        timeout=timeout,
+    )
     share = None if review is None else read_share(review)
     load_plugins(plugins or ())
-    wanted = None if decode is None else read_decode(decode, lambda: load(run).classes)
-    address = bind(host, port)
-    try:
+    with bind(host, port) as address:
         app = create_app(
-            run, coverage=coverage, decode=wanted, review=share, device=device, limits=limits
+            run,
+            coverage=coverage,
+            decode=None if decode is None else read_decode(decode, lambda: load(run).classes),
+            review=share,
+            device=device,
+            limits=limits,
+            allowed_hosts=[*find_hosts(host), *(allow_host or ())],
         )
         if not is_local(address):
-            sys.stderr.write(
-                f"layline: whoever can reach {host} can use this server, nobody has to log in\n"
-            )
-        about = app.state.service.served.describe()
-
-        def started() -> None:
-            names = about["classes"]
-            typer.echo(
-                f"{about['name']} ({about['method']}) grades {about['inputs']['kind']} from "
-                f"{names[0]} to {names[-1]}, {len(names)} classes\n"
-                f"at {url_of(address)} – Ctrl-C stops"
-            )
-            sys.stdout.flush()
-
-        serve_app(app, address, limits.timeout, started)
-    finally:
-        address.close()
-    typer.echo("stopped")
+            typer.echo(f"There is no login: everyone who can reach {host} can use it.", err=True)
+        names = app.state.classes
+        typer.echo(
+            f"Serving {run} at {format_url(address)}: {names[0]} to {names[-1]}, {len(names)} "
+            "classes. Press Ctrl-C to stop."
+        )
+        try:
+            run_server(app, address, timeout)
+        except KeyboardInterrupt:
+            typer.echo("Stopped")

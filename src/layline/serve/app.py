@@ -1,82 +1,78 @@
-"""The application: a page for people, and the same for programs.
+"""The application: a page for people and a JSON interface for programs.
 
-========================  =======================================================
-``GET /``                 the page, which needs nothing from elsewhere
-``POST /predict``         images or rows, many at once; see ``openapi.json``
-``GET /model``            classes, what it takes, what it knows of its certainty
-``GET /health``           whether it works, and how much it has to do
-``GET /openapi.json``     a description of all this for programs
-========================  =======================================================
+========================  =====================================================
+``GET /``                 the page, which loads nothing from other servers
+``POST /predict``         images, or a CSV file, as ``multipart/form-data``
+``POST /predict/json``    images in base64, or rows, as JSON
+``GET /model``            classes, inputs, coverage, limits
+``GET /health``           for monitoring
+``GET /openapi.json``     the interface as OpenAPI
+========================  =====================================================
 
-Whatever is wrong with a request is one sentence under ``error``, with a status from 400 on. Of
-several images that come together each has its own.
+A bad request gets a status from 400 on and one sentence as ``detail``. Of several images, those
+that cannot be read have an ``error`` in their place.
 """
 
 import asyncio
 import io
-import json
-import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
+import re
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar
 
-import numpy as np
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
+import torch
+from fastapi import FastAPI, File, HTTPException, Request, UploadFile
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
 import layline
-from layline.data.decoding import BadImageError, Image
+from layline.data.decoding import BadImageError, decode, why_bad
+from layline.data.loaders import ImageBatches
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.table_encoding import TableEncoding
+from layline.data.samples import UserImages, as_rows
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
-from layline.model.predictor import Prediction
-from layline.reports.pages import TEMPLATES
-from layline.serve.batching import Batcher
-from layline.serve.openapi import describe_api
-from layline.serve.reading import (
-    HOW,
+from layline.serve.batcher import Batcher
+from layline.serve.schemas import (
+    Error,
+    Failure,
+    Health,
+    ImagesRequest,
     Limits,
-    Load,
-    busy,
-    check_list,
-    clean_name,
-    form_files,
-    guarded,
-    image_of,
-    parse_json,
-    rows_of,
-    table_of,
+    Model,
+    Predictions,
+    RowsRequest,
+    SamplePrediction,
 )
 from layline.serve.served_model import ServedModel
+from layline.utils.errors import UserError
 
 _T = TypeVar("_T")
-_IMAGES, _ROWS = 64, 4096  # in a batch
-_HERE = Path(__file__).parent
-_ASSETS = {
-    "/": (_HERE / "page.html", "text/html"),
-    "/page.js": (_HERE / "page.js", "text/javascript"),
-    "/page.css": (_HERE / "page.css", "text/css"),
-    "/report.css": (TEMPLATES / "report.css", "text/css"),  # the look of the reports
-}
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+_BATCH = {"images": 64, "table": 4096}
+_MAX_COLUMNS = 10_000
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-        "img-src 'self' blob: data:; media-src blob:; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
+        "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_NOT_FOUND = "the path must be one of /, /predict, /model, /health and /openapi.json"
-_log = logging.getLogger("layline.serve")
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Error, "description": "The request cannot be parsed."},
+    413: {"model": Error, "description": "The request is larger than the limits."},
+    422: {"model": Error, "description": "No sample can be read."},
+    503: {"model": Error, "description": "The server is busy."},
+}
 
 
 def create_app(
@@ -87,233 +83,235 @@ def create_app(
     review: float | None = None,
     device: str | None = None,
     limits: Limits | None = None,
-) -> Starlette:
-    """Make an application for any ASGI server.
+    allowed_hosts: Sequence[str] = LOCAL_HOSTS,
+) -> FastAPI:
+    """Create an application for any ASGI server.
 
     Args:
-        model: What to serve: the folder of a run, a ``.safetensors`` file, or a loaded model.
-        coverage: Share of the samples whose truth a range shall hold; if not given, 90 % or what
-            the calibration samples can promise, and no ranges for a model that has none.
-        decode: How a distribution becomes a class; as in training if not given.
-        review: Share of the samples that a person should look at, the least certain. It is known
-            from the test part of a run, so the model has to be its folder.
-        device: Where to compute; ``auto`` takes a GPU if there is one. A loaded model stays where
-            it is if this is not given.
-        limits: What a request may ask for.
+        model: Folder of a run, a ``.safetensors`` file, or a loaded model.
+        coverage: Coverage of the ranges; None for 0.9, or what the calibration samples guarantee.
+            A model without calibration samples has no ranges.
+        decode: The decoding; None for that of the model.
+        review: Share of samples that a person should check, the least certain; needs a run folder.
+        device: The device for the model; None leaves it where it is.
+        limits: Limits of a request.
+        allowed_hosts: Host names and addresses by which clients may reach the server. Others are
+            refused, so that a web page of someone else cannot use it (DNS rebinding).
     """
     served = ServedModel(model, coverage, decode, review, device)
     service = _Service(served, Limits() if limits is None else limits)
-    routes = [Route(path, service.asset, name=path) for path in _ASSETS]
-    routes += [
-        Route("/predict", service.predict, methods=["POST"]),
-        Route("/model", service.model),
-        Route("/health", service.health),
-        Route("/openapi.json", service.openapi),
-    ]
-    app = Starlette(
-        routes=routes,
+    app = FastAPI(
+        title=f"Layline: {served.name}",
+        version=layline.__version__,
         lifespan=service.lifespan,
-        exception_handlers={
-            HTTPException: _refuse,
-            ClientDisconnect: _gone,
-            Exception: _fail,
-        },
+        docs_url=None,  # they would load scripts from another server
+        redoc_url=None,
+        exception_handlers={RequestValidationError: _refuse_invalid},
     )
-    app.router.redirect_slashes = False  # a path that is not there is said to be so
-    app.state.service = service
+    app.state.classes = served.classes
+    app.add_middleware(_Guard, max_mb=service.limits.max_mb)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts], www_redirect=False)
+    forms, bodies = (
+        (service.predict_csv, service.predict_rows)
+        if served.model.is_table
+        else (service.predict_files, service.predict_images)
+    )
+    app.add_api_route("/predict", forms, methods=["POST"], responses=_ERRORS)
+    app.add_api_route("/predict/json", bodies, methods=["POST"], responses=_ERRORS)
+    app.add_api_route("/model", service.describe_model)
+    app.add_api_route("/health", service.report_health)
+    app.mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True))
     return app
 
 
 class _Service:
-    """Answers the requests.
+    """The handlers of the requests.
 
     Args:
         served: The model.
-        limits: What a request may ask for.
+        limits: Limits of a request.
     """
 
     def __init__(self, served: ServedModel, limits: Limits) -> None:
-        self.served, self.limits, self._load = served, limits, Load(limits)
-        size = _ROWS if served.is_table else _IMAGES
-        self.batcher = Batcher(served.model, served.decode, size)
-        self._about = {**served.describe(), "limits": self._described_limits()}
+        self.served, self.limits = served, limits
+        self._description = served.describe(limits)
+        self._batcher: Batcher
 
     @asynccontextmanager
-    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Answer once before anyone asks, which loads what is needed; at the end finish all."""
-        await asyncio.wrap_future(self.batcher.submit(self._example()))
-        self.batcher.answered = 0
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """Run the batcher as long as the server."""
+        self._batcher = Batcher(self.served.predict, _BATCH[self._description.kind])
+        task = asyncio.create_task(self._batcher.run())
         yield
-        await asyncio.to_thread(self.batcher.close)
+        task.cancel()
 
-    async def asset(self, request: Request) -> Response:
-        """Give a file of the page."""
-        path, kind = _ASSETS[request.scope["path"].removeprefix(request.scope["root_path"]) or "/"]
-        return Response(path.read_bytes(), media_type=kind, headers=_HEADERS)
-
-    async def model(self, request: Request) -> Response:
+    async def describe_model(self) -> Model:
         """Describe the model."""
-        return _json(self._about)
+        return self._description
 
-    async def health(self, request: Request) -> Response:
-        """Tell that it works."""
-        return _json(
-            {
-                "status": "ok",
-                "model": self.served.name,
-                "version": layline.__version__,
-                "waiting": self.batcher.waiting,
-                "answered": self.batcher.answered,
-            }
+    async def report_health(self) -> Health:
+        """Report that the server works."""
+        return Health(model=self.served.name, version=layline.__version__)
+
+    async def predict_files(self, file: Annotated[list[UploadFile], File()]) -> Predictions:
+        """Predict image files."""
+        return await self._predict_images([(each.filename or "", each.file) for each in file])
+
+    async def predict_images(self, request: ImagesRequest) -> Predictions:
+        """Predict images in base64."""
+        return await self._predict_images(
+            [(each.name, io.BytesIO(each.data)) for each in request.images]
         )
 
-    async def openapi(self, request: Request) -> Response:
-        """Describe the interface."""
-        return _json(describe_api(self._about))
+    async def predict_csv(self, file: UploadFile) -> Predictions:
+        """Predict the rows of a CSV file."""
+        return await self._predict_table(await file.read())
 
-    async def predict(self, request: Request) -> Response:
-        """Predict what was sent."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in ("multipart/form-data", "application/json"):
-            got = clean_name(kind, "none")
-            raise HTTPException(415, f"the content type must be a known one, got {got}: {HOW}")
-        async with guarded(request, self.limits, self._load) as within:
+    async def predict_rows(self, request: RowsRequest) -> Predictions:
+        """Predict rows; an absent cell is a missing value."""
+        self._check_count("rows", len(request.rows), self.limits.max_rows)
+        names = dict.fromkeys(name for row in request.rows for name in row)
+        if len(names) > _MAX_COLUMNS:
+            raise HTTPException(422, f"The rows have more than {_MAX_COLUMNS:,} columns.")
+        columns = {name: [row.get(name) for row in request.rows] for name in names}
+        return await self._predict_table(columns)
+
+    async def _predict_images(self, files: list[tuple[str, BinaryIO]]) -> Predictions:
+        self._check_count("images", len(files), self.limits.max_files)
+
+        async def predict(name: str, file: BinaryIO) -> SamplePrediction | Failure:
+            try:
+                x = await self._batcher.in_thread(_prepare_image, file, inputs, max_pixels)
+            except BadImageError as error:
+                return Failure(name=name, error=f"{name} cannot be read: {error.why}")
+            (answer,) = self.served.describe_samples([name], await self._batcher.predict(x))
+            return answer
+
+        inputs, max_pixels = self.served.model.description.inputs, self.limits.max_pixels
+        tasks = [
+            predict(_clean_name(name) or str(place), file)
+            for place, (name, file) in enumerate(files, 1)
+        ]
+        return _check_any(await self._within_timeout(asyncio.gather(*tasks)))
+
+    async def _predict_table(self, table: bytes | dict[str, list[Any]]) -> Predictions:
+        async def predict() -> list[SamplePrediction | Failure]:
             inputs = self.served.model.description.inputs
-            if isinstance(inputs, TableEncoding):
-                return _json({"predictions": await self._predict_table(within, kind, inputs)})
-            found = await self._predict_images(within, kind, inputs)
-        wrong = [each["error"] for each in found if "error" in each]
-        if len(wrong) < len(found):
-            return _json({"predictions": found})
-        error = wrong[0] if len(wrong) == 1 else f"no image can be read, the first: {wrong[0]}"
-        return _json({"error": error, "predictions": found}, 422)
+            rows = await self._batcher.in_thread(_read_rows, table, inputs, self.limits.max_rows)
+            predicted = await self._batcher.predict(torch.from_numpy(rows.values))
+            return self.served.describe_samples(list(rows.names), predicted)
 
-    async def _predict_images(
-        self, request: Request, kind: str, inputs: ImagePreprocessing
-    ) -> list[dict[str, Any]]:
-        most = self.limits.max_files
-        if kind == "application/json":
-            given = await self._in_thread(_parsed(await request.body()))
-            samples = [
-                _json_image(each, place)
-                for place, each in enumerate(check_list(given, "images", most), 1)
-            ]
-            return await self._images([(n, image_of(c, inputs, self.limits)) for n, c in samples])
-        async with form_files(request, most, "images") as files:
-            if not files:
-                raise HTTPException(400, f"the form must have files, got none: {HOW}")
-            return await self._images([(n, image_of(c, inputs, self.limits)) for n, c in files])
+        return _check_any(await self._within_timeout(predict()))
 
-    async def _images(
-        self, samples: Sequence[tuple[str, Callable[[], Tensor]]]
-    ) -> list[dict[str, Any]]:
-        # so many at a time, so that one who asks for many does not keep others waiting
-        turn = asyncio.Semaphore(self.batcher.batch_size)
-
-        async def answer(name: str, prepare: Callable[[], Tensor]) -> dict[str, Any]:
-            async with turn:
-                try:
-                    predicted = await asyncio.wrap_future(self.batcher.submit(prepare))
-                except BadImageError as error:
-                    return {"error": f"image must be readable, got {name}: {error.why}"}
-            (found,) = self.served.answers(predicted)
-            return found
-
-        answers = await self._all([answer(*sample) for sample in samples])
-        return [{"name": name} | found for (name, _), found in zip(samples, answers, strict=True)]
-
-    async def _predict_table(
-        self, request: Request, kind: str, encoding: TableEncoding
-    ) -> list[dict[str, Any]]:
-        content: bytes | list[Any]
-        if kind == "application/json":
-            given = await self._in_thread(_parsed(await request.body()))
-            content = check_list(given, "rows", self.limits.max_rows)
-        else:
-            async with form_files(request, 1, "tables") as files:
-                if not files:
-                    raise HTTPException(400, f"the form must have a CSV file, got none: {HOW}")
-                content = files[0][1].read()
+    async def _within_timeout(self, work: Awaitable[_T]) -> _T:
         try:
-            rows = await self._in_thread(lambda: table_of(content, encoding, self.limits))
-        except ValueError as error:
-            raise HTTPException(422, str(error)) from error
-        size = self.batcher.batch_size
-        blocks = [rows.values[start : start + size] for start in range(0, len(rows), size)]
-        futures = [asyncio.wrap_future(self.batcher.submit(rows_of(block))) for block in blocks]
-        found: list[Prediction] = await self._all(futures)
-        answers = [answer for each in found for answer in self.served.answers(each)]
-        return [{"name": n} | answer for n, answer in zip(rows.names, answers, strict=True)]
-
-    async def _all(self, waiting: Sequence[Any]) -> list[Any]:
-        """Wait for all answers, but not for ever."""
-        try:
-            async with asyncio.timeout(self.limits.timeout):
-                return await asyncio.gather(*waiting)
+            return await asyncio.wait_for(work, self.limits.timeout)
         except TimeoutError:
-            why = f"it had no answer within {self.limits.timeout:g} seconds"
-            raise busy(why) from None
+            raise HTTPException(
+                503,
+                f"The server is busy: there was no answer within {self.limits.timeout:g} seconds.",
+                {"Retry-After": "5"},
+            ) from None
 
-    async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        done: Future[Any] = self.batcher.run(work)
-        result: _T = await asyncio.wrap_future(done)
-        return result
-
-    def _example(self) -> Callable[[], Tensor]:
-        inputs = self.served.model.description.inputs
-        if isinstance(inputs, TableEncoding):
-            return rows_of(np.zeros((1, len(inputs.columns))))
-        file = io.BytesIO()
-        Image.new("RGB", (inputs.size, inputs.size)).save(file, "PNG")
-        return image_of(file, inputs, self.limits)
-
-    def _described_limits(self) -> dict[str, Any]:
-        limits = self.limits
-        number = (
-            {"rows": limits.max_rows}
-            if self.served.is_table
-            else {"files": limits.max_files, "pixels": limits.max_pixels}
-        )
-        return {"bytes": limits.max_bytes, **number, "seconds": limits.timeout}
+    def _check_count(self, noun: str, count: int, most: int) -> None:
+        if count > most:
+            raise HTTPException(413, f"A request may have at most {most:,} {noun}, got {count:,}.")
 
 
-def _parsed(content: bytes) -> Callable[[], Any]:
-    return lambda: parse_json(content)
+def _check_any(predictions: list[SamplePrediction | Failure]) -> Predictions:
+    """Refuse a request in which no sample can be predicted."""
+    failures = [each for each in predictions if isinstance(each, Failure)]
+    if len(failures) == len(predictions):
+        raise HTTPException(422, failures[0].error)
+    return Predictions(predictions=predictions)
 
 
-def _json_image(each: Any, place: int) -> tuple[str, str]:
-    """Give the name and the base64 of an image in JSON, which may come without a name."""
-    name, data = (each.get("name"), each.get("data")) if isinstance(each, dict) else (None, each)
-    if not isinstance(data, str) or not isinstance(name, str | None):
-        raise HTTPException(
-            400,
-            f"image {place} must be base64, or an object with its name and data, got "
-            f"{type(each).__name__}: see /openapi.json",
-        )
-    return clean_name(name or "", str(place)), data
+def _clean_name(name: str) -> str:
+    """Keep the last component of a file name, which is only shown and opens nothing."""
+    return re.sub(r"[\x00-\x1f\x7f]", "", re.split(r"[/\\]", name)[-1]).strip()[:200]
 
 
-def _json(values: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Answer with JSON in ASCII, which can be sent whatever the names in it."""
-    text = json.dumps(values, allow_nan=False, separators=(",", ":"))
-    return Response(text, status, {**_HEADERS, **(headers or {})}, "application/json")
+def _prepare_image(file: BinaryIO, inputs: ImagePreprocessing, max_pixels: int) -> Tensor:
+    """Decode and resize an image: (1, 3, size, size)."""
+    try:
+        pixels = decode(file, inputs.at_least, max_pixels)
+        images = ImageBatches(UserImages((pixels,), ("",)), inputs)
+        x, _ = images.__getitems__([(0, 0)])
+    except BadImageError:
+        raise
+    except Exception as error:  # Pillow raises almost any exception for invalid files
+        raise BadImageError(why_bad(error)) from error
+    return x
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    sentence = error.detail
-    if error.status_code == 404:
-        sentence = f"{_NOT_FOUND}, got another"
-    elif error.status_code == 405:
-        sentence = f"the method must be another one here, got {request.method}"
-    return _json({"error": sentence}, error.status_code, dict(error.headers or {}))
+def _read_rows(
+    table: bytes | dict[str, list[Any]], encoding: TableEncoding, max_rows: int
+) -> Rows:
+    """Encode a CSV file or columns. What a file would allocate is bounded before it is parsed."""
+    if isinstance(table, bytes):
+        if table.startswith(b"PK\x03\x04"):  # a small workbook can be of any size when unpacked
+            raise HTTPException(422, "The file is an Excel workbook. Save it as CSV.")
+        lines = max(table.count(b"\n"), table.count(b"\r"))
+        if lines > max_rows + 1:
+            raise HTTPException(
+                413, f"A table may have at most {max_rows:,} rows, got {lines:,} lines."
+            )
+        if any(line.count(mark) > _MAX_COLUMNS for line in table.splitlines() for mark in b",;\t"):
+            raise HTTPException(422, f"The table has more than {_MAX_COLUMNS:,} columns.")
+    try:
+        return as_rows(table, encoding)
+    except UserError as error:
+        raise HTTPException(422, str(error)) from error
+    except Exception as error:  # pandas raises almost any exception for invalid files
+        why = str(error).partition("\n")[0][:200] or type(error).__name__
+        raise HTTPException(422, f"The table cannot be read: {why}") from error
 
 
-async def _gone(request: Request, error: Exception) -> Response:
-    """Answer a client that hung up: nobody will read it."""
-    return _json({"error": "the request must be sent to its end, got it cut off"}, 400)
+async def _refuse_invalid(request: Request, error: Exception) -> JSONResponse:
+    """Name the first invalid field; FastAPI's own response would repeat the whole request."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    place = ".".join(str(each) for each in first["loc"][1:])[:100]
+    detail = f"{place}: {first['msg']}" if place else str(first["msg"])
+    detail = detail.encode("ascii", "backslashreplace").decode()
+    return JSONResponse({"detail": f"{detail}. See /openapi.json."}, 422)
 
 
-async def _fail(request: Request, error: Exception) -> Response:
-    _log.error("a request failed", exc_info=error)
-    return _json({"error": "the server failed at this request, and goes on with others"}, 500)
+class _Guard:
+    """Limits the size of requests and sets the headers of responses.
+
+    Args:
+        app: The application.
+        max_mb: Megabytes of a request.
+    """
+
+    def __init__(self, app: ASGIApp, max_mb: float) -> None:
+        self._app, self._max_mb = app, max_mb
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        received, most = 0, int(self._max_mb * 1_000_000)
+        detail = f"A request may have at most {self._max_mb:g} MB. Send fewer samples at once."
+
+        async def receive_limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > most:
+                raise HTTPException(413, detail)
+            return message
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdecimal() and int(length) > most:
+            response = JSONResponse({"detail": detail}, 413)
+            await response(scope, receive, send_with_headers)
+        else:
+            await self._app(scope, receive_limited, send_with_headers)

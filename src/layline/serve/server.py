@@ -1,172 +1,80 @@
-"""Running the application on this machine: its address, slow clients, and how it stops."""
+"""Run the application with uvicorn."""
 
-import asyncio
 import errno
 import ipaddress
-import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
-import h11
 import uvicorn
-from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from fastapi import FastAPI
 
+from layline.serve.app import LOCAL_HOSTS
 from layline.utils.errors import UserError
 
-
-def serve(
-    app: Starlette,
-    address: socket.socket,
-    timeout: float,
-    started: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve until SIGTERM or SIGINT comes, and finish what was asked before.
-
-    Args:
-        app: What :func:`layline.serve.create_app` gives.
-        address: What :func:`bind` gives.
-        timeout: Seconds that a client has to send the head of a request; what was begun is given
-            as many when the server stops.
-        started: Called when clients can connect.
-    """
-    protocol = type("TimedProtocol", (_TimedProtocol,), {"timeout": timeout})
-    config = uvicorn.Config(
-        app,
-        http=protocol,
-        ws="none",
-        lifespan="on",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=max(1, round(timeout)),
-    )
-    with _stop_quietly():
-        _Server(config, started).run(sockets=[address])
+_CONNECTIONS = 100  # further ones are answered with 503
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Take an address, or say in a sentence why it cannot be had.
+    """Open the socket that the server listens on.
 
     Args:
         host: A name or an address of this machine.
-        port: 0 takes any that is free.
+        port: The port; 0 for any free one.
     """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"host must be an address of this machine, got {host!r}") from error
-    family, kind, protocol, _, place = found[0]
-    address = socket.socket(family, kind, protocol)
-    try:
-        address.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        address.bind(place)
-        # a port that another program took, but not yet listens on, is noticed only here
-        address.listen(2048)
-    except OSError as error:
-        address.close()
-        if error.errno == errno.EADDRINUSE:
-            why = f"port must be free, got {port}: another program has it, take one with --port"
-        elif error.errno == errno.EACCES:
-            why = f"port must be one that you may use, got {port}: take one above 1023"
+        code = getattr(error, "errno", None)
+        if code == errno.EADDRINUSE:
+            why = f"Port {port} is already in use. Choose another port."
+        elif code == errno.EACCES:
+            why = f"Port {port} needs administrator rights. Choose a port above 1023."
         else:
-            why = f"host must be an address of this machine, got {host!r}: {error.strerror}"
+            why = f"{host!r} is not an address of this machine."
         raise UserError(why) from error
-    return address
 
 
-def url_of(address: socket.socket) -> str:
-    """Write an address as a browser takes it."""
+def find_hosts(host: str) -> list[str]:
+    """List the names by which clients may reach a server that listens on ``host``."""
+    hosts = [*LOCAL_HOSTS, f"[{host}]" if ":" in host else host]
+    if host in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+        hosts += [name, socket.getfqdn()]
+        try:
+            found = {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
+        except OSError:  # the name of this machine is not in any directory
+            found = set()
+        hosts += [f"[{each}]" if ":" in each else each for each in sorted(found)]
+    return hosts
+
+
+def format_url(address: socket.socket) -> str:
+    """Format the URL of a socket for a browser on this machine."""
     host, port = address.getsockname()[:2]
-    here = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host)  # any: this machine as well
-    return f"http://{here or (f'[{host}]' if ':' in host else host)}:{port}"
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def is_local(address: socket.socket) -> bool:
-    """Tell whether only programs of this machine can connect."""
+    """Return whether only programs on this machine can connect."""
     return ipaddress.ip_address(address.getsockname()[0].partition("%")[0]).is_loopback
 
 
-class _Server(uvicorn.Server):
-    """Says when it has started."""
+def run_server(app: FastAPI, address: socket.socket, timeout: float) -> None:
+    """Serve until SIGTERM or SIGINT, then finish the requests under way.
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._say_started = started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._say_started()
-
-
-class _TimedProtocol(H11Protocol):
-    """Does not wait for ever for the head of a request, nor for what follows an early answer.
-
-    How long the body may take is a matter of the application.
+    Args:
+        app: The application of :func:`layline.serve.create_app`.
+        address: The socket of :func:`bind`.
+        timeout: Seconds that requests have to finish.
     """
-
-    timeout: float
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._set_timer()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._is_answering:
-            self._unset_timer()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._set_timer()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._unset_timer()
-        super().connection_lost(exc)
-
-    @property
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _set_timer(self) -> None:
-        self._unset_timer()
-        self._timer = self.loop.call_later(self.timeout, self._end)
-
-    def _unset_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _end(self) -> None:
-        if self.transport.is_closing() or self._is_answering:
-            return
-        if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
-            text = b'{"error":"a request must be sent in time, got a part of its head"}'
-            headers = [
-                ("content-type", "application/json"),
-                ("content-length", str(len(text))),
-                ("connection", "close"),
-            ]
-            for event in (
-                h11.Response(status_code=408, headers=headers, reason=b"Request Timeout"),
-                h11.Data(data=text),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
-
-
-@contextmanager
-def _stop_quietly() -> Iterator[None]:
-    """Have a signal that stopped the server do nothing more: uvicorn raises it again at its end."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {each: signal.signal(each, lambda *_: None) for each in signals}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=max(1, round(timeout)),
+    )
+    uvicorn.Server(config).run(sockets=[address])

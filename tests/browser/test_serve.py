@@ -104,25 +104,18 @@ def overflow(page):
 def test_images_are_graded_on_any_screen(opened, url, width, scheme):
     page = opened(url, width=width, scheme=scheme)
     assert page.locator("h1").text_content() == "photos"
-    assert [text.strip() for text in page.locator("#scale li").all_text_contents()] == [
-        f"{name}{count} images" for name, count in zip(CLASSES, (10, 20, 30), strict=True)
-    ]
+    assert [text.strip() for text in page.locator("#scale li").all_text_contents()] == [*CLASSES]
     assert overflow(page) <= 0
     bad = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"hello"}
     choose(page, [*files(*NAMES), bad])
     assert overflow(page) <= 0
-    cards = page.locator(".sample")
+    cards = page.locator(".card")
     assert cards.count() == 6
-    assert "image must be readable, got notes.txt: not an image" in cards.nth(5).text_content()
+    assert "notes.txt cannot be read: not an image" in cards.nth(5).text_content()
     first = cards.nth(0)
     assert first.locator(".grade").text_content().startswith(CLASSES)
-    assert first.locator(".shares .track").count() == 3
+    assert first.locator(".shares .bar").count() == 3
     assert "Range at 90" in first.text_content()
-    assert first.locator(".mark").count() == 1
-    assert first.locator(".map .class").count() == 3
-    assert first.locator(".map .here").count() == 1
-    assert first.locator(".map .other").count() == 4
-    assert page.locator("#rows tr").count() == 6
     assert page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
     assert "5 images graded" in page.locator("#status").text_content()
     shades = Image.open(io.BytesIO(page.screenshot())).convert("L")
@@ -160,89 +153,51 @@ def test_files_can_be_dropped_anywhere(opened, url):
         }""",
         [[f"{seed}.png", list(photo(seed))] for seed in range(3)],
     )
-    page.dispatch_event("body", "dragenter", {"dataTransfer": transfer})
-    assert "over-it" in page.locator("#drop").get_attribute("class")
+    page.dispatch_event("body", "dragover", {"dataTransfer": transfer})
+    assert "over" in page.locator("#drop").get_attribute("class")
     page.dispatch_event("body", "drop", {"dataTransfer": transfer})
-    page.locator(".sample").nth(2).wait_for()
-    assert page.locator(".sample").count() == 3
-    assert "over-it" not in page.locator("#drop").get_attribute("class")
-
-
-def test_a_photo_can_be_taken(opened, url):
-    page = opened(url, permissions=["camera"])
-    page.locator("#camera").click()
-    page.locator("#viewfinder[open]").wait_for()
-    page.locator("#video").evaluate(
-        "(v) => v.videoWidth || new Promise((done) => v.addEventListener('playing', done))"
-    )
-    page.locator("#take").click()
-    page.locator(".sample").wait_for()
-    assert page.locator(".sample .name").text_content() == "photo 1.jpg"
-    assert page.locator("#viewfinder[open]").count() == 0
+    page.locator(".card").nth(2).wait_for()
+    assert page.locator(".card").count() == 3
+    assert "over" not in page.locator("#drop").get_attribute("class")
 
 
 def test_a_phone_uses_its_own_camera(opened, url):
     page = opened(url, width=390, height=844, has_touch=True, is_mobile=True)
-    asked = "document.getElementById('shot').onclick = () => { window.asked = true; }"
-    page.evaluate(asked)  # not by the browser's dialog, which Playwright misses now and then
-    page.locator("#camera").tap()
-    page.wait_for_function("window.asked")
-    assert page.locator("#shot").get_attribute("capture") == "environment"
+    assert page.locator("#photo").get_attribute("capture") == "environment"
+    page.locator("#photo").set_input_files(files("photo.png"))
+    page.locator(".card").wait_for()
+    assert page.locator(".card .name").text_content() == "photo.png"
 
 
-def test_many_images_come_in_several_requests_and_can_be_put_in_order(opened, url):
+def test_many_images_are_sent_in_several_requests(opened, url):
     page = opened(url)
-    asked = []
-    page.on("request", lambda request: request.url.endswith("/predict") and asked.append(request))
+    requests = []
+    page.on("request", lambda each: each.url.endswith("/predict") and requests.append(each))
     choose(page, files(*(f"{i}.png" for i in range(40))))
-    assert len(asked) == 3
-    assert page.locator(".sample").count() == 24
+    assert len(requests) == 3
+    assert page.locator(".card").count() == 24
     page.locator("#more").click()
-    assert page.locator(".sample").count() == 40
-    names = page.locator("#rows th").all_text_contents()
-    assert names == [f"{i}.png" for i in range(40)]
-    page.locator("#order").select_option("sure")
-    sure = [
-        float(text.rstrip("\u00a0%"))
-        for text in page.locator("#rows td:nth-child(3)").all_text_contents()
-    ]
-    assert sure == sorted(sure)
+    assert page.locator(".card").count() == 40
     page.locator("#clear").click()
     assert page.locator("#results").is_hidden()
 
 
-def test_it_works_without_a_mouse_and_for_a_screen_reader(opened, url):
+def test_it_works_by_keyboard_and_for_a_screen_reader(opened, url):
     page = opened(url)
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.className") == "skip"
-    page.keyboard.press("Tab")
-    page.evaluate("document.getElementById('files').onclick = () => { window.asked = true; }")
-    page.keyboard.press("Enter")
-    page.wait_for_function("window.asked")
+    assert page.evaluate("document.activeElement.id") == "files"
     page.locator("#files").set_input_files(files("a.png"))
-    page.locator(".sample").wait_for()
+    page.locator(".card").wait_for()
     assert page.locator("#status").get_attribute("aria-live") == "polite"
-    labels = page.evaluate(
-        "[...document.querySelectorAll('svg[role=img]')].map((s) => s.getAttribute('aria-label'))"
-    )
-    assert labels
-    assert all(labels)
     assert page.evaluate("[...document.images].every((image) => image.alt)")
-    assert page.get_by_label("Order").count() == 1
 
 
-@pytest.mark.parametrize("method", ["hard-linear", "classification"])
-def test_many_classes_and_other_layouts_are_drawn(serve, opened, tmp_path, method):
+def test_many_classes_are_drawn_as_bars(serve, opened, tmp_path):
     classes = tuple(f"{age} years" for age in range(31))
-    address = serve(write_served(tmp_path / "ages", method=method, classes=classes))
-    page = opened(address, width=390)
+    page = opened(serve(write_served(tmp_path / "ages", classes=classes)), width=390)
     choose(page, files("a.png", "b.png"))
     assert overflow(page) <= 0
-    card = page.locator(".sample").first
-    assert card.locator(".bars rect:not(.range)").count() == 31
-    assert card.locator(".map .class").count() == 31
-    said = page.locator("#reading").text_content()
-    assert ("no places for classes" in said) == (method == "classification")
+    assert page.locator(".card").first.locator(".bars .bar").count() == 31
 
 
 def test_a_table_is_graded_row_by_row(serve, opened, tmp_path):
@@ -251,16 +206,16 @@ def test_a_table_is_graded_row_by_row(serve, opened, tmp_path):
     assert page.locator("#camera").is_hidden()
     table = b"size,colour\n1,red\n2.5,blue\n,green\n"
     choose(page, [{"name": "rows.csv", "mimeType": "text/csv", "buffer": table}])
-    names = page.locator("#rows th").all_text_contents()
+    names = page.locator(".card .name").all_text_contents()
     assert names == ["row 2", "row 3", "row 4"]
     bad = {"name": "bad.csv", "mimeType": "text/csv", "buffer": b"size\n1\n"}
     page.locator("#files").set_input_files(bad)
-    page.locator(".sample.failed").wait_for()
-    assert "must have the column 'colour'" in page.locator(".sample.failed").text_content()
+    page.locator(".card.failed").wait_for()
+    assert "colour" in page.locator(".card.failed").text_content()
 
 
-def test_a_server_that_is_gone_is_said(opened, serve, tmp_path):
+def test_a_stopped_server_is_reported(opened, serve, tmp_path):
     page = opened(serve(write_served(tmp_path / "photos")))
     page.route("**/predict", lambda route: route.fulfill(status=200, body="no JSON"))
     choose(page, files("a.png"))
-    assert "The server does not answer" in page.locator(".sample").text_content()
+    assert "The server does not answer" in page.locator(".card").text_content()

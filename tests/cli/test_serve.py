@@ -1,4 +1,4 @@
-"""``layline serve``: what it says before it serves. ``tests/serve`` has the rest."""
+"""``layline serve``: messages before it serves. ``tests/serve`` has the rest."""
 
 import socket
 import sys
@@ -6,53 +6,69 @@ import sys
 import pytest
 
 
-def test_a_port_in_use_is_a_sentence(refused, graded_run):
+def test_a_port_in_use_is_reported(refused, graded_run):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert f"port must be free, got {port}: another" in refused(
-            "serve", graded_run, "--port", port
-        )
+        assert f"Port {port} is already in use" in refused("serve", graded_run, "--port", port)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
-        (["--host", "no.such.host.invalid"], "host must be an address of this machine, got 'no."),
-        (["--host", "192.0.2.1"], "host must be an address of this machine, got '192.0.2.1'"),
+        (["--host", "no.such.host.invalid"], "'no.such.host.invalid' is not an address"),
+        (["--host", "192.0.2.1"], "'192.0.2.1' is not an address"),
         (["--coverage", "2"], "coverage must be a number between 0 and 1, got 2.0"),
-        (["--coverage", "0.999"], "coverage 0.999 must have at least 999 calibration samples"),
-        (["--review", "many"], "review must be a share such as 20% or 0.2, got many"),
+        (["--coverage", "0.999"], "needs at least 999 calibration samples"),
+        (["--review", "many"], "got many"),
         (["--decode", "modus"], "decode must be"),
-        (["--max-mb", "0"], "max_mb must be a finite number above 0, got 0.0"),
-        (["--max-pixels", "1000000000"], "max_pixels must be at most"),
-        (["--device", "gpu9"], "device must be one that PyTorch finds here, got 'gpu9'"),
+        (["--device", "gpu9"], "gpu9"),
     ],
 )
-def test_a_wrong_option_is_a_sentence(refused, graded_run, arguments, sentence):
-    assert sentence in refused("serve", graded_run, "--port", 0, *arguments)
+def test_a_wrong_option_is_reported(refused, graded_run, arguments, message):
+    assert message in refused("serve", graded_run, "--port", 0, *arguments)
 
 
-def test_what_is_no_run_is_a_sentence(refused, tmp_path, graded_run):
-    assert "must be a model file" in refused("serve", tmp_path)
-    assert "must be a model file" in refused("serve", tmp_path / "nothing")
+@pytest.mark.parametrize("option", ["--max-mb", "--max-pixels", "--timeout"])
+def test_limits_must_be_positive(layline, graded_run, option):
+    assert layline("serve", graded_run, option, "0").code == 2
+
+
+def test_a_missing_model_is_reported(refused, tmp_path, graded_run):
+    assert "There is no model file" in refused("serve", tmp_path, "--port", 0)
     model = graded_run / "best.safetensors"
-    assert "review must come with the folder" in refused("serve", model, "--review", "20%")
+    assert "review needs the folder" in refused("serve", model, "--port", 0, "--review", "20%")
 
 
 def test_a_missing_library_is_named_with_its_extra(refused, graded_run, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("layline.serve", "starlette"))]:
+    for name in [name for name in sys.modules if name.startswith(("layline.serve", "fastapi"))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "starlette", None)
-    sentence = refused("serve", graded_run)
-    assert sentence == "layline: serving a model needs starlette: pip install layline[serve]"
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    message = refused("serve", graded_run)
+    assert "fastapi" in message
+    assert "pip install layline[serve]" in message
 
 
-def test_others_are_warned_of(layline, graded_run, monkeypatch):
-    """Whoever listens for other machines is told that nobody has to log in."""
+def test_listening_on_other_addresses_prints_a_warning(layline, graded_run, monkeypatch):
     from layline.serve import server
 
-    monkeypatch.setattr(server.uvicorn.Server, "run", lambda *_, **__: None)
+    apps = []
+    monkeypatch.setattr(server.uvicorn, "Server", lambda config: apps.append(config.app) or Stub())
     outside = layline("serve", graded_run, "--host", "0.0.0.0", "--port", 0)
-    assert "nobody has to log in" in outside.err
-    inside = layline("serve", graded_run, "--port", 0)
+    assert "There is no login" in outside.err
+    inside = layline("serve", graded_run, "--port", 0, "--allow-host", "grades.example")
     assert (inside.code, inside.err) == (0, "")
+    hosts = [
+        next(
+            each.kwargs["allowed_hosts"]
+            for each in app.user_middleware
+            if each.kwargs.get("allowed_hosts")
+        )
+        for app in apps
+    ]
+    assert socket.gethostname() in hosts[0]
+    assert set(hosts[1]) == {"localhost", "127.0.0.1", "[::1]", "grades.example"}
+
+
+class Stub:
+    def run(self, **_):
+        pass

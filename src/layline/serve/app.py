@@ -244,9 +244,7 @@ def _prepare_image(file: BinaryIO, inputs: ImagePreprocessing, max_pixels: int) 
     return x
 
 
-def _read_rows(
-    table: bytes | dict[str, list[Any]], encoding: TableEncoding, max_rows: int
-) -> Rows:
+def _read_rows(table: bytes | dict[str, list[Any]], encoding: TableEncoding, max_rows: int) -> Rows:
     """Encode a CSV file or columns. What a file would allocate is bounded before it is parsed."""
     if isinstance(table, bytes):
         if table.startswith(b"PK\x03\x04"):  # a small workbook can be of any size when unpacked

@@ -12,11 +12,13 @@ class Limits(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_mb: float = Field(32.0, gt=0, description="Megabytes of a request.")
-    max_pixels: int = Field(50_000_000, gt=0, le=_MAX_PIXELS, description="Pixels of an image.")
-    max_files: int = Field(100, gt=0, description="Images of a request.")
-    max_rows: int = Field(10_000, gt=0, description="Rows of a table.")
-    timeout: float = Field(60.0, gt=0, description="Seconds until a response is given up.")
+    max_mb: float = Field(default=32.0, gt=0, description="Megabytes of a request.")
+    max_pixels: int = Field(
+        default=50_000_000, gt=0, le=_MAX_PIXELS, description="Pixels of an image."
+    )
+    max_files: int = Field(default=100, gt=0, description="Images of a request.")
+    max_rows: int = Field(default=10_000, gt=0, description="Rows of a table.")
+    timeout: float = Field(default=60.0, gt=0, description="Seconds until a response is given up.")
 
     @property
     def max_bytes(self) -> int:
@@ -28,7 +30,7 @@ class EncodedImage(BaseModel):
     """An image in a JSON request."""
 
     data: Base64Bytes = Field(description="The image file in base64.")
-    name: str = Field("", max_length=200)
+    name: str = Field(default="", max_length=200)
 
 
 class ImagesRequest(BaseModel):

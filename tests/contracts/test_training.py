@@ -1,0 +1,40 @@
+"""Every method trains with the default recipe; its model is saved, loaded and predicts."""
+
+import numpy as np
+import pytest
+
+import layline
+from layline.heads import names
+
+
+@pytest.fixture(scope="module")
+def ratings(tmp_path_factory):
+    """Write a small table whose last column is the grade."""
+    path = tmp_path_factory.mktemp("data") / "ratings.csv"
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 2))
+    grades = np.digitize(x.sum(axis=1), [-0.7, 0.7])
+    lines = [f"{a:.4f},{b:.4f},{grade}" for (a, b), grade in zip(x, grades, strict=True)]
+    path.write_text("a,b,grade\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_a_model_of_the_default_recipe_predicts_after_loading(name, ratings, tmp_path):
+    off = {"report": {"enabled": False}}
+    run = layline.train(
+        ratings, label="grade", method=name, epochs=2, device="cpu", out=tmp_path / "run",
+        settings=off, verbose=False,
+    )  # fmt: skip
+    assert run.metrics["samples"] > 0
+    model = layline.load(run.folder)
+    assert all(tensor.isfinite().all() for tensor in model.head.state_dict().values())
+    model.save(tmp_path / "model.safetensors")
+    rows = ratings.read_text().splitlines()[1:20]
+    features = np.array([row.split(",")[:2] for row in rows], dtype=float)
+    probabilities = layline.load(tmp_path / "model.safetensors").predict_proba(features)
+    assert probabilities.shape == (19, 3)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+    if name == "gp-dnnor":
+        assert model.head.num_data > 0

@@ -62,8 +62,6 @@ assert not heavy, heavy
 layline.create("arc", 3, 4)
 may_ask = True
 layline.heads.names()
-heavy = {"gpytorch", "pytorch_metric_learning"} & set(sys.modules)
-assert not heavy, heavy
 import layline.backbones, layline.backbones.weights
 layline.backbones.names()
 layline.backbones.create("convnet", 2)

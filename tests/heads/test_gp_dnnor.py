@@ -5,6 +5,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from layline import OrdinalClassifier
 from layline.heads import create
 
 
@@ -126,6 +127,13 @@ def test_the_number_of_training_samples_divides_the_divergence():
         each.num_data = 10**15
         difference = with_it - each.loss(x, ranks).item()
         assert difference == pytest.approx(divergence(each) / expected, rel=1e-9)
+
+
+def test_training_sets_the_number_of_samples():
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    model = OrdinalClassifier("gp-dnnor", dim=4, hidden=(8,), epochs=1, random_state=0)
+    model.fit(x, np.arange(60) % 3)
+    assert 30 <= model.head_.num_data <= 60
 
 
 def test_threads_predict_the_same_and_change_no_parameter():

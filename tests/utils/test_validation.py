@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from layline.heads import create
+from layline.utils.optional import require
 from layline.utils.validation import (
     check_above,
     check_at_least,
@@ -51,8 +51,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_known_ones():
 
 
 def test_a_missing_library_is_named_with_what_to_install(monkeypatch):
-    for module in [m for m in sys.modules if m.partition(".")[0] == "gpytorch"]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "gpytorch", None)  # as if it were not installed
-    with pytest.raises(ImportError, match=r"gpytorch: pip install layline\[gp"):
-        create("gp-dnnor", 4, 6)
+    monkeypatch.setitem(sys.modules, "timm", None)  # as if it were not installed
+    with pytest.raises(ImportError, match=r"a network needs timm: pip install layline\[images"):
+        require("timm", extra="images", needed_by="a network")

@@ -214,7 +214,9 @@ class Variant:
     def __call__(self, num_classes: int, dim: int = 512, **options: Any) -> ConstrainedProxies:
         """Make the head."""
         chosen = {**self.options, **options}
-        check_at_least("stiffness", chosen.get("stiffness", 0), 0, "it is the cost of unequal steps")
+        check_at_least(
+            "stiffness", chosen.get("stiffness", 0), 0, "it is the cost of unequal steps"
+        )
 
         def pick(*names: str) -> dict[str, Any]:
             return {name: chosen[name] for name in names if chosen.get(name) is not None}

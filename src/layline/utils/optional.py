@@ -1,6 +1,5 @@
 """Optional libraries."""
 
-import warnings
 from importlib import import_module
 from typing import Any
 
@@ -15,13 +14,10 @@ def require(library: str, extra: str, needed_by: str) -> Any:
         extra: The extra of this package that installs it.
         needed_by: What needs it, for the message.
     """
-    with warnings.catch_warnings():
-        # gpytorch uses torch.jit
-        warnings.filterwarnings("ignore", r"`torch\.jit\.script` is deprecated", DeprecationWarning)
-        try:
-            return import_module(library)
-        except ImportError as error:
-            name = library.partition(".")[0]
-            raise MissingDependencyError(
-                f"{needed_by} needs {name}: pip install layline[{extra}]"
-            ) from error
+    try:
+        return import_module(library)
+    except ImportError as error:
+        name = library.partition(".")[0]
+        raise MissingDependencyError(
+            f"{needed_by} needs {name}: pip install layline[{extra}]"
+        ) from error

@@ -1,9 +1,8 @@
-"""From an image file to pixels: upright, RGB, eight bits.
+"""Decoding of image files: upright, RGB, eight bits.
 
-What is transparent is put on white, as a viewer shows it. Sixteen bits are divided by 257, which
-takes the whole range to the whole range. Of several frames or pages the first is taken. Colour
-profiles are not applied. Whatever is wrong with a file is one :class:`BadImageError`, and no
-warning of Pillow reaches the user.
+Transparent pixels are put on white. Sixteen bits are divided by 257. The first of several frames or
+pages is used, and color profiles are not applied. Every fault of a file is a
+:class:`BadImageError`, and warnings of Pillow are not shown.
 """
 
 import errno
@@ -14,11 +13,11 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 import joblib
 import numpy as np
@@ -31,81 +30,74 @@ from layline.utils.validation import check_integer
 if TYPE_CHECKING:
     import PIL
     from PIL import Image as Image
-    from PIL import ImageFile
+    from PIL import ImageFile, ImageOps
     from PIL import features as _pillow_features
 else:
-    PIL = require("PIL", extra="images", needed_by="reading images")
-    Image = require("PIL.Image", extra="images", needed_by="reading images")
-    _pillow_features = require("PIL.features", extra="images", needed_by="reading images")
+    PIL, Image, ImageOps, _pillow_features = (
+        require(name, extra="images", needed_by="reading images")
+        for name in ("PIL", "PIL.Image", "PIL.ImageOps", "PIL.features")
+    )
 
 PILLOW: str = PIL.__version__
 READS_AVIF = "avif" in _pillow_features.modules and bool(_pillow_features.check("avif"))
-# No others: among the rest of what Pillow opens is PostScript, which is a program to be run.
+# no others: Pillow also opens PostScript, which is a program
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if READS_AVIF else []))
-# what a HEIC file says of itself in its bytes 8 to 12
 _HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _ORIENTATION = 0x0112  # the EXIF tag
-_TURNS = {2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE"}
-_TURNS |= {6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"}
-_LYING = (5, 6, 7, 8)  # height and width change places
-
+_LYING = (5, 6, 7, 8)  # orientations that exchange height and width
 _Result = TypeVar("_Result")
 
 
 class BadImageError(UserError):
-    """An image cannot be read; ``why`` says it in a few words."""
+    """An image cannot be read; ``why`` is a short reason."""
 
     def __init__(self, why: str, name: str = "") -> None:
-        super().__init__(f"image must be readable, got {name}: {why}" if name else why)
+        super().__init__(f"The image {name} cannot be read: {why}" if name else why)
         self.why = why
-
-
-def check_size(at_least: int | None) -> None:
-    """Refuse a least size that is none."""
-    if at_least is not None:
-        check_integer("at_least", at_least, least=1, why="None decodes all of the image")
 
 
 def decode(
     file: Path | BinaryIO, at_least: int | None = None, most_pixels: int | None = None
 ) -> Pixels:
-    """Decode an image: (height, width, 3), the caller's own to write to.
+    """Decode an image: (height, width, 3). The caller may write to the array.
 
     Args:
         file: Its path, or the open file.
         at_least: A JPEG is decoded at a half, a quarter or an eighth of its size if its shorter
-            side keeps this many pixels; None decodes all of it.
-        most_pixels: An image that says it has more is refused before it is decoded; Pillow has a
-            limit of its own.
+            side keeps this many pixels; None decodes it at full size.
+        most_pixels: A larger image is refused before it is decoded; Pillow has a limit as well.
 
     Raises:
         BadImageError: It cannot be read.
     """
-    check_size(at_least)
-    with _open_image(file, at_least, most_pixels) as image:
+    if at_least is not None:
+        check_integer("at_least", at_least, least=1)
+    with _open_image(file, most_pixels) as image:
+        if at_least is not None:
+            _draft(image, at_least)
         return to_pixels(image)
 
 
-def examine(file: Path | BinaryIO, at_least: int) -> tuple[Pixels, tuple[int, int]]:
-    """Decode an image as :func:`decode` does, and tell the height and width of the whole of it."""
-    check_size(at_least)
-    with _open_image(file, None) as image:
+def examine(file: BinaryIO, at_least: int) -> tuple[Pixels, tuple[int, int]]:
+    """Decode an image as :func:`decode` does, and return its full height and width as well."""
+    with _open_image(file) as image:
         width, height = image.size
         _draft(image, at_least)
-        is_whole = image.size == (width, height)
+        is_whole, lying = image.size == (width, height), False
+        with suppress(Exception):
+            lying = image.getexif().get(_ORIENTATION) in _LYING
         pixels = to_pixels(image)
         if is_whole:
             return pixels, (pixels.shape[0], pixels.shape[1])
-        turned = _orientation(image) in _LYING
-        return pixels, (width, height) if turned else (height, width)
+        return pixels, (width, height) if lying else (height, width)
 
 
 def to_pixels(image: "Image.Image") -> Pixels:
-    """Turn an image of Pillow into RGB, upright: (height, width, 3)."""
+    """Convert an image of Pillow to RGB, upright: (height, width, 3)."""
     image.load()
-    pixels = _rgb(image)
-    turn = _TURNS.get(_orientation(image))
-    return np.array(pixels if turn is None else pixels.transpose(Image.Transpose[turn]))
+    with suppress(Exception):  # damaged EXIF data do not make an image bad
+        ImageOps.exif_transpose(image, in_place=True)
+    return np.array(_to_rgb(image))
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -117,7 +109,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def why_bad(error: Exception) -> str:
-    """Say in a few words why an image cannot be read."""
+    """Return a short reason why an image cannot be read."""
     match error:
         case BadImageError():
             return error.why
@@ -126,10 +118,10 @@ def why_bad(error: Exception) -> str:
         case IsADirectoryError():
             return "a directory, not a file"
         case Image.DecompressionBombError() | Image.DecompressionBombWarning():
-            return _too_large("its pixels are ")
+            return f"too large: more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.3g} million pixels"
         case MemoryError():
             return "cannot be read: out of memory"
-        # bad offsets in a file make invalid seeks: that is damage, not the disk's fault
+        # damaged files contain wrong offsets, which are invalid seeks
         case OSError(errno=int() as code, strerror=str() as text) if code != errno.EINVAL:
             return f"cannot be read: {text.lower()}"
     text = re.sub(r"<.* at 0x\w+>", "the file", str(error)).partition("\n")[0][:120]
@@ -137,10 +129,10 @@ def why_bad(error: Exception) -> str:
 
 
 class _PillowWarnings:
-    """Ignores Pillow's warnings, except that of an image that is too large: it becomes an error.
+    """Ignores Pillow's warnings; that about a very large image becomes an error.
 
-    The filters of warnings belong to the process: threads that each set and restored them would
-    restore one another's. So the first thread in sets them, and the last one out restores them.
+    Filters of warnings belong to the process, so the first thread sets them and the last one
+    restores them.
     """
 
     def __init__(self) -> None:
@@ -169,18 +161,16 @@ _WARNINGS = _PillowWarnings()
 
 @contextmanager
 def _open_image(
-    file: Path | BinaryIO, at_least: int | None, most_pixels: int | None = None
+    file: Path | BinaryIO, most_pixels: int | None = None
 ) -> Iterator["ImageFile.ImageFile"]:
-    """Open an image, to be decoded at that size. An exception of the body is the file's fault."""
+    """Open an image. An exception of the body is a fault of the file."""
     with _WARNINGS:
         try:
             with open_regular(file) if isinstance(file, Path) else nullcontext(file) as stream:
-                image = _identified(stream)
-                if most_pixels is not None and image.width * image.height > most_pixels:
-                    sides = f"{image.width}×{image.height} pixels, "
-                    raise BadImageError(_too_large(sides, most_pixels))
-                if at_least is not None:
-                    _draft(image, at_least)
+                image = _identify(stream)
+                pixels = image.width * image.height
+                if pixels > (most_pixels or Image.MAX_IMAGE_PIXELS or pixels):
+                    raise BadImageError(f"too large: {image.width}×{image.height} pixels")
                 yield image
         except Exception as error:
             path = file.name if isinstance(file, BufferedReader) else file
@@ -189,17 +179,14 @@ def _open_image(
 
 
 def _draft(image: "ImageFile.ImageFile", at_least: int) -> None:
-    """Have a JPEG decoded at a fraction of its size."""
-    if image.format != "HEIF":  # of which it would take a thumbnail that is stored beside it
-        # a square, so that it does not matter whether the image will be turned
+    """Decode a JPEG at a fraction of its size; of HEIF it would use the thumbnail."""
+    if image.format != "HEIF":
         image.draft(None, (at_least, at_least))
 
 
-def _identified(stream: BinaryIO) -> "ImageFile.ImageFile":
+def _identify(stream: BinaryIO) -> "ImageFile.ImageFile":
     try:
         return Image.open(stream, formats=_FORMATS)
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise BadImageError(_too_large(_sides(stream))) from error
     except PIL.UnidentifiedImageError as error:
         if not stream.seekable():
             raise BadImageError("not an image") from error
@@ -207,90 +194,55 @@ def _identified(stream: BinaryIO) -> "ImageFile.ImageFile":
         start = stream.read(132)
         stream.seek(0)
         if start[4:8] == b"ftyp" and start[8:12] in _HEIC_BRANDS:
-            return _heic(stream)
-        raise BadImageError(_why_unknown(start)) from error
+            return _open_heic(stream)
+        if not start:
+            raise BadImageError("empty file") from error
+        if start[128:132] == b"DICM":
+            raise BadImageError("DICOM; save it as PNG or TIFF") from error
+        if start[:4] in (b"II*\0", b"MM\0*"):
+            raise BadImageError("damaged or unsupported TIFF; save it with 8 bits") from error
+        raise BadImageError("not an image") from error
 
 
-def _heic(stream: BinaryIO) -> "ImageFile.ImageFile":
-    """Open what phones write. It is turned when it is decoded, and says that it is upright."""
+def _open_heic(stream: BinaryIO) -> "ImageFile.ImageFile":
     if find_spec("pillow_heif") is None:
-        raise BadImageError("HEIC: pip install layline[heic] reads it")
+        raise BadImageError("HEIC; to read it, pip install layline[heic]")
     from pillow_heif import HeifImageFile  # without registering it with Pillow for everyone
 
     try:
         image: ImageFile.ImageFile = HeifImageFile(stream)  # type: ignore[no-untyped-call]
-    except SyntaxError as error:  # as Pillow's own readers say that they cannot
+    except SyntaxError as error:
         raise BadImageError(f"truncated or damaged: {error}") from error
-    if image.width * image.height > (Image.MAX_IMAGE_PIXELS or float("inf")):
-        raise BadImageError(_too_large(f"{image.width}×{image.height} pixels, "))
     return image
 
 
-def _why_unknown(start: bytes) -> str:
-    """Say of a file that is none of the formats what it is, by its first bytes."""
-    if not start:
-        return "empty file"
-    if start[128:132] == b"DICM":
-        return "DICOM: save it as PNG or TIFF"
-    if start[:4] in (b"II*\0", b"MM\0*"):
-        return "a damaged TIFF, or one of a kind that is not read: save it with 8 bits per channel"
-    return "not an image"
-
-
-def _too_large(sides: str, most: int | None = None) -> str:
-    limit = (Image.MAX_IMAGE_PIXELS or 0) if most is None else most
-    return f"too large: {sides}more than {limit / 1e6:.3g} million"
-
-
-def _sides(stream: BinaryIO) -> str:
-    """Read the sides of an image that Pillow refused: its error only has their product."""
-    try:
-        stream.seek(0)
-        prefix = stream.read(16)
-        readers = (Image.OPEN[name] for name in _FORMATS)
-        factory = next(factory for factory, accept in readers if accept and accept(prefix))
-        stream.seek(0)
-        width, height = factory(stream, "").size
-    except Exception:  # some readers refuse as well; then the limit must do
-        return "its pixels are "
-    return f"{width}×{height} pixels, "
-
-
-def _orientation(image: "Image.Image") -> Any:
-    """Read how the camera was held, after loading: by then Pillow has turned a TIFF itself."""
-    try:
-        return image.getexif().get(_ORIENTATION)
-    except Exception:  # of any kind; an image is not bad for what is said about it
-        return None
-
-
-def _rgb(image: "Image.Image") -> "Image.Image":
+def _to_rgb(image: "Image.Image") -> "Image.Image":
     if image.mode == "I" or image.mode.startswith("I;16"):
-        grey = np.asarray(image)
-        if grey.min() < 0 or grey.max() > 65535:
-            raise BadImageError("32-bit pixels have no known range: save it with 8 or 16 bits")
-        eight_bits = ((grey.astype(np.uint32) + 128) // 257).astype(np.uint8)
+        gray = np.asarray(image)
+        if gray.min() < 0 or gray.max() > 65535:
+            raise BadImageError("32-bit pixels of unknown range; save it with 8 or 16 bits")
+        eight_bits = ((gray.astype(np.uint32) + 128) // 257).astype(np.uint8)
         return Image.fromarray(eight_bits).convert("RGB")
     if image.mode == "F":
-        raise BadImageError("floating-point pixels have no known range: save it with 8 or 16 bits")
+        raise BadImageError("floating-point pixels of unknown range; save it with 8 or 16 bits")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image if image.mode == "RGB" else image.convert("RGB")  # spares a copy
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def thread_map(
     work: Callable[[int], _Result], count: int, workers: int | None = None
 ) -> Generator[_Result, None, None]:
-    """Give ``work(0)``, ``work(1)``, …, computed ahead by some threads.
+    """Yield ``work(0)``, ``work(1)``, …, computed ahead by threads.
 
-    Close the iterator (:func:`contextlib.closing`) where its user may fail or be interrupted: what
-    has not been started then never is.
+    Close the iterator (:func:`contextlib.closing`) if its user may fail: work that has not started
+    is then canceled.
 
     Args:
-        work: What to do; Pillow and hashlib let other threads run meanwhile.
-        count: How often.
-        workers: How many threads; as many as there are processors if not given.
+        work: The function; Pillow and hashlib let other threads run.
+        count: How often to call it.
+        workers: The number of threads; that of the processors if not given.
     """
     workers = workers or joblib.cpu_count()
     waiting: deque[Future[_Result]] = deque()
@@ -298,7 +250,7 @@ def thread_map(
     try:
         for index in range(count):
             waiting.append(pool.submit(work, index))
-            if len(waiting) == 2 * workers:  # so that no thread runs out of work
+            if len(waiting) == 2 * workers:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

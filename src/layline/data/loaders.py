@@ -1,7 +1,7 @@
-"""From inputs to batches of tensors, in worker processes if there is something to decode.
+"""Batches of tensors from inputs, in worker processes if there is something to decode.
 
-What a sample looks like in an epoch depends on the seed, the epoch and the sample alone: not on the
-number of workers or processes, nor on how often a run was interrupted.
+How a sample is augmented in an epoch depends on the seed, the epoch and the sample alone: not on
+the number of workers or processes, nor on interruptions of the run.
 """
 
 import atexit
@@ -13,10 +13,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from mmap import mmap
-from pathlib import Path
 from typing import Any, Protocol
-from weakref import WeakSet
 
 import joblib
 import numpy as np
@@ -25,17 +22,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from layline.data.array_cache import check_not_truncated
 from layline.data.dataset import Images, Indices
 from layline.data.preprocessing import ImagePreprocessing
-from layline.utils.errors import UserError
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
-Batch = tuple[Tensor, Int[Tensor, " n"]]  # what the network takes, and which samples they are
-_KILLED_WORKER = re.compile(
-    r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (?:is killed by signal: (?P<signal>[^.]*)|exited)"
-)
-_SMALL_FILE = 1 << 30  # bytes: all of it may be mapped
-_SMALL_IMAGE = 64  # pixels at a side
+Batch = tuple[Tensor, Int[Tensor, " n"]]  # the input of the network, and which samples they are
+_KILLED_WORKER = re.compile(r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (is killed|exited)")
+_SMALL_IMAGE = 64  # pixels of a side
 
 
 class Batches(Protocol):
@@ -55,7 +49,7 @@ class ImageBatches(Dataset[Batch]):
         images: What to decode.
         preprocessing: How they become squares.
         augmentation: How training images vary.
-        seed: Of the augmentation.
+        seed: The seed of the augmentation.
         keep_going: An image that cannot be decoded is black, and its index i becomes ``~i``.
     """
 
@@ -80,16 +74,13 @@ class ImageBatches(Dataset[Batch]):
         return len(self.images)
 
     def __getitems__(self, keys: list[Key]) -> Batch:
-        """Decode, augment and stack the images of a batch: bytes, (n, 3, size, size).
-
-        Pixels stay together in memory, as they were in the image and as convolutions want them.
-        """
+        """Decode, augment and stack images: bytes, (n, 3, size, size), channels last in memory."""
         index = torch.tensor([index for index, _ in keys])
         batch = []
         for place, key in enumerate(keys):
             try:
                 batch.append(self._load(*key))
-            except Exception:  # garbage makes Pillow raise almost anything
+            except Exception:  # Pillow raises almost anything for damaged files
                 if not self._keep_going:
                     raise
                 side = self._preprocessing.size
@@ -107,11 +98,11 @@ class ImageBatches(Dataset[Batch]):
 
 
 class RowBatches(Dataset[Batch]):
-    """Rows of a table, or features that were extracted before; they may be memory-mapped.
+    """Rows of a table, or extracted features, which may be memory-mapped.
 
     Args:
-        rows: All of them; a memory-mapped file is neither copied nor sent to other processes.
-        keep: Which of them are meant, in this order; all if not given.
+        rows: All rows.
+        keep: The rows to use, in this order; all if not given.
     """
 
     workers_help = False
@@ -123,35 +114,15 @@ class RowBatches(Dataset[Batch]):
         return len(self._rows if self._keep is None else self._keep)
 
     def __getitems__(self, keys: list[Key]) -> Batch:
-        """Take the rows of a batch."""
+        """Copy the rows of a batch."""
+        check_not_truncated(self._rows)
         index = np.array([index for index, _ in keys])
-        place = index if self._keep is None else self._keep[index]
-        rows = self._rows
-        if isinstance(rows, np.memmap) and rows.nbytes > _SMALL_FILE and hasattr(os, "preadv"):
-            found = _read_rows(rows, place)
-        else:
-            found = np.asarray(rows[place])
-        return torch.from_numpy(found), torch.from_numpy(index)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state, rows = self.__dict__.copy(), self._rows
-        if isinstance(rows, np.memmap) and isinstance(rows.base, mmap):
-            place = {"offset": rows.offset, "shape": rows.shape, "dtype": rows.dtype.str}
-            state["_rows"] = {"filename": rows.filename, **place}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if isinstance(state["_rows"], dict):
-            state = {**state, "_rows": np.memmap(mode="r", **state["_rows"])}
-        self.__dict__.update(state)
+        rows = np.asarray(self._rows[index if self._keep is None else self._keep[index]])
+        return torch.from_numpy(rows), torch.from_numpy(index)
 
 
 class PreparedBatches(Dataset[Batch]):
-    """Samples that are as the network takes them already.
-
-    Args:
-        x: All of them, fetched in their order.
-    """
+    """Samples that need no preparation, fetched in their order without a copy."""
 
     workers_help = False
 
@@ -162,38 +133,24 @@ class PreparedBatches(Dataset[Batch]):
         return len(self._x)
 
     def __getitems__(self, keys: list[Key]) -> Batch:
-        """Take the samples of a batch, which is not copied."""
+        """Slice a batch."""
         index = torch.tensor([index for index, _ in keys])
         return self._x[index[0] : index[-1] + 1], index
 
 
-def _read_rows(rows: "np.memmap[Any, Any]", place: Indices) -> Float[np.ndarray, "n columns"]:
-    """Read rows of a large file, all of which would else be mapped into this process in time."""
-    found = np.empty((len(place), rows.shape[1]), rows.dtype)
-    with Path(str(rows.filename)).open("rb") as file:
-        for row, number in zip(found, place.tolist(), strict=True):
-            read = os.preadv(file.fileno(), [row.data], rows.offset + number * row.nbytes)
-            if read < row.nbytes:
-                raise UserError(f"{rows.filename} must keep its length, got it cut off")
-    return found
-
-
-_WORKERS: "WeakSet[Any]" = WeakSet()  # of all passes over samples
-
-
 class WorkerError(OSError):
-    """A process that fetches batches ended before its work was done."""
+    """A data-loading worker died."""
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """What went wrong in a worker, as the main process is to raise it."""
+    """An error in a worker, which the main process raises."""
 
     error: Exception
 
 
-class _Workers(Dataset[Any]):
-    """Samples as workers fetch them: a mistake in the data is sent home, not wrapped."""
+class _WorkerSamples(Dataset[Any]):
+    """Samples in a worker: errors of the user are returned, since torch would wrap their text."""
 
     def __init__(self, samples: Batches) -> None:
         self._samples = samples
@@ -210,64 +167,43 @@ class _Workers(Dataset[Any]):
 
 
 class _Loader(DataLoader[Any]):
-    """Raises what workers ran into as they would have raised it themselves."""
-
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        batches = super().__iter__()  # at once: workers start while the process is small
-        _WORKERS.update(getattr(batches, "_workers", ()))
-        return _checked(batches)
+        return _raise_failures(super().__iter__())  # workers start now, while the process is small
 
 
-def _checked(batches: Iterator[Any]) -> Iterator[Any]:
+def _raise_failures(batches: Iterator[Any]) -> Iterator[Any]:
     with workers_explained():
         for batch in batches:
             if isinstance(batch, _Failure):
-                # here, and not by the garbage collector, whose order would leave them waiting
-                getattr(batches, "_shutdown_workers", lambda: None)()
                 raise batch.error
             yield batch
 
 
 @contextmanager
 def workers_explained() -> Iterator[None]:
-    """Say in a sentence that a worker was killed.
+    """Raise a :class:`WorkerError` if a worker was killed.
 
-    Torch notices it by a signal, and raises wherever the process happens to be.
+    Torch notices that by a signal, and raises wherever the process is.
     """
     try:
         yield
     except RuntimeError as error:
-        explained = explain_killed(error)
-        if explained is None:
+        if not _KILLED_WORKER.match(str(error)):
             raise
-        raise explained from error
+        _kill_workers()
+        raise WorkerError(
+            "A data-loading worker died; it may have run out of memory, or /dev/shm is full. Use "
+            "fewer workers or a smaller batch size."
+        ) from error
 
 
-def explain_killed(error: BaseException) -> WorkerError | None:
-    """Say of an error that a worker was killed, and end the others; None if it was not that."""
-    found = _KILLED_WORKER.match(str(error)) if isinstance(error, RuntimeError) else None
-    if found is None:
-        return None
-    _end_workers()
-    signal_name = (found["signal"] or "").strip()
-    return WorkerError(
-        f"workers must live as long as the run, got one that "
-        f"{f'was ended by the signal {signal_name}' if signal_name else 'ended'}: most often "
-        "the memory was full, or /dev/shm; set data.workers or training.batch_size lower"
-    )
-
-
-@atexit.register  # after torch has ended those that it can
-def _end_workers() -> None:
-    """Kill the workers that are left: they ignore SIGTERM, and Python would wait for them for ever.
-
-    One may also wait for what another held that was killed.
-    """
-    left = [worker for worker in _WORKERS if worker.is_alive()]
-    is_main = threading.current_thread() is threading.main_thread()
-    if left and is_main and hasattr(signal, "SIGCHLD"):
+@atexit.register
+def _kill_workers() -> None:
+    """Kill workers that are left: they ignore SIGTERM, so Python would wait for them forever."""
+    workers = [child for child in multiprocessing.active_children() if child.daemon]
+    if workers and threading.current_thread() is threading.main_thread() and os.name != "nt":
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch raises that they were killed
-    for worker in left:
+    for worker in workers:
         worker.kill()
 
 
@@ -283,70 +219,60 @@ def loader(
     Args:
         samples: Where to fetch from.
         batches: The samples of each batch.
-        workers: Processes; None for one per core, shared by the processes of a run on a machine.
-            Samples in memory need none.
-        pin_memory: For a quicker way to a GPU, which need not wait for it.
-        ahead: Batches that each worker prepares before they are asked for.
+        workers: The number of processes; None for one per core, shared by the processes of a run
+            on a machine. Samples in memory need none.
+        pin_memory: Whether to use pinned memory, for faster copies to a GPU.
+        ahead: Batches that each worker prepares in advance.
     """
-    count = _cores() if workers is None else workers
+    own = multiprocessing.get_all_start_methods()
+    # DataLoader cannot use the start method of joblib's processes
+    method = None if multiprocessing.get_start_method() in own else own[0]
+    count = workers
+    if count is None:
+        processes = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        cores = int(joblib.cpu_count()) // max(1, processes)
+        count = max(1, cores) if method is None else torch.get_num_threads()
     count = count if samples.workers_help else 0
     return _Loader(
-        _Workers(samples) if count > 0 else samples,  # type: ignore[arg-type]
+        _WorkerSamples(samples) if count > 0 else samples,  # type: ignore[arg-type]
         batch_sampler=batches,
         num_workers=count,
-        multiprocessing_context=_start_method() if count > 0 else None,
+        multiprocessing_context=method if count > 0 else None,
         persistent_workers=count > 0,
         prefetch_factor=ahead if count > 0 else None,
-        collate_fn=_uncollated,
+        collate_fn=_keep_batch,
         pin_memory=pin_memory,
         worker_init_fn=_ignore_signals,
-        generator=torch.Generator(),  # else each pass would take a number from the global one
+        generator=torch.Generator(),  # otherwise each pass uses a number of the global one
     )
 
 
-def _cores() -> int:
-    """Count the cores that this process may keep busy."""
-    if _start_method() is not None:  # one of joblib's processes, which share the cores
-        return torch.get_num_threads()
-    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, int(joblib.cpu_count()) // max(1, processes))
-
-
-def _start_method() -> str | None:
-    """Name how to start workers within joblib's processes, whose own way DataLoader cannot use."""
-    usual = multiprocessing.get_all_start_methods()
-    return None if multiprocessing.get_start_method() in usual else usual[0]
-
-
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Send a tensor; a GPU does not wait for it, since it comes from pinned memory there."""
+    """Copy a tensor to a device; a GPU does not wait for it."""
     return tensor.to(device, non_blocking=device.type == "cuda")
 
 
 def sequential_batches(
     count: int, size: int, process: int = 0, processes: int = 1
 ) -> list[list[Key]]:
-    """Cut samples into batches in their order, and give each process its share of them.
+    """Divide samples into batches in their order, and select those of a process.
 
-    A batch has the same samples however many processes there are, so that results do not differ.
+    A batch has the same samples for any number of processes, so that results are equal.
     """
     starts = range(process * size, count, processes * size)
     return [[(index, 0) for index in range(a, min(a + size, count))] for a in starts]
 
 
 def mixed_seed(*numbers: int) -> int:
-    """Make one seed of several numbers, such as a seed, an epoch and a step."""
+    """Combine several numbers, such as a seed, an epoch and a step, into one seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
 def _ignore_signals(worker: int) -> None:
-    """Leave signals to the main process, which may still want batches and ends the workers itself.
-
-    A terminal, a launcher or a scheduler sends them to all processes of a run.
-    """
+    """Leave signals, which terminals and schedulers send to all processes, to the main process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _uncollated(batch: Any) -> Any:
-    return batch  # __getitems__ has made a batch of it already
+def _keep_batch(batch: Any) -> Any:
+    return batch  # __getitems__ has stacked it already

@@ -1,9 +1,8 @@
-"""From a decoded image to the square of pixels that a network sees.
+"""Preprocessing: from a decoded image to the square of pixels that a network gets.
 
-For testing, the paper resizes to 256×256, whatever the shape, and takes the 224×224 in the middle;
-for training it takes a random part of the image, resizes that to 224×224 and flips it or not.
-Normalising is left to the network, which has its own mean and deviation: until then an image is
-bytes.
+For testing, the paper resizes to 256×256, whatever the shape, and crops the central 224×224; for
+training it crops a random part of the image, resizes it to 224×224 and flips it at random. Images
+stay bytes: the network normalizes them.
 """
 
 import math
@@ -23,14 +22,12 @@ if TYPE_CHECKING:  # an exported model prepares images without torch
 
 AUGMENTATIONS = {
     "crop": "a random part of 8 to 100 % of the area, ratio 3/4 to 4/3; flip (the paper)",
-    "mild": "a random part of 50 to 100 % of the area, ratio 3/4 to 4/3; flip; mild colour",
-    "shift": "moved by up to an eighth of the size, the edge mirrored; flip",
+    "mild": "a random part of 50 to 100 % of the area, ratio 3/4 to 4/3; flip; mild color jitter",
+    "shift": "shifted by up to an eighth of the size, edges mirrored; flip",
     "flip": "flip only",
     "none": "as in testing",
 }
-# The smallest part of an image that an augmentation takes, where it takes less than all of it.
-# The others keep the number of "crop", though they need fewer pixels: with another number images
-# would be decoded a little differently, and every cache that was made before would be useless.
+# share of the area that an augmentation crops at least; the others decode images like "crop"
 _SMALLEST_PARTS = {"crop": 0.08, "mild": 0.5}
 _RATIOS = (3 / 4, 4 / 3)
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
@@ -43,51 +40,48 @@ class ImagePreprocessing:
 
     Args:
         size: Height and width of the result.
-        resize: Height and width before the middle is cut out.
+        resize: Height and width before the center crop.
         keep_ratio: Resize the shorter side only, and keep the shape, as the authors' code does.
         interpolation: One of ``INTERPOLATIONS``.
-        smallest_part: Share of the area that training images are cut down to at most, see
+        smallest_part: Smallest share of the area that training images are cropped to, see
             :func:`smallest_part`. Images are decoded accordingly, in testing too.
         shrink: Resize a decoded image first, so that its shorter side has ``at_least`` pixels, as
-            a cache keeps it; a smaller one stays as it is.
+            in a cache; a smaller one stays as it is.
     """
 
     size: int
     resize: int
     keep_ratio: bool = False
     interpolation: str = "bilinear"
-    # not in the repr, which names features that were extracted before: the decoded images that
-    # they come from are known by this already
+    # not in the repr, which is part of the key of extracted features
     smallest_part: float = field(default=_SMALLEST_PARTS["crop"], repr=False)
     shrink: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_integer("size", self.size, 1, "an image has pixels")
-        check_integer("resize", self.resize, self.size, "the middle is cut out of it")
+        check_integer("size", self.size, 1)
+        check_integer("resize", self.resize, self.size)
         check_boolean("keep_ratio", self.keep_ratio)
         check_boolean("shrink", self.shrink)
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
-        check_above("smallest_part", self.smallest_part, 0, "nothing would be left")
+        check_above("smallest_part", self.smallest_part, 0)
         if self.smallest_part > 1:
-            raise UserError(
-                f"smallest_part must be at most 1, got {self.smallest_part!r}: it is a share"
-            )
+            raise UserError(f"smallest_part must be at most 1, got {self.smallest_part!r}")
 
     @property
     def at_least(self) -> int:
-        """How many pixels a decoded image needs at its shorter side.
+        """Pixels of the shorter side that a decoded image needs.
 
-        So many that the smallest part of a square, 3/4 as high as wide, still has ``size`` pixels.
+        The smallest part of a square, 3/4 as high as wide, then has ``size`` pixels.
         """
         return max(self.resize, math.ceil(self.size / math.sqrt(self.smallest_part * _RATIOS[0])))
 
     def load(self, images: Images, index: int) -> Pixels:
-        """Decode one of some images at the size that is needed."""
+        """Decode an image at the size that is needed."""
         pixels = images.load(index, self.at_least)
         return shrink(pixels, self.at_least) if self.shrink else pixels
 
     def for_testing(self, pixels: Pixels) -> "Tensor":
-        """Resize an image and take the middle of it: bytes, (3, size, size)."""
+        """Resize an image and crop its center: bytes, (3, size, size)."""
         functional = _transforms().functional
         if self.keep_ratio:
             pixels = _crop_far_ends(pixels)
@@ -100,12 +94,11 @@ class ImagePreprocessing:
         return cropped
 
     def square(self, pixels: Pixels) -> Pixels:
-        """Do as :meth:`for_testing` by Pillow alone, without torch: (size, size, 3).
+        """Do the same as :meth:`for_testing` with Pillow, without torch: (size, size, 3).
 
-        Both average in whole numbers, with weights that are rounded differently: about one value in
-        a hundred is a level off.
+        The weights are rounded differently: about one value in a hundred differs by one.
         """
-        from layline.data.decoding import Image  # which needs Pillow
+        from layline.data.decoding import Image  # needs Pillow
 
         if self.keep_ratio:
             pixels = _crop_far_ends(pixels)
@@ -119,7 +112,7 @@ class ImagePreprocessing:
             resized = pixels[_nearest(height, rows)[:, None], _nearest(width, columns)]
         else:
             filter_ = Image.Resampling[self.interpolation.upper()]
-            # rows first, as torch does; by itself Pillow begins with the longer side
+            # columns first, as torch does
             image = Image.fromarray(pixels).resize((columns, height), filter_)
             resized = np.asarray(image.resize((columns, rows), filter_))
         top, left = (round((side - self.size) / 2) for side in (rows, columns))
@@ -153,7 +146,7 @@ class ImagePreprocessing:
                 margin = max(self.size // 8, 1)
                 image = v2.RandomCrop(self.size, padding=margin, padding_mode="reflect")(image)
             image = v2.RandomHorizontalFlip()(image)
-            if augmentation == "mild":  # no hue: its change is seldom mild, and costs the most
+            if augmentation == "mild":
                 image = v2.ColorJitter(brightness=0.2, contrast=0.2, saturation=0.2)(image)
             result: Tensor = image
             return result
@@ -164,23 +157,19 @@ class ImagePreprocessing:
 
 
 def smallest_part(augmentation: str, for_cache: bool = False) -> float:
-    """Tell what share of an image's area the training images are cut down to at most.
+    """Return the smallest share of an image's area that training images are cropped to.
 
     Args:
         augmentation: One of ``AUGMENTATIONS``.
-        for_cache: Whether every pixel costs room: then an augmentation that shows all of the image
-            says so, see ``_SMALLEST_PARTS``.
+        for_cache: Whether pixels are stored: then an augmentation that shows the whole image needs
+            fewer of them.
     """
     return _SMALLEST_PARTS.get(augmentation, 1.0 if for_cache else _SMALLEST_PARTS["crop"])
 
 
 def shrink(pixels: Pixels, at_least: int) -> Pixels:
-    """Resize an image so that its shorter side has so many pixels, unless it has fewer.
-
-    By Lanczos: of Pillow's filters it changes least what crops of the result look like against
-    crops of the whole image.
-    """
-    from layline.data.decoding import Image  # which needs Pillow
+    """Resize an image so that its shorter side has ``at_least`` pixels, unless it has fewer."""
+    from layline.data.decoding import Image  # needs Pillow
 
     height, width = shrunk_shape(pixels.shape[0], pixels.shape[1], at_least)
     if (height, width) == pixels.shape[:2]:
@@ -190,7 +179,7 @@ def shrink(pixels: Pixels, at_least: int) -> Pixels:
 
 
 def shrunk_shape(height: int, width: int, at_least: int) -> tuple[int, int]:
-    """Give the height and width that :func:`shrink` makes."""
+    """Return the height and width after :func:`shrink`."""
     shorter = min(height, width)
     if shorter <= at_least:
         return height, width
@@ -202,7 +191,7 @@ def _transforms() -> Any:
 
 
 def _crop_far_ends(pixels: Pixels) -> Pixels:
-    """Cut off what the middle will not show anyway: resized, a thin strip would fill the memory."""
+    """Crop the ends of a thin strip, which would need much memory when resized."""
     height, width = pixels.shape[:2]
     most = _MOST_RATIO * min(height, width)
     top, left = max(height - most, 0) // 2, max(width - most, 0) // 2
@@ -210,7 +199,7 @@ def _crop_far_ends(pixels: Pixels) -> Pixels:
 
 
 def _nearest(side: int, wanted: int) -> NDArray[np.int64]:
-    """Tell which pixels are taken: by their edges, as torch does, where Pillow goes by middles."""
+    """Return the pixels that torch selects; Pillow selects others."""
     places = np.floor(np.arange(wanted, dtype=np.float32) * np.float32(side / wanted))
     taken: NDArray[np.int64] = places.astype(np.int64).clip(max=side - 1)
     return taken

@@ -1,4 +1,4 @@
-"""Samples as a user hands them to a model: paths, folders, bytes, files, arrays, data frames."""
+"""Samples that a user passes to a model: paths, folders, bytes, files, arrays, data frames."""
 
 import hashlib
 import io
@@ -10,23 +10,23 @@ from typing import Any, Self
 
 import numpy as np
 
-from layline.data.dataset import Indices, Pixels, format_list
+from layline.data.dataset import Indices, Pixels, format_list, require_path
 from layline.data.table_encoding import Rows, TableEncoding, name_rows
 from layline.data.tables import read_table_file
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 
-_LISTING = "OUT"  # kinds of dtypes whose arrays list samples: of objects, and both of texts
+_LISTING = "OUT"  # kinds of dtypes of objects and texts
 
 
 @dataclass(frozen=True)
 class UserImages:
-    """Images that a user hands over: files and bytes, decoded when asked for, and arrays.
+    """Images that a user passes: files and bytes, decoded when needed, and arrays.
 
     Attributes:
         items: The images.
-        names: Their paths, or else their places in what was handed over.
-        skipped: Files of folders that are no images that can be read.
+        names: Their paths, or else their places in what was passed.
+        skipped: Files in folders that are not images or cannot be read.
     """
 
     items: tuple[Path | bytes | Pixels, ...]
@@ -38,16 +38,16 @@ class UserImages:
 
     @property
     def decoded(self) -> bool:
-        """Whether no image has to be decoded."""
+        """Whether no image needs decoding."""
         return not any(isinstance(item, Path | bytes) for item in self.items)
 
     def subset(self, keep: Indices) -> Self:
-        """Keep some images only."""
+        """Select images, in the order given."""
         return type(self)(tuple(self.items[i] for i in keep), tuple(self.names[i] for i in keep))
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :class:`layline.data.Images`."""
-        from layline.data.decoding import BadImageError, decode  # which need Pillow
+        from layline.data.decoding import BadImageError, decode  # needs Pillow
 
         item = self.items[index]
         if isinstance(item, Path):
@@ -57,26 +57,24 @@ class UserImages:
         try:
             return decode(io.BytesIO(item), at_least)
         except BadImageError as error:
-            name = self.names[index]
-            place = f"the bytes at place {name}" if name.isdecimal() else name
-            raise BadImageError(error.why, place) from error
+            raise BadImageError(error.why, self.names[index]) from error
 
     def digest(self) -> str:
-        """Name the content of the files and arrays, in their order."""
+        """Hash the content of the files and arrays, in their order."""
         digest = hashlib.blake2b(digest_size=16)
         for item in self.items:
             if isinstance(item, Path):
                 with item.open("rb") as file:
                     digest.update(hashlib.file_digest(file, "blake2b").digest())
             elif isinstance(item, bytes):
-                digest.update(hashlib.blake2b(item).digest())  # as that of the same file
+                digest.update(hashlib.blake2b(item).digest())  # as for the same file
             else:
                 digest.update(repr(item.shape).encode() + item.tobytes())
         return digest.hexdigest()
 
 
 def as_images(samples: Any) -> UserImages:
-    """Make images of what a user gives.
+    """Convert what a user passes to images.
 
     Args:
         samples: A path, a folder, the bytes of an image file, an open file, an array
@@ -89,64 +87,60 @@ def as_images(samples: Any) -> UserImages:
     skipped: list[Path] = []
     for place, sample in enumerate(_as_sequence(samples)):
         if isinstance(sample, str | Path):
-            found = _paths(Path(sample).expanduser(), skipped)
-            items += found
-            names += map(str, found)
+            paths = _list_paths(require_path(sample), skipped)
+            items += paths
+            names += map(str, paths)
         elif _is_content(sample):
             name = getattr(sample, "name", None)
-            items.append(_content(sample, place))
+            items.append(_read_content(sample, place))
             names.append(name if isinstance(name, str) else str(place))
         else:
-            items.append(_pixels(sample, place))
+            items.append(_to_pixels(sample, place))
             names.append(str(place))
     return UserImages(tuple(items), tuple(names), tuple(skipped))
 
 
 def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
-    """Make rows of a data frame, a dict of columns, or a CSV file: its path, or what it holds.
+    """Convert a data frame, a dict of columns, or a CSV or Excel file (path or content) to rows.
 
-    An array will do where the model knows numbers only, in the order of its columns.
+    Arrays also work if the model has numeric columns only, in the order of its columns.
     """
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
     if isinstance(samples, str | Path) or _is_content(samples):
-        given = _content(samples, 0) if _is_content(samples) else Path(samples).expanduser()
-        file = read_table_file(given)
+        file = read_table_file(_read_content(samples, 0) if _is_content(samples) else samples)
         frame, numbers = file.frame, file.row_names
-    elif isinstance(samples, pandas.DataFrame | Mapping):
+    else:
         if isinstance(samples, Mapping):
             _check_columns(samples)
-            samples = {name: list(column) for name, column in samples.items()}
-        frame = pandas.DataFrame(samples)
-        numbers = [f"row {row}" for row in range(len(frame))]
-    elif isinstance(samples, np.ndarray) and not encoding.categorical and samples.ndim == 2:
-        if samples.shape[1] != len(encoding.names):
+            samples = pandas.DataFrame({name: list(cells) for name, cells in samples.items()})
+        elif isinstance(samples, np.ndarray) and not encoding.categorical and samples.ndim == 2:
+            if samples.shape[1] != len(encoding.names):
+                raise UserError(
+                    f"The array has {samples.shape[1]} columns; the model was trained on "
+                    f"{len(encoding.names)}: {format_list(encoding.names)}."
+                )
+            samples = pandas.DataFrame(samples, columns=list(encoding.names))
+        if not isinstance(samples, pandas.DataFrame):
             raise UserError(
-                f"samples must have {len(encoding.names)} columns, got {samples.shape[1]}: the "
-                f"model was trained on {format_list(encoding.names)}"
+                "The model was trained on a table: pass a data frame or the path of a CSV file, "
+                f"not {type(samples).__name__}."
             )
-        frame = pandas.DataFrame(samples, columns=list(encoding.names))
-        numbers = [f"row {row}" for row in range(len(frame))]
-    else:
-        raise UserError(
-            "samples must be a data frame or the path of a CSV file, got "
-            f"{type(samples).__name__}: the model was trained on a table"
-        )
+        frame, numbers = samples, [f"row {row}" for row in range(len(samples))]
     names = name_rows(frame, encoding.id_column, numbers)
     return Rows(encoding.apply(frame, numbers), names, encoding)
 
 
 def _check_columns(columns: Mapping[str, Any]) -> None:
-    """Refuse a dict that is not of columns of one length."""
     for name, column in columns.items():
         if isinstance(column, str) or not isinstance(column, Sized):
-            raise UserError(f"a column must be a list, got {column!r} as {name!r}")
-    lengths = [len(column) for column in columns.values()]
-    if len(set(lengths)) > 1:
-        raise UserError(f"columns must be of one length, got {' and '.join(map(str, lengths))}")
+            raise UserError(f"Column {name!r} must be a list, got {column!r}.")
+    lengths = {len(column) for column in columns.values()}
+    if len(lengths) > 1:
+        raise UserError(f"The columns have different lengths: {format_list(sorted(lengths))}.")
 
 
 def _as_sequence(samples: Any) -> Sequence[Any]:
-    """Give the samples one by one: one image is a sequence of one."""
+    """Return the samples one by one; a single image is a sequence of one."""
     if isinstance(samples, str | Path) or _is_pillow(samples) or _is_content(samples):
         return [samples]
     if isinstance(samples, Sequence):
@@ -158,17 +152,16 @@ def _as_sequence(samples: Any) -> Sequence[Any]:
 
 
 def _is_pillow(sample: Any) -> bool:
-    pillow = sys.modules.get("PIL.Image")  # without it there are no images of it
+    pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(sample, pillow.Image)
 
 
 def _is_content(sample: Any) -> bool:
-    """Tell whether a sample is what a file holds, or an open file."""
+    """Check whether a sample is the content of a file, or an open file."""
     return isinstance(sample, bytes | bytearray | memoryview) or hasattr(sample, "read")
 
 
-def _content(sample: Any, place: int) -> bytes:
-    """Give what a file holds, from its beginning on where it has one."""
+def _read_content(sample: Any, place: int) -> bytes:
     if isinstance(sample, bytes | bytearray | memoryview):
         return bytes(sample)
     try:
@@ -176,44 +169,37 @@ def _content(sample: Any, place: int) -> bytes:
             sample.seek(0)
         content = sample.read()
     except (OSError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"samples must be open files, got one at place {place} that cannot be read: {error}"
-        ) from error
+        raise UserError(f"The open file at place {place} cannot be read: {error}") from error
     if not isinstance(content, bytes):
-        raise UserError(
-            f"samples must be files of bytes, got {type(content).__name__} from the one at place "
-            f"{place}: open it with 'rb'"
-        )
+        raise UserError(f"The file at place {place} is open for text. Open it with 'rb'.")
     return content
 
 
-def _paths(path: Path, skipped: list[Path]) -> list[Path]:
-    if path.is_dir():
-        from layline.data.images import describe_skipped, list_images
+def _list_paths(path: Path, skipped: list[Path]) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    from layline.data.images import describe_skipped, list_images
 
-        passed_over: list[str] = []
-        found = [path / name for name in list_images(path, passed_over)]
-        if not found:
-            why = f" {describe_skipped(passed_over)}" if passed_over else ""
-            raise UserError(f"The folder {path} has no images.{why}")
-        skipped += [path / name for name in passed_over]
-        return found
-    if not path.exists():
-        raise FileNotFoundError(f"samples must exist, got {path}: check the path")
-    return [path]
+    others: list[str] = []
+    paths = [path / name for name in list_images(path, others)]
+    if not paths:
+        why = f" {describe_skipped(others)}" if others else ""
+        raise UserError(f"The folder {path} has no images.{why}")
+    skipped += [path / name for name in others]
+    return paths
 
 
-def _pixels(sample: Any, place: int) -> Pixels:
+def _to_pixels(sample: Any, place: int) -> Pixels:
     if _is_pillow(sample):
         from layline.data.decoding import to_pixels
 
-        return to_pixels(sample)
+        return to_pixels(sample.copy())
     array = np.asarray(sample)
     if array.ndim == 2:
         array = array[..., None].repeat(3, axis=2)
     if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3 or 0 in array.shape:
         raise UserError(
-            "samples must be images of bytes, (height, width, 3), got "
-            f"{array.dtype} of shape {array.shape} at place {place}: values from 0 to 255 in RGB"
+            f"Images must be uint8 arrays of shape (height, width, 3), got {array.dtype} of shape "
+            f"{array.shape} at place {place}."
         )
     return np.ascontiguousarray(array)

@@ -28,16 +28,10 @@ from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 
 SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "calibration": "calibration",
-    "calib": "calibration",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **dict.fromkeys(("calibration", "calib"), "calibration"),
 }
 MOST_FOR_CALIBRATION = 1000  # the coverage of prediction ranges is then certain to a percent
 FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing

@@ -1,35 +1,37 @@
 """Adience: faces in eight age groups, with the official five folds (Levi and Hassner, 2015).
 
-Train, validation and test are what the official lists say, line by line: for each fold three text
-files with ``folder/file label`` per line. In them no folder, and so no person, is both in test and
-elsewhere; validation is drawn at random from the training folds, so the same people are in both,
-and a few images even are. Notes say how many.
+Train, validation and test are those of the official lists: for each fold three text files with
+``folder/file label`` per line. No folder, and so no person, is both in test and elsewhere;
+validation is drawn at random from the training folds, so it shares people, and a few images, with
+training. Notes give the numbers.
 """
 
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import numpy as np
 
-from layline.data.dataset import Dataset, Splits
+from layline.data.dataset import Dataset, Splits, require_path
 from layline.utils.errors import UserError
 from layline.utils.validation import check_boolean
 
 _AGES = ("0-2", "4-6", "8-13", "15-20", "25-32", "38-43", "48-53", "60+")
-_LISTS = {"train": "train", "validation": "val", "test": "test"}  # part, and word in a file's name
+_LISTS = {"train": "train", "validation": "val", "test": "test"}  # split, and word in a file name
 
 
-@dataclass(frozen=True)
-class _Line:
-    path: str  # below the folder of the aligned faces
+class _Line(NamedTuple):
+    path: str  # from the folder of the aligned faces
     rank: int
 
     @property
     def folder(self) -> str:
-        """The album that the image lies in: nobody is in two of them."""
+        """The album of the image: nobody is in two of them."""
         return self.path.rpartition("/")[0]
+
+
+_Lists = dict[str, list[_Line]]
 
 
 def read_adience(
@@ -38,29 +40,31 @@ def read_adience(
     """Read one fold of the official lists.
 
     Args:
-        root: The folder that holds ``aligned/``.
-        partition: Which fold is the test fold.
-        lists: Where the official lists are, a folder or a tar archive; below the root if not given.
-        distinct: Take every image once: lines that repeat an image are dropped, and what is in
-            validation is dropped from training.
+        root: The folder that contains ``aligned/``.
+        partition: The test fold.
+        lists: The official lists, a folder or a tar archive; below the root if not given.
+        distinct: Use every image once: repeated lines are dropped, and images of validation are
+            dropped from training.
     """
     from layline.data.images import ImageFiles
 
     check_boolean("distinct", distinct)
-    root = Path(root)
-    place = root if lists is None else Path(str(lists)).expanduser()
-    if not place.exists():
-        raise FileNotFoundError(f"lists must exist, got {place}: check the path")
-    parts = _read_lists(place, partition)
-    _check_subjects(parts)
-    notes = _describe(parts)
+    splits = _read_lists(require_path(root if lists is None else lists), partition)
+    test = {line.folder for line in splits["test"]}
+    for name in ("train", "validation"):
+        if shared := sorted(test & {line.folder for line in splits[name]}):
+            raise UserError(
+                f"{len(shared)} folders are both in {name} and in test, such as {shared[0]}. Use "
+                "the official lists."
+            )
+    notes = _describe(splits)
     if distinct:
-        parts = _distinct(parts)
-        notes = (*notes, "Every image was taken once: not line by line as published.")
-    lines = [line for part in parts.values() for line in part]
-    ends = np.cumsum([len(part) for part in parts.values()])
+        splits = _drop_repeated(splits)
+        notes = (*notes, "Every image is used once: not the published protocol.")
+    lines = [line for split in splits.values() for line in split]
+    ends = np.cumsum([len(split) for split in splits.values()])
     return Dataset(
-        inputs=ImageFiles(_find_images(root), [line.path for line in lines]),
+        inputs=ImageFiles(_find_images(Path(root)), [line.path for line in lines]),
         ranks=np.array([line.rank for line in lines], dtype=np.int64),
         classes=_AGES,
         splits=Splits(*np.split(np.arange(len(lines)), ends[:-1])),
@@ -70,91 +74,72 @@ def read_adience(
 
 
 def _find_images(root: Path) -> Path:
-    tries = [root / "aligned", *([root] if root.name == "aligned" else [])]
-    for place in [*tries, *sorted(root.glob("*/aligned"))]:
+    own = [root] if root.name == "aligned" else []
+    for place in [root / "aligned", *own, *sorted(root.glob("*/aligned"))]:
         if place.is_dir():
             return place
-    raise FileNotFoundError(
-        f"root must hold the folder aligned, got {root}: unpack aligned.tar.gz there"
-    )
+    raise FileNotFoundError(f"{root} has no folder 'aligned'. Unpack aligned.tar.gz there.")
 
 
-def _check_subjects(parts: dict[str, list[_Line]]) -> None:
-    """Refuse lists in which somebody of the test fold is seen before."""
-    test = {line.folder for line in parts["test"]}
-    for name in ("train", "validation"):
-        shared = sorted(test & {line.folder for line in parts[name]})
-        if shared:
-            raise UserError(
-                f"the lists must keep people apart, got {len(shared)} folders both in {name} and "
-                f"in test, such as {shared[0]}: take the official lists"
-            )
-
-
-def _describe(parts: dict[str, list[_Line]]) -> tuple[str, ...]:
-    """Say what the lists share and repeat."""
-    train, validation = parts["train"], parts["validation"]
+def _describe(splits: _Lists) -> tuple[str, ...]:
+    train, validation = splits["train"], splits["validation"]
     folders = {line.folder for line in validation}
     shared = folders & {line.folder for line in train}
     notes = []
     if shared:
         twice = {line.path for line in validation} & {line.path for line in train}
         notes.append(
-            f"{len(shared)} of the {len(folders)} folders of validation are in training too, and "
+            f"{len(shared)} of the {len(folders)} folders of validation are also in training, and "
             f"{len(twice)} images are in both lists; none is in test."
         )
-    repeated = {name: len(part) - len({line.path for line in part}) for name, part in parts.items()}
+    repeated = {name: len(each) - len({x.path for x in each}) for name, each in splits.items()}
     if any(repeated.values()):
-        shown = ", ".join(f"{count} of {name}" for name, count in repeated.items())
-        notes.append(f"Lines that repeat an image of their list: {shown}.")
+        shown = ", ".join(f"{count} in {name}" for name, count in repeated.items())
+        notes.append(f"Lines that repeat an image: {shown}.")
     return tuple(notes)
 
 
-def _distinct(parts: dict[str, list[_Line]]) -> dict[str, list[_Line]]:
-    held_out = {line.path for line in parts["validation"]}
-    train = [line for line in parts["train"] if line.path not in held_out]
+def _drop_repeated(splits: _Lists) -> _Lists:
+    held_out = {line.path for line in splits["validation"]}
+    train = [line for line in splits["train"] if line.path not in held_out]
     return {
-        name: list({line.path: line for line in part}.values())
-        for name, part in {**parts, "train": train}.items()
+        name: list({line.path: line for line in split}.values())
+        for name, split in {**splits, "train": train}.items()
     }
 
 
-def _read_lists(place: Path, fold: int) -> dict[str, list[_Line]]:
-    """Read the lists of a fold by part, from a folder that they are in or below, or a tar file."""
-    wanted = {f"test_fold_is_{fold}/age_{file}.txt": part for part, file in _LISTS.items()}
-    found = dict(_in_archive(place, wanted) if place.is_file() else _in_folder(place, wanted))
-    absent = [name for name, part in wanted.items() if part not in found]
+def _read_lists(place: Path, fold: int) -> _Lists:
+    """Read the lists of a fold, from a folder that they are in or below, or a tar file."""
+    wanted = {f"test_fold_is_{fold}/age_{file}.txt": split for split, file in _LISTS.items()}
+    texts = dict(_read_archive(place, wanted) if place.is_file() else _read_folder(place, wanted))
+    absent = [name for name, split in wanted.items() if split not in texts]
     if absent:
         raise FileNotFoundError(
-            f"lists must hold {absent[0]}, got {place}: put the official lists there, or give "
-            "their folder or archive as lists"
+            f"{place} does not contain {absent[0]}. Set lists to the folder or archive of the "
+            "official lists."
         )
-    return {part: _parse(*found[part]) for part in _LISTS}
+    return {split: _parse(*texts[split]) for split in _LISTS}
 
 
-def _in_folder(place: Path, wanted: dict[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Find the lists, the nearest ones first; gives the part, the file's name and its text."""
-    for name, part in wanted.items():
-        for depth in range(3):
-            path = next(iter(sorted(place.glob("*/" * depth + name))), None)
-            if path is not None:
-                yield part, (str(path), path.read_text(encoding="utf-8", errors="replace"))
-                break
+def _read_folder(place: Path, wanted: dict[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the split, the name and the text of each list, the nearest one of each."""
+    for name, split in wanted.items():
+        found = (path for depth in range(3) for path in sorted(place.glob("*/" * depth + name)))
+        if (path := next(found, None)) is not None:
+            yield split, (str(path), path.read_text(encoding="utf-8", errors="replace"))
 
 
-def _in_archive(place: Path, wanted: dict[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
+def _read_archive(place: Path, wanted: dict[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     try:
         with tarfile.open(place) as archive:
             for member in archive:
-                part = wanted.get("/".join(PurePosixPath(member.name).parts[-2:]))
-                stream = archive.extractfile(member) if part is not None else None
-                if part is not None and stream is not None:
+                split = wanted.get("/".join(PurePosixPath(member.name).parts[-2:]))
+                stream = archive.extractfile(member) if split is not None else None
+                if split is not None and stream is not None:
                     text = stream.read().decode("utf-8", errors="replace")
-                    yield part, (f"{place}:{member.name}", text)
+                    yield split, (f"{place}:{member.name}", text)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise UserError(
-            f"lists must be a folder or an intact tar archive, got {place} ({error})"
-        ) from error
+        raise UserError(f"{place} is neither a folder nor an intact archive ({error}).") from error
 
 
 def _parse(file: str, text: str) -> list[_Line]:
@@ -165,12 +150,10 @@ def _parse(file: str, text: str) -> list[_Line]:
         path, label = ["", *line.rsplit(maxsplit=1)][-2:]
         parts = PurePosixPath(path.strip()).parts
         if len(parts) < 2 or ".." in parts or parts[0] == "/":
-            raise UserError(
-                f"line {number} of {file} must be folder/file and a label, got {line!r}"
-            )
+            raise UserError(f"Line {number} of {file} is not folder/file and a label: {line!r}.")
         if label not in map(str, range(len(_AGES))):
             raise UserError(
-                f"the label in line {number} of {file} must be in 0…{len(_AGES) - 1}, got {label!r}"
+                f"The label in line {number} of {file} must be in 0…{len(_AGES) - 1}, got {label!r}."
             )
         lines.append(_Line("/".join(parts), int(label)))
     return lines

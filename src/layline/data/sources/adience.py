@@ -15,7 +15,6 @@ import numpy as np
 
 from layline.data.dataset import Dataset, Splits, require_path
 from layline.utils.errors import UserError
-from layline.utils.validation import check_boolean
 
 _AGES = ("0-2", "4-6", "8-13", "15-20", "25-32", "38-43", "48-53", "60+")
 _LISTS = {"train": "train", "validation": "val", "test": "test"}  # split, and word in a file name
@@ -34,21 +33,16 @@ class _Line(NamedTuple):
 _Lists = dict[str, list[_Line]]
 
 
-def read_adience(
-    root: Path, *, partition: int = 0, lists: str | Path | None = None, distinct: bool = False
-) -> Dataset:
+def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = None) -> Dataset:
     """Read one fold of the official lists.
 
     Args:
         root: The folder that contains ``aligned/``.
         partition: The test fold.
         lists: The official lists, a folder or a tar archive; below the root if not given.
-        distinct: Use every image once: repeated lines are dropped, and images of validation are
-            dropped from training.
     """
     from layline.data.images import ImageFiles
 
-    check_boolean("distinct", distinct)
     splits = _read_lists(require_path(root if lists is None else lists), partition)
     test = {line.folder for line in splits["test"]}
     for name in ("train", "validation"):
@@ -57,10 +51,6 @@ def read_adience(
                 f"{len(shared)} folders are both in {name} and in test, such as {shared[0]}. Use "
                 "the official lists."
             )
-    notes = _describe(splits)
-    if distinct:
-        splits = _drop_repeated(splits)
-        notes = (*notes, "Every image is used once: not the published protocol.")
     lines = [line for split in splits.values() for line in split]
     ends = np.cumsum([len(split) for split in splits.values()])
     return Dataset(
@@ -68,7 +58,7 @@ def read_adience(
         ranks=np.array([line.rank for line in lines], dtype=np.int64),
         classes=_AGES,
         splits=Splits(*np.split(np.arange(len(lines)), ends[:-1])),
-        notes=notes,
+        notes=_describe(splits),
         groups=tuple(line.folder for line in lines),
     )
 
@@ -97,15 +87,6 @@ def _describe(splits: _Lists) -> tuple[str, ...]:
         shown = ", ".join(f"{count} in {name}" for name, count in repeated.items())
         notes.append(f"Lines that repeat an image: {shown}.")
     return tuple(notes)
-
-
-def _drop_repeated(splits: _Lists) -> _Lists:
-    held_out = {line.path for line in splits["validation"]}
-    train = [line for line in splits["train"] if line.path not in held_out]
-    return {
-        name: list({line.path: line for line in split}.values())
-        for name, split in {**splits, "train": train}.items()
-    }
 
 
 def _read_lists(place: Path, fold: int) -> _Lists:
@@ -152,8 +133,6 @@ def _parse(file: str, text: str) -> list[_Line]:
         if len(parts) < 2 or ".." in parts or parts[0] == "/":
             raise UserError(f"Line {number} of {file} is not folder/file and a label: {line!r}.")
         if label not in map(str, range(len(_AGES))):
-            raise UserError(
-                f"The label in line {number} of {file} must be in 0…{len(_AGES) - 1}, got {label!r}."
-            )
+            raise UserError(f"The label in line {number} of {file} must be in 0…{len(_AGES) - 1}.")
         lines.append(_Line("/".join(parts), int(label)))
     return lines

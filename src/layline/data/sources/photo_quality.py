@@ -124,7 +124,8 @@ def _make_crops(
             strengths = [strength * (name == distortion) for name in _DISTORTIONS]
         rows, columns = slice(crop.top, crop.top + size), slice(crop.left, crop.left + size)
         image = _vary(photographs[crop.photograph][rows, columns], rng)
-        cut.append(degrade(image, *strengths, rng))
+        blur, noise, compression = strengths
+        cut.append(degrade(image, blur, noise, compression, rng))
     pixels = np.stack(cut)
     pixels.flags.writeable = False
     return crops, pixels

@@ -1,4 +1,4 @@
-"""``layline calibrate``: the certainty of a trained model, found out anew."""
+"""``layline calibrate``: a trained model is calibrated again."""
 
 import shutil
 from dataclasses import replace
@@ -15,33 +15,30 @@ def mine(graded_run, tmp_path):
     return shutil.copytree(graded_run, tmp_path / "run")
 
 
-def same(a: Calibration, b: Calibration) -> bool:
-    close = np.isclose(a.temperature, b.temperature, rtol=1e-3)
-    return bool(close) and np.allclose(a.scores, b.scores, atol=1e-3)
-
-
-def test_the_held_out_parts_give_again_what_training_found(layline, mine):
-    before = package.load(mine).description.calibration
+def test_the_splits_of_the_run_give_the_calibration_of_training_again(layline, mine):
+    model = package.load(mine)
+    before = model.description.calibration
     assert before.temperature != 1
-    plain = package.load(mine)
-    plain.spec = replace(plain.spec, calibration=Calibration())
-    plain.save(mine / "best.safetensors")
+    model.description = replace(model.description, calibration=Calibration())
+    model.save(mine / "best.safetensors")
     found = layline("calibrate", mine)
     assert f"Temperature {before.temperature:.3f}" in found.out
     assert f"Ranges from {len(before.scores)} samples" in found.out
-    assert same(package.load(mine).description.calibration, before)
+    after = package.load(mine).description.calibration
+    assert after.temperature == pytest.approx(before.temperature, rel=1e-3)
+    np.testing.assert_allclose(after.scores, before.scores, atol=1e-3)
 
 
-def test_other_data_calibrate_by_halves(layline, mine, grades):
-    found = layline("calibrate", mine, "--root", grades)
+def test_half_of_other_data_gives_the_ranges(layline, mine, grades):
+    assert layline("calibrate", mine, "--root", grades).code == 0
     after = package.load(mine).description.calibration
     samples = len(grades.read_text().splitlines()) - 1
     assert abs(len(after.scores) - samples / 2) <= 4
-    assert found.code == 0
     assert "Ranges at 90%" in layline("evaluate", mine).out
 
 
-def test_without_a_part_kept_apart_the_temperature_is_fitted_and_the_cure_named(layline, run):
-    found = layline("calibrate", run)
-    assert "there are no ranges: train with --calibration 0.1" in found.err
+def test_without_a_calibration_split_there_are_no_ranges(layline, run, tmp_path):
+    found = layline("calibrate", shutil.copytree(run, tmp_path / "run"))
+    assert "no calibration split" in found.err
+    assert "No ranges" in found.out
     assert "Temperature 1.000" in found.out  # four validation samples are too few

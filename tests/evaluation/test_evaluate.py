@@ -1,12 +1,12 @@
-"""What a model predicts of a part, and its numbers as layline.metrics has them."""
+"""Predictions for a split, and their evaluation."""
 
-import csv
 import json
-import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn.metrics
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,13 +16,13 @@ from layline.data.images import ImageArrays
 from layline.data.loaders import ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import TableEncoding
-from layline.evaluation.evaluate import Evaluation, measure
+from layline.evaluation.evaluate import Evaluation, evaluate_split, measure
+from layline.evaluation.prediction_file import read_predictions
 from layline.evaluation.predictions import Predictions, Split, evaluation_batch_size, predict_split
 from layline.geometry.decoding import DECODINGS
+from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
-from layline.model.model import to_probabilities
 from layline.utils.devices import Processes
-from layline.utils.files import write_json
 
 CLASSES = ("low", "mid", "high", "top")
 COUNT = 25
@@ -57,84 +57,64 @@ def test_a_processor_takes_few_images_at_a_time_and_many_rows():
 def test_every_metric_is_that_of_layline_metrics(decode):
     ranks, predictions = outcome()
     found = measure(ranks, predictions, decode)
-    proba = predictions.log_probs.double().exp()
-    proba = proba / proba.sum(dim=-1, keepdim=True)
+    proba = predictions.log_probs.double().softmax(dim=-1)
     chosen = DECODINGS[decode](proba)
     expected = {
-        "accuracy": metrics.accuracy(ranks, chosen),
-        "mae": metrics.mean_absolute_error(ranks, chosen),
-        "macro_mae": metrics.macro_mean_absolute_error(ranks, chosen),
-        "maximum_mae": metrics.maximum_mean_absolute_error(ranks, chosen),
-        "within_one": metrics.accuracy_within(ranks, chosen),
-        "qwk": metrics.quadratic_weighted_kappa(ranks, chosen),
-        "spearman": metrics.spearman(ranks, chosen),
-        "kendall": metrics.kendall(ranks, chosen),
+        name: metric.function(ranks, chosen if metric.kind == "ranks" else proba)
+        for name, metric in metrics.METRICS.items()
     }
-    assert found["by_decoding"][decode] == pytest.approx(expected)
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    assert found["rps"] == pytest.approx(metrics.ranked_probability_score(ranks, proba))
-    assert found["ece"] == pytest.approx(metrics.expected_calibration_error(ranks, proba))
-    assert found["unimodality_rate"] == pytest.approx(metrics.unimodality_rate(proba))
+    assert list(found["by_decoding"]) == ["mode", "median", "mean"]
+    of_ranks = [name for name, metric in metrics.METRICS.items() if metric.kind == "ranks"]
+    assert found["by_decoding"][decode] == {name: found[name] for name in of_ranks}
     assert (found["decode"], found["samples"]) == (decode, 40)
-
-
-def test_plain_arithmetic_gives_the_same():
-    ranks, predictions = outcome()
-    found = measure(ranks, predictions, "mode")
-    error = (predictions.log_probs.argmax(dim=-1) - ranks).abs().numpy()
-    assert found["accuracy"] == pytest.approx((error == 0).mean())
-    assert found["mae"] == pytest.approx(error.mean())
-    assert found["within_one"] == pytest.approx((error <= 1).mean())
-    assert found["maximum_mae"] == pytest.approx(
-        max(error[ranks.numpy() == k].mean() for k in range(4))
-    )
-
-
-def test_the_other_decodings_stand_beside_the_chosen_one():
-    found = measure(*outcome(), "median")
-    assert list(found["by_decoding"]) == list(DECODINGS) == ["mode", "median", "mean"]
-    assert all(
-        list(values) == [name for name, metric in metrics.METRICS.items() if metric.kind == "ranks"]
-        for values in found["by_decoding"].values()
-    )
-    assert found["by_decoding"]["mode"] != found["by_decoding"]["median"]
-
-
-@pytest.mark.parametrize("decode", DECODINGS)
-def test_the_confusion_has_true_classes_as_rows_and_is_of_the_chosen_decoding(decode):
-    ranks, predictions = outcome()
-    confusion = np.array(measure(ranks, predictions, decode)["confusion"])
-    chosen = DECODINGS[decode](predictions.log_probs.exp())
-    for true in range(4):
-        for predicted in range(4):
-            both = (ranks == true) & (chosen == predicted)
-            assert confusion[true, predicted] == both.sum()
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_a_number_that_does_not_exist_is_null(tmp_path, n):
-    ranks = torch.full((n,), 2)
-    found = measure(ranks, said(torch.eye(4)[ranks].log_softmax(dim=-1)), "mode")
-    assert math.isnan(metrics.spearman(ranks, ranks))
-    assert (found["spearman"], found["kendall"]) == (None, None)
-    write_json(tmp_path / "test.json", found)
-    text = (tmp_path / "test.json").read_text()
-    assert "NaN" not in text
-    assert json.loads(text) == found
+    confusion = sklearn.metrics.confusion_matrix(ranks, chosen, labels=range(4))
+    assert found["confusion"] == confusion.tolist()
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(2, 6))
-def test_whatever_the_outcome_the_numbers_can_be_written_as_json(seed, n, num_classes):
+def test_the_numbers_can_always_be_written_as_json(seed, n, num_classes):
     found = measure(*outcome(n, num_classes, seed), "mean")
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_rows_sum_to_one_in_double_precision_and_certainty_stays_finite():
-    log_probs = torch.tensor([[0.0, -200.0, -torch.inf], [-1e30, 0.0, -1e30]])
-    proba = to_probabilities(log_probs)
-    assert proba.dtype == np.float64
-    np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-15)
-    np.testing.assert_allclose(proba, [[1, 0, 0], [0, 1, 0]], atol=1e-80)
+@pytest.fixture(scope="module")
+def description():
+    encoding = TableEncoding.fit(pd.DataFrame({"a": ["1", "2"], "b": ["3", "5"]}), np.array([0, 1]))
+    options = {"in_features": 2, "hidden": [8]}
+    return ModelDescription("mlp", "hard-linear", 3, CLASSES, encoding, options)
+
+
+def test_an_evaluation_has_intervals_rates_ranges_and_alarms(description):
+    unseen_ranks, unseen = outcome(200, seed=1)
+    calibration = Calibration.fit(None, (unseen.log_probs, unseen_ranks))
+    ranks, predictions = outcome(100)
+    described = replace(description, calibration=calibration)
+    facts = {"validation": {"mae": 0.0, "samples": 10_000}}
+    groups = [i // 2 for i in range(100)]
+    found = evaluate_split(
+        "test", ranks, list("a" * 100), predictions, described, "median", groups, facts
+    )
+    numbers = found.numbers
+    assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
+    assert numbers["intervals"]["over"] == "groups"
+    low, high = numbers["intervals"]["mae"]
+    assert low < numbers["mae"] < high
+    assert [row["class"] for row in numbers["by_class"]] == list(CLASSES)
+    assert [row["from"] for row in numbers["thresholds"]] == list(CLASSES[1:])
+    assert [each["coverage"] for each in numbers["ranges"]] == [0.8, 0.9, 0.95]
+    assert numbers["validation"] == facts["validation"]
+    assert any("than on validation samples" in alarm for alarm in numbers["alarms"])
+    low, high = found.ranges
+    assert ((low <= found.chosen.numpy()) & (found.chosen.numpy() <= high)).all()
+
+
+def test_a_single_sample_can_be_evaluated(description):
+    ranks, predictions = outcome(1)
+    numbers = evaluate_split("test", ranks, ["a"], predictions, description, "mode").numbers
+    assert numbers["intervals"]["mae"] is None
+    assert numbers["thresholds"][2]["auc"] is None
+    json.dumps(numbers, allow_nan=False)
 
 
 @pytest.mark.parametrize("decode", DECODINGS)
@@ -143,32 +123,20 @@ def test_predictions_have_a_line_per_sample_that_agrees_with_the_numbers(tmp_pat
     names = [f"folder/{i}.jpg" for i in range(40)]
     tested = Evaluation({"decode": decode}, names, CLASSES, ranks, predictions)
     tested.write_predictions(tmp_path / "p.csv")
-    with (tmp_path / "p.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["path"] for row in rows] == names
-    assert [row["true"] for row in rows] == [CLASSES[rank] for rank in ranks]
-    right = np.mean([row["true"] == row["predicted"] for row in rows])
-    assert right == pytest.approx(measure(ranks, predictions, decode)["accuracy"])
-    written = np.array([[float(row[f"p_{name}"]) for name in CLASSES] for row in rows])
-    np.testing.assert_allclose(written, predictions.proba, atol=1e-7)
+    found = read_predictions(tmp_path / "p.csv")
+    assert (found.names, found.classes) == (names, list(CLASSES))
+    assert found.ranks.tolist() == ranks.tolist()
+    assert found.predicted.tolist() == tested.chosen.tolist()
+    np.testing.assert_allclose(found.proba, predictions.proba, atol=1e-7)
     tested.write_predictions(tmp_path / "p.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
-    assert [line["predicted"] for line in lines] == [row["predicted"] for row in rows]
-
-
-def test_another_ending_is_refused_and_leaves_no_file(tmp_path):
-    tested = Evaluation({"decode": "mode"}, ["a"], CLASSES, *outcome(1))
-    with pytest.raises(ValueError, match=r"the ending of predictions must be .*got '\.txt'"):
-        tested.write_predictions(tmp_path / "p.txt")
-    assert list(tmp_path.iterdir()) == []
+    assert [line["predicted"] for line in lines] == [CLASSES[rank] for rank in found.predicted]
 
 
 @pytest.fixture(scope="module")
-def model():
+def model(description):
     torch.manual_seed(0)
-    encoding = TableEncoding.fit(pd.DataFrame({"a": ["1", "2"], "b": ["3", "5"]}), np.array([0, 1]))
-    options = {"in_features": 2, "hidden": [8]}
-    return ModelDescription("mlp", "hard-linear", 3, ("x", "y", "z"), encoding, options).build()
+    return replace(description, classes=CLASSES[:3]).build()
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +169,9 @@ def test_they_are_in_order_and_the_loss_is_a_weighted_mean(model, part, batch_si
     assert found.loss == pytest.approx(mean, rel=1e-5)
 
 
-def test_nothing_is_remembered_for_a_gradient(model, part):
-    assert not predicted(model, part).log_probs.requires_grad
-
-
-def test_the_model_is_asked_as_in_testing(model, part):
+def test_the_model_is_evaluated_in_eval_mode_without_gradients(model, part):
     model.train()
-    predicted(model, part)
+    assert not predicted(model, part).log_probs.requires_grad
     assert not model.training
 
 
@@ -224,7 +188,3 @@ def test_batches_can_be_gone_over_again(model, part):
     batches = part.batches(ALONE, 2)
     first, second = (predict_split(model, part, batches, ALONE).log_probs for _ in range(2))
     assert torch.equal(first, second)
-
-
-def test_without_asking_no_features_are_kept(model, part):
-    assert predicted(model, part).features.shape == (0, 3)

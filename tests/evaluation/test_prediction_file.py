@@ -1,4 +1,4 @@
-"""Predictions as lines of a file."""
+"""Files of predictions, and the guard against spreadsheet formulas."""
 
 import csv
 import io
@@ -10,70 +10,59 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline.evaluation.prediction_file import (
-    FORMATS,
-    csv_lines,
-    json_lines,
-    plain_name,
-    prediction_lines,
+    plain_cell,
+    read_predictions,
     safe_cell,
+    write_csv,
+    write_predictions,
 )
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 CLASSES = ["low", "mid", "high"]
-SHARES = [0.123456789123, 0.876543210877 - 1e-12, 1e-12]
+SHARES = [0.25, 0.5, 0.25]
 
 
-def lines(make, *records, with_truth=False):
-    file = io.StringIO(newline="")
-    write = make(file, CLASSES, with_truth=with_truth)
-    for record in records:
-        write(*record)
-    return file.getvalue()
+def written(tmp_path, ending, columns, *rows, paths=True):
+    path = tmp_path / f"p{ending}"
+    write_predictions(path, columns, CLASSES, rows, paths)
+    return path.read_text(encoding="utf-8")
 
 
-def test_csv_has_a_header_with_a_column_for_each_class():
-    text = lines(csv_lines, ("a.jpg", "mid", [0.25, 0.5, 0.25]))
-    assert text == "path,predicted,p_low,p_mid,p_high\na.jpg,mid,0.25,0.5,0.25\n"
+def test_csv_and_json_have_the_same_content(tmp_path):
+    columns, cells = ["path", "true", "predicted", "review"], ("ä.jpg", "high", "mid", True)
+    text = written(tmp_path, ".csv", columns, (cells, SHARES))
+    header = "path,true,predicted,review,p_low,p_mid,p_high"
+    assert text == f"{header}\nä.jpg,high,mid,true,0.25,0.5,0.25\n"
+    line = written(tmp_path, ".jsonl", columns, (cells, SHARES))
+    shares = dict(zip(CLASSES, SHARES, strict=True))
+    assert json.loads(line) == dict(zip(columns, cells, strict=True)) | {"probabilities": shares}
+    assert written(tmp_path, ".csv", columns) == header + "\n"
 
 
-def test_the_true_class_stands_before_the_predicted_one_where_it_is_known():
-    record = ("a.jpg", "mid", [0.25, 0.5, 0.25], "high")
-    text = lines(csv_lines, record, with_truth=True)
-    assert text.splitlines()[0] == "path,true,predicted,p_low,p_mid,p_high"
-    assert text.splitlines()[1].startswith("a.jpg,high,mid,")
-    (line,) = lines(json_lines, record, with_truth=True).splitlines()
-    assert list(json.loads(line)) == ["path", "true", "predicted", "probabilities"]
-
-
-def test_json_lines_are_objects_with_the_probabilities_by_class():
-    (line,) = lines(json_lines, ("ä.jpg", "mid", [0.25, 0.5, 0.25])).splitlines()
-    assert json.loads(line) == {
-        "path": "ä.jpg",
-        "predicted": "mid",
-        "probabilities": {"low": 0.25, "mid": 0.5, "high": 0.25},
-    }
-    assert "ä" in line
-
-
-@pytest.mark.parametrize("make", FORMATS.values())
-def test_no_samples_give_a_file_without_lines_of_them(make):
-    assert len(lines(make).splitlines()) == (make is csv_lines)
+def test_predictions_are_read_back(tmp_path):
+    rows = [(("=a.jpg", "low", "mid", "+x"), SHARES), (("b.jpg", "high", "high", "2"), SHARES)]
+    written(tmp_path, ".csv", ["path", "true", "predicted", "group"], *rows)
+    found = read_predictions(tmp_path / "p.csv")
+    assert (found.classes, found.names) == (CLASSES, ["=a.jpg", "b.jpg"])
+    assert (found.ranks.tolist(), found.predicted.tolist()) == ([0, 2], [1, 2])
+    assert found.groups == ["+x", "2"]
+    assert found.proba.tolist() == [SHARES, SHARES]
 
 
 @given(path=NAMES, name=NAMES)
 def test_every_name_survives(path, name):
-    (read,) = list(csv.reader(io.StringIO(lines(csv_lines, (path, name, SHARES)), newline="")))[1:]
-    assert [plain_name(cell) for cell in read[:2]] == [path, name]
-    (line,) = lines(json_lines, (path, name, SHARES)).split("\n")[:-1]
-    assert (json.loads(line)["path"], json.loads(line)["predicted"]) == (path, name)
+    file = io.StringIO(newline="")
+    write_csv(file, ["path", "predicted"], CLASSES, [((path, name), SHARES)])
+    (row,) = list(csv.reader(io.StringIO(file.getvalue(), newline="")))[1:]
+    assert [plain_cell(cell) for cell in row[:2]] == [path, name]
 
 
 @given(st.floats(0, 1))
 def test_a_probability_keeps_eight_digits(share):
-    row = list(csv.reader(io.StringIO(lines(csv_lines, ("a", "low", [share] * 3)))))[1]
-    (line,) = lines(json_lines, ("a", "low", [share] * 3)).splitlines()
-    for written in (*map(float, row[2:]), *json.loads(line)["probabilities"].values()):
-        assert written == pytest.approx(share, rel=1e-7, abs=1e-300)
+    file = io.StringIO()
+    write_csv(file, ["path"], CLASSES, [(("a",), [share] * 3)])
+    for cell in file.getvalue().splitlines()[1].split(",")[1:]:
+        assert float(cell) == pytest.approx(share, rel=1e-7, abs=1e-300)
 
 
 @pytest.mark.parametrize(
@@ -90,45 +79,37 @@ def test_a_probability_keeps_eight_digits(share):
         ("=", "=", "./="),
         ("-5", "-5", "./-5"),  # a number is no formula
         ("+1.5e3", "+1.5e3", "./+1.5e3"),
-        ("+", "+", "./+"),
         ("a=b", "a=b", "a=b"),
         ("/=a", "/=a", "/=a"),
         ("", "", ""),
     ],
 )
-def test_what_a_spreadsheet_takes_for_a_formula_is_written_as_a_text(text, as_text, as_path):
+def test_formulas_are_escaped(text, as_text, as_path):
     assert (safe_cell(text), safe_cell(text, is_path=True)) == (as_text, as_path)
-    assert plain_name(as_text) == plain_name(as_path) == text
+    assert plain_cell(as_text) == plain_cell(as_path) == text
 
 
-def test_formulas_are_guarded_in_every_column_but_not_in_json():
-    file = io.StringIO(newline="")
-    write = csv_lines(file, CLASSES, with_truth=True, more=["low"], paths=False)
-    write("=id", "=mid", SHARES, "@high", {"low": "-low"})
-    assert file.getvalue().splitlines()[1].startswith("'=id,'@high,'=mid,'-low,")
-    (line,) = lines(json_lines, ("=a.jpg", "=mid", SHARES)).splitlines()
-    assert json.loads(line)["path"] == "=a.jpg"
+def test_formulas_are_escaped_in_every_column_but_not_in_json(tmp_path):
+    columns, row = ["path", "true", "low"], (("=id", "@high", "-low"), SHARES)
+    text = written(tmp_path, ".csv", columns, row, paths=False)
+    assert text.splitlines()[1].startswith("'=id,'@high,'-low,")
+    assert json.loads(written(tmp_path, ".jsonl", columns, row))["path"] == "=id"
 
 
-def test_names_that_are_no_unicode_come_back_as_their_bytes(tmp_path):
-    name = os.fsdecode(b"caf\xe9.jpg")
-    for ending in FORMATS:
-        with prediction_lines(tmp_path / f"p{ending}", CLASSES) as write:
-            write(name, "mid", SHARES)
-    assert b"\ncaf\xe9.jpg,mid," in (tmp_path / "p.csv").read_bytes()
-    text = (tmp_path / "p.jsonl").read_text(encoding="utf-8")  # which it has to be
-    assert r"caf\udce9.jpg" in text
+def test_file_names_that_are_not_unicode_are_written_as_their_bytes(tmp_path, monkeypatch):
+    row = ((os.fsdecode(b"caf\xe9.jpg"),), SHARES)
+    write_predictions(tmp_path / "p.csv", ["path"], CLASSES, [row], True)
+    assert b"\ncaf\xe9.jpg," in (tmp_path / "p.csv").read_bytes()
+    text = written(tmp_path, ".jsonl", ["path"], row)
     assert os.fsencode(json.loads(text)["path"]) == b"caf\xe9.jpg"
-
-
-@pytest.mark.parametrize(
-    ("is_terminal", "written"), [(False, b"caf\xe9.jpg,mid"), (True, b"caf\\udce9.jpg,mid")]
-)
-def test_a_terminal_sees_escapes_and_a_pipe_gets_bytes(monkeypatch, is_terminal, written):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    stream.isatty = lambda: is_terminal
     monkeypatch.setattr("sys.stdout", stream)
-    with prediction_lines(None, CLASSES) as write:
-        write("caf\udce9.jpg", "mid", SHARES)
-    assert written in stream.buffer.getvalue()
-    assert stream.errors == "strict"  # as it was
+    write_predictions(None, ["path"], CLASSES, [row], True)
+    stream.flush()
+    assert b"\ncaf\xe9.jpg," in stream.buffer.getvalue()
+
+
+def test_another_ending_is_refused_and_leaves_no_file(tmp_path):
+    with pytest.raises(ValueError, match=r"\.csv or \.jsonl files, got .*p\.txt"):
+        write_predictions(tmp_path / "p.txt", ["path"], CLASSES, [], True)
+    assert list(tmp_path.iterdir()) == []

@@ -135,12 +135,12 @@ def _few_samples(
     measured = counts.get(part, confusion.sum(axis=1).tolist())
     alarms = []
     for split, per_class, advice in (
-        ("training", counts.get("train", ()), "Add some."),
-        (part, measured, "Their numbers are uncertain: see the intervals."),
+        ("training ", counts.get("train", ()), "Add some."),
+        ("" if part == "all" else f"{part} ", measured, "Their numbers are uncertain: see the intervals."),
     ):
         few = {k: n for k, n in zip(classes, per_class, strict=False) if n < FEW}
         if few:
-            alarms.append(f"Fewer than {FEW} {split} samples: {_list_classes(few)}. {advice}")
+            alarms.append(f"Fewer than {FEW} {split}samples: {_list_classes(few)}. {advice}")
     return alarms
 
 

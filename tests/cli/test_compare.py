@@ -47,4 +47,4 @@ def test_a_mistake_is_one_sentence(refused, runs, tmp_path):
     predictions = tmp_path / "edited" / "predictions.csv"
     for text in ("", predictions.read_text().replace("low", "lower", 3)):
         predictions.write_text(text)
-        assert "predictions.csv" in refused("compare", runs / "arc", tmp_path / "edited")
+        assert "edited" in refused("compare", runs / "arc", tmp_path / "edited")

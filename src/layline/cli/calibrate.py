@@ -1,4 +1,4 @@
-"""``layline calibrate``: how sure a trained model may be, found out anew."""
+"""``layline calibrate``: calibrate a trained model again."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,27 +17,30 @@ Examples:
 
 
 def calibrate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run; its model is written anew.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run; its model is replaced.")],
     root: Annotated[
         Path | None,
         typer.Option(
-            help="Labelled data that the model has not seen, of the kind that it will be used on; "
-            "the run's own held-out parts if not given."
+            help="Labelled data that the model has not seen, like those it will be used on; by "
+            "default the validation and calibration splits of the run.",
+            show_default=False,
         ),
     ] = None,
     plugins: Plugins = None,
 ) -> None:
-    """Fit the temperature of the probabilities, and the scores that ranges are made from."""
+    """Fit the temperature of the probabilities and the conformal ranges of a trained model."""
     from rich.console import Console
 
     from layline.model.calibration import COVERAGES, samples_needed
     from layline.training.finished_run import calibrate_run
     from layline.training.run_folder import RunFolder
 
-    found = calibrate_run(RunFolder(run), root, Console(stderr=True), plugins or ())
-    typer.echo(f"Temperature {found.temperature:.3f}")
-    count = len(found.scores)
-    possible = [f"{coverage:.0%}" for coverage in COVERAGES if count >= samples_needed(coverage)]
+    calibration = calibrate_run(RunFolder(run), root, Console(stderr=True), plugins or ())
+    typer.echo(f"Temperature {calibration.temperature:.3f}")
+    count = len(calibration.scores)
+    possible = [f"{share:.0%}" for share in COVERAGES if count >= samples_needed(share)]
     if possible:
-        typer.echo(f"Ranges from {count} samples, such as at {', '.join(possible)}")
-    typer.echo(f"Written to {run / 'best.safetensors'}; layline evaluate {run} measures it")
+        typer.echo(f"Ranges from {count} samples, for example at {', '.join(possible)}")
+    else:
+        typer.echo("No ranges: train with --calibration 0.1, or give labelled data with --root")
+    typer.echo(f"The model is in {run / 'best.safetensors'}")

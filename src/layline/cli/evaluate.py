@@ -1,7 +1,6 @@
-"""``layline evaluate``: the numbers of a trained run, measured again."""
+"""``layline evaluate``: evaluate a trained run on its own or on other data."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,8 +29,7 @@ Examples:
 
   layline evaluate runs/photos-arc --root other-hospital --part all
 """
-_OF_RANKS = ("accuracy", "mae", "macro_mae", "within_one", "qwk")
-_OF_PROBABILITIES = ("rps", "nll", "ece", "unimodality_rate")
+_HIDDEN = ("maximum_mae", "spearman", "kendall")  # only in test.json
 
 
 def evaluate(
@@ -39,16 +37,16 @@ def evaluate(
     root: Annotated[
         Path | None,
         typer.Option(
-            help="Other labelled data: a folder, CSV or npz file, which is recognised; or where "
-            "those of the run are now.",
+            help="Other labelled data (a folder, CSV or npz file), or the new path of the run's "
+            "own data.",
             show_default=False,
         ),
     ] = None,
     part: Annotated[
         str | None,
         typer.Option(
-            help="train, validation, test, calibration or all.",
-            show_default="test; all of other data without a split of their own",
+            help="Split to evaluate: train, validation, test, calibration or all.",
+            show_default="test; all samples of other data without a test split",
         ),
     ] = None,
     out: Annotated[
@@ -60,7 +58,7 @@ def evaluate(
     ] = None,
     label: Label = None,
     group: Annotated[
-        str | None, typer.Option(help="Column of what belongs together, such as a patient.")
+        str | None, typer.Option(help="Column of groups in other data, such as a patient ID.")
     ] = None,
     decode: Decode = None,
     skip_unknown: Annotated[
@@ -68,7 +66,7 @@ def evaluate(
         typer.Option("--skip-unknown", help="Leave out classes that the model does not know."),
     ] = False,
     predictions: Annotated[
-        Path | None, typer.Option(help="Write a line per sample to this CSV file, too.")
+        Path | None, typer.Option(help="Also write predictions to this .csv or .jsonl file.")
     ] = None,
     report: Annotated[
         bool, typer.Option("--report/--no-report", help="Write report.html into the folder.")
@@ -78,23 +76,23 @@ def evaluate(
     set_: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Measure the best model of a run, on a part of its data or on labelled data elsewhere."""
+    """Evaluate the best model of a run, on a split of its data or on other labelled data."""
     from rich.console import Console
 
     from layline.model.model_file import load
     from layline.training import api
 
-    def classes() -> Sequence[str]:
-        return load(run, plugins=plugins or ()).classes
-
-    found = api.evaluate(
+    decoding = None
+    if decode is not None:
+        decoding = read_decode(decode, lambda: load(run, plugins=plugins or ()).classes)
+    result = api.evaluate(
         run,
         root=root,
         part=part,
         out=out,
         label=label,
         group=group,
-        decode=None if decode is None else read_decode(decode, classes),
+        decode=decoding,
         skip_unknown=skip_unknown,
         predictions=predictions,
         report=report,
@@ -102,67 +100,56 @@ def evaluate(
         settings=read_settings(config, set_),
     )
     if as_json:
-        typer.echo(json.dumps(found.metrics, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(result.metrics, indent=2, ensure_ascii=False))
         return
-    show_numbers(found.metrics, Console())
-    for text in found.metrics.get("alarms", []):
-        typer.echo(f"! {text}")
+    show_numbers(result.metrics, Console())
+    for alarm in result.metrics["alarms"]:
+        typer.echo(f"! {alarm}")
 
 
 def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | None = None) -> None:
-    """Print the metrics as a small table, a row for each decoding.
+    """Print the metrics, with a row for each decoding.
 
     Args:
-        numbers: As in ``test.json``.
-        console: Where to.
-        folder: The run's folder, to say what is in it.
+        numbers: The numbers of ``test.json``.
+        console: Where to print.
+        folder: The folder of the run, if it is to be named.
     """
     from rich.table import Table
 
     from layline.metrics import METRICS
-    from layline.training.display import Reporter, amount
 
+    shown = [name for name in METRICS if name not in _HIDDEN]
+    of_ranks = [name for name in shown if METRICS[name].kind == "ranks"]
     table = Table(box=None, pad_edge=False)
-    table.add_column(f"{numbers['part']}, {amount(numbers['samples'], 'sample')}")
-    for name in _OF_RANKS:
+    table.add_column(f"{numbers['part']}, {numbers['samples']} samples")
+    for name in of_ranks:
         table.add_column(METRICS[name].label, justify="right")
     for decode, values in numbers["by_decoding"].items():
         mark = " (chosen)" if decode == numbers["decode"] else ""
-        table.add_row(decode + mark, *(_number(values[name]) for name in _OF_RANKS))
+        table.add_row(decode + mark, *(_format(values[name]) for name in of_ranks))
     console.print(table)
-    rest = "  ".join(
-        f"{METRICS[name].label} {_number(numbers[name])}" for name in _OF_PROBABILITIES
-    )
+    others = {METRICS[name].label: numbers[name] for name in shown if name not in of_ranks}
     if "cost" in numbers:
-        rest += f"  mean cost {_number(numbers['cost'])}"
-    console.print(rest, highlight=False)
-    for line in certainty_lines(numbers):
-        console.print(line, highlight=False)
-    if folder is not None:
-        Reporter(console)(
-            f"Best epoch {numbers['epoch']}. Model, history and predictions are in {folder}"
-        )
-
-
-def certainty_lines(numbers: dict[str, Any]) -> list[str]:
-    """Say what calibration did, and what the ranges are worth."""
-    lines = []
+        others["mean cost"] = numbers["cost"]
+    lines = ["  ".join(f"{label} {_format(value)}" for label, value in others.items())]
     calibration = numbers["calibration"]
     if calibration["temperature"] != 1:
         before, after = calibration["before"], calibration["after"]
-        lines.append(
-            f"Temperature {calibration['temperature']:.2f}: ECE {_number(before['ece'])} → "
-            f"{_number(after['ece'])}, NLL {_number(before['nll'])} → {_number(after['nll'])}"
-        )
+        changes = (f"{METRICS[k].label} {_format(before[k])} → {_format(after[k])}" for k in after)
+        lines.append(f"Temperature {calibration['temperature']:.2f}: {', '.join(changes)}")
     for each in numbers["ranges"]:
         low = each["expected"][0]
-        verdict = "" if each["measured"] >= low else f", less than the {low:.1%} that chance allows"
+        verdict = "" if each["measured"] >= low else f", below the {low:.1%} that chance allows"
         lines.append(
-            f"Ranges at {each['coverage']:.0%} have {each['width']:.2f} grades on average and hold "
-            f"the truth in {each['measured']:.1%}{verdict}"
+            f"Ranges at {each['coverage']:.0%}: {each['width']:.2f} classes on average, contain "
+            f"the true class in {each['measured']:.1%}{verdict}"
         )
-    return lines
+    if folder is not None:
+        lines.append(f"Best epoch {numbers['epoch']}. The results are in {folder}")
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
 
 
-def _number(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"

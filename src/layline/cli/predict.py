@@ -86,7 +86,7 @@ def predict(
 
     if out is not None:
         check_format(out)
-        check_output(out, [path, *(each for each in paths if each != "-")])
+        check_output(out, [path, *paths, *([] if decode is None else [decode])])
     share = None if review is None else read_share(review)
     model = _open(path, device, plugins or [])
     classes, calibration = model.classes, model.description.calibration

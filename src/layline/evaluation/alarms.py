@@ -136,7 +136,11 @@ def _few_samples(
     alarms = []
     for split, per_class, advice in (
         ("training ", counts.get("train", ()), "Add some."),
-        ("" if part == "all" else f"{part} ", measured, "Their numbers are uncertain: see the intervals."),
+        (
+            "" if part == "all" else f"{part} ",
+            measured,
+            "Their numbers are uncertain: see the intervals.",
+        ),
     ):
         few = {k: n for k, n in zip(classes, per_class, strict=False) if n < FEW}
         if few:

@@ -124,13 +124,13 @@ class ModelDescription:
         """Read a description; anything wrong with it is a UserError."""
         try:
             values = dict(json.loads(text))
-            written, version = int(values.pop("format")), values.pop("version", "?")
+            written, version = values.pop("format"), values.pop("version", "?")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError("the description is damaged or has no format") from None
-        if written > FORMAT:
+        if written not in (3, FORMAT):
             raise UserError(
                 f"it was written by Layline {version} in format {written}; this is Layline "
-                f"{__version__}, which reads formats up to {FORMAT}. Upgrade Layline."
+                f"{__version__}, which reads formats 3 and {FORMAT}. Upgrade Layline."
             )
         if written == 3:
             values = _convert_format_3(values)

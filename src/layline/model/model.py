@@ -134,8 +134,11 @@ class OrdinalModel(Network, Predictor):
             batches = sequential_batches(len(samples), batch_size)
             for x, index in loader(samples, batches, workers, device.type == "cuda"):
                 vectors = self.backbone(to_device(x, device))
-                log_probs = apply_temperature(self.head.log_probs(vectors), temperature)
-                decisions = self.head.decisions(vectors, log_probs, wanted)
+                # a row that overflowed has no prediction, and must not stop the others
+                finite = vectors.isfinite().all(dim=1, keepdim=True)
+                features = torch.where(finite, vectors, 0)
+                log_probs = apply_temperature(self.head.log_probs(features), temperature)
+                decisions = self.head.decisions(features, log_probs, wanted)
                 chosen = decisions[decode_name(wanted)].cpu().numpy()
                 known = vectors if vectors.dtype == torch.float64 else vectors.float()
                 yield Prediction(

@@ -23,6 +23,7 @@ from layline.reports.pages import (
     valid_unicode,
 )
 from layline.reports.run_record import RunRecord, read_run
+from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_text
 
@@ -213,7 +214,7 @@ def format_row(metric: str, row: dict[str, Any]) -> dict[str, str]:
 
 def write_comparison(comparison: Comparison, out: Path) -> None:
     """Write the page of a comparison, an HTML file that needs no other files."""
-    check_output(out, [file for run in comparison.runs for file in run.folder.glob("*")])
+    check_output(out, [file for run in comparison.runs for file in RunFolder(run.folder).inputs()])
     write_text(out, render_comparison(comparison))
 
 

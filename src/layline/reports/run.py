@@ -21,6 +21,7 @@ from layline.reports.pages import (
 )
 from layline.reports.run_record import RunRecord, read_run
 from layline.training.config import to_toml
+from layline.training.run_folder import RunFolder
 from layline.utils.files import check_output, write_text
 
 _TILES = ("accuracy", "mae", "within_one", "qwk", "rps", "ece", "unimodality_rate")
@@ -44,7 +45,7 @@ def write_run_report(run: Path, out: Path) -> None:
         run: The folder of the run.
         out: The HTML file.
     """
-    check_output(out, [file for file in run.glob("*") if file.name != "report.html"])
+    check_output(out, RunFolder(run).inputs())
     write_text(out, render_run(read_run(run)))
 
 

@@ -37,6 +37,7 @@ from layline.training.run_folder import RunFolder, new_folder
 from layline.training.start import with_start
 from layline.training.trainer import EpochRecord, Interrupted
 from layline.utils.errors import UserError
+from layline.utils.files import check_output
 from layline.utils.memory import memory_errors
 from layline.utils.plugins import load_plugins
 
@@ -256,6 +257,7 @@ def evaluate(
         place.check_new()
     if predictions is not None:  # now, not after all of it is measured
         check_format(Path(predictions))
+        check_output(predictions, [*folder.inputs(), *([] if root is None else [root])])
     given = {"label": label, "group": group}
     options = {name: value for name, value in given.items() if value is not None}
     if options and root is None:
@@ -275,10 +277,11 @@ def evaluate(
         name = Path(str(found.config.data.root)).stem
         place = RunFolder(new_folder(name, folder.path / "evaluations"))
     if predictions is not None:
-        found.found.write_predictions(Path(predictions))
+        found.evaluation.write_predictions(Path(predictions))
+    numbers = found.evaluation.numbers
     if place is None:
-        return Evaluated(found.found.numbers, None)
-    numbers = write_evaluation(found, place, report)
+        return Evaluated(numbers, None)
+    write_evaluation(found, place, report)
     if report:
         write_report(place, console)
     Reporter(console)(f"Numbers, predictions and report are in {place.path}")
@@ -298,8 +301,8 @@ def compare(
         runs: Folders of runs, or of what :func:`evaluate` wrote; the first is what the others are
             compared with.
         out: The HTML file of a page that shows it, if one is wanted.
-        draws: Resamplings of an interval, and exchanges of a test.
-        seed: Of both.
+        draws: Number of resamplings for intervals, and of permutations for tests.
+        seed: Random seed.
     """
     from layline.reports.comparison import compare_runs, write_comparison
 

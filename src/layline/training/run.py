@@ -24,7 +24,6 @@ import layline
 from layline import metrics
 from layline.data.dataset import Dataset, groups_of
 from layline.data.loaders import workers_explained
-from layline.data.preprocessing import ImagePreprocessing
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide
@@ -48,21 +47,18 @@ from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator
+from layline.training.evaluate import write_pictures, write_results
 from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
 from layline.training.recipes import used_plugins
 from layline.training.record import (
     choose_samples,
     take_snapshot,
-    write_mistakes,
-    write_proxies,
-    write_review,
 )
 from layline.training.run_folder import RunFolder
 from layline.training.start import keep_start
 from layline.training.trainer import Callback, Trainer
 from layline.utils.devices import processor_name
 from layline.utils.errors import UserError
-from layline.utils.files import write_json
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
 
@@ -314,16 +310,9 @@ def _test(
         facts,
         _counts(dataset),
     )
-    numbers = tested.numbers
     if report.enabled:
         predicted = tested.chosen[drawn]
         layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
-        layout.save(folder.layout("test"))
-        write_proxies(folder.proxies, model.head)
-        preparation = run.model.description.inputs
-        at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
-        write_mistakes(folder, tested, inputs, report.mistakes, at_least)
-        write_review(folder, tested, inputs, report.review, at_least)
-    tested.write_predictions(folder.predictions)
-    write_json(folder.test, numbers)
-    return numbers
+        write_pictures(folder, tested, inputs, layout, run.model, run.config)
+    write_results(folder, tested)
+    return tested.numbers

@@ -79,6 +79,12 @@ class RunFolder:
         name = "test" if moment == "test" else f"epoch-{moment:04}"
         return self.layouts / f"{name}.npz"
 
+    def inputs(self) -> list[Path]:
+        """List the files of the run and its data, which no other output may overwrite."""
+        files = [path for path in self.path.glob("*") if path != self.report]
+        root = self.read_record().data.root if self.config.is_file() else None
+        return files if root is None else [*files, Path(root)]
+
     def check_new(self) -> None:
         """Refuse a folder with something in it, but what was half-written when it was made."""
         no_matter = {*self.path.glob(_HALF_WRITTEN), self.path / _LOCK}

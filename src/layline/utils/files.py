@@ -39,6 +39,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 def check_output(path: str | Path, inputs: Iterable[str | Path]) -> None:
     """Raise an error if writing to a path would overwrite an input.
 
+    Every command that writes a file whose name the user chose calls this first, with all files
+    that it reads. For the files and the data of a run see ``RunFolder.inputs``.
+
     Args:
         path: The file or folder to write.
         inputs: Files and folders that are read.

@@ -16,8 +16,14 @@ import pandas as pd
 
 from layline.bench.grid import read_grid
 from layline.bench.results import GRID, read_results, select_runs
-from layline.bench.statistics import compare_with_reference, holm
-from layline.bench.summaries import METRICS, means, select_decoding, student_interval
+from layline.bench.statistics import (
+    METRICS,
+    compare_with_reference,
+    holm,
+    means,
+    select_decoding,
+    student_interval,
+)
 
 EUCLIDEAN = ("hard-linear", "soft-poisson", "soft-binomial")
 COSINE = ("hard-semicircular", "soft-poisson-cosine", "soft-binomial-cosine")

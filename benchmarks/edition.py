@@ -15,9 +15,17 @@ import pandas as pd
 from claims import claim_table, compare, compare_seeds, read, seed_table
 
 from layline.bench.grid import read_grid
-from layline.bench.results import GRID, first_places, read_results, select_runs
-from layline.bench.statistics import MeanRanks, mean_ranks, rank_methods
-from layline.bench.summaries import METRICS, means, select_decoding
+from layline.bench.results import GRID, read_results, select_runs
+from layline.bench.statistics import (
+    METRICS,
+    MeanRanks,
+    compare_with_reference,
+    holm,
+    mean_ranks,
+    means,
+    rank_methods,
+    select_decoding,
+)
 from layline.bench.tables import (
     Column,
     Entry,
@@ -52,7 +60,7 @@ def compared(folder: Path = FOLDER) -> pd.DataFrame:
 
 def other_libraries(folder: Path = FOLDER) -> list[str]:
     """Name what is not ours."""
-    return [each.name for each in read_grid(folder / GRID).competitors]
+    return [each.name for each in read_grid(folder / GRID).baselines]
 
 
 def ranked(frame: pd.DataFrame) -> dict[str, MeanRanks]:
@@ -108,7 +116,7 @@ def set_table(frame: pd.DataFrame, others: list[str]) -> str:
         "| data | best of ours | `arc` | its place | `classification` | best of the others |",
         "|---|---|--:|--:|--:|---|",
     ]
-    places = mae.rank(axis="columns", method="min")
+    places = mae.round(8).rank(axis="columns", method="min")
     for data in mae.index:
         best, other = ours.loc[data].idxmin(), theirs.loc[data].idxmin()
         lines.append(
@@ -179,7 +187,33 @@ def finetuned_table(frame: pd.DataFrame) -> str:
 
 def first_table(frame: pd.DataFrame) -> str:
     """Write who is first in each metric, against the second and a plain classifier."""
-    return _without_caption(first_places(frame, DECODINGS, PLAIN))
+    columns = (
+        *(Column("First"), Column("Mean rank", digits=2), Column("Against")),
+        *(Column("Its mean rank", digits=2), Column("Wins", digits=0), Column("Ties", digits=0)),
+        *(Column("Losses", digits=0), Column("Mean difference", form="signed")),
+        *(Column("From", form="signed"), Column("To", form="signed"), Column("p", form="p")),
+        Column("p (Holm)", form="p"),
+    )
+    rows, entries = [], []
+    for name in RANKED:
+        metric, decode = METRICS[name], METRICS[name].own_decoding(DECODINGS)
+        ranks = rank_methods(frame, name, decode).ranks
+        first, second = ranks.index[:2]
+        lines = {
+            other: compare_with_reference(
+                frame[frame["method"].isin([first, other])], other, name, decode
+            ).loc[first]
+            for other in dict.fromkeys([second, PLAIN])
+            if other != first
+        }
+        corrected = holm([line["p"] for line in lines.values()])
+        for (other, line), p in zip(lines.items(), corrected, strict=True):
+            rows.append(f"{metric.title}, {decode}" if metric.decode else metric.title)
+            numbers = [line[key] for key in ("wins", "ties", "losses")]
+            numbers += [line[key] * metric.scale for key in ("difference", "low", "high")]
+            own = Entry(note=first), Entry(ranks[first]), Entry(note=other), Entry(ranks[other])
+            entries.append((*own, *(Entry(float(each)) for each in (*numbers, line["p"], p))))
+    return _without_caption(Table("", tuple(rows), columns, tuple(entries), corner="Metric"))
 
 
 def tables() -> dict[str, str]:

@@ -10,7 +10,7 @@ import ast
 import inspect
 from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -63,20 +63,11 @@ class Baseline(Section):
     options: dict[str, Any] = Field(default_factory=dict)
     tune: SearchSpace = Field(default_factory=dict)
 
-    def settings(self) -> list[tuple[str, Self]]:
-        """Give each combination of the values to tune: its label, and the baseline with it."""
-        found = []
-        for values in product(*self.tune.values()):
-            chosen = dict(zip(self.tune, values, strict=True))
-            label = ", ".join(f"{key}={value}" for key, value in chosen.items())
-            update = {"options": {**self.options, **chosen}, "tune": {}}
-            found.append((label, self.model_copy(update=update)))
-        return found
-
     def check(self) -> None:
         """Make every estimator once, so that errors are reported before any run."""
-        for _, each in self.settings():
-            each.make(0)
+        for values in product(*self.tune.values()):
+            chosen = dict(zip(self.tune, values, strict=True))
+            self.model_copy(update={"options": {**self.options, **chosen}}).make(0)
 
     def make(self, seed: int) -> Any:
         """Make the estimator, with the seed of the run if it takes one."""

@@ -34,9 +34,9 @@ from layline.utils.validation import check_known
 
 ALL_METHODS = "all"
 MOST_RUNS = 100_000  # of a grid
-_DEFAULT_REFERENCE = "classification"
+_REFERENCE = "classification"
 _DEFAULTS: Tree = {"report": {"enabled": False}}  # of every run
-# Settings that a grid makes itself, and what to set instead.
+# Settings that cannot be set for all runs, and what to do instead.
 _RESERVED = {
     "recipe": "list it under recipes",
     "data.source": "list it under data",
@@ -63,8 +63,7 @@ class Cell:
         config: The resolved configuration.
         labels: Its name in tables, as in ``{"data": "lev", "method": "hard-linear", "seed": "0"}``.
         threads: Number of threads; another number changes the last digits of results.
-        digest: Digest of the content of its data; None for embedded data, and data that cannot be
-            read.
+        digest: Digest of its data; None for embedded data and data that cannot be read.
         baseline: The estimator of another library that is fitted instead of our model.
     """
 
@@ -90,7 +89,10 @@ class Cell:
             tree["data"]["root"] = None
             for option in data.SOURCES[self.config.data.source].path_options:
                 tree["data"]["options"].pop(option, None)
-        tree["backbone"]["weights"] = _identify_file(self.config.backbone.weights)
+        weights = self.config.backbone.weights
+        if weights is not None and Path(weights).is_file():
+            with Path(weights).open("rb") as file:
+                tree["backbone"]["weights"] = hashlib.file_digest(file, "sha256").hexdigest()
         # results do not depend on which of several GPUs it is
         tree["training"]["device"] = tree["training"]["device"].partition(":")[0]
         known: list[Any] = [tree, self.threads, self.digest, layline.__version__]
@@ -98,14 +100,6 @@ class Cell:
             known.append(self.baseline.model_dump(mode="json", exclude={"name"}))
         text = json.dumps(known, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
-def _identify_file(place: str | None) -> str | None:
-    """Replace the path of a file by the digest of its content; other names stay."""
-    if place is None or not Path(place).is_file():
-        return place
-    with Path(place).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def data_digest(config: Config, verify: bool = False) -> str | None:
@@ -161,7 +155,7 @@ class Grid(Section):
         methods: Names of methods or variants with options, or ``["all"]``.
         seeds: Each is the seed of a run and, if the source splits at random, of the split. A
             source with a fixed number of partitions uses the seed modulo that number.
-        recipes: Names of recipes. Several recipes are compared with the first.
+        recipes: Names of recipes.
         backbones: Names of backbones. By default, each data set's settings or source choose.
         decodings: Decodings of the predicted distributions; the first also selects the epoch. By
             default, those of the recipes.
@@ -201,94 +195,51 @@ class Grid(Section):
         """
         load_plugins(self.plugins)
         self._check()
-        found = [*self._method_cells(), *self._baseline_cells()]
-        digests: dict[str, str | None] = {}
-        cells = []
-        for config, labels, baseline in found:
-            place = config.model_dump_json(include={"data": {"source", "root", "options"}})
-            if place not in digests:
-                if log is not None and config.data.root is not None and config.data.root.is_dir():
-                    log(f"Reading {config.data.root}")
-                digests[place] = data_digest(config, verify)
-            cells.append(Cell(config, labels, self.threads, digests[place], baseline))
+        cells, digests = [], dict[str, str | None]()
+        for entry, method in product(self.data, self.all_methods()):
+            try:
+                for config, labels, baseline in self._runs(entry, method):
+                    place = config.model_dump_json(include={"data": {"source", "root", "options"}})
+                    if place not in digests:
+                        if log is not None and config.data.root and config.data.root.is_dir():
+                            log(f"Reading {config.data.root}")
+                        digests[place] = data_digest(config, verify)
+                    cells.append(Cell(config, labels, self.threads, digests[place], baseline))
+            except ValueError as error:
+                raise UserError(f"{entry.name}, {method.name}: {error}") from None
         return cells
 
-    def _check(self) -> None:
-        methods, baselines = self.variants(), self.parsed_baselines()
-        names = self.method_names()
-        if not names:
-            raise UserError("The grid has neither methods nor baselines.")
-        runs = self._count(len(methods), baselines)
-        if runs > MOST_RUNS:
-            raise UserError(f"The grid has {runs:,} runs; at most {MOST_RUNS:,} are possible.")
-        for variant in methods:
-            heads.HEADS.find(variant.method)
-        for baseline in baselines:
-            baseline.check()
-        for recipe in self.recipes:
-            check_known("recipes", recipe, RECIPES)
-        for decoding in self.decodings:
-            check_known("decodings", decoding, DECODINGS)
-        if self.reference is not None:
-            check_known("reference", self.reference, names)
-        _check_unique("data", [each.name for each in self.data])
-        _check_unique("methods", names)
-        _check_unique("seeds", self.seeds)
-        _check_unique("recipes", self.recipes)
-        _check_unique("backbones", self.backbones)
-        _check_unique("decodings", self.decodings)
-        own = [each.tune or {} for each in self.data] + [each.tune for each in baselines]
-        for tune in (self.tune, *own):
-            for key, values in tune.items():
-                _check_unique(f"The values of {key}", values)
-        if missing := set(self.tune_seeds) - set(self.seeds):
-            raise UserError(f"tune_seeds must be among the seeds, got {min(missing)}.")
+    def _runs(
+        self, entry: GridData, method: Variant | Baseline
+    ) -> Iterator[tuple[Config, dict[str, str], Baseline | None]]:
+        """Resolve the configurations of a method on a data set."""
+        backbones: Sequence[str | None] = self.backbones or [None]
+        networks = product(self.seeds, self.recipes, backbones)
+        tune = method.tune if isinstance(method, Baseline) else self.tune_of(entry)
+        for (seed, recipe, backbone), chosen in product(networks, _combinations(tune)):
+            tree, baseline = combine(self.settings, entry.settings), None
+            if isinstance(method, Baseline):
+                options = {**method.options, **chosen}
+                baseline = method.model_copy(update={"options": options, "tune": {}})
+            else:
+                tuned = combine({}, *(_nest(key, value) for key, value in chosen.items()))
+                tree = combine(tree, tuned, method.settings)
+            _check_not_reserved(tree)
+            own = self._own(entry, recipe, backbone, seed)
+            if isinstance(method, Variant):
+                own["head"] = {"method": method.method, "options": method.options}
+            config = resolve_config(_DEFAULTS, tree, own)
+            labels = {
+                "data": entry.name,
+                "method": method.name,
+                "recipe": config.recipe,
+                "backbone": str(config.backbone.name),
+                "setting": _label(chosen),
+                "seed": str(seed),
+            }
+            yield (config if baseline is None else baseline_config(config)), labels, baseline
 
-    def _count(self, methods: int, baselines: Sequence[Baseline]) -> int:
-        each = len(self.seeds) * len(self.recipes) * max(1, len(self.backbones))
-        spaces = [self.tune if entry.tune is None else entry.tune for entry in self.data]
-        combinations = sum(prod(map(len, space.values())) for space in spaces) * methods
-        combinations += len(self.data) * sum(
-            prod(map(len, baseline.tune.values())) for baseline in baselines
-        )
-        return combinations * each
-
-    def _method_cells(self) -> Iterator[tuple[Config, dict[str, str], None]]:
-        for entry in self.data:
-            space = self.tune if entry.tune is None else entry.tune
-            for (setting, tuned), seed, variant, recipe, backbone in product(
-                list(_combinations(space)), self.seeds, self.variants(), *self._networks()
-            ):
-                head = {"method": variant.method, "options": variant.options}
-                settings = (self.settings, entry.settings, tuned, variant.settings)
-                try:
-                    given = combine(*settings)
-                    check_not_reserved(given, _RESERVED)
-                    own = self._own_settings(entry, recipe, backbone, seed)
-                    config = resolve_config(_DEFAULTS, given, own, {"head": head})
-                except ValueError as error:
-                    raise UserError(f"{entry.name}, {variant.name}: {error}") from None
-                yield config, _labels(entry, variant.name, config, setting, seed), None
-
-    def _baseline_cells(self) -> Iterator[tuple[Config, dict[str, str], Baseline]]:
-        for entry, baseline in product(self.data, self.parsed_baselines()):
-            for (setting, estimator), seed, recipe, backbone in product(
-                baseline.settings(), self.seeds, *self._networks()
-            ):
-                try:
-                    given = combine(self.settings, entry.settings)
-                    check_not_reserved(given, _RESERVED)
-                    own = self._own_settings(entry, recipe, backbone, seed)
-                    config = resolve_config(_DEFAULTS, given, own)
-                    labels = _labels(entry, baseline.name, config, setting, seed)
-                    yield baseline_config(config), labels, estimator
-                except ValueError as error:
-                    raise UserError(f"{entry.name}, {baseline.name}: {error}") from None
-
-    def _networks(self) -> tuple[Sequence[str], Sequence[str | None]]:
-        return self.recipes, self.backbones or [None]
-
-    def _own_settings(self, entry: GridData, recipe: str, backbone: str | None, seed: int) -> Tree:
+    def _own(self, entry: GridData, recipe: str, backbone: str | None, seed: int) -> Tree:
         """Give the settings that follow from the place of a run in the grid."""
         partitions = data.SOURCES.find(entry.source).partitions
         own: Tree = {
@@ -310,6 +261,46 @@ class Grid(Section):
             own["training"]["decode"] = self.decodings[0]
         return own
 
+    def _check(self) -> None:
+        methods = self.all_methods()
+        names = [method.name for method in methods]
+        if not names:
+            raise UserError("The grid has neither methods nor baselines.")
+        combinations = sum(
+            prod(len(values) for values in tune.values())
+            for entry, method in product(self.data, methods)
+            for tune in [method.tune if isinstance(method, Baseline) else self.tune_of(entry)]
+        )
+        runs = combinations * len(self.seeds) * len(self.recipes) * max(1, len(self.backbones))
+        if runs > MOST_RUNS:
+            raise UserError(f"The grid has {runs:,} runs; at most {MOST_RUNS:,} are possible.")
+        for method in methods:
+            if isinstance(method, Baseline):
+                method.check()
+            else:
+                heads.HEADS.find(method.method)
+        for recipe in self.recipes:
+            check_known("recipes", recipe, RECIPES)
+        for decoding in self.decodings:
+            check_known("decodings", decoding, DECODINGS)
+        if self.reference is not None:
+            check_known("reference", self.reference, names)
+        lists = {"data": [each.name for each in self.data], "methods": names}
+        lists |= {key: getattr(self, key) for key in ("seeds", "recipes", "backbones", "decodings")}
+        for tune in (self.tune, *(e.tune or {} for e in self.data)):
+            lists |= {f"The values of {key}": values for key, values in tune.items()}
+        for argument, values in lists.items():
+            texts = [str(value) for value in values]
+            if len(set(texts)) < len(texts):
+                twice = next(text for text in texts if texts.count(text) > 1)
+                raise UserError(f"{argument} must not contain duplicates, got {twice} twice.")
+        if missing := set(self.tune_seeds) - set(self.seeds):
+            raise UserError(f"tune_seeds must be among the seeds, got {min(missing)}.")
+
+    def tune_of(self, entry: GridData) -> SearchSpace:
+        """Give the settings that are tuned for our methods on a data set."""
+        return self.tune if entry.tune is None else entry.tune
+
     def select(self, names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
         """Keep the cells of some data sets; of all if no name is given."""
         for name in names:
@@ -321,22 +312,16 @@ class Grid(Section):
         seeds = self.tune_seeds or self.seeds
         return [cell for cell in cells if int(cell.labels["seed"]) in seeds]
 
-    def variants(self) -> list[Variant]:
-        """List the methods, each with its options."""
-        named: list[str | Variant] = []
+    def all_methods(self) -> list[Variant | Baseline]:
+        """List the methods and the baselines, each with its options."""
+        found: list[Variant | Baseline] = []
         for each in self.methods:
-            named += heads.names() if each == ALL_METHODS else [each]
-        return [
-            Variant(name=each, method=each) if isinstance(each, str) else each for each in named
-        ]
-
-    def parsed_baselines(self) -> list[Baseline]:
-        """List the baselines, each with its options."""
-        return [parse_baseline(each) if isinstance(each, str) else each for each in self.baselines]
-
-    def method_names(self) -> list[str]:
-        """Name the methods and the baselines, as in tables."""
-        return [each.name for each in self.variants()] + [b.name for b in self.parsed_baselines()]
+            names = heads.names() if each == ALL_METHODS else [each]
+            found += [
+                Variant(name=name, method=name) if isinstance(name, str) else name for name in names
+            ]
+        found += [parse_baseline(b) if isinstance(b, str) else b for b in self.baselines]
+        return found
 
     def used_decodings(self) -> list[str]:
         """Name the decodings of the results."""
@@ -348,41 +333,23 @@ class Grid(Section):
 
     def reference_method(self) -> str:
         """Name the method that the others are compared with."""
-        names = self.method_names()
-        default = _DEFAULT_REFERENCE if _DEFAULT_REFERENCE in names else names[0]
-        return self.reference or default
+        names = [method.name for method in self.all_methods()]
+        return self.reference or (_REFERENCE if _REFERENCE in names else names[0])
 
     def to_toml(self) -> str:
         """Write the grid as TOML, with its defaults."""
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
-def _labels(
-    entry: GridData, method: str, config: Config, setting: str, seed: int
-) -> dict[str, str]:
-    return {
-        "data": entry.name,
-        "method": method,
-        "recipe": config.recipe,
-        "backbone": str(config.backbone.name),
-        "setting": setting,
-        "seed": str(seed),
-    }
+def _combinations(tune: SearchSpace) -> list[dict[str, Any]]:
+    return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
 
 
-def _check_unique(argument: str, values: Sequence[Any]) -> None:
-    texts = [str(value) for value in values]
-    if len(set(texts)) < len(texts):
-        twice = next(text for text in texts if texts.count(text) > 1)
-        raise UserError(f"{argument} must not contain duplicates, got {twice} twice.")
-
-
-def _combinations(tune: SearchSpace) -> Iterator[tuple[str, Tree]]:
-    """Give each combination of the values to tune: its label, and its settings."""
-    for values in product(*tune.values()):
-        chosen = list(zip(tune, values, strict=True))
-        settings = combine({}, *(_nest(key, value) for key, value in chosen))
-        yield ", ".join(f"{key}={value}" for key, value in chosen), settings
+def _label(chosen: Mapping[str, Any]) -> str:
+    """Name a combination of tuned values, without the sections if the keys are unique."""
+    short = [key.rpartition(".")[2] for key in chosen]
+    keys = short if len(set(short)) == len(short) else chosen
+    return ", ".join(f"{key}={value}" for key, value in zip(keys, chosen.values(), strict=True))
 
 
 def _nest(key: str, value: Any) -> Tree:
@@ -391,19 +358,12 @@ def _nest(key: str, value: Any) -> Tree:
     return {name: _nest(rest, value) if rest else value}
 
 
-def check_not_reserved(settings: Mapping[str, Any], reserved: Mapping[str, str]) -> None:
-    """Refuse settings that the grid would override.
-
-    Args:
-        settings: By section, such as ``{"training": {"seed": 3}}``.
-        reserved: Names such as ``training.seed``, each with what to do instead.
-    """
-    for name, cure in reserved.items():
+def _check_not_reserved(settings: Tree) -> None:
+    """Refuse settings that the grid would override."""
+    for name, cure in _RESERVED.items():
         section, _, key = name.rpartition(".")
         values = settings.get(section, {}) if section else settings
-        if not isinstance(values, Mapping):
-            raise UserError(f"{section} must be a section of settings, got {values!r}.")
-        if key in values:
+        if isinstance(values, Mapping) and key in values:
             raise UserError(f"{name} cannot be set in a grid: {cure}.")
 
 

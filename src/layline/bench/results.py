@@ -21,7 +21,6 @@ from layline.bench.statistics import (
 )
 from layline.bench.store import METRIC_COLUMNS, Store
 from layline.bench.tables import Column, Entry, Table, mark_best, summary_entries, write_tables
-from layline.training.display import amount
 from layline.utils.files import atomic_write, write_json, write_text
 
 RESULTS = "results.csv"
@@ -29,8 +28,6 @@ GRID = "grid.toml"
 ENVIRONMENT = "environment.json"
 _RANK = Column("Mean rank", digits=2, lower_is_better=True)
 _RANKED_BY = ("mae", "macro_mae", "accuracy", "qwk", "rps", "nll")
-# Numbers may depend on these, and they are no part of a cell's key.
-_COMPUTING = ("torch", "numpy", "torchvision", "timm", "python", "platform", "processor", "device")
 
 
 def write_grid(grid: Grid, folder: Path) -> None:
@@ -83,18 +80,6 @@ def _common(values: Sequence[Any]) -> Any:
     return [{"value": json.loads(text), "runs": runs} for text, runs in counts.most_common()]
 
 
-def differing_environments(store: Store, cells: Sequence[Cell]) -> list[str]:
-    """Describe in which libraries and processors the runs differ; so may their last digits."""
-    environments = store.environments(cells)
-    sentences = []
-    for name in _COMPUTING:
-        counts = Counter(str(each[name]) for each in environments if name in each)
-        if len(counts) > 1:
-            each = ", ".join(f"{value} ({amount(n, 'run')})" for value, n in counts.most_common())
-            sentences.append(f"The runs differ in {name}: {each}")
-    return sentences
-
-
 def read_results(folder: Path) -> pd.DataFrame:
     """Read ``results.csv``."""
     labels = ("data", "method", "recipe", "backbone", "setting", "seed", "decode")
@@ -143,7 +128,9 @@ def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.Dat
         runs = runs[runs["seed"].isin([str(seed) for seed in tune_seeds])]
     else:
         by.append("seed")
+    runs = runs.drop_duplicates([*by, "setting", "seed"])  # it is the same for every decoding
     found = runs.groupby([*by, "setting"], sort=False, as_index=False)["criterion"].mean()
+    found["criterion"] = found["criterion"].round(12)  # so that rounding errors decide nothing
     best = found.groupby(by, sort=False)["criterion"].idxmin()
     return found.loc[best, [*by, "setting"]]
 

@@ -84,42 +84,28 @@ class GridProgress:
         columns = BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}")
         self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_live)
         self._task = self._bar.add_task("")
-        self._total = self._done = self._failed = 0
-        self._left: Counter[str] = Counter()  # cells to run, by data set
-        self._seconds: dict[str, list[float]] = {}  # of finished cells, by data set
+        self._total = self._done = 0
+        self._seconds: list[float] = []
 
-    def start(self, todo: Sequence[Cell], done: int) -> None:
+    def start(self, total: int, done: int) -> None:
         """Print the number of cells, and how many are finished already."""
-        self._left = Counter(cell.labels["data"] for cell in todo)
-        self._total, self._done = len(todo) + done, done
-        finished = f", {done} finished before" if done else ""
-        self.log(amount(self._total, "run") + finished)
-        self._bar.update(self._task, total=self._total, completed=done)
+        self._total, self._done = total, done
+        self.log(amount(total, "run") + (f", {done} finished before" if done else ""))
+        self._bar.update(self._task, total=total, completed=done)
 
     def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:
         """Show the outcome of a cell, of a grid that runs ``jobs`` cells at once."""
-        name = cell.labels["data"]
         self._done += 1
-        self._failed += bool(outcome.error)
-        self._left[name] -= 1
-        self._seconds.setdefault(name, []).append(outcome.seconds)
-        time_left, result = self._time_left(jobs), f"failed: {outcome.error}"
+        self._seconds.append(outcome.seconds)
+        mean = sum(self._seconds) / len(self._seconds)
+        time_left = f"{format_time(mean * (self._total - self._done) / jobs)} left"
+        result = f"failed: {outcome.error}"
         if not outcome.error:
             mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
             result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
         if outcome.error or not self._is_live:
             self.log(f"{self._done}/{self._total}  {cell.name}  {result}  {time_left}")
-        failures = f"  {self._failed} failed" if self._failed else ""
-        self._bar.update(self._task, completed=self._done, description=time_left + failures)
-
-    def _time_left(self, jobs: int) -> str:
-        """Estimate the remaining time from the mean time of the cells of each data set."""
-        every = [seconds for known in self._seconds.values() for seconds in known]
-        means = {name: sum(known) / len(known) for name, known in self._seconds.items()}
-        mean = sum(every) / len(every)
-        seconds = sum(count * means.get(name, mean) for name, count in self._left.items())
-        at_once = max(1, min(jobs, sum(self._left.values())))
-        return f"{format_time(seconds / at_once)} left"
+        self._bar.update(self._task, completed=self._done, description=time_left)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -163,7 +149,7 @@ def run_grid(
         for cell in distinct if rerun else ():
             store.remove(cell)
         todo = [cell for cell in distinct if not store.is_done(cell)]
-        progress.start(todo, len(distinct) - len(todo))
+        progress.start(len(distinct), len(distinct) - len(todo))
         if todo:
             command = (Path(sys.argv[0]).name, *sys.argv[1:])
             place = store.folder.resolve()

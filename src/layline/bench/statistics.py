@@ -26,7 +26,7 @@ from layline.utils.validation import check_known, find_known
 
 UNDEFINED = "undefined"  # the error of a run that finished without this number
 POOLED = "all"  # the name of the mean over data sets, in place of a data set's
-_DECIMALS = 12  # a smaller difference is a rounding error of floating point
+_DECIMALS = 8  # a smaller difference is a rounding error
 _MIN_DATA = 5  # data sets for a bootstrap interval
 
 

@@ -101,6 +101,11 @@ class Table:
     corner: str = "Method"
     notes: tuple[str, ...] = ()
 
+    def without_last_column(self) -> Self:
+        """Leave the last column out."""
+        entries = tuple(line[:-1] for line in self.entries)
+        return replace(self, columns=self.columns[:-1], entries=entries)
+
     def lines(self) -> Iterator[tuple[str, list[tuple[Column, Entry]]]]:
         """Iterate over the rows: the label of each, and its entries with their columns."""
         for label, entries in zip(self.rows, self.entries, strict=True):

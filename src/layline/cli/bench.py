@@ -150,7 +150,6 @@ def bench(
     from layline.bench.results import (
         GRID,
         chosen_cells,
-        differing_environments,
         leaderboard,
         write_grid,
         write_results,
@@ -210,9 +209,7 @@ def bench(
     frame = write_results(whole, cells, store, latex)
     write_bench_figures(out)
     write_bench_report(out, out / "report.html")
-    for sentence in differing_environments(store, cells):
-        log(sentence)
-    show_table(leaderboard(frame, whole.used_decodings()), Console())
+    show_table(leaderboard(frame, whole.used_decodings()))
     log(f"Tables, figures and report.html are in {out}")
     if failed:
         raise typer.Exit(SOME_FAILED)
@@ -306,31 +303,13 @@ def run_cells(
     return failed
 
 
-def show_table(table: "Table", console: "Console") -> None:
+def show_table(table: "Table") -> None:
     """Print a table, without the last columns if the terminal is too narrow for them."""
-    from rich import box
-    from rich.table import Table as Shown
-    from rich.text import Text
+    from rich.console import Console
 
-    from layline.bench.tables import entry_remark, entry_text
+    from layline.bench.tables import to_markdown
 
-    texts = [
-        [f"{entry_text(e, c)} {entry_remark(e, c)}".rstrip() for c, e in fields]
-        for _, fields in table.lines()
-    ]
-    left = console.width - max(map(len, [table.corner, *table.rows])) - 3
-    shown = Shown(box=box.SIMPLE_HEAD, title=table.caption, title_justify="left", pad_edge=False)
-    shown.add_column(table.corner, no_wrap=True)
-    for column, *fields in zip(table.columns, *texts, strict=True):
-        width = max(map(len, [*fields, *column.title.split()]))
-        left -= width + 3
-        if left < 0:
-            break
-        shown.add_column(column.title, justify="right", min_width=width)
-    for label, fields, entries in zip(table.rows, texts, table.entries, strict=True):
-        bold = [
-            Text(text, style="bold" if entry.is_best else "")
-            for text, entry in zip(fields, entries, strict=True)
-        ]
-        shown.add_row(Text(label), *bold[: len(shown.columns) - 1])
-    console.print(shown)
+    width = Console().width
+    while len(table.columns) > 1 and len(to_markdown(table).splitlines()[2]) > width:
+        table = table.without_last_column()
+    typer.echo(to_markdown(table))

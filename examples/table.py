@@ -15,7 +15,7 @@ from sklearn.model_selection import (
     train_test_split,
 )
 
-from layline import OrdinalClassifier, metrics, negative_mae
+from layline import OrdinalClassifier, metrics, scorers
 
 X, progression = load_diabetes(return_X_y=True, as_frame=True)
 GRADES = ["very slow", "slow", "medium", "fast", "very fast"]
@@ -64,12 +64,12 @@ for method in METHODS:
 # tells how to find out.
 
 # ## Searching
-# `negative_mae` scores by the distance in ranks, in the order of the classes.
+# `scorers.neg_mean_absolute_error` scores by the distance in ranks, in the order of the classes.
 
 search = GridSearchCV(
     OrdinalClassifier(classes=GRADES, dim=16, epochs=20, random_state=0),
     {"method": ["arc", "soft-poisson"]},
-    scoring=negative_mae,
+    scoring=scorers.neg_mean_absolute_error,
     cv=3,
 ).fit(X_train, y_train)
 print(search.best_params_, f"MAE {-search.score(X_test, y_test):.3f}")

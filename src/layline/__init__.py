@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from layline import geometry, heads, metrics
-    from layline.estimator import OrdinalClassifier, negative_mae, scorers
+    from layline.estimator import OrdinalClassifier, scorers
     from layline.heads import ConstrainedProxies, OrdinalHead, create, names
     from layline.model.model_file import load
     from layline.model.onnx_export import export
@@ -36,7 +36,6 @@ _LAZY = {
     "load": "layline.model.model_file",
     "export": "layline.model.onnx_export",
     "OrdinalClassifier": "layline.estimator",
-    "negative_mae": "layline.estimator",
     "metrics": "layline.metrics",
     "scorers": "layline.estimator.scorers",
 }
@@ -57,7 +56,6 @@ __all__ = [
     "load",
     "metrics",
     "names",
-    "negative_mae",
     "scorers",
     "train",
 ]

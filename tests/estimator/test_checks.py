@@ -38,6 +38,9 @@ def estimator_of(method: str, epochs: int | None = None) -> OrdinalClassifier:
         recipe=recipe,
         epochs=epochs or EPOCHS[recipe],
         learning_rate=1e-2,
+        # a check wants predict to be the arg max of predict_proba, which the median rarely differs
+        # from after enough epochs
+        decode="median" if recipe == "modern" else "mode",
     )
 
 

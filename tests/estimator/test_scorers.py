@@ -2,7 +2,6 @@
 
 import pickle
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -10,14 +9,12 @@ from scipy import stats
 from sklearn import config_context
 from sklearn import metrics as judge
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.ensemble import BaggingClassifier, VotingClassifier
+from sklearn.ensemble import BaggingClassifier
 from sklearn.metrics import get_scorer
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_validate
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer
 
-import layline
 from layline import OrdinalClassifier, metrics, scorers
 
 ORDERS = [
@@ -138,15 +135,6 @@ def test_every_scorer_has_a_name_and_higher_is_better():
         assert good > bad, name
 
 
-def test_scorers_of_one_call_predict_once():
-    proba, y, _, _ = sample(ORDERS[0])
-    model = Fixed(ORDERS[0]).fit(proba, y)
-    several = judge.check_scoring(model, {name: scorers.get(name) for name in scorers.names()})
-    found = several(model, proba, y)
-    assert sorted(model.asked) == ["predict", "predict_proba"]
-    assert found == {name: scorers.get(name)(model, proba, y) for name in scorers.names()}
-
-
 def test_a_pipeline_and_a_search_are_scored_by_their_classes():
     order = ORDERS[0]
     proba, y, _, _ = sample(order)
@@ -259,94 +247,24 @@ def test_a_wrong_argument_is_named_with_its_value(call, message):
         call()
 
 
-# the trap: scikit-learn takes columns to be sorted
+def test_scikit_learn_and_we_agree_on_ranks():
+    ranks = np.arange(90) % 3
+    x = ranks[:, None] + 0.5 * np.random.default_rng(0).normal(size=(90, 3))
+    order = ["low", "mid", "high"]
+    small = {"dim": 8, "hidden": (8,), "epochs": 12, "learning_rate": 5e-2, "random_state": 0}
+    model = OrdinalClassifier("hard-linear", classes=order, **small).fit(x, np.array(order)[ranks])
+    on_ranks = OrdinalClassifier("hard-linear", **small).fit(x, ranks)
+    expected = get_scorer("neg_log_loss")(on_ranks, x, ranks)
+    found = scorers.neg_log_loss(model, x, np.array(order)[ranks])
+    assert found == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(AttributeError, match="neg_log_los"):
+        scorers.neg_log_los  # noqa: B018
 
 
-def quick(**changes):
-    small = {"dim": 8, "hidden": (8,), "epochs": 2, "learning_rate": 5e-2, "random_state": 0}
-    return OrdinalClassifier("hard-linear", **{**small, **changes})
-
-
-RANKS = np.arange(90) % 3
-X = RANKS[:, None] + 0.5 * np.random.default_rng(0).normal(size=(90, 3))
-ORDER = ["low", "mid", "high"]
-Y = np.array(ORDER)[RANKS]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return quick(classes=ORDER, epochs=12).fit(X, Y)
-
-
-@pytest.fixture(scope="module")
-def on_ranks():
-    return quick(epochs=12).fit(X, RANKS)
-
-
-@pytest.mark.parametrize("name", ["neg_log_loss", "roc_auc_ovr", "roc_auc_ovo_weighted"])
-def test_a_scorer_that_takes_columns_to_be_sorted_is_warned_of(model, on_ranks, name):
-    with pytest.warns(UserWarning, match=r"sorted order.* low, mid, high.*: score with layline"):
-        wrong = get_scorer(name)(model, X, Y)
-    assert get_scorer(name)(on_ranks, X, RANKS) != wrong  # sorted, so nothing is said
-
-
-def test_our_log_loss_is_what_theirs_is_on_ranks(model, on_ranks):
-    right = get_scorer("neg_log_loss")(on_ranks, X, RANKS)
-    assert scorers.neg_log_loss(model, X, Y) == pytest.approx(right, rel=1e-12)
-    with pytest.warns(UserWarning, match=r"layline\.scorers\.neg_log_loss"):
-        assert get_scorer("neg_log_loss")(model, X, Y) < right - 0.1
-
-
-def test_the_trap_is_found_through_pipelines_and_beside_other_scorers(on_ranks):
-    pipeline = make_pipeline(StandardScaler(), quick(classes=ORDER))
-    scoring = {"ours": scorers.neg_log_loss, "theirs": "neg_log_loss"}
-    with pytest.warns(UserWarning, match="log_loss of scikit-learn takes the columns"):
-        cross_validate(pipeline, X, Y, cv=2, scoring=scoring, error_score="raise")
-    two = quick(classes=["low", "high"]).fit(X, np.where(RANKS > 1, "high", "low"))
-    with pytest.warns(UserWarning, match="roc_auc_score of scikit-learn"):
-        get_scorer("roc_auc")(two, X, np.where(RANKS > 1, "high", "low"))
-
-
-def test_nobody_is_warned_who_reads_columns_by_their_classes(model):
-    own = judge.make_scorer(lambda y, proba: float(len(y)), response_method="predict_proba")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.predict_proba(X)
-        assert own(model, X, Y) == 90
-        get_scorer("accuracy")(model, X, Y)
-        scoring = {name: scorers.get(name) for name in scorers.names()}
-        judge.check_scoring(model, scoring)(model, X, Y)
-        calibrated = CalibratedClassifierCV(quick(classes=ORDER, epochs=12), cv=2).fit(X, Y)
-    assert calibrated.classes_.tolist() == sorted(ORDER)
-    named = scorers.get("accuracy_within_one", classes=ORDER)
-    assert named(calibrated, X, Y) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("meta", "name"),
-    [
-        (lambda model: BaggingClassifier(model, 2), "BaggingClassifier"),
-        (lambda model: VotingClassifier([("a", model)], voting="soft"), "VotingClassifier"),
-    ],
-)
-def test_who_adds_columns_up_by_place_is_warned_of(meta, name):
-    backwards = meta(quick(classes=[2, 1, 0])).fit(X, 2 - RANKS)
-    with pytest.warns(UserWarning, match=f"{name} of scikit-learn.*give ranks as y"):
-        backwards.predict(X)
-    forwards = meta(quick(epochs=12)).fit(X, RANKS)
-    assert scorers.accuracy_within_one(forwards, X, RANKS) > 0.9
-
-
-def test_labels_that_were_encoded_are_refused_with_the_cure():
-    for meta in (BaggingClassifier(quick(classes=ORDER), 2), quick(classes=ORDER)):
-        method = "predict" if isinstance(meta, BaggingClassifier) else "predict_proba"
-        with pytest.raises(ValueError, match="want ranks as y"):
-            cross_val_predict(meta, X, Y, cv=2, method=method)
-    with pytest.warns(UserWarning, match="cross_val_predict of scikit-learn"):
-        cross_val_predict(quick(classes=[2, 1, 0]), X, RANKS, cv=2, method="predict_proba")
-    proba = cross_val_predict(quick(epochs=12), X, RANKS, cv=2, method="predict_proba")
-    assert metrics.mean_absolute_error(RANKS, proba.argmax(axis=1)) < 0.5
-
-
-def test_the_old_name_is_the_same_scorer():
-    assert layline.negative_mae is layline.estimator.scorers.neg_mean_absolute_error
+def test_meta_estimators_that_encode_labels_want_ranks():
+    order = ["low", "mid", "high"]
+    proba, y, _, _ = sample(order)
+    with pytest.raises(ValueError, match="want ranks as y"):
+        BaggingClassifier(OrdinalClassifier(classes=order, epochs=1), 2).fit(proba, y).predict(
+            proba
+        )

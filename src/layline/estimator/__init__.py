@@ -1,8 +1,5 @@
-"""The scikit-learn estimator: :class:`OrdinalClassifier`."""
+"""The scikit-learn estimator: :class:`OrdinalClassifier`, and scorers on ranks."""
 
 from layline.estimator.classifier import OrdinalClassifier
-from layline.estimator.scorers import (
-    neg_mean_absolute_error as negative_mae,  # its name before the others
-)
 
-__all__ = ["OrdinalClassifier", "negative_mae"]
+__all__ = ["OrdinalClassifier"]

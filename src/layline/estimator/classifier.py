@@ -1,8 +1,7 @@
-"""Ordinal classification as scikit-learn knows it: ``fit``, ``predict``, ``transform``."""
+"""A scikit-learn classifier for ordered classes."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,113 +14,104 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from layline import heads
 from layline.data.labels import Array
 from layline.data.loaders import mixed_seed
 from layline.data.table_encoding import TableEncoding
-from layline.estimator import scorers
-from layline.estimator.inputs import Rows, fitted_rows
-from layline.estimator.network import apply_in_batches, new_network, takes_table
-from layline.estimator.parameters import (
-    check_same_structure,
-    chosen_device,
-    structure_of,
-    training_options,
+from layline.estimator.inputs import Rows, Samples, find_validation, read_fit_data, read_rows
+from layline.estimator.training import (
+    STRUCTURE,
+    extract_features,
+    inference_network,
+    make_options,
+    takes_table,
+    train_network,
 )
-from layline.estimator.parts import FitParts, Samples, given_validation, read_parts
-from layline.estimator.training import BestInMemory, display, seeded
-from layline.geometry.decoding import Decode, checked_decode, decode_name
+from layline.geometry.decoding import Decode, checked_decode
 from layline.heads.base import HasProxies
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
-from layline.training.optim import Options
-from layline.training.trainer import Callback, EpochRecord, Trainer
-from layline.utils.devices import Processes, has_double
+from layline.training.trainer import EpochRecord
+from layline.utils.devices import check_device, choose_device
+from layline.utils.errors import UserError
 from layline.utils.optional import require
 
 
 class OrdinalClassifier(
     ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator
 ):
-    """Classify into ordered classes: features, and an ordinal head on top of them.
+    """Classify samples into ordered classes with a backbone and an ordinal head.
 
-    Part of the samples is held out of training, the same share of each class. The epoch with the
-    lowest mean absolute error on them is kept.
+    A stratified share of the samples is held out of training. The epoch with the lowest mean
+    absolute error on them is kept.
 
     Args:
-        method: Name of the head, one of ``layline.heads.names()``, or a place such as
+        method: Name of the head, one of ``layline.heads.names()``, or a reference such as
             ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
             a head from ``num_classes``, ``dim`` and ``head_options``.
-        backbone: Name of the backbone, ``layline.backbones.names("table")``, or a module that maps
-            (n, ...) in float32 to (n, dim). A module is copied with its weights and trained
-            further; the given one never changes. X may then have any number of dimensions. A class
-            or a function makes the module anew in every fit, from ``dim`` and ``in_features``, the
-            number of columns, as far as it takes them.
+        backbone: Name of the backbone, one of ``layline.backbones.names("table")``, or a module
+            that maps float32 inputs (n, ...) to (n, dim); X may then have any number of dimensions.
+            A module is copied and its weights are trained further. A class or a function makes a
+            new module in every fit; it may take ``dim`` and ``in_features``, the number of columns.
         dim: Dimension d of the features.
-        classes: The labels from lowest to highest. Without it an ordered pandas Categorical
-            keeps its order, and other labels are sorted: numbers as numbers, but strings by the
-            alphabet, in which "high" comes before "low"; a warning says where that is not, or may
-            not be, their order. A label listed here that never occurs is still predicted.
+        classes: The labels from lowest to highest. By default an ordered pandas Categorical keeps
+            its order, and other labels are sorted: numbers by value, strings alphabetically, with a
+            warning if that is not a known order. A label that never occurs in y can be listed.
         head_options: Options of the method, such as ``{"alpha": 2.0}``.
-        hidden: Widths of the hidden layers of the named features, if not their own choice.
-        recipe: ``"modern"``: rates that warm up and fall to zero by a cosine, clipped gradients,
-            an average of the weights, and the lowest loss where epochs are equal; or ``"paper"``:
-            none of it.
-        epochs: Passes over the training samples.
-        batch_size: Most samples in a step of AdamW.
-        learning_rate: AdamW's rate for the features.
-        head_learning_rate: AdamW's rate for the head. If not given 0.01, multiplied by the method's
+        hidden: Widths of the hidden layers of a named backbone.
+        recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
+            averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
+        epochs: Number of passes over the training samples.
+        batch_size: Samples per step of AdamW.
+        learning_rate: Learning rate of the backbone.
+        head_learning_rate: Learning rate of the head; by default 0.01, times the method's
             ``rate_factor`` with the recipe ``"modern"``.
-        weight_decay: AdamW's decay, for both.
-        decode: How a distribution becomes a label, in validation and in ``predict``: ``"mode"``
-            (most accurate), ``"median"`` (least absolute error), ``"mean"`` or ``"quadratic"``
-            (least squared error), or a (K, K) matrix of what each decision costs, a row for each
-            true class.
-        validation_fraction: Share of the samples held out. With 0, or where each class has only
-            one sample, nothing is held out and the last epoch is kept.
-        calibration_fraction: Share of the other samples that is kept apart for the ranges of
-            :meth:`predict_range`, and learned from by nothing; none where it would be fewer than
-            nine samples. If not given as ``validation_fraction`` with the recipe ``"modern"``,
-            else none.
-        patience: Stop after so many epochs without a lower validation error.
-        class_weight: ``"balanced"``, which makes all classes count the same, ``"effective"``, which
-            goes part of that way (the effective number of samples), or a dict from labels to
-            weights, 1 for those not in it. They multiply ``sample_weight``, in the training
-            loss and in the validation error that the epoch is chosen by.
-        device: Where to train, as PyTorch names it, or ``"auto"`` for a GPU if there is one. It is
-            not the default: a seed gives the same bits on a CPU alone, and the processes of a
-            search would share one GPU.
-        random_state: Seed or generator. A seed gives the same result again, bit for bit, and
-            touches no global generator. None draws one number from NumPy's global generator.
-        verbose: 1 shows progress on stderr.
-        warm_start: Go on from the fitted weights when ``fit`` is called again, for so many further
-            epochs with rates of their own. What the columns were encoded and scaled by stays, and
-            so do the classes. The same samples are held out again if X and y are the same.
+        weight_decay: Weight decay of AdamW.
+        decode: How a predicted distribution becomes a label, in validation and in ``predict``:
+            ``"median"`` (lowest absolute error), ``"mode"`` (most accurate, used in the paper),
+            ``"mean"`` (lowest squared error), or a (K, K) matrix with the cost of each decision,
+            one row for each true class.
+        validation_fraction: Share of the samples that is held out. If it is 0, or if each class has
+            only one sample, the last epoch is kept.
+        calibration_fraction: Share of the remaining samples that is used only for the ranges of
+            :meth:`predict_range`; none if that would be fewer than nine samples. By default
+            ``validation_fraction`` with the recipe ``"modern"``, otherwise 0.
+        patience: Stop after this number of epochs without a lower validation error.
+        class_weight: ``"balanced"``, ``"effective"`` (by the effective number of samples, less
+            extreme), or a dict from labels to weights, by default 1. They multiply
+            ``sample_weight`` in the training loss and in the validation error.
+        device: Where to train, such as ``"cuda"``; ``"auto"`` is a GPU if there is one. Only the
+            CPU gives bit-identical results for a seed.
+        random_state: Seed or generator. A seed does not touch global generators. None draws one
+            number from NumPy's global generator.
+        verbose: 1 writes a line per epoch to stderr.
+        warm_start: Continue from the fitted weights when ``fit`` is called again, for ``epochs``
+            further epochs. The classes and the encoding of the columns stay; the same X and y are
+            split in the same way.
 
     Attributes:
-        classes_: The labels, lowest first. Columns of ``predict_proba`` are in this order.
-        backbone_: The trained backbone module.
+        classes_: The labels, lowest first; columns of ``predict_proba`` are in this order.
+        backbone_: The trained backbone.
         head_: The trained head.
-        proxies_: The proxies, (K, d), for heads that have them.
-        history_: One dict per epoch: ``epoch``, ``train_loss`` and, if samples were held out,
+        proxies_: The proxies, (K, d), of heads that have them.
+        history_: One dict per epoch: ``epoch``, ``train_loss`` and, with validation samples,
             ``validation_loss``, ``validation_mae``, ``validation_accuracy`` and ``validation_qwk``.
         best_epoch_: The epoch that was kept, counted from 1.
-        n_iter_: Epochs that the last ``fit`` made.
-        calibration_: The temperature that ``predict_proba`` is brought to, fitted to the samples
-            held out (recipe ``"modern"``, 20 samples at least), and what ranges are made from.
+        n_iter_: Number of epochs of the last ``fit``.
+        calibration_: The temperature of ``predict_proba``, fitted to the held-out samples (recipe
+            ``"modern"``, at least 20 samples), and the scores for ranges.
         n_features_in_: Number of columns of X.
         feature_names_in_: Names of the columns, if X had names in ``fit``.
-        encoding_: How the columns of a data frame become numbers; None if X was an array, or
-            ``backbone`` is a module.
+        encoding_: How the columns of a table become numbers; None if ``backbone`` is a module.
 
     Note:
-        The scorers of ``layline.scorers`` know the order of the classes. scikit-learn's own take
-        the columns of ``predict_proba`` to be in sorted order; where one reads others, a warning
-        says so. Meta-estimators that encode labels themselves, such as ``BaggingClassifier``, sort
-        them: give ranks as y there, and no ``classes``.
+        scikit-learn's own scorers and meta-estimators on probabilities, such as ``"neg_log_loss"``
+        or ``BaggingClassifier``, assume that columns are in sorted order. Use ``layline.scorers``,
+        or pass ranks as y and no ``classes``.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -131,7 +121,6 @@ class OrdinalClassifier(
         ((150, 3), (150, 16), (3, 16))
     """
 
-    # what reading X and y learns
     n_features_in_: int
     encoding_: TableEncoding | None
     _seed: int
@@ -153,7 +142,7 @@ class OrdinalClassifier(
         learning_rate: float = 1e-3,
         head_learning_rate: float | None = None,
         weight_decay: float = 1e-2,
-        decode: Decode = "mode",
+        decode: Decode = "median",
         validation_fraction: float = 0.1,
         calibration_fraction: float | None = None,
         patience: int | None = None,
@@ -188,6 +177,7 @@ class OrdinalClassifier(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = takes_table(self.backbone)
         return tags
 
     def fit(
@@ -202,186 +192,189 @@ class OrdinalClassifier(
         y_val: ArrayLike | None = None,
         sample_weight_val: ArrayLike | None = None,
     ) -> Self:
-        """Train features and head.
+        """Train the backbone and the head.
 
         Args:
-            X: One row per sample: an array, a sparse matrix, or a data frame. For named features
-                its missing values and its columns of texts, categories and booleans are encoded as
-                in ``layline train table``, by what the rows that are not held out have. A sparse
-                matrix becomes dense one batch at a time.
+            X: One row per sample: an array, a sparse matrix, or a data frame. For a named backbone,
+                columns of text, categories and booleans are encoded as by ``layline train``, and
+                missing values (NaN, in a frame or an array) are filled with the median of their
+                column and marked. A sparse matrix and the input of a module must be finite.
             y: One label per sample.
-            sample_weight: How much each sample counts. One of weight 0 is as if it were not there.
-            eval_set: Samples to choose the epoch by, ``(X_val, y_val)`` or with weights as a third
-                item; a list with one of these will do. Nothing of X is then held out for it.
-            groups: What each row belongs to, such as a patient. Rows of a group are trained on,
-                held out or kept apart together.
-            X_val: With ``y_val`` another way to say ``eval_set``, which a pipeline can transform:
+            sample_weight: Weight of each sample. Samples of weight 0 are ignored.
+            eval_set: Samples that select the epoch, ``(X_val, y_val)`` or with weights as a third
+                item; then nothing of X is held out for it. A list with one such tuple also works.
+            groups: The group of each row, such as a patient. A group is never divided between
+                training, validation and calibration. Missing values are an error.
+            X_val: With ``y_val`` an alternative to ``eval_set`` that a pipeline can transform:
                 ``Pipeline(…, transform_input=["X_val"])``.
             y_val: See ``X_val``.
             sample_weight_val: See ``X_val``.
         """
-        given = given_validation(eval_set, X_val, y_val, sample_weight_val)
+        validation = find_validation(eval_set, X_val, y_val, sample_weight_val)
         before = self.__dict__.copy()
         try:
+            options = make_options(self, has_validation=validation is not None)
+            resume = bool(self.warm_start) and hasattr(self, "head_")
+            self._check_structure(resume)
+            device = self._choose_device()
+            seed = self._seed if resume else self._draw_seed()
+            data = read_fit_data(self, X, y, sample_weight, groups, validation, seed, resume)
+            self._seed, self.encoding_ = seed, data.encoding
+            past: list[EpochRecord] = self.history_ if resume else []
+            network = None
+            if resume:
+                seed = mixed_seed(seed, len(past))
+                network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
             with torch.inference_mode(False), torch.enable_grad():
-                options = training_options(self, has_validation=given is not None)
-                goes_on = bool(self.warm_start) and hasattr(self, "head_")
-                if goes_on:
-                    check_same_structure(self)
-                else:
-                    self._built_from = structure_of(self)
-                device = chosen_device(self)
-                parts = read_parts(
-                    self, X, y, sample_weight, groups=groups, validation=given, goes_on=goes_on
-                )
-                self._train(parts, options, device, goes_on=goes_on)
-        except BaseException:  # Ctrl-C too: a model that was fitted before stays as it was
+                network, state = train_network(self, network, data, options, device, seed)
+            self._set_fitted(data.classes, network)
+            self.calibration_ = self._calibrate(data.validation, data.calibration)
+        except BaseException:  # an estimator that was fitted before stays as it was
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        return self
-
-    def _train(
-        self, parts: FitParts, options: Options, device: torch.device, *, goes_on: bool
-    ) -> None:
-        """Train a network, a new one or further the one that is fitted, and keep its best epoch."""
-        past: list[EpochRecord] = self.history_ if goes_on else []
-        seed = mixed_seed(self._seed, len(past)) if goes_on else self._seed
-        with seeded(seed):
-            if goes_on:  # copies: if this fails, the model stays as it was
-                network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
-            else:
-                network = new_network(self, parts.train, len(parts.classes), device)
-            options = replace(options, generator=torch.Generator().manual_seed(seed))
-            best = BestInMemory(network)
-            callbacks: list[Callback] = [best, *([display(self.epochs)] if self.verbose else [])]
-            keeps_dtype = self._takes_table and has_double(device)
-            train = parts.train.as_part(parts.class_factors, keeps_dtype=keeps_dtype)
-            validation = None
-            if len(parts.validation):
-                validation = parts.validation.as_part(parts.class_factors, keeps_dtype=keeps_dtype)
-            processes = Processes(device)
-            state = Trainer(network, train, validation, options, processes, callbacks).fit()
-            best.restore()
-        self._set_fitted(parts.classes, network.backbone, network.head)
-        self.calibration_ = Calibration.fit(
-            self._outcome(parts.validation) if self.recipe == "modern" else None,
-            self._outcome(parts.calibration),
-        )
         self.n_iter_ = len(state.history)
         self.best_epoch_ = len(past) + (state.best_epoch or self.n_iter_)
         self.history_: list[EpochRecord] = [
             *past,
             *({**record, "epoch": len(past) + record["epoch"]} for record in state.history),
         ]
-
-    def _set_fitted(self, classes: Array, backbone: nn.Module, head: heads.OrdinalHead) -> None:
-        """Keep what was trained."""
-        self.classes_ = classes
-        self.backbone_, self.head_ = backbone, head
-        self._n_features_out = self.dim
-        self.__dict__.pop("proxies_", None)  # of an earlier fit with another method
-        if isinstance(head, HasProxies):
-            self.proxies_ = head.proxies().detach().cpu().numpy()
+        return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """Choose a label for each sample, by ``decode``."""
-        ranks = apply_in_batches(self, self._checked_rows(X), self._decided)
+        """Predict a label for each sample, with ``decode``."""
+        _, ranks = self._predict(X)
         return np.asarray(self.classes_[ranks])
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Give the probability of each class, a column each in the order of ``classes_``."""
-        rows = self._checked_rows(X)
-        scorers.warn_of_sorted_columns(self.classes_)
-        return apply_in_batches(self, rows, lambda head, f: self._log_probs(head, f).exp())
+        """Compute the probability of each class, with columns in the order of ``classes_``."""
+        return np.exp(self._predict(X)[0])
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Give the logarithm of the probability of each class."""
-        rows = self._checked_rows(X)
-        scorers.warn_of_sorted_columns(self.classes_)
-        return apply_in_batches(self, rows, self._log_probs)
+        """Compute the log probability of each class."""
+        return self._predict(X)[0]
 
     def predict_range(
         self, X: ArrayLike, coverage: float = 0.9, by_class: bool = False
     ) -> tuple[Array, Array]:
-        """Give the lowest and the highest label that is possible for each sample.
+        """Predict the lowest and the highest plausible label of each sample.
 
-        Of new samples of the same kind at least this share has its true label between the two, on
-        average over such samples.
+        The range contains the true label of a new sample from the same distribution with a
+        probability of at least ``coverage``.
 
         Args:
-            X: As for :meth:`predict`.
-            coverage: That share.
-            by_class: Keep to it in every class; ranges are wider, and more samples are needed.
+            X: See :meth:`fit`.
+            coverage: That probability.
+            by_class: Guarantee it in every class; ranges are wider, and more samples are needed.
         """
         check_is_fitted(self)
         self.calibration_.check(coverage, len(self.classes_), by_class)
-        rows = self._checked_rows(X)
-        proba = apply_in_batches(self, rows, lambda head, f: self._log_probs(head, f).exp())
-        decided = apply_in_batches(self, rows, self._decided)
-        low, high = self.calibration_.ranges(proba, decided, coverage, by_class)
+        log_probs, ranks = self._predict(X)
+        low, high = self.calibration_.ranges(np.exp(log_probs), ranks, coverage, by_class)
         return np.asarray(self.classes_[low]), np.asarray(self.classes_[high])
 
     def transform(self, X: ArrayLike) -> Array:
         """Compute the features, (n, dim)."""
-        return apply_in_batches(self, self._checked_rows(X), lambda _, f: f)
+        check_is_fitted(self)
+        rows = read_rows(self, X)
+        with inference_network(self) as network:
+            parts = [each.cpu().numpy() for each in extract_features(self, network, rows)]
+        return np.concatenate(parts)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to one ``.safetensors`` file, which runs no code when read.
+        """Write the fitted estimator to a ``.safetensors`` file, which contains no code.
 
-        :meth:`load` gives the estimator back, and :func:`layline.load` the model in it: there a
-        data frame or a CSV file is predicted, and classes are called by their names, as texts.
-        Columns without names are called x0, x1, … A cell that is missing there, in a column that
-        never missed one, counts as the mean of the column.
+        :meth:`load` reads the estimator, and :func:`layline.load` the model in it, which predicts
+        data frames and CSV files, with the classes as strings. Columns without names are called
+        x0, x1, …
 
         Args:
-            path: A new file, or one to replace.
+            path: The file to write; ``~`` is expanded.
         """
         check_is_fitted(self)
         _require_file_libraries("OrdinalClassifier.save")
-        from layline.estimator.file import save_estimator
+        from layline.estimator.saving import save_estimator
 
-        save_estimator(self, Path(path))
+        save_estimator(self, Path(path).expanduser())
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device = "cpu") -> Self:
         """Read an estimator that :meth:`save` wrote; nothing in the file is executed.
 
-        A model of a table that was trained by ``layline train`` becomes an estimator too, with the
-        names of its classes as labels.
+        The model of a table that was trained with ``layline train`` also becomes an estimator,
+        with the names of its classes as labels.
 
         Args:
             path: The ``.safetensors`` file, or the folder of a run.
-            device: Where to put it.
+            device: The device of the network.
         """
         _require_file_libraries("OrdinalClassifier.load")
-        from layline.estimator.file import load_estimator
+        from layline.estimator.saving import load_estimator
 
         return load_estimator(cls, path, device)
 
     @property
     def _takes_table(self) -> bool:
-        """Whether X is a table, which is encoded and scaled, or what a module takes as it is."""
         return takes_table(self._built_from["backbone"])
 
-    def _outcome(self, samples: Samples) -> tuple[Tensor, Tensor] | None:
-        """Give the log probabilities of samples, before calibration, and their ranks."""
-        if len(samples) == 0:
-            return None
-        log_probs = apply_in_batches(self, samples.rows, lambda head, f: head.log_probs(f))
-        return torch.from_numpy(log_probs), torch.from_numpy(samples.ranks)
+    def _check_structure(self, resume: bool) -> None:
+        """Remember what the network is built from; a warm start must not change it."""
+        structure = {name: getattr(self, name) for name in STRUCTURE}
+        if not resume:
+            self._built_from = structure
+            return
+        for name, now in structure.items():
+            before = self._built_from[name]
+            if before is not now and before != now:
+                raise UserError(
+                    f"{name} must be {before!r} as before, got {now!r}: warm_start continues from "
+                    "the fitted weights. Set warm_start=False to start again."
+                )
 
-    def _log_probs(self, head: heads.OrdinalHead, features: Tensor) -> Tensor:
-        return apply_temperature(head.log_probs(features), self.calibration_.temperature)
+    def _choose_device(self) -> torch.device:
+        if isinstance(self.device, str) and self.device == "auto":
+            return choose_device("auto", needs_double=self._takes_table)
+        return check_device(self.device)
 
-    def _decided(self, head: heads.OrdinalHead, features: Tensor) -> Tensor:
-        decode = checked_decode(self.decode, head.num_classes)
-        chosen = head.decisions(features, self._log_probs(head, features), decode)
-        return chosen[decode_name(decode)]
+    def _draw_seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _checked_rows(self, X: ArrayLike) -> Rows:
+    def _set_fitted(self, classes: Array, network: Network) -> None:
+        self.classes_ = classes
+        self.backbone_, self.head_ = network.backbone, network.head
+        self._n_features_out = self.dim
+        self.__dict__.pop("proxies_", None)  # of an earlier fit with a different method
+        if isinstance(self.head_, HasProxies):
+            self.proxies_ = self.head_.proxies().detach().cpu().numpy()
+
+    def _calibrate(self, validation: Samples, calibration: Samples) -> Calibration:
+        """Fit the temperature to the validation samples, and the ranges to the others."""
+        self.calibration_ = Calibration()
+
+        def outcome(samples: Samples) -> tuple[torch.Tensor, torch.Tensor] | None:
+            if len(samples) == 0:
+                return None
+            log_probs, _ = self._predict_rows(samples.rows)
+            return torch.from_numpy(log_probs), torch.from_numpy(samples.ranks)
+
+        modern = self.recipe == "modern"
+        return Calibration.fit(outcome(validation) if modern else None, outcome(calibration))
+
+    def _predict(self, X: ArrayLike) -> tuple[Array, Array]:
         check_is_fitted(self)
-        return fitted_rows(self, X)
+        return self._predict_rows(read_rows(self, X))
+
+    def _predict_rows(self, rows: Rows) -> tuple[Array, Array]:
+        """Compute calibrated log probabilities and decoded ranks in one pass."""
+        decode = checked_decode(self.decode, len(self.classes_))
+        log_probs, ranks = [], []
+        with inference_network(self) as network:
+            for features in extract_features(self, network, rows):
+                head = network.head
+                found = apply_temperature(head.log_probs(features), self.calibration_.temperature)
+                log_probs.append(found.cpu().numpy())
+                ranks.append(head.decision(features, found, decode).cpu().numpy())
+        return np.concatenate(log_probs), np.concatenate(ranks)
 
 
 def _require_file_libraries(needed_by: str) -> None:

@@ -1,22 +1,38 @@
-"""The X of an estimator: arrays, data frames and sparse matrices, checked and made into numbers."""
+"""The arguments of ``fit`` and ``predict``: check X, y, weights and groups, and encode tables.
+
+A missing value (NaN) is treated in the same way in a data frame and in an array: it becomes the
+median of its column in the training rows, and a column that has missing values in training gets a
+second column that marks them. Sparse matrices and inputs of a module must be finite.
+"""
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_X_y, validate_data
 from torch import Tensor
 
-from layline.data.dataset import format_list
-from layline.data.labels import Array
-from layline.data.loaders import Batch, Key
-from layline.data.table_encoding import TableEncoding
+from layline.data.dataset import Indices, Splits
+from layline.data.labels import (
+    Array,
+    categorical_order,
+    checked_weight,
+    order_classes,
+    ranks_of,
+    weigh_classes,
+)
+from layline.data.loaders import Batch, Batches, Key, RowBatches
+from layline.data.splits import FEWEST_FOR_CALIBRATION, hold_out_calibration, stratified_holdout
+from layline.data.table_encoding import NumericColumn, TableEncoding
+from layline.evaluation.predictions import Split
 from layline.utils.errors import UserError
-from layline.utils.optional import require
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,150 +40,40 @@ if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
 
 Rows = Any  # an array, or a CSR matrix, for which scipy has no type
-_LARGEST = float(np.finfo(np.float32).max)
-_BLOCK = 1 << 22  # cells that are dense at a time to learn the scale of columns: 32 MB
 
 
-def training_samples(
-    estimator: "OrdinalClassifier", X: ArrayLike, y: ArrayLike
-) -> "tuple[Rows, Array] | tuple[pd.DataFrame, Array]":
-    """Check X and y of a first fit. A data frame stays one until it can be encoded."""
-    X = as_pandas(X) if estimator._takes_table else X
-    if estimator._takes_table and is_frame(X):
-        frame = _checked_frame(estimator, X, reset=True)
-        return frame, _checked_labels(estimator, frame, y)
-    x, labels = validate_data(estimator, X, y, reset=True, **_array_options(estimator))
-    check_finite(x, getattr(estimator, "feature_names_in_", None))
-    return x, labels
+@dataclass(frozen=True)
+class Samples:
+    """Checked samples: encoded rows, their ranks, and their weights."""
 
+    rows: Rows
+    ranks: Array
+    weight: Array
 
-def fitted_samples(
-    estimator: "OrdinalClassifier", X: ArrayLike, y: ArrayLike
-) -> tuple[Rows, Array]:
-    """Check X and y by what was fitted."""
-    rows = fitted_rows(estimator, X)
-    return rows, _checked_labels(estimator, rows, y)
+    def __len__(self) -> int:
+        return len(self.ranks)
 
+    def take(self, index: Indices) -> Self:
+        """Select samples."""
+        return type(self)(self.rows[index], self.ranks[index], self.weight[index])
 
-def fitted_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
-    """Check X by what was fitted, and encode it where a data frame was."""
-    X = as_pandas(X) if estimator._takes_table else X
-    encoding = estimator.encoding_
-    if estimator._takes_table and is_frame(X) and encoding is not None:
-        return encoded_frame(_checked_frame(estimator, X, reset=False), encoding)
-    x: Rows = validate_data(estimator, X, reset=False, **_array_options(estimator))
-    check_finite(x, getattr(estimator, "feature_names_in_", None))
-    if encoding is None:
-        return x
-    if encoding.categorical:
-        raise UserError(
-            f"X must be a data frame like that of fit, got an array: the column "
-            f"{encoding.categorical[0].name!r} has categories"
-        )
-    pandas = require("pandas", extra="images", needed_by="a model that was fitted on a frame")
-    frame = pandas.DataFrame(dense(x), columns=column_names(estimator))
-    return encoded_frame(frame, encoding)
-
-
-def _checked_labels(
-    estimator: "OrdinalClassifier", x: "Rows | pd.DataFrame", y: ArrayLike
-) -> Array:
-    """Check y beside rows that were checked before."""
-    labels: Array = check_X_y(np.zeros((x.shape[0], 1)), y, estimator=estimator)[1]
-    return labels
-
-
-def _checked_frame(
-    estimator: "OrdinalClassifier", X: "pd.DataFrame", *, reset: bool
-) -> "pd.DataFrame":
-    validate_data(estimator, X, reset=reset, skip_check_array=True)
-    return X.set_axis(column_names(estimator), axis=1)
-
-
-def _array_options(estimator: "OrdinalClassifier") -> dict[str, Any]:
-    """Give the options with which scikit-learn checks an array."""
-    is_table = estimator._takes_table
-    return {
-        "accept_sparse": "csr",
-        # whole numbers keep their digits in a table, and take half the memory in images
-        "dtype": [np.float64, np.float32] if is_table else [np.float32, np.float64],
-        "allow_nd": not is_table,
-        "ensure_all_finite": False,  # checked afterwards, to say where
-    }
-
-
-def column_names(estimator: "OrdinalClassifier") -> list[str]:
-    """Name the columns of X; those of a frame whose names are numbers by their places."""
-    places = [f"x{place}" for place in range(estimator.n_features_in_)]
-    return list(getattr(estimator, "feature_names_in_", places))
-
-
-def encoded_frame(
-    frame: "pd.DataFrame", encoding: TableEncoding, places: Array | None = None
-) -> Array:
-    """Turn a data frame into numbers.
-
-    Args:
-        frame: As it was checked.
-        encoding: What its columns become.
-        places: Which rows of X they are; all of them if not given.
-    """
-    places = np.arange(len(frame)) if places is None else places
-    values: Array = encoding.apply(frame, [f"row {place}" for place in places])
-    check_finite(values, encoding.columns)
-    # as an array of that dtype would be
-    return values.astype(np.float32) if (frame.dtypes == np.float32).all() else values
-
-
-def is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
-    """Tell whether X is a data frame of pandas, which only then has to be installed."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(X, pandas.DataFrame)
-
-
-def as_pandas(X: Any) -> Any:
-    """Turn a data frame of another library into one of pandas, where that library can do it."""
-    if is_frame(X) or not (hasattr(X, "to_pandas") and hasattr(X, "columns")):
-        return X
-    try:
-        frame = X.to_pandas()
-    except ImportError:  # polars wants pyarrow for it; numbers alone are read as an array
-        return X
-    return frame if is_frame(frame) else X
-
-
-def dense(rows: Rows) -> Array:
-    """Give rows as an array of their own, whose changes X does not see."""
-    copied: Array = rows.toarray() if sparse.issparse(rows) else rows.copy()
-    return copied
-
-
-def as_tensor(rows: Array, *, keeps_dtype: bool) -> Tensor:
-    """Make a tensor of rows: in their own dtype for a table, in float32 for a module."""
-    return torch.from_numpy(np.require(rows, tensor_dtype(rows, keeps_dtype), ["C", "W"]))
-
-
-def tensor_dtype(rows: Rows, keeps_dtype: bool) -> Any:
-    """Give the dtype of the tensors of rows."""
-    return rows.dtype if keeps_dtype else np.float32
-
-
-def column_blocks(rows: Rows, dtype: Any) -> Iterator[Tensor]:
-    """Give a sparse matrix as dense blocks of columns."""
-    by_column = rows.tocsc()
-    width = max(1, _BLOCK // rows.shape[0])
-    for start in range(0, rows.shape[1], width):
-        block = by_column[:, start : start + width].toarray()
-        yield torch.from_numpy(block.astype(dtype, copy=False))
+    def to_split(self, class_factors: Array, dtype: Any) -> Split:
+        """Convert to the form that the trainer takes, with weights of the classes."""
+        weight = self.weight * class_factors[self.ranks]
+        scaled = weight / weight.max()
+        # weights near one fit into float32, and the smallest must not become zero there
+        scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
+        samples: Batches
+        if sparse.issparse(self.rows):
+            samples = SparseBatches(self.rows, dtype)
+        else:
+            samples = RowBatches(np.require(self.rows, dtype, ["C", "W"]))
+        weights = torch.tensor(scaled, dtype=torch.float32)
+        return Split(samples, torch.from_numpy(self.ranks), weights)
 
 
 class SparseBatches:
-    """Rows of a sparse matrix, dense one batch at a time.
-
-    Args:
-        rows: In CSR format.
-        dtype: Of the batches.
-    """
+    """Rows of a CSR matrix that become dense one batch at a time."""
 
     workers_help = False
 
@@ -180,42 +86,258 @@ class SparseBatches:
     def __getitems__(self, keys: list[Key]) -> Batch:
         """Take the rows of a batch."""
         index = np.array([index for index, _ in keys])
-        found = self._rows[index].toarray().astype(self._dtype, copy=False)
-        return torch.from_numpy(found), torch.from_numpy(index)
+        rows = self._rows[index].toarray().astype(self._dtype, copy=False)
+        return torch.from_numpy(rows), torch.from_numpy(index)
 
 
-def check_finite(X: Rows, names: Sequence[str] | None) -> None:
-    """Refuse a value that float32 cannot hold, naming its row and column."""
-    if 0 in X.shape:
-        raise UserError(f"X must hold values, got the shape {X.shape}: a side of it is zero")
-    values = X.data if sparse.issparse(X) else X
-    # NaN fails both comparisons, and no array of the size of X is made
-    if values.size == 0 or (values.min() >= -_LARGEST and values.max() <= _LARGEST):
-        return
-    wrong = int(np.argmin(np.abs(values) <= _LARGEST))  # the first that is not right
-    if sparse.issparse(X):
-        row = int(np.searchsorted(X.indptr, wrong, side="right")) - 1
-        place, value = [int(X.indices[wrong])], values[wrong]
-    else:
-        row, *place = map(int, np.unravel_index(wrong, X.shape))
-        value = X[(row, *place)]
-    where = f"column {place[0]}" if len(place) == 1 else f"position {tuple(place)}"
-    if names is not None:
-        where += f" ({names[place[0]]!r})"
-    got, cure = f"{value:g}", "rescale it, float32 cannot hold it"
-    if np.isnan(value):
-        got, cure = "NaN", "fill or drop missing values, sklearn.impute fills them"
-    elif np.isinf(value):
-        cure = "clip or drop it"
-    raise UserError(f"X must be finite in float32, got {got} in row {row}, {where}: {cure}")
+@dataclass(frozen=True)
+class FitData:
+    """What ``fit`` learns from: the classes, their weights, and the samples of each split."""
+
+    classes: Array
+    class_factors: Array
+    train: Samples
+    validation: Samples
+    calibration: Samples
+    encoding: TableEncoding | None
 
 
-def check_rows(what: str, values: Tensor, start: int) -> None:
-    """Refuse values that are not finite by their rows of X, the first of which is ``start``."""
-    finite = values.isfinite().all(dim=1)
-    if not finite.all():
-        rows = (start + torch.nonzero(~finite)[:, 0]).tolist()
+def read_fit_data(
+    estimator: "OrdinalClassifier",
+    X: ArrayLike,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    groups: ArrayLike | None,
+    validation: tuple[Any, ...] | None,
+    seed: int,
+    resume: bool,
+) -> FitData:
+    """Check the arguments of ``fit``, order the classes, and split the samples.
+
+    With ``resume``, X and y must suit the fitted estimator. ``validation`` contains X, y and
+    possibly weights.
+    """
+    x = check_rows(estimator, X, reset=not resume)
+    labels = _check_labels(estimator, x, y)
+    check_classification_targets(labels)
+    weight = checked_weight(sample_weight, len(labels))
+    group_of = _check_groups(groups, len(labels))
+    counted = weight > 0
+    if not counted.all():
+        x, labels, weight = x[counted], labels[counted], weight[counted]
+        group_of = None if group_of is None else group_of[counted]
+    order = categorical_order(y) if estimator.classes is None else estimator.classes
+    if resume:
+        known = estimator.classes_.tolist()
+        if order is not None and list(order) != known:
+            raise UserError(
+                f"classes must be {known} as before, got {list(order)}: warm_start continues from "
+                "the fitted weights. Set warm_start=False to start again."
+            )
+        order = known
+    classes, ranks = order_classes(labels, order)
+    factors = weigh_classes(estimator.class_weight, classes, ranks, weight)
+    splits = _draw_splits(estimator, ranks, group_of, seed, has_validation=validation is not None)
+    encoding = None
+    if estimator._takes_table:
+        names = column_names(estimator)
+        encoding = estimator.encoding_ if resume else _fit_encoding(x, splits.train, names)
+        assert encoding is not None
+        x = encode(x, encoding, names, np.flatnonzero(counted))
+    samples = Samples(x, ranks, weight)
+    return FitData(
+        classes=classes,
+        class_factors=factors,
+        train=samples.take(splits.train),
+        validation=samples.take(splits.validation)
+        if validation is None
+        else _read_validation(estimator, validation, classes, encoding),
+        calibration=samples.take(splits.calibration),
+        encoding=encoding,
+    )
+
+
+def find_validation(
+    eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any
+) -> tuple[Any, ...] | None:
+    """Return the validation samples among the arguments of ``fit``, if there are any."""
+    if eval_set is None:
+        if (X_val is None) != (y_val is None) or (X_val is None and sample_weight_val is not None):
+            raise UserError("X_val and y_val must be given together.")
+        return None if X_val is None else (X_val, y_val, sample_weight_val)
+    if X_val is not None or y_val is not None or sample_weight_val is not None:
+        raise UserError("Give either eval_set or X_val and y_val, not both.")
+    if isinstance(eval_set, list) and len(eval_set) == 1:  # the form of XGBoost and LightGBM
+        eval_set = eval_set[0]
+    good = isinstance(eval_set, tuple | list) and len(eval_set) in (2, 3)
+    if not good or all(isinstance(each, tuple) for each in eval_set):
         raise UserError(
-            f"{what} must be finite, got NaN or infinity for row {format_list(rows)} of X: "
-            "is it far from everything that was seen in training?"
+            "eval_set must be one pair (X_val, y_val), or a triple with sample weights, got "
+            f"{type(eval_set).__name__}"
+            + (f" of {len(eval_set)}" if isinstance(eval_set, tuple | list) else "")
         )
+    return tuple(eval_set)
+
+
+def _read_validation(
+    estimator: "OrdinalClassifier",
+    given: tuple[Any, ...],
+    classes: Array,
+    encoding: TableEncoding | None,
+) -> Samples:
+    rows = check_rows(estimator, given[0], reset=False)
+    labels = _check_labels(estimator, rows, given[1])
+    if encoding is not None:
+        rows = encode(rows, encoding, column_names(estimator))
+    unknown = [label for label in np.unique(labels).tolist() if label not in classes.tolist()]
+    if unknown:
+        raise UserError(
+            f"eval_set must have labels of y only, got {unknown[0]!r}: the classes are "
+            f"{', '.join(map(str, classes.tolist()))}"
+        )
+    weight = checked_weight(given[2] if len(given) > 2 else None, len(labels))
+    counted = weight > 0
+    return Samples(rows[counted], ranks_of(labels[counted], classes), weight[counted])
+
+
+def _draw_splits(
+    estimator: "OrdinalClassifier",
+    ranks: Array,
+    groups: Array | None,
+    seed: int,
+    has_validation: bool,
+) -> Splits:
+    """Draw which samples are for training, validation and calibration."""
+    fraction = 0.0 if has_validation else estimator.validation_fraction
+    share = estimator.calibration_fraction
+    if share is None:
+        share = estimator.validation_fraction if estimator.recipe == "modern" else 0.0
+    own = None if groups is None else groups.tolist()
+    train, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(seed), own)
+    if fraction > 0 and len(held_out) == 0:
+        warnings.warn(
+            "Every class has only one sample, so there are no validation samples and the last "
+            "epoch is kept.",
+            stacklevel=4,  # where fit was called
+        )
+    drawn = Splits(train, held_out, test=np.zeros(0, dtype=np.int64))
+    splits, notes = hold_out_calibration(drawn, ranks, share, seed, own)
+    if len(splits.calibration) == 0 and share * len(train) >= FEWEST_FOR_CALIBRATION:
+        warnings.warn(notes[0], stacklevel=4)
+    return splits
+
+
+def _check_labels(estimator: "OrdinalClassifier", x: Rows, y: ArrayLike) -> Array:
+    labels: Array = check_X_y(np.zeros((x.shape[0], 1)), y, estimator=estimator)[1]
+    return labels
+
+
+def _check_groups(groups: ArrayLike | None, n: int) -> Array | None:
+    if groups is None:
+        return None
+    group_of: Array = np.asarray(groups, dtype=object)  # numbers and strings may be mixed
+    if group_of.shape != (n,):
+        raise UserError(f"groups must have the shape ({n},), got {group_of.shape}")
+    for row, group in enumerate(group_of):
+        if not isinstance(group, str) and str(group) in ("None", "nan", "NaT", "<NA>"):
+            raise UserError(
+                f"groups has no value in row {row}. Give a row that belongs to no group a group "
+                "of its own."
+            )
+    return group_of
+
+
+def check_rows(estimator: "OrdinalClassifier", X: ArrayLike, *, reset: bool) -> Rows:
+    """Check X as scikit-learn does; the data frame of a table stays a data frame."""
+    is_table = estimator._takes_table
+    if is_table and not is_frame(X) and hasattr(X, "to_pandas"):  # a frame of another library
+        X = X.to_pandas()
+    if is_table and is_frame(X):
+        if 0 in X.shape:
+            raise UserError(f"X must have at least one row and one column, got {X.shape}")
+        validate_data(estimator, X, reset=reset, skip_check_array=True)
+        return X.set_axis(column_names(estimator), axis=1)
+    x: Rows = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse="csr",
+        # integers keep all digits in a table; images need half of the memory in float32
+        dtype=[np.float64, np.float32] if is_table else [np.float32, np.float64],
+        allow_nd=not is_table,
+        ensure_all_finite="allow-nan" if is_table and not sparse.issparse(X) else True,
+    )
+    return x
+
+
+def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
+    """Check X for a fitted estimator, and encode a table."""
+    x = check_rows(estimator, X, reset=False)
+    if estimator.encoding_ is None:
+        return x
+    return encode(x, estimator.encoding_, column_names(estimator))
+
+
+def column_names(estimator: "OrdinalClassifier") -> list[str]:
+    """Name the columns of X: x0, x1, … unless they have names."""
+    numbered = [f"x{place}" for place in range(estimator.n_features_in_)]
+    return list(getattr(estimator, "feature_names_in_", numbered))
+
+
+def is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
+    """Return whether X is a data frame of pandas; this does not import pandas."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(X, pandas.DataFrame)
+
+
+def _fit_encoding(x: "Rows | pd.DataFrame", train: Indices, names: list[str]) -> TableEncoding:
+    if is_frame(x):
+        return TableEncoding.fit(x, train)
+    if sparse.issparse(x):
+        return TableEncoding(tuple(NumericColumn(name, 0.0, False) for name in names), ())
+    rows = x[train]
+    missing = np.isnan(rows)
+    columns = (
+        NumericColumn(name, float(np.nanmedian(values)), bool(lacks.any()))
+        for name, values, lacks in zip(names, rows.T, missing.T, strict=True)
+        if not lacks.all()  # a column without values is not used
+    )
+    return TableEncoding(tuple(columns), ())
+
+
+def encode(
+    x: "Rows | pd.DataFrame",
+    encoding: TableEncoding,
+    names: list[str],
+    places: Sequence[int] | Array | None = None,
+) -> Rows:
+    """Convert checked rows of a table to numbers; ``places`` are their rows in X."""
+    if is_frame(x):
+        places = range(len(x)) if places is None else places
+        values: Array = encoding.apply(x, [f"row {place}" for place in places])
+        # as an array of that dtype would be
+        return values.astype(np.float32) if (x.dtypes == np.float32).all() else values
+    if encoding.categorical:
+        raise UserError(
+            "X must be a data frame as in fit, got an array: the column "
+            f"{encoding.categorical[0].name!r} has categories"
+        )
+    indicator = np.array([column.indicator for column in encoding.numeric])
+    plain = list(encoding.names) == names and not indicator.any()
+    if plain and (sparse.issparse(x) or not np.isnan(x).any()):
+        return x
+    x = x.toarray() if sparse.issparse(x) else x
+    place = {name: i for i, name in enumerate(names)}
+    x = x[:, [place[name] for name in encoding.names]]
+    missing = np.isnan(x)
+    medians = np.array([column.median for column in encoding.numeric], dtype=x.dtype)
+    # each column, and behind it the indicator of its missing values if there is one
+    both = np.stack([np.where(missing, medians, x), missing.astype(x.dtype)], axis=2)
+    used = np.stack([np.ones_like(indicator), indicator], axis=1)
+    return both.reshape(len(x), -1)[:, used.ravel()]
+
+
+def to_tensor(rows: Rows, dtype: Any) -> Tensor:
+    """Copy rows to a tensor, so that a module that works in place does not change X."""
+    dense = rows.toarray() if sparse.issparse(rows) else rows
+    return torch.from_numpy(np.array(dense, dtype, order="C"))

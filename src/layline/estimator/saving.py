@@ -1,0 +1,210 @@
+"""Save an estimator as a model file, and load it again.
+
+The model in the file is what :func:`layline.load` opens, with the classes as strings. Its
+description has a section ``estimator`` with the original labels, the parameters and the fitted
+attributes. A description may come from anyone, so every value is checked.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
+
+from layline.backbones.base import TableBackbone
+from layline.data.labels import Array
+from layline.data.table_encoding import TableEncoding, text_of
+from layline.estimator.training import STRUCTURE
+from layline.geometry.decoding import checked_decode
+from layline.model.description import ModelDescription, first_mistake
+from layline.model.model import OrdinalModel
+from layline.model.model_file import load
+from layline.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from layline.estimator.classifier import OrdinalClassifier
+
+_E = TypeVar("_E", bound="OrdinalClassifier")
+
+
+class _State(BaseModel):
+    """The section ``estimator`` of a description.
+
+    Attributes:
+        labels: The classes, lowest first.
+        labels_dtype: Their dtype.
+        parameters: Those of the constructor.
+        columns: Names of the columns of X, if they had names.
+        n_features: Number of columns of X.
+        dtype: The precision in which columns are standardized.
+        history: A record of each epoch.
+        best_epoch: The epoch that was kept.
+        n_iter: Epochs of the last fit.
+        seed: Of the splits.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    labels: list[bool | int | float | str]
+    labels_dtype: str
+    parameters: dict[str, Any]
+    columns: list[str] | None
+    n_features: PositiveInt
+    dtype: Literal["float32", "float64"] = "float64"
+    history: list[dict[str, int | float]] = []
+    best_epoch: NonNegativeInt = 0
+    n_iter: NonNegativeInt = 0
+    seed: NonNegativeInt = 0
+
+
+def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
+    """Write a fitted estimator to a model file."""
+    built_from = estimator._built_from
+    for name in ("backbone", "method"):
+        if not isinstance(built_from[name], str):
+            raise UserError(
+                f"Only an estimator with a named {name} can be saved, because the file contains "
+                f"no code; got {type(built_from[name]).__name__}. Pickle the estimator instead."
+            )
+    backbone, inputs = estimator.backbone_, estimator.encoding_
+    assert isinstance(backbone, TableBackbone)
+    assert inputs is not None
+    description = ModelDescription(
+        backbone=built_from["backbone"],
+        method=built_from["method"],
+        dim=built_from["dim"],
+        classes=_name_classes(estimator.classes_),
+        inputs=inputs,
+        backbone_options=backbone.options,
+        head_options=_to_json("head_options", built_from["head_options"] or {}),
+        decode=checked_decode(estimator.decode, len(estimator.classes_)),
+        calibration=estimator.calibration_,
+        estimator=_describe(estimator).model_dump(),
+    )
+    OrdinalModel(description, backbone, estimator.head_).save(path)
+
+
+def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) -> _E:
+    """Read an estimator from a model file, or make one from the model of a run."""
+    model = load(path, device)
+    description, inputs = model.description, model.description.inputs
+    if not isinstance(inputs, TableEncoding):
+        raise UserError(f"{path} is a model for images; open it with layline.load.")
+    try:
+        state = _read_state(description, inputs)
+        labels = _read_labels(state, description)
+        parameters = _read_parameters(state.parameters, cls)
+        columns = state.columns or [f"x{place}" for place in range(state.n_features)]
+        if len(columns) != state.n_features or not {*inputs.names} <= {*columns}:
+            raise UserError("the columns of the estimator differ from those of the model")
+    except ValueError as error:
+        why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
+        raise UserError(f"{path} does not describe a valid estimator: {why}") from error
+    for name in ("method", "backbone", "dim"):
+        parameters[name] = getattr(description, name)
+    estimator = cls(**{**parameters, "device": str(torch.device(device))})
+    if state.dtype == "float32":
+        for name, values in list(model.backbone.named_buffers(recurse=False)):
+            if values.is_floating_point():
+                setattr(model.backbone, name, values.to(torch.float32))
+    estimator._built_from = {name: getattr(estimator, name) for name in STRUCTURE}
+    estimator._seed, estimator.encoding_ = state.seed, inputs
+    estimator._set_fitted(labels, model)
+    estimator.calibration_ = description.calibration
+    estimator.history_, estimator.best_epoch_ = state.history, state.best_epoch
+    estimator.n_iter_, estimator.n_features_in_ = state.n_iter, state.n_features
+    if state.columns is not None:
+        estimator.feature_names_in_ = np.array(state.columns, dtype=object)
+    return estimator
+
+
+def _describe(estimator: "OrdinalClassifier") -> _State:
+    labels = estimator.classes_
+    dtype = "str" if labels.dtype.kind == "U" else labels.dtype.name
+    columns = getattr(estimator, "feature_names_in_", None)
+    statistics = next(estimator.backbone_.buffers(recurse=False), torch.zeros(0).double())
+    given = estimator.get_params(deep=False)
+    if isinstance(given["class_weight"], Mapping):  # JSON has only strings as keys
+        given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
+    if isinstance(given["random_state"], np.random.RandomState):
+        given["random_state"] = None
+    given["device"] = str(given["device"])
+    try:
+        return _State(
+            labels=labels.tolist(),
+            labels_dtype=dtype,
+            parameters={name: _to_json(name, value) for name, value in given.items()},
+            columns=None if columns is None else columns.tolist(),
+            n_features=estimator.n_features_in_,
+            dtype="float32" if statistics.dtype == torch.float32 else "float64",
+            history=estimator.history_,
+            best_epoch=estimator.best_epoch_,
+            n_iter=estimator.n_iter_,
+            seed=estimator._seed,
+        )
+    except ValidationError:
+        raise UserError(
+            f"Labels of dtype {dtype} cannot be saved. Convert them to strings."
+        ) from None
+
+
+def _read_state(description: ModelDescription, inputs: TableEncoding) -> _State:
+    if description.estimator:
+        return _State(**description.estimator)
+    decode = description.decode  # the model of a run
+    return _State(
+        labels=list(description.classes),
+        labels_dtype="str",
+        parameters={
+            "classes": list(description.classes),
+            "hidden": description.backbone_options.get("hidden"),
+            "head_options": description.head_options or None,
+            "decode": decode if isinstance(decode, str) else [list(row) for row in decode],
+        },
+        columns=list(inputs.names),
+        n_features=len(inputs.names),
+    )
+
+
+def _name_classes(labels: Array) -> tuple[str, ...]:
+    """Convert labels to strings, as ``layline train`` names the classes of the same table."""
+    return tuple(label if isinstance(label, str) else text_of(label) for label in labels.tolist())
+
+
+def _read_labels(state: _State, description: ModelDescription) -> Array:
+    try:
+        dtype = np.dtype(state.labels_dtype)
+        labels: Array = np.array(state.labels, dtype=None if dtype.kind == "U" else dtype)
+    except (TypeError, OverflowError) as error:
+        raise UserError(f"labels of dtype {state.labels_dtype}: {error}") from None
+    if dtype.kind not in "biufUO" or _name_classes(labels) != description.classes:
+        raise UserError("the labels differ from the classes of the model")
+    return labels
+
+
+def _read_parameters(given: Mapping[str, Any], cls: type[_E]) -> dict[str, Any]:
+    if unknown := sorted(set(given) - set(cls().get_params(deep=False))):
+        raise UserError(f"unknown parameter {unknown[0]!r}")
+    parameters = dict(given)
+    if isinstance(parameters.get("class_weight"), list):
+        try:
+            parameters["class_weight"] = dict(parameters["class_weight"])
+        except TypeError:
+            raise UserError("class_weight must be a list of pairs") from None
+    return parameters
+
+
+def _to_json(name: str, value: Any) -> Any:
+    """Convert a parameter to plain values."""
+
+    def convert(item: Any) -> Any:
+        if hasattr(item, "tolist"):  # arrays, NumPy's numbers, an index of pandas
+            return item.tolist()
+        raise TypeError(f"{type(item).__name__} is not plain data")
+
+    try:
+        return json.loads(json.dumps(value, default=convert))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name} cannot be saved: {error}. Pickle the estimator instead.") from None

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from layline.bench.baselines import _by_rank, parse_competitor
+from layline.bench.baselines import _by_rank, parse_baseline
 from layline.geometry.decoding import decide
 
 FILE = Path(__file__).parent.parent / "benchmarks" / "peers.py"
@@ -54,7 +54,7 @@ def trained(toy):
 
 
 def fitted(text, x, ranks, seed=0):
-    estimator = parse_competitor(text).make(seed)
+    estimator = parse_baseline(text).make(seed)
     return estimator.fit(x, ranks)
 
 
@@ -105,9 +105,9 @@ def test_the_seed_counts(name, toy):
 def test_the_main_setting_is_an_option_that_counts(name, toy):
     x, ranks, new, _ = toy
     main = MAIN.get(name, "learning_rate")
-    competitor = parse_competitor(quick(name))
-    competitor = competitor.model_copy(update={"tune": {main: [0.003, 0.03, 0.3]}})
-    made = [each.make(0) for _, each in competitor.settings()]
+    baseline = parse_baseline(quick(name))
+    baseline = baseline.model_copy(update={"tune": {main: [0.003, 0.03, 0.3]}})
+    made = [each.make(0) for _, each in baseline.settings()]
     first, second, third = (answers(each.fit(x, ranks), new) for each in made)
     assert not np.array_equal(first, second)
     assert not np.array_equal(second, third)
@@ -121,7 +121,7 @@ def test_probabilities_sum_to_one_also_where_a_class_is_absent(name, absent, toy
     text = quick(name)
     estimator = fitted(text, x[kept], ranks[kept])
     found = estimator.predict_proba(new)
-    proba = _by_rank(parse_competitor(text), estimator, found, len(new), K)
+    proba = _by_rank(parse_baseline(text), estimator, found, len(new), K)
     assert proba.shape == (len(new), K)
     assert (proba >= 0).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1, atol=1e-12)
@@ -218,7 +218,7 @@ def test_the_body_is_ours(toy):
 
 @pytest.mark.parametrize("name", [*NETWORKS, "SoftmaxMLP", "RankRegression"])
 def test_a_peer_keeps_the_contract_of_scikit_learn(name):
-    estimator = parse_competitor(EVERY[name]).make(5)
+    estimator = parse_baseline(EVERY[name]).make(5)
     copy = clone(estimator)
     assert copy is not estimator
     assert copy.get_params() == estimator.get_params()
@@ -227,5 +227,5 @@ def test_a_peer_keeps_the_contract_of_scikit_learn(name):
 
 def from_file(name):
     """Give something of the file, which is imported like a plug-in."""
-    parse_competitor(f"{FILE}:RankRegression").make(0)
+    parse_baseline(f"{FILE}:RankRegression").make(0)
     return getattr(sys.modules["peers"], name)

@@ -101,18 +101,6 @@ def test_the_seed_counts(name, toy):
     assert not np.array_equal(first, second)
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_main_setting_is_an_option_that_counts(name, toy):
-    x, ranks, new, _ = toy
-    main = MAIN.get(name, "learning_rate")
-    baseline = parse_baseline(quick(name))
-    baseline = baseline.model_copy(update={"tune": {main: [0.003, 0.03, 0.3]}})
-    made = [each.make(0) for _, each in baseline.settings()]
-    first, second, third = (answers(each.fit(x, ranks), new) for each in made)
-    assert not np.array_equal(first, second)
-    assert not np.array_equal(second, third)
-
-
 @pytest.mark.parametrize("absent", [0, 2, K - 1])
 @pytest.mark.parametrize("name", PROBABILISTIC)
 def test_probabilities_sum_to_one_also_where_a_class_is_absent(name, absent, toy):
@@ -129,13 +117,6 @@ def test_probabilities_sum_to_one_also_where_a_class_is_absent(name, absent, toy
         assert found.shape == (len(new), K)
     if name not in NETWORKS or absent == K - 1:
         assert (proba[:, absent] == 0).all()
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_network_can_be_told_how_many_classes_there_are(name, toy):
-    x, ranks, new, _ = toy
-    text = NETWORKS[name].replace("epochs=40", f"epochs=1, num_classes={K + 2}")
-    assert fitted(text, x, ranks).predict_proba(new).shape == (len(new), K + 2)
 
 
 @pytest.mark.parametrize(
@@ -168,52 +149,6 @@ def test_cumulative_probabilities_out_of_order_are_sorted(toy):
     proba = peer.predict_proba(new)
     np.testing.assert_allclose(proba, expected, atol=1e-12)
     assert np.array_equal(decide(torch.from_numpy(proba), "median").numpy(), peer.predict(new))
-
-
-@pytest.mark.parametrize("name", ["Coral", "Corn"])
-def test_a_network_that_is_too_sure_gives_small_probabilities_and_not_zero(name, toy, trained):
-    """Plain differences of P(y > k) round to zero below 1e-17, and the likelihood is lost."""
-    outputs = torch.tensor([[40.0, 39.0, 38.0]], dtype=torch.float64)
-    proba = trained(name)._proba(outputs)
-    assert proba[0, 0].item() == pytest.approx(np.exp(-40.0), rel=1e-6)
-    assert proba.sum().item() == pytest.approx(1)
-
-
-def test_the_epoch_of_the_lowest_error_is_kept():
-    network = torch.nn.Linear(1, 1)
-    watch = from_file("BestEpoch")(network)
-    for weight, mae in [(1.0, 0.5), (2.0, 0.25), (3.0, 0.25), (4.0, 0.5)]:
-        with torch.no_grad():
-            network.weight.fill_(weight)
-        assert not watch.after_epoch(0.0, 0.0, mae)
-    watch.finish()
-    assert network.weight.item() == 2
-
-
-def test_training_ends_early_and_slows_down():
-    optimiser = torch.optim.Adam(torch.nn.Linear(1, 1).parameters(), lr=1.0)
-    watch = from_file("EarlyStopping")(optimiser)
-    assert not watch.after_epoch(1.0, 1.0, 0.0)
-    losses = [0.9, 0.90001, 0.9, 0.95, 0.91, 0.89999]  # the last is lower by too little
-    assert [watch.after_epoch(1.0, loss, 0.0) for loss in losses] == [False] * 5 + [True]
-    assert optimiser.param_groups[0]["lr"] == 0.5
-
-
-def test_the_body_is_ours(toy):
-    from layline.backbones.mlp import MLP
-    from layline.training.recipes import RECIPES
-
-    widths = from_file("body_widths")
-    assert list(widths(20)) == MLP(20, 8).options["hidden"]
-    after_frozen = RECIPES["modern"].situations["frozen"]["backbone"]["options"]["hidden"]
-    assert widths(1280) == (after_frozen,)
-    x, ranks, *_ = toy
-    peer = fitted(f"{FILE}:Corn(epochs=1)", x, ranks)
-    assert [each.out_features for each in peer.network_ if hasattr(each, "out_features")] == [
-        128,
-        128,
-        K - 1,
-    ]
 
 
 @pytest.mark.parametrize("name", [*NETWORKS, "SoftmaxMLP", "RankRegression"])

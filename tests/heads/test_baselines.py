@@ -48,17 +48,6 @@ def test_the_output_learns_from_its_own_loss_alone(loss, gradients):
     torch.testing.assert_close(ours, gradients(plain, *given_to))
 
 
-@pytest.mark.parametrize(
-    ("loss", "best"),
-    [("l1", lambda r: r.abs().mean()), ("l2", lambda r: r.square().mean().sqrt())],
-)
-def test_the_scale_is_best_at_the_size_of_the_residuals(loss, best):
-    features, ranks = 9 * torch.rand(50, 1).double(), torch.randint(9, (50,))
-    head = on_outputs(9, loss, best(features[:, 0] - ranks).item())
-    head.loss(features, ranks).backward()
-    assert head.log_scale.grad.item() == pytest.approx(0, abs=1e-12)
-
-
 @EITHER
 @pytest.mark.parametrize("num_classes", [2, 3, 8, 101])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
@@ -81,23 +70,6 @@ def test_the_median_is_the_output_rounded_and_clipped(loss, data, num_classes, s
     rank = head.predict(torch.tensor([[output]], dtype=torch.float64), decode="median").item()
     assert rank == min(max(round(output), 0), num_classes - 1)
     assert HEADS["regression"].decode == "median"
-
-
-@EITHER
-def test_a_wide_scale_moves_the_mode_to_an_end_but_not_the_median(loss):
-    """The end cells reach to infinity: why the mode is not the rule of this method."""
-    head = on_outputs(9, loss, scale=8.0)
-    output = torch.tensor([[3.0]], dtype=torch.float64)
-    assert head.predict(output, decode="mode").item() in (0, 8)
-    assert head.predict(output, decode="median").item() == 3
-
-
-@EITHER
-def test_between_the_ends_the_distribution_falls_on_both_sides_of_the_output(loss):
-    log_probs = on_outputs(40, loss, scale=0.7).log_probs(torch.tensor([[17.3]]).double())[0]
-    assert log_probs.argmax() == 17
-    assert (log_probs[1:18].diff() > 0).all()
-    assert (log_probs[17:-1].diff() < 0).all()
 
 
 @pytest.mark.parametrize(("scale", "f"), [(0.2, 3.0), (1.0, 3.0), (1.0, 0.2)])
@@ -131,18 +103,3 @@ def test_log_probabilities_and_their_gradients_are_finite_everywhere(loss, dtype
     assert head.log_scale.grad.isfinite()
     total = log_probs.exp().sum(dim=1)
     torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)
-
-
-def test_it_starts_in_the_middle_with_a_scale_that_covers_the_ranks():
-    head = create("regression", 101, 8)
-    assert head.linear.bias.item() == 50
-    assert head._scale(torch.float64).item() == pytest.approx(25.25, abs=0.01)
-
-
-def test_an_unknown_loss_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match="loss must be a known name, got 'L1'"):
-        create("regression", 5, 4, loss="L1")
-
-
-def test_printing_shows_the_option():
-    assert "loss='l2'" in repr(create("regression", 5, 4, loss="l2"))

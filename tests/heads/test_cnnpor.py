@@ -39,24 +39,3 @@ def test_without_adjacent_classes_only_the_cross_entropy_is_left(ranks):
     features = torch.randn(len(ranks), 6).double()
     expected = torch.nn.functional.nll_loss(head.log_probs(features), ranks)
     assert head.loss(features, ranks).item() == pytest.approx(expected.item(), abs=1e-12)
-
-
-def test_weights_that_leave_no_pair_are_no_division_by_zero():
-    head = create("cnnpor", 4, 6)
-    weights = torch.tensor([1.0, 0.0])
-    loss = head.loss(torch.randn(2, 6), torch.tensor([0, 1]), weights)
-    loss.backward()
-    assert loss.isfinite()
-    assert head.linear.weight.grad.isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"lam": -1.0}, "lam must be a finite number, at least 0, got -1.0"),
-        ({"margin": float("nan")}, "margin must be a finite number, at least 0, got nan"),
-    ],
-)
-def test_a_wrong_option_is_named_with_its_value(option, message):
-    with pytest.raises(ValueError, match=message):
-        create("cnnpor", 4, 6, **option)

@@ -76,16 +76,6 @@ def test_soft_loss_is_equation_13_with_its_options(shape, similarity, n, target,
     assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("name", "similarity"), [("unconstrained", "student-t"), ("unconstrained-cosine", "cosine")]
-)
-def test_unconstrained_is_cross_entropy_alone(name, similarity):
-    head = create(name, 6, 5).double()
-    features, ranks = batch()
-    _, cross_entropy, _ = plain_terms(head, features, ranks, similarity)
-    assert head.loss(features, ranks).item() == pytest.approx(cross_entropy.mean(), rel=1e-12)
-
-
 @pytest.mark.parametrize("target", ["proxies", "onehot", 0.2])
 @pytest.mark.parametrize("rps", [0.0, 1.5])
 @pytest.mark.parametrize("prior", [False, True])
@@ -122,19 +112,6 @@ def test_the_arc_with_the_papers_loss_is_the_elastic_semicircle():
     assert torch.equal(arc(features), elastic(features))
 
 
-def test_a_learned_scale_and_a_prior_get_gradients_and_start_anew():
-    parts = Semicircular(4, 5), LearnedScale(Cosine(6.0))
-    head = ConstrainedProxies(*parts, target="onehot", prior=True)
-    head.loss(torch.randn(9, 5), torch.arange(9) % 4).backward()
-    assert all(parameter.grad.abs().sum() > 0 for parameter in head.parameters())
-    with torch.no_grad():
-        for parameter in head.parameters():
-            parameter.fill_(7.0)
-    head.reset_parameters()
-    assert head.similarity.scale == 6
-    assert (head.prior == 0).all()
-
-
 def test_the_arc_is_unimodal_above_its_diameter_as_long_as_it_has_no_prior():
     """Below it both ends are nearer than the middle: P has a peak at each."""
     parts = Semicircular(8, 5, stiffness=0.0), LearnedScale(Cosine(20.0))
@@ -163,16 +140,6 @@ def test_the_defaults_are_the_papers():
     assert create("soft-triangular", 5).smoothing == Triangular(a=0.9, b=0.1)
     assert create("hard-semicircular", 5).similarity.scale == 6
     assert create("hard-linear", 5).layout.norm is None
-
-
-def test_options_reach_the_part_that_takes_them():
-    assert create("hard-linear", 5, 4, norm=3.0).layout.norm == 3
-    assert create("hard-semicircular", 5, 4, scale=2.0).similarity.scale == 2
-    head = create("soft-poisson-cosine", 5, 4, scale=9.0, tau=0.5, alpha=1.0)
-    assert (head.similarity.scale, head.smoothing.tau, head.alpha) == (9, 0.5, 1)
-    assert create("soft-triangular", 5, 4, a=0.8, b=0.2).smoothing == Triangular(a=0.8, b=0.2)
-    assert create("elastic-linear", 5, 4, stiffness=0.7).layout.spacing.stiffness == 0.7
-    assert create("hard-linear", 5, 4, similarity="negative-euclidean").similarity.measure
 
 
 def test_the_parts_have_the_sizes_and_can_be_put_together_freely():
@@ -266,32 +233,3 @@ def test_elastic_steps_that_are_uneven_cost_their_divergence_from_even():
     with_cost = head.loss(features, ranks).item()
     head.layout.spacing.stiffness = 0.0
     assert with_cost - head.loss(features, ranks).item() == pytest.approx(cost, rel=1e-9)
-
-
-def test_printing_shows_the_composition():
-    text = repr(create("soft-poisson-cosine", 5, 4, tau=0.5))
-    assert "Cosine(scale=6.0)" in text
-    assert "Poisson(tau=0.5)" in text
-    assert "norm=3.0" in repr(create("hard-linear", 5, 4, norm=3.0))
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own use of it
-@pytest.mark.parametrize("name", ["hard-linear", "hard-semicircular", "soft-poisson-cosine"])
-def test_forward_mode_gives_the_slope_along_a_direction(name):
-    head, ranks = create(name, 5, 6), torch.arange(9) % 5
-    features, along = torch.randn(9, 6), torch.randn(9, 6)
-    wanted = torch.func.grad(lambda f: head.loss(f, ranks))(features)
-    _, slope = torch.func.jvp(lambda f: head.loss(f, ranks), (features,), (along,))
-    torch.testing.assert_close(slope, (wanted * along).sum(), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("length", [1e6, 1e9])
-def test_features_on_far_proxies_have_finite_losses(length):
-    head = create("soft-poisson", 8, 64)
-    with torch.no_grad():
-        head.layout.vectors.mul_(length)
-    features = head.proxies().detach().requires_grad_()
-    loss = head.loss(features, torch.arange(8))
-    loss.backward()
-    assert loss.isfinite()
-    assert features.grad.isfinite().all()

@@ -18,10 +18,9 @@ from spacecutter.models import LogisticCumulativeLink
 from torch.distributions.transforms import StickBreakingTransform
 
 from layline.geometry.decoding import median
-from layline.heads import HEADS, create
+from layline.heads import create
 from layline.heads.cumulative import (
     binary_losses,
-    log_differences,
     log_probs_from_conditional,
     log_probs_from_cumulative,
 )
@@ -60,12 +59,6 @@ def test_any_logits_make_a_distribution(logits):
         assert_distribution(function(logits.float()), logits.shape[1] + 1, tolerance=1e-5)
 
 
-@given(logits_within(1e4))
-def test_cumulative_probabilities_never_rise(logits):
-    for function in (log_probs_from_cumulative, log_probs_from_conditional):
-        assert (exceedance(function(logits)).diff(dim=-1) <= 0).all()
-
-
 @given(logits_within(30.0))
 def test_logits_in_order_give_the_exact_differences(logits):
     logits = logits.sort(dim=-1, descending=True).values
@@ -86,14 +79,6 @@ def test_sorting_keeps_the_probabilities_the_expected_rank_and_the_count(logits)
     assert (undecided | (median(log_probs.exp()) == count)).all()
 
 
-def test_a_running_minimum_would_not_keep_the_count():
-    """One weak answer early on would decide alone."""
-    logits = torch.tensor([[2.0, -0.1, 3.0, 1.0, -4.0]]).double()
-    assert median(log_probs_from_cumulative(logits).exp()).item() == 3
-    lowest = logits.cummin(dim=-1).values
-    assert median(log_probs_from_cumulative(lowest).exp()).item() == 1
-
-
 def test_small_probabilities_keep_their_digits():
     """σ(41) − σ(40) is 0 when subtracted in float64; it is (e⁻⁴⁰ − e⁻⁴¹) to first order."""
     log_probs = log_probs_from_cumulative(torch.tensor([[41.0, 40.0]]).double())
@@ -101,14 +86,6 @@ def test_small_probabilities_keep_their_digits():
     assert log_probs[0, 1].item() == pytest.approx(np.log(np.exp(-40) - np.exp(-41)), rel=1e-12)
     far = log_probs_from_cumulative(torch.tensor([[-900.0, -901.0]]).double())
     assert far[0, 1].item() == pytest.approx(-900 + np.log1p(-np.exp(-1)), rel=1e-12)
-
-
-def test_gaps_that_the_caller_knows_survive_a_far_score():
-    """In float32 the two logits are equal; the class between them is not lost."""
-    gap = torch.tensor([1e-4])
-    logits = 2e4 - torch.tensor([[0.0, 1e-4]])
-    assert logits[0, 0] == logits[0, 1]
-    assert log_differences(logits, gap)[0, 1].item() == pytest.approx(-2e4 + np.log(1e-4), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -126,22 +103,6 @@ def test_gradients_are_those_of_finite_differences():
     assert torch.autograd.gradcheck(log_probs_from_cumulative, logits)
     assert torch.autograd.gradcheck(log_probs_from_conditional, logits)
     assert torch.autograd.gradcheck(lambda z: binary_losses(z, ranks), logits)
-
-
-@given(logits_within(30.0))
-def test_conditional_probabilities_multiply(logits):
-    probs = log_probs_from_conditional(logits).exp()
-    for row, s in zip(probs.numpy(), expit(logits.numpy()), strict=True):
-        for k in range(len(row)):
-            stops = 1.0 if k == len(s) else 1 - s[k]
-            assert row[k] == pytest.approx(np.prod(s[:k]) * stops, abs=1e-13)
-
-
-def test_binary_losses_are_the_sum_of_the_questions():
-    logits, ranks = torch.randn(20, 5).double(), torch.arange(20) % 6
-    for loss, z, y in zip(binary_losses(logits, ranks), logits.numpy(), ranks.numpy(), strict=True):
-        parts = [-np.log(expit(z[k]) if y > k else expit(-z[k])) for k in range(5)]
-        assert loss.item() == pytest.approx(sum(parts), rel=1e-12)
 
 
 # The heads: weights as they are after some training, logits that are large and not in order
@@ -179,17 +140,6 @@ def logits_of(head, features):
     return features @ head.linear.weight.T + head.linear.bias
 
 
-@pytest.mark.parametrize(
-    ("name", "decode"),
-    [
-        *[(name, "median") for name in ("ranking", "coral", "corn")],
-        *[(name, "mode") for name in ("proportional-odds", "stick-breaking")],
-    ],
-)
-def test_the_decision_rule_is_the_methods_own(name, decode):
-    assert HEADS[name].decode == decode
-
-
 @pytest.mark.parametrize("name", ["proportional-odds", "stick-breaking"])
 @pytest.mark.parametrize("num_classes", [2, 6, 1000])
 def test_the_classes_start_with_equal_shares(name, num_classes):
@@ -217,18 +167,6 @@ def test_the_median_of_ranking_is_the_number_of_questions_answered_with_yes(num_
     assert torch.equal(head.predict(features, decode="median"), count)
 
 
-def test_probabilities_of_ranking_are_differences_of_the_sorted_answers():
-    head, features, _ = head_and_batch("ranking")
-    logits = -np.sort(-logits_of(head, features).detach().numpy(), axis=1)
-    expected = [plain_differences(row) for row in logits]
-    probs = head.predict_proba(features).detach().numpy()
-    np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-12)
-
-
-def test_in_ranking_each_threshold_has_weights_of_its_own():
-    assert create("ranking", 6, 8).linear.weight.shape == (5, 8)
-
-
 @SIZES
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_coral_has_the_loss_and_the_label_of_coral_pytorch(num_classes, shuffled):
@@ -242,15 +180,6 @@ def test_coral_has_the_loss_and_the_label_of_coral_pytorch(num_classes, shuffled
     assert torch.equal(head.predict(features, decode="median"), label)
 
 
-@SIZES
-def test_coral_has_one_weight_vector_and_biases_that_start_in_order(num_classes):
-    head = create("coral", num_classes, 8)
-    assert head.linear.weight.shape == (1, 8)
-    assert head.linear.bias is None
-    assert (head.biases.diff() < 0).all()
-    assert torch.equal(head.biases, CoralLayer(8, num_classes).coral_bias)
-
-
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_probabilities_of_coral_are_differences_in_the_order_of_the_biases(shuffled):
     head, layer = coral_pair(6, shuffled)
@@ -261,29 +190,9 @@ def test_probabilities_of_coral_are_differences_in_the_order_of_the_biases(shuff
     np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-12)
 
 
-def test_biases_of_coral_that_coincide_leave_their_class_next_to_nothing():
-    head = create("coral", 4, 8).double()
-    with torch.no_grad():
-        head.biases.copy_(torch.tensor([1.0, 0.0, 0.0]))
-    log_probs = head.log_probs(torch.randn(5, 8).double())
-    assert log_probs.isfinite().all()
-    assert (log_probs[:, 2] < -50).all()
-
-
 def questions(ranks, num_classes):
     """How many conditional tasks of CORN each sample takes part in."""
     return (ranks + 1).clamp(max=num_classes - 1).double()
-
-
-def test_the_loss_of_corn_is_the_sum_over_the_questions_a_sample_is_asked():
-    head, features, ranks = corn_and_batch(n=30)
-    total = 0.0
-    for z, y in zip(logits_of(head, features).tolist(), ranks.tolist(), strict=True):
-        for k in range(5):
-            if y >= k:
-                yes = 1 / (1 + math.exp(-z[k]))
-                total -= math.log(yes if y > k else 1 - yes)
-    assert head.loss(features, ranks).item() == pytest.approx(total / 30, rel=1e-10)
 
 
 @SIZES
@@ -303,29 +212,12 @@ def test_the_published_corn_is_ours_over_the_mean_number_of_questions(num_classe
     torch.testing.assert_close(gradient / mean, other, rtol=1e-9, atol=1e-12)
 
 
-def test_the_published_corn_of_a_weighted_batch_is_that_of_the_repeated_one():
-    head, features, ranks = corn_and_batch(n=30)
-    weights = torch.randint(4, (30,))
-    repeated = ranks.repeat_interleave(weights)
-    theirs = corn_loss(logits_of(head, features.repeat_interleave(weights, 0)), repeated, 6)
-    ours = head.loss(features, ranks, sample_weight=weights)
-    mean = (weights * questions(ranks, 6)).sum() / weights.sum()
-    torch.testing.assert_close(ours / mean, theirs, rtol=1e-10, atol=0)
-
-
 @SIZES
 def test_the_median_of_corn_is_the_label_of_coral_pytorch(num_classes):
     head, features, _ = corn_and_batch(num_classes)
     theirs = corn_label_from_logits(logits_of(head, features))
     assert len(theirs.unique()) >= min(num_classes, 5)
     assert torch.equal(head.predict(features, decode="median"), theirs)
-
-
-def test_exceedance_of_corn_is_the_cumulative_product():
-    head, features, _ = corn_and_batch()
-    above = exceedance(head.log_probs(features))
-    product = logits_of(head, features).sigmoid().cumprod(dim=-1)
-    torch.testing.assert_close(above, product, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("num_classes", [3, 6, 101])  # spacecutter refuses two classes
@@ -340,17 +232,6 @@ def test_proportional_odds_agree_with_spacecutter(num_classes):
     loss = head.loss(features, ranks, sample_weight=likely.double())
     other = cumulative_link_loss(theirs[likely], ranks[likely, None])
     torch.testing.assert_close(loss, other, rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("num_classes", [2, 6])
-def test_the_loss_of_proportional_odds_is_the_log_likelihood(num_classes):
-    head, features, ranks = head_and_batch("proportional-odds", num_classes, n=30)
-    score = (features @ head.linear.weight.T)[:, 0].tolist()
-    cuts, total = [-math.inf, *head.cut_points().tolist(), math.inf], 0.0
-    for s, y in zip(score, ranks.tolist(), strict=True):
-        below = [1 / (1 + math.exp(s - c)) if c < math.inf else 1.0 for c in cuts[1:]]
-        total -= math.log(below[y] - (below[y - 1] if y else 0.0))
-    assert head.loss(features, ranks).item() == pytest.approx(total / 30, rel=1e-10)
 
 
 def test_an_unlikely_label_costs_its_true_price():
@@ -383,62 +264,9 @@ def test_the_median_is_the_number_of_cut_points_below_the_score(num_classes):
     assert torch.equal(head.predict(features, decode="median"), count)
 
 
-def test_the_odds_are_proportional():
-    """A step along w multiplies the odds of every threshold by the same factor."""
-    head, features, _ = head_and_batch("proportional-odds")
-    w = head.linear.weight.detach()[0]
-    logits = []
-    for shift in (0.0, 1.0):
-        log_probs = head.log_probs(0.1 * features + shift * w / w.dot(w))
-        logits.append(torch.logit(exceedance(log_probs)))
-    torch.testing.assert_close(logits[1] - logits[0], torch.ones(200, 5).double())
-
-
-def test_coral_has_the_distribution_of_proportional_odds():
-    head, features, _ = head_and_batch("proportional-odds")
-    coral = create("coral", 6, 8).double()
-    with torch.no_grad():
-        coral.linear.weight.copy_(head.linear.weight)
-        coral.biases.copy_(-head.cut_points())
-    torch.testing.assert_close(coral.log_probs(features), head.log_probs(features))
-
-
-def test_cut_points_of_a_module_in_half_precision_are_in_single():
-    head = create("proportional-odds", 6, 8).bfloat16()
-    assert head.cut_points().dtype == torch.float32
-
-
-def test_each_class_takes_its_share_of_what_is_left_of_the_stick():
-    """K − 1 shares, not clamped, and the rest for the last class.
-
-    dlordinal's layer has K shares, forces them into [0.1, 0.9] and lets a softmax mend the sum, so
-    that it is no stick any more; the values here are by hand.
-    """
-    head, features, ranks = head_and_batch("stick-breaking", n=30, bias=-1.0)
-    probs, total = head.predict_proba(features).tolist(), 0.0
-    for row, eta, y in zip(probs, logits_of(head, features).tolist(), ranks.tolist(), strict=True):
-        left, pieces = 1.0, []
-        for e in eta:
-            pieces.append(left / (1 + math.exp(-e)))
-            left -= pieces[-1]
-        assert row == pytest.approx([*pieces, left], abs=1e-12)
-        total -= math.log([*pieces, left][y])
-    assert head.loss(features, ranks).item() == pytest.approx(total / 30, rel=1e-9)
-
-
 @SIZES
 def test_stick_breaking_agrees_with_the_transform_of_torch(num_classes):
     head, features, _ = head_and_batch("stick-breaking", num_classes, bias=-1.0)
     offset = torch.arange(num_classes - 1, 0, -1).double().log()  # it subtracts this itself
     theirs = StickBreakingTransform()(logits_of(head, features) + offset)
     torch.testing.assert_close(head.predict_proba(features), theirs, rtol=0, atol=1e-12)
-
-
-def test_stick_breaking_is_corn_with_the_sign_turned():
-    head, features, ranks = head_and_batch("stick-breaking", bias=-1.0)
-    corn = create("corn", 6, 8).double()
-    with torch.no_grad():
-        corn.linear.weight.copy_(-head.linear.weight)
-        corn.linear.bias.copy_(-head.linear.bias)
-    torch.testing.assert_close(corn.log_probs(features), head.log_probs(features))
-    torch.testing.assert_close(corn.loss(features, ranks), head.loss(features, ranks))

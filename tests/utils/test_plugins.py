@@ -4,11 +4,7 @@ import contextlib
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
-import venv
-import zipfile
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -428,71 +424,3 @@ def test_the_example_trains(tmp_path):
     model = heads.create("quarter", 5, 8)
     angles = (model.proxies() @ model.proxies().T)[0]
     np.testing.assert_allclose(angles.detach(), np.cos(np.linspace(0, np.pi / 2, 5)), atol=1e-6)
-
-
-# In the environment of the package: the commands one after another, in one process.
-ALL_OF_IT = r"""
-import json, re, sys
-from pathlib import Path
-from typer.testing import CliRunner
-import layline
-from layline.cli import app
-
-def command(*words):
-    said = CliRunner().invoke(app, [*words])
-    assert said.exit_code == 0, said.stderr
-    return said.stdout
-
-assert re.search(r"bought .*\n +of pack-of-heads 1\.2", command("methods"))
-small = ("--set", "training.epochs=1", "--set", "head.dim=4", "--set", "training.device=cpu")
-data = ("ratings.csv", "--label", "grade")
-command("train", *data, "--method", "bought", "--out", "run", "--no-report", *small)
-assert json.loads(Path("run/test.json").read_text())["samples"] == 24
-command("bench", *data, "--methods", "bought,classification", "--jobs", "2", "--out", "b", *small)
-assert any("bought" in table.read_text() for table in Path("b").rglob("*.csv"))
-assert str(layline.load("run").predict("ratings.csv")[0]) in ("0", "1", "2")
-"""
-
-
-@pytest.mark.slow
-def test_a_package_with_entry_points_in_an_environment_of_its_own(tmp_path, ratings):
-    """Installed from a wheel: trained, benched by two workers, loaded again."""
-    project = tmp_path / "project"
-    (project / "pack").mkdir(parents=True)
-    (project / "pack" / "__init__.py").write_text("")
-    (project / "pack" / "heads.py").write_text("from pack._impl import Mine\n")
-    (project / "pack" / "_impl.py").write_text(HEAD)
-    (project / "pyproject.toml").write_text(
-        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-        '[project]\nname = "pack-of-heads"\nversion = "1.2"\n'
-        '[project.entry-points."layline.heads"]\nbought = "pack.heads:Mine"\n'
-        '[tool.hatch.build.targets.wheel]\npackages = ["pack"]\n'
-    )
-    build_wheel(project, tmp_path / "wheels")
-    shutil.rmtree(project)
-    place = tmp_path / "environment"
-    venv.create(place, with_pip=False, symlinks=os.name != "nt")
-    (site,) = place.glob("**/site-packages")
-    with zipfile.ZipFile(next((tmp_path / "wheels").glob("*.whl"))) as wheel:
-        assert "pack/heads.py" in wheel.namelist()
-        wheel.extractall(site)  # which is all that an installer does with a wheel of pure Python
-    here = [str(Path(layline.__file__).parents[1]), *(p for p in sys.path if "site-packages" in p)]
-    (site / "here.pth").write_text("\n".join(here) + "\n")
-    shutil.copy(ratings, tmp_path / "ratings.csv")
-    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": "", "COLUMNS": "200"}
-    said = subprocess.run(
-        [str(python), "-c", ALL_OF_IT],
-        capture_output=True, text=True, env=environment, cwd=tmp_path, check=False,
-    )  # fmt: skip
-    assert said.returncode == 0, said.stderr
-    missing = r"'bought' comes from the plug-in pack-of-heads 1\.2"
-    with pytest.raises(ValueError, match=missing):  # where it is not installed
-        layline.load(tmp_path / "run")
-
-
-def build_wheel(project, wheels):
-    wheels.mkdir()
-    program = f"import os; os.chdir({str(project)!r}); import hatchling.build as b; "
-    program += f"b.build_wheel({str(wheels)!r})"
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)

@@ -144,6 +144,10 @@ class Backbone(nn.Module, ABC):
         features: Tensor = self.last(self.body(x))
         return features
 
+    def set_last_layer(self, dim: int, hidden: int = 0, dropout: float = 0.0) -> None:
+        """Replace the last layer, with random weights; see :func:`make_last_layer`."""
+        self.last = make_last_layer(self.width, dim, hidden, dropout)
+
     # Depth: learning rates that decrease towards the input, and first stages that stay frozen
 
     def layer_groups(self) -> list[list[nn.Parameter]]:

@@ -151,6 +151,14 @@ class TimmBackbone(ImageBackbone):
             width = self._measure_width()
         self.last = make_last_layer(width, dim, hidden, own_dropout if dropout is None else dropout)
 
+    def set_last_layer(
+        self, dim: int, hidden: int = 0, dropout: float = 0.0, all_stages: bool = False
+    ) -> None:
+        """Replace the last layer, with random weights; see the arguments of the class."""
+        self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
+        self._rates["dropout"] = dropout
+        self.last = make_last_layer(self._measure_width(), dim, hidden, dropout)
+
     @property
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""

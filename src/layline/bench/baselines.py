@@ -28,12 +28,17 @@ from layline.geometry.decoding import COST, DECODINGS, Decode, decide, decode_na
 from layline.metrics import CRITERIA, METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.description import ModelDescription
-from layline.training.assembly import Assembly, assemble, class_weights
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
 from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
-from layline.training.frozen import frozen_rows, shared_folder
-from layline.training.run import environment_of
+from layline.training.prepare import weigh
+from layline.training.recipes import is_for_tables
+from layline.training.run import (
+    PreparedRun,
+    describe_environment,
+    frozen_features,
+    prepare_run,
+)
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
 from layline.utils.files import write_json
@@ -176,10 +181,11 @@ def fit_baseline(
     Returns:
         The numbers of ``test.json``.
     """
-    run = assemble(config, Reporter(console), make_accelerator(config))
+    accelerator = make_accelerator(config, is_for_tables(config))
+    run = prepare_run(config, accelerator, Reporter(console))
     about = {"baseline": f"{baseline.name}: {baseline.version()}"}
-    folder.open(config, environment_of(run, command) | about)
-    dataset, rows = run.dataset, _rows(run, folder)
+    folder.open(config, describe_environment(run, command) | about)
+    dataset, rows = run.dataset, _rows(run)
     splits = dataset.splits
     estimator = baseline.make(config.training.seed)
     train = np.ascontiguousarray(rows[splits.train])
@@ -228,17 +234,14 @@ def fit_baseline(
     return numbers
 
 
-def _rows(run: Assembly, folder: RunFolder) -> Matrix:
+def _rows(run: PreparedRun) -> Matrix:
     """Give the encoded rows of a table, or frozen features."""
-    inputs, model = run.dataset.inputs, run.model
-    if isinstance(inputs, Rows):
-        return inputs.values
-    place = shared_folder(model.backbone, inputs, model.description.inputs, run.config.data.cache)
-    return frozen_rows(run, place or folder.frozen)
+    inputs = run.dataset.inputs
+    return inputs.values if isinstance(inputs, Rows) else frozen_features(run)
 
 
 def _fit(
-    baseline: Baseline, estimator: Any, x: Matrix, ranks: Int[np.ndarray, " n"], run: Assembly
+    baseline: Baseline, estimator: Any, x: Matrix, ranks: Int[np.ndarray, " n"], run: PreparedRun
 ) -> None:
     weights: dict[str, Any] = {}
     if run.config.training.class_weight != "off":
@@ -246,7 +249,7 @@ def _fit(
             raise UserError(
                 f"{baseline.name} does not support class_weight: its fit has no sample_weight."
             )
-        weights["sample_weight"] = class_weights(run.config, run.dataset)[ranks]
+        weights["sample_weight"] = weigh(run.config, run.dataset)[ranks]
     estimator.fit(x, ranks, **weights)
 
 

@@ -4,14 +4,12 @@
 """
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelerate.utils import broadcast_object_list
 from rich.console import Console
 
 from layline import data
@@ -21,34 +19,32 @@ from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.config import (
     SETTINGS,
-    Config,
+    Tree,
     check_sections,
     combine,
     setting_at,
     tree_of,
 )
-from layline.training.decisions import decided
 from layline.training.display import Reporter
-from layline.training.distributed import make_accelerator
 from layline.training.evaluate import evaluate_run, write_evaluation
-from layline.training.recipes import resolve_config
+from layline.training.init_from import add_model_settings
+from layline.training.recipes import draft_config
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
-from layline.training.start import with_start
 from layline.training.trainer import EpochRecord, Interrupted
+from layline.utils.devices import count_processes, is_first_process
 from layline.utils.errors import UserError
 from layline.utils.files import check_output
-from layline.utils.memory import memory_errors
 from layline.utils.plugins import load_plugins
 
 if TYPE_CHECKING:
     from layline.reports.comparison import Comparison
 
-# What may change when a run goes on: nothing that would make it another run.
+# settings that may change when a run is resumed
 _CHANGEABLE = {
-    "training": {"epochs", "patience", "checkpoint_minutes"},
-    "data": {"workers", "root", "verify"},
-    "report": {"enabled", "mistakes", "review"},
+    *(f"training.{name}" for name in ("epochs", "patience", "checkpoint_minutes")),
+    *(f"data.{name}" for name in ("workers", "root", "verify")),
+    *(f"report.{name}" for name in ("enabled", "mistakes", "review")),
 }
 
 
@@ -157,42 +153,44 @@ def train(
         Stopped: Training was stopped with Ctrl-C or SIGTERM. It is a ``KeyboardInterrupt``; the
             state is saved.
     """
+    if not isinstance(source, str | Path | None):
+        raise UserError(
+            f"source must be a path or the name of a data source, got {type(source).__name__}. Use "
+            "layline.OrdinalClassifier for arrays and data frames."
+        )
     console = Console(stderr=True, quiet=not verbose)
-    say = Reporter(console, os.environ.get("RANK", "0") == "0")  # one of several processes speaks
+    log = Reporter(console, is_first_process())
     check_sections(settings or {})
     tree = combine(settings or {}, tree_of(options))
-    load_plugins(tree.get("plugins") or [])
-    name = None
-    if source is not None:
-        found, place = _find_source(str(source), tree, say)
-        name = None if found == source else Path(source).expanduser().resolve().stem
-        tree = combine(tree, {"data": {"source": found}}, place)
-    if setting_at(tree, "init_from") is not None and resume is None:
-        if setting_at(tree, "init_from.model") is None:
-            raise UserError("skip_unknown needs init_from: only a trained model knows its classes.")
-        tree = with_start(tree, say)
     if resume is not None:
-        folder = RunFolder(Path(resume))
-        if out is not None:
-            raise UserError(f"out must be left out with --resume, got {out}: a run has its folder")
-        before = folder.read_config(tree.pop("plugins", ())).model_dump(
-            mode="json", exclude_none=True
-        )
-        config = resolve_config(_with_changes(before, tree))
-    else:
-        if setting_at(tree, "data.source") is None and isinstance(tree.get("data", {}), Mapping):
+        if source is not None or out is not None:
             raise UserError(
-                "SOURCE must be given, a path or a name: photo-quality needs no data, "
-                "layline data list has all"
+                "resume takes neither source nor out: a run has its own data and folder."
             )
-        with memory_errors():
-            config = _decided(tree, say)
-        if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UserError("--out must be given: several processes would each choose a name")
-        default = f"{name or config.data.source}-{config.head.method}"
-        folder = RunFolder(Path(out) if out is not None else new_folder(default))
-        folder.check_new()
-    _run(config, folder, console)
+        folder = RunFolder(resume)
+        before = folder.read_config(tree.pop("plugins", ()))
+        tree = _with_changes(before.model_dump(mode="json", exclude_none=True), tree)
+        _run(tree, folder, console)
+        return Run(folder.path)
+
+    load_plugins(tree.get("plugins") or [])
+    name = setting_at(tree, "data.source")
+    if source is not None:
+        found, place = _find_source(str(source), tree, log)
+        name = found if found == source else Path(source).expanduser().resolve().stem
+        tree = combine(tree, {"data": {"source": found}}, place)
+    if name is None:
+        raise UserError(
+            "A data source is needed: a folder, a file, or a name such as photo-quality."
+        )
+    if tree.get("init_from") is not None:
+        tree = add_model_settings(tree, log)
+    if out is None and count_processes() > 1:
+        raise UserError("out is needed with several processes, or each would choose a name.")
+    draft = draft_config(tree)
+    folder = RunFolder(out if out is not None else new_folder(f"{name}-{draft.head.method}"))
+    folder.check_new()
+    _run(tree, folder, console)
     return Run(folder.path)
 
 
@@ -313,76 +311,54 @@ def compare(
     return replace(found, report=Path(out))
 
 
-def _decided(tree: Mapping[str, Any], say: Reporter) -> Config:
-    """Make the configuration of a new run; of several processes one decides for all."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return decided(tree, say)
-    outcome: list[Any] = [None]
-    if make_accelerator(resolve_config(tree)).is_main_process:
-        try:
-            outcome = [decided(tree, say)]
-        except Exception as error:  # whatever it is
-            outcome = [error]  # or the others would wait for ever
-    config = broadcast_object_list(outcome)[0]
-    if isinstance(config, Exception):
-        raise config
-    assert isinstance(config, Config)
-    return config
-
-
-def _run(config: Config, folder: RunFolder, console: Console) -> None:
+def _run(settings: Mapping[str, Any], folder: RunFolder, console: Console) -> None:
     """Train, test and report."""
     try:
-        with memory_errors():
-            numbers = train_run(config, folder, console)
+        numbers = train_run(settings, folder, console)
     except KeyboardInterrupt as stop:
         if not folder.config.exists():
-            raise  # too early for anything to go on with
-        how = "Stopped at once; what was saved before is kept"
+            raise  # nothing was saved yet
+        how = "Stopped at once; earlier checkpoints are kept"
         if isinstance(stop, Interrupted):
-            how = f"{str(stop).capitalize()}; nothing is lost"
+            how = f"{str(stop).capitalize()}; the state is saved"
         raise Stopped(folder.path, how) from None
-    if numbers is not None and config.report.enabled:  # only one of several processes has numbers
+    if numbers is not None and folder.read_config().report.enabled:
         write_report(folder, console)
 
 
 def write_report(folder: RunFolder, console: Console) -> None:
-    """Write the report of a run that has just ended, or say what is missing for it."""
+    """Write the report of a finished run; a failure is a warning, because the results exist."""
     try:
         from layline.reports.run import write_run_report
 
         write_run_report(folder.path, folder.report)
-    except ImportError as error:
-        Reporter(console)(f"No report.html: {error}")
+    except (ImportError, OSError) as error:
+        Reporter(console)(f"report.html was not written: {error}. The other results are complete.")
 
 
-def _find_source(source: str, tree: Mapping[str, Any], say: Reporter) -> tuple[str, dict[str, Any]]:
+def _find_source(source: str, tree: Mapping[str, Any], log: Reporter) -> tuple[str, Tree]:
     """Give the name of the source, and the root where a path was given instead."""
     value = setting_at(tree, "data.root")
     root = None if value is None else Path(str(value)).expanduser()
     options = setting_at(tree, "data.options")
     name, place, sentence = data.find_source(source, root, data.names(), options)
     if sentence:
-        say(sentence)
+        log(sentence)
     return name, {} if place == root else tree_of({"root": place})
 
 
-def _with_changes(before: dict[str, Any], tree: dict[str, Any]) -> dict[str, Any]:
-    """Change the settings of a run that goes on, where they may change."""
-    after = combine(before, tree)
-    changeable = _CHANGEABLE
+def _with_changes(before: Tree, changes: Mapping[str, Any]) -> Tree:
+    """Change the settings of a run that is resumed, where this does not make it another run."""
+    allowed = _CHANGEABLE
     if before["training"]["schedule"] == "cosine":  # its rates depend on the number of epochs
-        changeable = {**changeable, "training": changeable["training"] - {"epochs"}}
+        allowed = allowed - {"training.epochs"}
+    after = combine(before, changes)
     for section, values in after.items():
-        kept = before.get(section)
-        if isinstance(values, dict) and isinstance(kept, dict):
-            changed = {key for key in values if values[key] != kept.get(key)}
-            wrong = [f"{section}.{key}" for key in sorted(changed - changeable.get(section, set()))]
-        else:
-            wrong = [section] if values != kept else []
-        if wrong:
-            raise UserError(
-                f"{wrong[0]} must stay as it was when a run goes on: start a new run for another "
-                "value"
-            )
+        old = before.get(section)
+        if not isinstance(values, dict) or not isinstance(old, dict):
+            values, old = {"": values}, {"": old}
+        for key in values:
+            path = f"{section}.{key}".rstrip(".")
+            if values[key] != old.get(key) and path not in allowed:
+                raise UserError(f"{path} cannot change when a run is resumed. Start a new run.")
     return after

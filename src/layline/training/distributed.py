@@ -1,39 +1,44 @@
-"""Several processes that train as one, by accelerate: device, precision, sums, trackers."""
+"""One or several processes that train together, through accelerate."""
 
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import broadcast, gather, pad_across_processes
+from accelerate.utils import broadcast, broadcast_object_list, gather, pad_across_processes
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from layline.backbones import find
 from layline.training.config import Config
-from layline.utils.devices import Processes, choose_device
+from layline.utils.devices import Processes, choose_device, count_processes
 from layline.utils.errors import UserError
 
+T = TypeVar("T")
 
-def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator:
-    """Make the accelerator that a configuration asks for; a run is tracked if it has a folder."""
+
+def make_accelerator(config: Config, is_table: bool, tracked: Path | None = None) -> Accelerator:
+    """Make the accelerator that a configuration asks for.
+
+    Args:
+        config: Contains the device, the precision and the experiment tracker.
+        is_table: Whether the data are a table, which needs float64.
+        tracked: Folder of the run; without one nothing is tracked.
+    """
     options = config.training
     track = None if tracked is None else config.track
     if track and track not in map(str, get_available_trackers()):
-        raise ImportError(f"--track {track} needs {track}: pip install {track}")
-    is_table = find(str(config.backbone.name)).kind == "table"
+        raise UserError(f"The tracker {track} is not installed: pip install {track}")
     device = choose_device(options.device, is_table)
     precision: str = options.precision
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "no"
-    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
-    if device.index is not None and device.type != "cpu" and alone:
+    if device.index is not None and device.type != "cpu" and count_processes() == 1:
         torch.accelerator.set_device_index(device.index)  # accelerate takes the current one
     # a second run in one process may ask for another precision, or another device
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
@@ -45,18 +50,30 @@ def make_accelerator(config: Config, tracked: Path | None = None) -> Accelerator
         project_dir=tracked,
     )
     if precision == "fp16" and accelerator.device.type == "cpu":
-        raise UserError("training.precision must be no or bf16 on a CPU, got 'fp16'")
+        raise UserError("precision must be no or bf16 on a CPU, got 'fp16'")
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
     return accelerator
 
 
-class SeveralProcesses(Processes):
-    """The processes of an accelerator, one or more, in the precision that it was made for.
+def run_on_main(accelerator: Accelerator, function: Callable[[], T]) -> T:
+    """Call a function on the main process, and give all processes its result or its error."""
+    if accelerator.num_processes == 1:
+        return function()
+    outcome: list[Any] = [None, None]
+    if accelerator.is_main_process:
+        try:
+            outcome[0] = function()
+        except Exception as error:  # the other processes would wait forever
+            outcome[1] = error
+    result, failure = broadcast_object_list(outcome)
+    if failure is not None:
+        raise failure
+    return cast("T", result)
 
-    Args:
-        accelerator: Knows the others.
-    """
+
+class SeveralProcesses(Processes):
+    """The processes of an accelerator, one or several, with its precision."""
 
     def __init__(self, accelerator: Accelerator) -> None:
         super().__init__(accelerator.device, accelerator.process_index, accelerator.num_processes)
@@ -92,6 +109,12 @@ class SeveralProcesses(Processes):
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         total: list[float] = self.accelerator.reduce(tensor).tolist()
         return total
+
+    def lowest(self, value: int) -> int:
+        """Return the lowest number of all processes."""
+        if self.count == 1:
+            return value
+        return int(gather(torch.tensor([value], device=self.device)).min().item())
 
     def gather(
         self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]

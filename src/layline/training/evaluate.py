@@ -14,7 +14,6 @@ from rich.console import Console
 import layline
 from layline.data.dataset import Dataset, Images, Indices, groups_of
 from layline.data.index import digest_file
-from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import Rows
 from layline.evaluation.evaluate import Evaluation, evaluate_split
 from layline.evaluation.prediction_file import read_predictions
@@ -32,14 +31,7 @@ from layline.training.finished_run import (
     read_other_data,
     read_own_data,
 )
-from layline.training.record import (
-    Snapshot,
-    choose_samples,
-    take_snapshot,
-    write_mistakes,
-    write_proxies,
-    write_review,
-)
+from layline.training.record import Snapshot, choose_samples, take_snapshot, write_pictures
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.errors import UserError
 from layline.utils.files import write_json
@@ -207,7 +199,8 @@ def write_evaluation(result: RunEvaluation, place: RunFolder, pictures: bool = T
     place.path.mkdir(parents=True, exist_ok=True)
     write_results(place, evaluation)
     if pictures:
-        write_pictures(place, evaluation, result.inputs, result.layout, result.model, result.config)
+        report = result.config.report
+        write_pictures(place, evaluation, result.inputs, result.layout, result.model, report)
     write_json(place.evaluation, about)
 
 
@@ -215,20 +208,3 @@ def write_results(place: RunFolder, evaluation: Evaluation) -> None:
     """Write ``predictions.csv`` and ``test.json``."""
     evaluation.write_predictions(place.predictions)
     write_json(place.test, evaluation.numbers)
-
-
-def write_pictures(
-    place: RunFolder,
-    evaluation: Evaluation,
-    inputs: Images | Rows,
-    layout: Snapshot,
-    model: OrdinalModel,
-    config: Config,
-) -> None:
-    """Write what only the report shows: mistakes, samples to review, layout and proxies."""
-    preprocessing = model.description.inputs
-    at_least = preprocessing.at_least if isinstance(preprocessing, ImagePreprocessing) else None
-    write_mistakes(place, evaluation, inputs, config.report.mistakes, at_least)
-    write_review(place, evaluation, inputs, config.report.review, at_least)
-    layout.save(place.layout("test"))
-    write_proxies(place.proxies, model.head)

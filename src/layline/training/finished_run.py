@@ -19,11 +19,11 @@ from layline.geometry.decoding import Decode
 from layline.model.calibration import Calibration
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.training.assembly import batches_of, data_fingerprint, read_data
 from layline.training.config import Config, combine, validate
 from layline.training.display import Reporter
+from layline.training.init_from import known_inputs
+from layline.training.prepare import fingerprint_data, make_batches, read_data
 from layline.training.run_folder import RunFolder
-from layline.training.start import known_inputs
 from layline.utils.devices import Processes, choose_device
 from layline.utils.errors import UserError
 
@@ -92,7 +92,7 @@ def predict_samples(
     device = choose_device(config.training.device, model.is_table)
     processes = Processes(device)
     inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
-    split = Split(batches_of(inputs, model.description), ranks, torch.ones(len(ranks)))
+    split = Split(make_batches(inputs, model.description), ranks, torch.ones(len(ranks)))
     batches = split.batches(processes, config.training.batch_size, config.data.workers)
     temperature = model.description.calibration.temperature
     options: dict[str, Any] = {"keep": keep, "decode": decode, "temperature": temperature}
@@ -120,7 +120,7 @@ def read_own_data(folder: RunFolder, config: Config, model: OrdinalModel, log: R
     if not folder.environment.exists():  # only the model and its configuration were copied
         return dataset
     before = folder.read_environment()
-    if before["data"] != data_fingerprint(dataset):
+    if before["data"] != fingerprint_data(dataset):
         change = "files were added, removed or renamed"
     elif before.get("content") != dataset.inputs.digest():
         change = "files with the same names have different content"

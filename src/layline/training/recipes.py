@@ -107,8 +107,23 @@ RECIPES: dict[str, Recipe] = {
 def draft_config(*trees: Mapping[str, Any]) -> Config:
     """Check settings, and combine them with what their recipe sets for every run."""
     wanted = combine(*trees)
+    load_plugins(wanted.get("plugins") or [])
     recipe = find_known("recipe", wanted.get("recipe", "modern"), RECIPES)
-    return validate(Config, combine(recipe.settings, {"head": {"method": recipe.method}}, wanted))
+    own = combine(recipe.settings, {"head": {"method": recipe.method}})
+    draft = validate(Config, combine(own, wanted))
+    if draft.training.budget is not None and draft.recipe != "modern":
+        raise UserError(f"budget is only for the recipe modern, got {draft.recipe}.")
+    heads.HEADS.find(draft.head.method)
+    if draft.backbone.name is not None:
+        spec = backbones.find(draft.backbone.name)
+        check_weights(draft.backbone.weights or spec.weights, draft.backbone.name)
+    return draft
+
+
+def is_for_tables(config: Config) -> bool:
+    """Tell whether the data are a table."""
+    name = config.backbone.name or default_backbone(config.data.source, RECIPES[config.recipe])
+    return backbones.find(name).kind == "table"
 
 
 def resolve_config(*trees: Mapping[str, Any]) -> Config:
@@ -118,8 +133,7 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
         *trees: Settings by section, such as ``{"training": {"epochs": 3}}``; later values win.
     """
     wanted = combine(*trees)
-    draft = draft_config(wanted)  # so that errors are about the user's settings
-    load_plugins(draft.plugins or [])
+    draft = draft_config(wanted)
     recipe = RECIPES[draft.recipe]
     name = draft.backbone.name or default_backbone(draft.data.source, recipe)
     method = heads.HEADS.find(draft.head.method)

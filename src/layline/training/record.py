@@ -7,7 +7,6 @@ the features vary most. In two dimensions nothing is chosen: the picture is exac
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from scipy.linalg import eigh
 from torch import Tensor
 
 from layline.data.dataset import Images, Inputs, Pixels
+from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import Rows
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.evaluate import Evaluation
@@ -27,6 +27,8 @@ from layline.geometry import losses
 from layline.geometry.layouts import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.heads.base import HasProxies
+from layline.model.model import OrdinalModel
+from layline.training.config import ReportConfig
 from layline.training.run_folder import RunFolder
 from layline.utils.files import atomic_write, write_text
 
@@ -240,91 +242,64 @@ def _write_arrays(path: Path, arrays: dict[str, Any]) -> None:
         np.savez(file, **arrays)
 
 
-def write_mistakes(
-    folder: RunFolder, tested: Evaluation, inputs: Inputs, most: int, at_least: int | None = None
-) -> None:
-    """Write the worst mistakes, and thumbnails of those that are images.
-
-    Args:
-        folder: Gets a JSON list: name, true and predicted class, probabilities, and the file of
-            the thumbnail or the cells of a row.
-        tested: The model, measured on the test part.
-        inputs: The samples of that part.
-        most: How many to write at most.
-        at_least: The size that images are decoded at.
-    """
-    chosen = worst_mistakes(*_outcome(tested), most).tolist()
-    records = _sample_records(folder, tested, inputs, chosen, at_least)
-    _write_records(folder, folder.mistakes, records)
-
-
-def write_review(
-    folder: RunFolder, tested: Evaluation, inputs: Inputs, most: int, at_least: int | None = None
-) -> None:
-    """Write the samples that a person should look at first.
-
-    Args:
-        folder: Gets a JSON list as of the mistakes, with the reason and, where ranges are known,
-            the ends of the sample's range.
-        tested: The model, measured on the test part.
-        inputs: The samples of that part.
-        most: How many to write at most.
-        at_least: The size that images are decoded at.
-    """
-    ranks, predicted, proba = _outcome(tested)
-    reasons = samples_to_review(ranks, predicted, proba, most)
-    records = _sample_records(folder, tested, inputs, reasons, at_least)
-    for record, (index, reason) in zip(records, reasons.items(), strict=True):
-        record["reason"] = reason
-        if tested.ranges is not None:
-            low, high = (int(end[index]) for end in tested.ranges)
-            record |= {"low": tested.classes[low], "high": tested.classes[high]}
-    _write_records(folder, folder.review, records)
-
-
-def _outcome(
-    tested: Evaluation,
-) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Float[np.ndarray, "n K"]]:
-    """Give the true ranks, the predicted ones and the probabilities."""
-    predicted = tested.predictions.decisions[tested.numbers["decode"]].numpy()
-    return tested.ranks.numpy(), predicted, tested.predictions.proba
-
-
-def _sample_records(
+def write_pictures(
     folder: RunFolder,
-    tested: Evaluation,
+    evaluation: Evaluation,
     inputs: Inputs,
-    chosen: Iterable[int],
-    at_least: int | None,
-) -> list[dict[str, Any]]:
-    """Describe samples, and write thumbnails of those that are images."""
-    ranks, predicted, proba = _outcome(tested)
-    records = []
-    for index in chosen:
+    snapshot: Snapshot,
+    model: OrdinalModel,
+    report: ReportConfig,
+) -> None:
+    """Write what only the report shows: layout, proxies, mistakes and samples to review.
+
+    The last two are JSON lists: name, true and predicted class, probabilities, and the file of the
+    thumbnail or the cells of a row; for a review also the reason and the range.
+
+    Args:
+        folder: Where the files are written.
+        evaluation: The model, evaluated on the samples.
+        inputs: The samples.
+        snapshot: Where they are in the plane.
+        model: The model.
+        report: How many samples to write.
+    """
+    snapshot.save(folder.layout("test"))
+    write_proxies(folder.proxies, model.head)
+    ranks, predicted = evaluation.ranks.numpy(), evaluation.chosen.numpy()
+    proba, classes = evaluation.predictions.proba, evaluation.classes
+    preparation = model.description.inputs
+    at_least = preparation.at_least if isinstance(preparation, ImagePreprocessing) else None
+
+    def describe(index: int) -> dict[str, Any]:
         record: dict[str, Any] = {
-            "name": tested.names[index],
-            "true": tested.classes[ranks[index]],
-            "predicted": tested.classes[predicted[index]],
+            "name": evaluation.names[index],
+            "true": classes[ranks[index]],
+            "predicted": classes[predicted[index]],
             "probabilities": [float(f"{share:.6g}") for share in proba[index]],
         }
         if isinstance(inputs, Images):
-            # called after the sample, so that two lists which name it share its picture
             record["image"] = f"{index:06}.jpg"
             _write_thumbnail(folder.thumbnails / record["image"], inputs.load(index, at_least))
         elif isinstance(inputs, Rows):
             record["values"] = cells_of(inputs, index)
-        records.append(record)
-    return records
+        return record
 
-
-def _write_records(folder: RunFolder, path: Path, records: list[dict[str, Any]]) -> None:
-    """Write a list of samples, and remove the thumbnails that no list names any more."""
-    # a name may be a path that is not UTF-8, which only an escape can hold
-    write_text(path, json.dumps(records, indent=1) + "\n")
-    lists = [file for file in (folder.mistakes, folder.review) if file.is_file()]
-    named = [json.loads(file.read_text(encoding="utf-8")) for file in lists]
-    kept = {record.get("image") for records in named for record in records}
-    for old in folder.thumbnails.glob("*.jpg"):  # of a test before this one
+    mistakes = worst_mistakes(ranks, predicted, proba, report.mistakes).tolist()
+    reasons = samples_to_review(ranks, predicted, proba, report.review)
+    records = {index: describe(index) for index in {*mistakes, *reasons}}
+    reviewed = []
+    for index, reason in reasons.items():
+        record = records[index] | {"reason": reason}
+        if evaluation.ranges is not None:
+            low, high = (int(end[index]) for end in evaluation.ranges)
+            record |= {"low": classes[low], "high": classes[high]}
+        reviewed.append(record)
+    lists = {folder.mistakes: [records[index] for index in mistakes], folder.review: reviewed}
+    for path, listed in lists.items():
+        # ASCII: a path that is not UTF-8 can only be written as an escape
+        write_text(path, json.dumps(listed, indent=1) + "\n")
+    kept = {record.get("image") for record in records.values()}
+    for old in folder.thumbnails.glob("*.jpg"):  # of an earlier test
         if old.name not in kept:
             old.unlink()
 

@@ -1,11 +1,15 @@
-"""A run, from its configuration to its test numbers."""
+"""A run, from top to bottom: read → group → split → plan → build → fit → calibrate → test.
+
+Training is a function of the configuration and the data, so a run that was stopped resumes from its
+last checkpoint and ends with the same numbers.
+"""
 
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -15,27 +19,21 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from rich.console import Console
 from torch import Tensor
 
 import layline
 from layline import metrics
 from layline.data.dataset import Dataset, groups_of
-from layline.data.loaders import workers_explained
+from layline.data.loaders import RowBatches, workers_explained
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
-from layline.geometry.decoding import decide
+from layline.geometry.decoding import decide, decode_name
+from layline.heads import HEADS
 from layline.model.calibration import Calibration, apply_temperature
-from layline.model.model import Network, to_probabilities
+from layline.model.model import Network, OrdinalModel, to_probabilities
 from layline.model.model_file import read_model_file
-from layline.training.assembly import (
-    Assembly,
-    assemble,
-    data_fingerprint,
-    parts_of,
-)
 from layline.training.callbacks import (
     Checkpointing,
     ProgressDisplay,
@@ -44,45 +42,77 @@ from layline.training.callbacks import (
     Tracking,
 )
 from layline.training.checkpoint import Checkpoints
-from layline.training.config import Config
+from layline.training.config import Config, combine
 from layline.training.display import Reporter
-from layline.training.distributed import SeveralProcesses, make_accelerator
-from layline.training.evaluate import write_pictures, write_results
-from layline.training.frozen import body_fingerprint, frozen_parts, trained_network
-from layline.training.recipes import used_plugins
-from layline.training.record import (
-    choose_samples,
-    take_snapshot,
+from layline.training.distributed import SeveralProcesses, make_accelerator, run_on_main
+from layline.training.evaluate import write_results
+from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
+from layline.training.init_from import copy_initial_model, known_inputs, load_initial_model
+from layline.training.planner import choose_network, plan_run
+from layline.training.prepare import (
+    build_backbone,
+    build_model,
+    cache_pixels,
+    fingerprint_data,
+    make_batches,
+    make_splits,
+    read_data,
+    select_trained,
 )
+from layline.training.recipes import draft_config, is_for_tables, resolve_config, used_plugins
+from layline.training.record import choose_samples, take_snapshot, write_pictures
 from layline.training.run_folder import RunFolder
-from layline.training.start import keep_start
-from layline.training.trainer import Callback, Trainer
+from layline.training.trainer import Trainer
 from layline.utils.devices import processor_name
-from layline.utils.errors import UserError
 
-_LIBRARIES = ("numpy", "torchvision", "timm")  # that compute, beside torch
+_LIBRARIES = ("numpy", "torchvision", "timm")  # besides torch, they change results
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run before training.
+
+    Attributes:
+        config: The complete configuration.
+        dataset: The data, with splits.
+        model: The model with its initial weights.
+        processes: One or several.
+        log: Shows messages.
+    """
+
+    config: Config
+    dataset: Dataset
+    model: OrdinalModel
+    processes: SeveralProcesses
+    log: Reporter
 
 
 def train(
-    config: Config, folder: RunFolder, console: Console, command: Sequence[str] = ()
+    settings: Config | Mapping[str, Any],
+    folder: RunFolder,
+    console: Console,
+    command: Sequence[str] = (),
 ) -> dict[str, Any] | None:
-    """Train, or go on with training, and test the best epoch.
+    """Train, or resume training, and test the best epoch.
 
     Args:
-        config: What is wanted, resolved.
-        folder: Where everything is written; a new one, or that of the run to go on with.
-        console: Where to say what happens.
-        command: What the run was started with, if not what this process was.
+        settings: A configuration, or settings by section; the planner chooses what is not set.
+        folder: A new folder, or that of the run to resume.
+        console: Shows progress.
+        command: The command of the run, if it is not that of this process.
 
     Returns:
-        The numbers of ``test.json``; of several processes only the main one gets them.
+        The numbers of ``test.json`` in the main process, None in others.
     """
-    accelerator = make_accelerator(config, folder.path)
+    draft = draft_config(_tree(settings))
+    accelerator = make_accelerator(draft, is_for_tables(draft), folder.path)
+    log = Reporter(console, accelerator.is_main_process)
     try:
         with workers_explained(), ExitStack() as locks:
-            numbers = _train(config, folder, console, accelerator, command, locks)
+            run = prepare_run(settings, accelerator, log, folder.initial)
+            numbers = _fit_and_test(run, folder, console, command, locks)
     except BaseException:
-        # what was tracked is kept; taking the process group down while others wait can hang
+        # tracked values are kept; ending the process group while others wait can hang
         for tracker in accelerator.trackers:
             tracker.finish()
         raise
@@ -90,118 +120,195 @@ def train(
     return numbers
 
 
-def _train(
-    config: Config,
+def prepare_run(
+    settings: Config | Mapping[str, Any],
+    accelerator: Accelerator,
+    log: Reporter,
+    initial: Path | None = None,
+) -> PreparedRun:
+    """Read the data, plan the run, and build the model.
+
+    Args:
+        settings: A configuration, or settings by section.
+        accelerator: One or several processes.
+        log: Shows messages.
+        initial: Copy of the initial model in the folder of the run.
+    """
+    tree, device = _tree(settings), accelerator.device
+    draft = draft_config(tree)
+    choice = run_on_main(accelerator, lambda: choose_network(draft, device, log))
+    draft = draft_config(combine(choice, tree))
+    model = None
+    if draft.init_from is not None:
+        model = load_initial_model(draft, initial)
+    known = None if model is None else known_inputs(draft, model.description)
+    dataset = read_data(draft, log, accelerator, known)
+
+    plan, backbone = {}, None if model is None else model.backbone
+    if draft.recipe == "modern":
+        network = backbone = backbone or build_backbone(draft, dataset)
+        plan = run_on_main(
+            accelerator, lambda: plan_run(draft, tree, dataset, network, device, log)
+        )
+    config = resolve_config(choice, plan, tree)
+    if model is None:
+        model = build_model(config, dataset, backbone or build_backbone(config, dataset), log)
+    method, decode = config.head.method, decode_name(config.training.decoding)
+    log(
+        f"Method: {method}, {HEADS[method].summary}. The best epoch is selected by "
+        f"{metrics.METRICS[config.training.metric].label}; ranks are decoded by the {decode}."
+    )
+    if config.data.cache and not config.backbone.freeze:
+        dataset = cache_pixels(dataset, model.description, log, accelerator)
+    return PreparedRun(config, dataset, model, SeveralProcesses(accelerator), log)
+
+
+def frozen_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
+    """Return the output of the frozen body for all samples, from the cache if it is there."""
+    config, model, inputs = run.config, run.model, run.dataset.inputs
+    with run.log.progress("Extracting features", len(inputs)) as count:
+        return extract_features(
+            model.backbone,
+            make_batches(inputs, model.description),
+            feature_key(model.backbone, inputs, model.description.inputs),
+            config.data.root,
+            run.processes,
+            batch_size=config.training.batch_size,
+            workers=config.data.workers,
+            progress=count,
+            log=run.log,
+        )
+
+
+def _fit_and_test(
+    run: PreparedRun,
     folder: RunFolder,
     console: Console,
-    accelerator: Accelerator,
     command: Sequence[str],
     locks: ExitStack,
 ) -> dict[str, Any] | None:
-    say = Reporter(console, accelerator.is_main_process)
-    if accelerator.num_processes > 1:
-        _, _, index = config.training.device.partition(":")
-        own = f"; each has its own device, so the index {index} is ignored" if index else ""
-        say(f"{accelerator.num_processes} processes{own}")
-    goes_on = folder.environment.exists()
-    if goes_on:
-        _lock(folder, accelerator, locks, say)
-    # a copy, so that the run goes on without the folder of the run that it came from
-    start = folder.start if folder.start.is_file() else None
-    run = assemble(config, say, accelerator, start)
-    model = run.model
-    parts = parts_of(config, run.dataset, model.description)
-    if not goes_on:  # a folder is made only now that nothing is wrong with the data
-        _lock(folder, accelerator, locks, say)
-    if accelerator.is_main_process:
-        folder.open(config, environment_of(run, command), goes_on)
-        if config.init_from is not None and start is None:
-            keep_start(config, folder.start)
-    accelerator.wait_for_everyone()
-    if config.track:  # now that nothing is wrong with the data: it writes into the folder
-        accelerator.init_trackers("layline", _flat(config.model_dump(mode="json")))
+    config, model, processes, log = run.config, run.model, run.processes, run.log
+    accelerator = processes.accelerator
+    splits = make_splits(config, run.dataset, model.description)
+    environment = describe_environment(run, command)
     if config.backbone.freeze:
-        parts = frozen_parts(run, parts, folder.frozen)
+        rows, index = frozen_features(run), run.dataset.splits.by_name()
+        splits = {
+            name: replace(split, samples=RowBatches(rows, index[name]))
+            for name, split in splits.items()
+        }
 
-    processes = SeveralProcesses(accelerator)
+    # fit
     options = replace(config.training.options(), workers=config.data.workers)
-    train, validation, test = (parts[name] for name in ("train", "validation", "test"))
-    trained = trained_network(run)
-    report = config.report
-    keep = choose_samples(len(validation.ranks), report.drawn, options.seed)
-    callbacks: list[Callback] = [
+    network, validation = select_trained(model, config), splits["validation"]
+    keep = choose_samples(len(validation.ranks), config.report.drawn, options.seed)
+    checkpoints = Checkpoints(folder.state, processes, log)
+    callbacks = [
         Signals(),
-        Checkpointing(
-            Checkpoints(folder.state, processes, say), folder, config.training.checkpoint_minutes
-        ),
-        Recording(model, folder, say, keep if report.enabled else None),
+        Checkpointing(checkpoints, folder, config.training.checkpoint_minutes),
+        Recording(model, folder, log, keep if config.report.enabled else None),
         Tracking(accelerator),
         ProgressDisplay(options.epochs, console, processes.is_main),
     ]
-    state = Trainer(trained, train, validation, options, processes, callbacks).fit()
+    trainer = Trainer(network, splits["train"], validation, options, processes, callbacks)
+    # the folder is made only now that data and settings are known to be valid
+    run_on_main(accelerator, lambda: _open_folder(run, folder, environment, locks))
+    if config.track:
+        accelerator.init_trackers("layline", _flatten(config.model_dump(mode="json")))
+    state = trainer.fit()
 
+    # calibrate and test the best epoch
     model.load_state_dict(read_model_file(folder.best)[1])
-    validated = _calibrate(run, trained, parts, folder)
-    return _test(run, trained, test, folder, state.best_epoch, validated)
+    facts = {"epoch": state.best_epoch, "validation": _calibrate(run, network, splits, folder)}
+    return _test(run, network, splits["test"], folder, facts)
 
 
-def _lock(folder: RunFolder, accelerator: Accelerator, locks: ExitStack, say: Reporter) -> None:
-    """Take the folder for this run alone; of several processes one does, and all are refused."""
-    refusal: list[str] = [""]
-    if accelerator.is_main_process:
-        try:
-            locks.enter_context(folder.lock())
-        except NotImplementedError:
-            say(f"The file system of {folder.path} has no locks: no other process may use it now.")
-        except ValueError as error:
-            refusal = [str(error)]
-    (message,) = broadcast_object_list(refusal)
-    if message:
-        raise UserError(message)
+def _open_folder(
+    run: PreparedRun, folder: RunFolder, environment: dict[str, Any], locks: ExitStack
+) -> None:
+    try:
+        locks.enter_context(folder.lock())
+    except NotImplementedError:
+        run.log(f"The file system of {folder.path} has no locks; do not use it in another process.")
+    folder.open(run.config, environment)
+    copy_initial_model(run.config, folder.initial)
 
 
 def _calibrate(
-    run: Assembly, trained: Network, parts: dict[str, Split], folder: RunFolder
+    run: PreparedRun, network: Network, splits: dict[str, Split], folder: RunFolder
 ) -> dict[str, Any]:
-    """Calibrate the best epoch, in full precision, and write it anew; measure its validation part.
+    """Calibrate the best epoch, save it, and measure it on the validation split.
 
-    The temperature comes from the validation part, which chose the epoch and one number more; the
-    scores for ranges from the calibration part, which chose nothing.
+    The temperature is fitted on the validation split, which already selected the epoch; the scores
+    of ranges are computed on the calibration split, which selected nothing.
     """
-    options, model = run.config.training, run.model
-    ranks = parts["validation"].ranks
-    log_probs = _predicted(run, trained, parts["validation"]).log_probs
-    unseen = None
-    if "calibration" in parts:
-        found = _predicted(run, trained, parts["calibration"])
-        unseen = found.log_probs, parts["calibration"].ranks
-    calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, unseen)
+    options, model, accelerator = run.config.training, run.model, run.processes.accelerator
+    ranks = splits["validation"].ranks
+    log_probs = _predict(run, network, splits["validation"]).log_probs
+    held_out = None
+    if "calibration" in splits:
+        split = splits["calibration"]
+        held_out = _predict(run, network, split).log_probs, split.ranks
+    calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, held_out)
     model.description = replace(model.description, calibration=calibration)
-    run.accelerator.wait_for_everyone()
-    if run.accelerator.is_main_process:
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
         model.save(folder.best)
-    run.accelerator.wait_for_everyone()
+    accelerator.wait_for_everyone()
     proba = to_probabilities(apply_temperature(log_probs, calibration.temperature))
-    decided = decide(torch.from_numpy(proba), options.decoding)
+    predicted = decide(torch.from_numpy(proba), options.decoding)
     return {
         "samples": len(ranks),
-        "mae": metrics.mean_absolute_error(ranks, decided),
-        "accuracy": metrics.accuracy(ranks, decided),
+        **compute_metrics(("mae", "accuracy"), ranks, predicted),
         **compute_metrics(CALIBRATED, ranks, proba),
     }
 
 
-def _predicted(
-    run: Assembly, trained: Network, part: Split, keep: Int[Tensor, " m"] | None = None
+def _test(
+    run: PreparedRun, network: Network, split: Split, folder: RunFolder, facts: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Evaluate the best epoch on the test split, and write the results."""
+    config, dataset, description = run.config, run.dataset, run.model.description
+    drawn = choose_samples(len(split.ranks), config.report.drawn, config.training.seed)
+    predictions = _predict(run, network, split, drawn)
+    if not run.processes.is_main:
+        return None
+    if dataset.duplicates is not None and dataset.duplicates.duplicates:
+        facts["duplicates"] = dataset.duplicates.facts()
+    index = dataset.splits.test
+    inputs = dataset.inputs.subset(index)
+    evaluation = evaluate_split(
+        "test",
+        split.ranks,
+        inputs.names,
+        predictions,
+        description,
+        config.training.decoding,
+        groups_of(dataset, index),
+        facts,
+        _count_classes(dataset),
+    )
+    write_results(folder, evaluation)
+    if config.report.enabled:
+        chosen, ranks = evaluation.chosen[drawn], split.ranks[drawn]
+        snapshot = take_snapshot(predictions.features, ranks, chosen, network.head, drawn)
+        try:
+            write_pictures(folder, evaluation, inputs, snapshot, run.model, config.report)
+        except OSError as error:
+            run.log(f"The figures of the report were not written: {error}")
+    return evaluation.numbers
+
+
+def _predict(
+    run: PreparedRun, network: Network, split: Split, keep: Int[Tensor, " m"] | None = None
 ) -> Predictions:
-    """Go over a part in full precision, as the model is calibrated by now."""
-    processes = SeveralProcesses(run.accelerator)
+    """Predict a split in full precision."""
     options = run.config.training
     return predict_split(
-        trained,
-        part,
-        part.batches(processes, options.batch_size, run.config.data.workers),
-        processes,
+        network,
+        split,
+        split.batches(run.processes, options.batch_size, run.config.data.workers),
+        run.processes,
         full_precision=True,
         keep=keep,
         decode=options.decoding,
@@ -209,37 +316,32 @@ def _predicted(
     )
 
 
-def environment_of(run: Assembly, command: Sequence[str]) -> dict[str, Any]:
-    """Describe what a run is started with; the fingerprints must be the same when it goes on."""
-    dataset = run.dataset
-    prints = {"data": data_fingerprint(dataset), "content": dataset.inputs.digest()}
-    if run.config.backbone.freeze:
-        prints["frozen"] = body_fingerprint(run.model.backbone)
-    used = used_plugins(run.config)
-    outside = {
-        "plugins": {each.name: each.version for each in used},
-    }
-    commit = find_commit()
+def describe_environment(run: PreparedRun, command: Sequence[str] = ()) -> dict[str, Any]:
+    """Describe data, software and machine; a resumed run must have the same fingerprints."""
+    config, dataset, accelerator = run.config, run.dataset, run.processes.accelerator
+    about: dict[str, Any] = {"data": fingerprint_data(dataset), "content": dataset.inputs.digest()}
+    if config.backbone.freeze:
+        about["weights"] = fingerprint_body(run.model.backbone)
+    if used := used_plugins(config):
+        about["plugins"] = {each.name: each.version for each in used}
+    if config.init_from is not None:
+        about["init_from"] = config.init_from.model_dump(mode="json")
+    if dataset.duplicates is not None:
+        about["duplicates"] = dataset.duplicates.facts()
+    if (commit := find_commit()) is not None:
+        about["commit"] = commit
     return {
-        **prints,
-        **(outside if used else {}),
-        "counts": _counts(dataset),
-        **(
-            {}
-            if run.config.init_from is None
-            else {"start": run.config.init_from.model_dump(mode="json")}
-        ),
-        **({} if dataset.duplicates is None else {"duplicates": dataset.duplicates.facts()}),
+        **about,
+        "counts": _count_classes(dataset),
         "command": list(command or sys.argv),
         "layline": layline.__version__,
-        **({} if commit is None else {"commit": commit}),
         **{name: version(name) for name in _LIBRARIES if find_spec(name)},
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": processor_name(),
-        "processes": run.accelerator.num_processes,
-        "device": str(run.accelerator.device),
+        "processes": accelerator.num_processes,
+        "device": str(accelerator.device),
         "threads": torch.get_num_threads(),
     }
 
@@ -261,58 +363,26 @@ def find_commit() -> str | None:
         return None
 
 
-def _counts(dataset: Dataset) -> dict[str, list[int]]:
-    """Count the samples by part and class."""
+def _count_classes(dataset: Dataset) -> dict[str, list[int]]:
+    """Count the samples of each class by split."""
     return {
-        name: np.bincount(dataset.ranks[part], minlength=len(dataset.classes)).tolist()
-        for name, part in dataset.splits.by_name().items()
+        name: np.bincount(dataset.ranks[index], minlength=len(dataset.classes)).tolist()
+        for name, index in dataset.splits.by_name().items()
     }
 
 
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def _tree(settings: Config | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(settings, Config):
+        return settings.model_dump(mode="json", exclude_none=True)
+    return dict(settings)
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Name nested values ``section.key``, as trackers want them."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value if isinstance(value, int | float | str) else str(value)
     return flat
-
-
-def _test(
-    run: Assembly,
-    model: Network,
-    part: Split,
-    folder: RunFolder,
-    epoch: int,
-    validated: dict[str, Any],
-) -> dict[str, Any] | None:
-    """Measure the best epoch on the test part, in full precision, and write what came out."""
-    options, report = run.config.training, run.config.report
-    drawn = choose_samples(len(part.ranks), report.drawn, options.seed)
-    found = _predicted(run, model, part, drawn)
-    if not run.accelerator.is_main_process:
-        return None
-    dataset = run.dataset
-    inputs = dataset.inputs.subset(dataset.splits.test)
-    facts: dict[str, Any] = {"epoch": epoch, "validation": validated}
-    if dataset.duplicates is not None:
-        facts["duplicates"] = dataset.duplicates.facts()
-    tested = evaluate_split(
-        "test",
-        part.ranks,
-        inputs.names,
-        found,
-        run.model.description,
-        options.decoding,
-        groups_of(dataset, dataset.splits.test),
-        facts,
-        _counts(dataset),
-    )
-    if report.enabled:
-        predicted = tested.chosen[drawn]
-        layout = take_snapshot(found.features, part.ranks[drawn], predicted, model.head, drawn)
-        write_pictures(folder, tested, inputs, layout, run.model, run.config)
-    write_results(folder, tested)
-    return tested.numbers

@@ -1,8 +1,8 @@
-"""The folder of a run: what it was asked for, how it went, what came out."""
+"""The folder of a run: its configuration, progress and results."""
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,60 +13,55 @@ from layline.training.config import Config, read_toml, to_toml, validate
 from layline.training.trainer import EpochRecord
 from layline.utils.errors import UserError
 from layline.utils.files import write_json, write_text
-from layline.utils.plugins import PluginError, load_plugins
+from layline.utils.plugins import load_plugins
 
-_HALF_WRITTEN = ".*.part"
-_CURE_OF_CONFIG = "write it as it was, or start a new run"
+_PARTIAL = ".*.part"  # files that a killed process did not finish
 _LOCK = ".lock"
-# What may not change between the start of a run and its going on, by its key in environment.json.
-_NUMBERS = ("samples", "decode", "mae", "accuracy")  # that test.json has in any version
-_CHANGED = {
-    "data": "the data must be those that {} was started with, got others: files were added, "
-    "removed or renamed",
-    "content": "the data must be those that {} was started with, got others: the samples have the "
-    "same names, but other cells, pixels or bytes",
-    "frozen": "weights must be those that {} was started with, got others: the file has changed",
+_NUMBERS = ("samples", "decode", "mae", "accuracy")  # always in test.json
+# what must not change between the start of a run and its resumption, by key of environment.json
+_FIXED = {
+    "data": "The data changed since {} was started: files were added, removed or renamed.",
+    "content": "The data changed since {} was started: files with the same names have different "
+    "contents.",
+    "weights": "The initial weights changed since {} was started.",
 }
 
 
 @contextmanager
 def as_written(path: Path, cure: str) -> Iterator[None]:
-    """Say of a file that cannot be understood which one it is, and what to do about it.
+    """Turn errors of reading a damaged or edited file into one that names it.
 
     Args:
         path: The file that is read.
-        cure: What to do.
+        cure: What the user can do.
     """
     try:
         yield
-    except (OSError, MemoryError, ImportError, PluginError):  # they say themselves what is wrong
+    except (OSError, MemoryError, ImportError):
         raise
-    except Exception as error:  # whoever changed the file may have written anything
+    except Exception as error:  # an edited file can contain anything
         why = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(
-            f"{path} must be as the run wrote it, got something else ({why}): {cure}"
-        ) from error
+        raise UserError(f"Cannot read {path} ({why}): {cure}.") from error
 
 
 class RunFolder:
-    """Paths of a run, and the files that are written on the way.
+    """The paths of a run, and the files that are written during training.
 
     Args:
-        path: The folder.
+        path: The folder; ``~`` is expanded.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: str | Path) -> None:
+        self.path = path = Path(path).expanduser()
         self.config = path / "config.toml"
         self.history = path / "history.jsonl"
         self.best = path / "best.safetensors"
-        self.start = path / "init_from.safetensors"
+        self.initial = path / "init_from.safetensors"
         self.state = path / "state"
-        self.frozen = path / "frozen"
         self.environment = path / "environment.json"
         self.test = path / "test.json"
         self.predictions = path / "predictions.csv"
-        self.evaluation = path / "evaluation.json"  # where no run was trained but one measured
+        self.evaluation = path / "evaluation.json"  # in folders of evaluations
         self.layouts = path / "layouts"
         self.proxies = path / "proxies.npz"
         self.mistakes = path / "mistakes.json"
@@ -75,7 +70,7 @@ class RunFolder:
         self.report = path / "report.html"
 
     def layout(self, moment: int | Literal["test"]) -> Path:
-        """Give the file of a layout: after an epoch, or at the test."""
+        """Return the file of a layout: after an epoch, or at the test."""
         name = "test" if moment == "test" else f"epoch-{moment:04}"
         return self.layouts / f"{name}.npz"
 
@@ -86,142 +81,118 @@ class RunFolder:
         return files if root is None else [*files, Path(root)]
 
     def check_new(self) -> None:
-        """Refuse a folder with something in it, but what was half-written when it was made."""
-        no_matter = {*self.path.glob(_HALF_WRITTEN), self.path / _LOCK}
-        if self.path.exists() and (not self.path.is_dir() or set(self.path.iterdir()) - no_matter):
-            cure = (
-                f"go on with layline train --resume {self.path}"
-                if self.config.exists()
-                else "take another name"
-            )
-            raise UserError(f"out must be new or empty, got {self.path}: {cure}")
+        """Raise an error if the folder contains anything."""
+        if not self.path.exists():
+            return
+        ignored = {*self.path.glob(_PARTIAL), self.path / _LOCK}
+        if not self.path.is_dir() or set(self.path.iterdir()) - ignored:
+            cure = "Choose another folder"
+            if self.config.exists():
+                cure += ", or resume the run"
+            raise UserError(f"The output {self.path} exists and is not empty. {cure}.")
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing into the folder; the lock ends with this process.
+        """Keep other processes from writing into the folder.
 
         Raises:
-            UserError: Another process has it.
-            NotImplementedError: The file system knows no locks.
+            UserError: Another process writes into it.
+            NotImplementedError: The file system has no locks.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / _LOCK, timeout=0)
         try:
             lock.acquire()
         except Timeout:
-            raise UserError(
-                f"run must be used by one process at a time, got {self.path}: another one is "
-                "writing into it, wait for its end"
-            ) from None
+            raise UserError(f"Another process is writing into {self.path}.") from None
         try:
             yield
         finally:
             lock.release()
 
-    def open(self, config: Config, environment: dict[str, Any], goes_on: bool = True) -> None:
-        """Start a run, or see that it goes on with the same data and frozen weights.
+    def open(self, config: Config, environment: dict[str, Any]) -> None:
+        """Start a run, or check that it is resumed with the same data and frozen weights.
 
         Args:
-            config: What is wanted.
-            environment: What ``environment.json`` is to say.
-            goes_on: Whether there may be a run already.
+            config: The complete configuration.
+            environment: The content of ``environment.json``.
         """
         if self.environment.exists():
-            if not goes_on:  # another process has started it, and ended, in the meantime
-                self.check_new()
             before = self.read_environment()
-            for what, message in _CHANGED.items():
-                if what == "content" and what not in before:
-                    continue  # a run of an earlier version, which did not look at it
-                if what in environment and before.get(what) != environment[what]:
-                    raise UserError(message.format(self.path))
-            # that which a run goes on with says nothing of it
+            for key, message in _FIXED.items():
+                if key in environment and before.get(key) != environment[key]:
+                    raise UserError(f"{message.format(self.path)} Start a new run.")
             environment = environment | {"command": before.get("command", environment["command"])}
-        self.create(config)
-        write_json(self.environment, environment)
-
-    def create(self, config: Config) -> None:
-        """Write what is wanted, and clear away what a run that was killed left half-written."""
-        for place in (self.path, self.frozen, self.layouts, self.thumbnails):
-            for half in place.glob(_HALF_WRITTEN):
-                half.unlink()
+        for place in (self.path, self.layouts, self.thumbnails):
+            for part in place.glob(_PARTIAL):
+                part.unlink()
         write_text(self.config, to_toml(config))
+        write_json(self.environment, environment)
 
     def read_config(self, plugins: Sequence[str | Path] = ()) -> Config:
         """Read the configuration of the run.
 
-        Plug-ins that the file names are not imported: a folder from somebody else must not run
-        code. They must be installed or named by the caller.
+        Plug-ins named in the file are not imported, because a folder from someone else must not
+        execute code. They must be installed or given by the caller.
 
         Args:
-            plugins: Files, packages or modules that the caller names.
+            plugins: Files or modules that the caller names.
         """
         load_plugins(plugins)
-        written = self._read_tree()
-        needed = [str(each) for each in written.pop("plugins", None) or []]
-        written["plugins"] = [str(each) for each in plugins] or None
-        with as_written(self.config, _CURE_OF_CONFIG):
-            config = validate(Config, written)
-        heads.HEADS.require(config.head.method, ", ".join(needed))
-        backbones.BACKBONES.require(str(config.backbone.name), ", ".join(needed))
-        data.SOURCES.require(config.data.source, ", ".join(needed))
+        tree = self._read_tree()
+        needed = ", ".join(str(each) for each in tree.pop("plugins", None) or [])
+        tree["plugins"] = [str(each) for each in plugins] or None
+        with as_written(self.config, "restore it, or start a new run"):
+            config = validate(Config, tree)
+        heads.HEADS.require(config.head.method, needed)
+        backbones.BACKBONES.require(str(config.backbone.name), needed)
+        data.SOURCES.require(config.data.source, needed)
         return config
 
     def read_record(self) -> Config:
-        """Read what the run was asked for, to look at it; no plug-in is imported for that."""
-        written = self._read_tree()
-        with as_written(self.config, _CURE_OF_CONFIG):
-            return validate(Config, written)
+        """Read the configuration for display, without its plug-ins."""
+        with as_written(self.config, "restore it, or start a new run"):
+            return validate(Config, self._read_tree())
 
     def _read_tree(self) -> dict[str, Any]:
         if not self.config.is_file():
-            raise FileNotFoundError(
-                f"run must be the folder of a run, got {self.path}: it has no config.toml"
-            )
-        with as_written(self.config, _CURE_OF_CONFIG):
-            return read_toml(self.config)
+            raise FileNotFoundError(f"{self.path} is not the folder of a run: no config.toml")
+        return read_toml(self.config)
 
     def read_environment(self) -> dict[str, Any]:
-        """Read versions, the command, samples per class and the fingerprint of the data."""
-        cure = "remove it, and --resume writes it anew, without a look at whether the data changed"
-        with as_written(self.environment, cure):
+        """Read versions, the command, samples per class and fingerprints of the data."""
+        with as_written(self.environment, "remove it, then the run can be resumed"):
             environment: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
             if not isinstance(environment, dict) or not isinstance(environment.get("data"), str):
-                raise UserError("no fingerprint of the data")
+                raise UserError("it has no fingerprint of the data")
             return environment
 
     def write_history(self, history: list[EpochRecord]) -> None:
-        """Write one line of JSON per epoch, unless the file has just these."""
-        with suppress(OSError, ValueError):  # what cannot be read is written anew
-            if self.read_history() == history:
-                return
+        """Write one line of JSON per epoch."""
         write_text(self.history, "".join(json.dumps(record) + "\n" for record in history))
 
     def read_history(self) -> list[EpochRecord]:
         """Read the records of the epochs."""
-        with as_written(self.history, f"layline train --resume {self.path} writes it anew"):
+        with as_written(self.history, "resume the run to write it again"):
             lines = self.history.read_text(encoding="utf-8").splitlines()
-            return [_checked_record(json.loads(line)) for line in lines]
+            records: list[EpochRecord] = [dict(json.loads(line)) for line in lines]
+            for record in records:
+                numbers = all(isinstance(value, int | float) for value in record.values())
+                if not numbers or not {"epoch", "train_loss"} <= set(record):
+                    raise UserError("a line is not an epoch")
+            return records
 
     def read_numbers(self) -> dict[str, Any]:
         """Read the numbers of the test."""
-        with as_written(self.test, f"layline train --resume {self.path} writes it anew"):
+        with as_written(self.test, "resume the run to write it again"):
             numbers: dict[str, Any] = json.loads(self.test.read_text(encoding="utf-8"))
             if missing := [name for name in _NUMBERS if name not in dict(numbers)]:
                 raise UserError(f"no {missing[0]}")
             return numbers
 
 
-def _checked_record(record: Any) -> EpochRecord:
-    """Refuse what is no record of an epoch."""
-    good = isinstance(record, dict) and {"epoch", "train_loss"} <= set(record)
-    if not good or not all(isinstance(value, int | float) for value in record.values()):
-        raise UserError("a line that is no epoch")
-    return dict(record)
-
-
 def new_folder(name: str, parent: Path = Path("runs")) -> Path:
-    """Find a name that is free: ``runs/NAME``, or with a number behind it."""
+    """Return ``runs/NAME``, with a number if it exists."""
     path, number = parent / name, 1
     while path.exists():
         number += 1

@@ -1,0 +1,201 @@
+"""The planner: it chooses the network, what of it is trained, and for how many epochs.
+
+It never changes what the user set. Its choices are written into the configuration of the run, so
+that the run can be resumed and repeated on another machine.
+"""
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layline import backbones
+from layline.backbones.base import Backbone, ImageBackbone
+from layline.backbones.weights import choose_backbone
+from layline.data.dataset import Dataset
+from layline.data.loaders import ImageBatches, RowBatches
+from layline.data.table_encoding import Rows
+from layline.training.config import Config, Tree, combine
+from layline.training.prepare import preprocessing_for
+from layline.training.recipes import RECIPES, default_backbone
+from layline.utils.errors import UserError
+
+_MINUTES = 10.0  # the default budget without a GPU
+_FEWEST_EPOCHS = 10  # a network fine-tuned for fewer is worse than its frozen features
+_STEP = 3.0  # a training step takes as long as this many forward passes
+_HEAD_SECONDS = 2e-4  # of a training step of the last layers, per sample
+_CAREFUL_RATE = 1e-4  # for pretrained networks without batch normalization
+_TRIED = 16  # samples that are timed
+_REPEATS = 3
+
+
+def choose_network(draft: Config, device: torch.device, log: Callable[[str], None]) -> Tree:
+    """Choose the backbone, and its weights, if the user set none."""
+    if draft.backbone.name is not None:
+        return {}
+    name = default_backbone(draft.data.source, RECIPES[draft.recipe])
+    if draft.recipe != "modern" or name in backbones.BACKBONES:
+        return {"backbone": {"name": name}}
+    choice = choose_backbone(device.type)
+    log(f"Network: {choice.name}, because {choice.reason}.")
+    weights = draft.backbone.weights or choice.weights
+    return {"backbone": {"name": choice.name, "weights": weights}}
+
+
+def plan_run(
+    draft: Config,
+    settings: Mapping[str, Any],
+    dataset: Dataset,
+    backbone: Backbone,
+    device: torch.device,
+    log: Callable[[str], None],
+) -> Tree:
+    """Choose what of the network is trained, the number of epochs, and a careful learning rate.
+
+    Args:
+        draft: The settings with the defaults of their recipe.
+        settings: What the user set.
+        dataset: The data, with splits.
+        backbone: The network that will be trained.
+        device: Where it will be trained.
+        log: Shows the decisions.
+    """
+    spec = backbones.find(backbone.name)
+    has_weights = draft.init_from is not None or (draft.backbone.weights or spec.weights) != "none"
+    pretrained = spec.kind == "image" and has_weights
+    wanted = settings.get("backbone", {})
+    is_open = pretrained and "freeze" not in wanted and "stages" not in wanted
+    plan: Tree = {}
+    if draft.training.budget is not None or (is_open and device.type == "cpu"):
+        times = _time_samples(draft, dataset, backbone, device)
+        plan = _fit_budget(draft, settings, dataset, times, is_open, device, log)
+    elif is_open:
+        log(f"The whole network is trained, on {device}.")
+    freeze = plan.get("backbone", {}).get("freeze", draft.backbone.freeze)
+    sets_rate = "learning_rate" in settings.get("training", {})
+    if pretrained and not freeze and not sets_rate and not backbone.has_batch_norm:
+        rate = _CAREFUL_RATE * (1.0 if draft.init_from is None else draft.init_from.rate)
+        plan = combine({"training": {"backbone_learning_rate": rate}}, plan)
+    return plan
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds per sample: to read and prepare it, and for a forward pass of the network."""
+
+    read: float
+    forward: float
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A way to train: what is trained, its settings, and the seconds it takes."""
+
+    text: str
+    settings: Tree
+    once: float
+    per_epoch: float
+    fewest: int
+
+    def total(self, epochs: int) -> float:
+        """Estimate the seconds of a run."""
+        return self.once + epochs * self.per_epoch
+
+
+def _fit_budget(
+    draft: Config,
+    settings: Mapping[str, Any],
+    dataset: Dataset,
+    times: _Times,
+    is_open: bool,
+    device: torch.device,
+    log: Callable[[str], None],
+) -> Tree:
+    """Take the best way to train that fits into the budget."""
+    budget = draft.training.budget
+    seconds = 60 * (_MINUTES if budget is None else budget)
+    most = draft.training.epochs
+    epochs_given = "epochs" in settings.get("training", {})
+    candidates = _candidates(draft, dataset, times, is_open)
+    last, passed_over = candidates[-1], ""
+    for each in candidates:
+        fewest = most if epochs_given else min(each.fewest, most)
+        fit = int((seconds - each.once) / each.per_epoch)
+        if each is last and budget is None and fit < fewest:  # nobody asked for so short a time
+            fit = max(int(seconds / each.per_epoch), fewest)
+        if fit >= fewest:
+            epochs = min(most, fit)
+            log(
+                f"Budget {_format(seconds)} on {device}: {each.text}, {epochs} epochs, about "
+                f"{_format(each.total(epochs))}{passed_over}."
+            )
+            return combine(each.settings, {"training": {"epochs": epochs}})
+        passed_over = f"; {each.text} would take {_format(each.total(fewest))}"
+    needed = last.total(most if epochs_given else last.fewest)
+    raise UserError(
+        f"A budget of {_format(seconds)} is too short: {last.text} takes about {_format(needed)}. "
+        f"Set a budget of {math.ceil(needed / 60)}min, fewer epochs or a smaller size."
+    )
+
+
+def _candidates(draft: Config, dataset: Dataset, times: _Times, is_open: bool) -> list[_Candidate]:
+    """List the ways to train, the best one first."""
+    splits = dataset.splits
+    train, validation = len(splits.train), len(splits.validation)
+    once_seen = len(splits.test) + len(splits.calibration)
+    look = times.read + times.forward
+    index = (train + validation + once_seen) * times.read
+    epoch = train * (times.read + _STEP * times.forward) + validation * look
+    whole = _Candidate("all of the network", {}, index + once_seen * look, epoch, _FEWEST_EPOCHS)
+    frozen = _Candidate(
+        "the last layers on frozen features",
+        {"backbone": {"freeze": True}},
+        index + (train + validation + once_seen) * look,
+        (train + validation) * _HEAD_SECONDS,
+        1,
+    )
+    if is_open:
+        return [whole, frozen]
+    if draft.backbone.freeze:
+        return [frozen]
+    return [_Candidate("training", {}, whole.once, epoch, 1)]
+
+
+def _time_samples(
+    draft: Config, dataset: Dataset, backbone: Backbone, device: torch.device
+) -> _Times:
+    """Time a few samples: reading them, and a forward pass of the network."""
+    count = len(dataset.inputs)
+    keys = [(place, 0) for place in range(0, count, max(1, count // _TRIED))][:_TRIED]
+    begin = time.monotonic()
+    x: Tensor
+    if isinstance(dataset.inputs, Rows):
+        x, read = RowBatches(dataset.inputs.values).__getitems__(keys)[0], 0.0
+    else:
+        assert isinstance(backbone, ImageBackbone)
+        preparation = preprocessing_for(draft, backbone, dataset.inputs)
+        x, _ = ImageBatches(dataset.inputs, preparation, keep_going=True).__getitems__(keys)
+        read = (time.monotonic() - begin) / len(keys) / (os.cpu_count() or 1)
+    was_training = backbone.training
+    backbone.eval().to(device)
+    x, passes = x.to(device), []
+    with torch.no_grad():
+        for _ in range(1 + _REPEATS):
+            begin = time.monotonic()
+            backbone(x)
+            if device.type != "cpu":
+                torch.accelerator.synchronize()
+            passes.append(time.monotonic() - begin)
+    backbone.train(was_training)
+    return _Times(read, sorted(passes[1:])[_REPEATS // 2] / len(x))
+
+
+def _format(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -136,8 +136,9 @@ def evaluate_run(
 
 def _select(dataset: Dataset, part: str) -> Indices:
     splits = dataset.splits.by_name()
-    if part == ALL:
-        return np.sort(np.concatenate(list(splits.values())))
+    if part == ALL:  # other data without splits of their own have none
+        every = np.sort(np.concatenate(list(splits.values())))
+        return every if len(every) else np.arange(len(dataset.inputs))
     if part not in splits or len(splits[part]) == 0:
         raise UserError(f"These data have no {part} split.")
     return splits[part]

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layline.utils.errors import UserError
+from layline.utils.optional import array_namespace
 
 __all__ = [
     "METRICS",
@@ -222,19 +223,18 @@ def sample_scores(true: Ranks, proba: Floats) -> Floats:
     return np.asarray(scores / (proba.shape[1] - 1))
 
 
-def rank_scores(proba: Floats) -> Floats:
+def rank_scores(proba: Any) -> Any:
     r"""Compute the ranked probability score of every rank as the truth, times K - 1.
 
-    .. math:: s(y) = \sum_{k < y} F_k^2 + \sum_{k \ge y} (F_k - 1)^2
+    .. math:: s(0) = \sum_k (F_k - 1)^2, \qquad s(y + 1) - s(y) = 2 F_y - 1
 
-    Returns:
-        An array of shape (n, K).
+    Args:
+        proba: Probabilities in float64, (n, K), as an array or a tensor.
     """
-    cumulative = np.cumsum(proba, axis=1, dtype=np.float64)[:, :-1]
-    edge = np.zeros((len(cumulative), 1))
-    below = np.hstack([edge, np.cumsum(cumulative**2, axis=1)])
-    above = np.hstack([np.cumsum((cumulative[:, ::-1] - 1) ** 2, axis=1)[:, ::-1], edge])
-    return np.asarray(below + above)
+    below = proba.cumsum(1)[:, :-1]
+    lowest = ((below - 1) ** 2).sum(1)[:, None]
+    higher = lowest + (2 * below - 1).cumsum(1)
+    return array_namespace(proba).concat([lowest, higher], axis=1)
 
 
 def log_loss(y_true: ArrayLike, proba: ArrayLike, *, sample_weight: Weights = None) -> float:

@@ -9,14 +9,14 @@ a matrix   :math:`\arg\min_k \sum_j P_j\,C_{jk}`       least expected cost
 
 ``quadratic`` asks for the least expected squared error, which is the mean. In a matrix of costs
 :math:`C_{jk}` is what it costs to decide for k where j is true.
+
+All functions take PyTorch tensors or NumPy arrays: an exported model decodes without PyTorch.
 """
 
 from collections.abc import Callable
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from layline.geometry.shapes import PerClass, Ranks
+from layline.utils.optional import array_namespace
 from layline.utils.validation import COST, Costs, Decode, checked_decode, decode_name
 
 __all__ = [
@@ -34,32 +34,33 @@ __all__ = [
 ]
 
 
-def mode(probs: PerClass) -> Ranks:
+def mode(probs: Any) -> Any:
     """Choose the most probable rank, equation (4). Takes logits or log probabilities as well."""
-    return probs.argmax(dim=-1)
+    return probs.argmax(-1)
 
 
-def median(probs: PerClass) -> Ranks:
+def median(probs: Any) -> Any:
     """Choose the first rank at which half of the probability is reached."""
-    return (probs.cumsum(dim=-1) >= 0.5).int().argmax(dim=-1)
+    return (probs.cumsum(-1) < 0.5).sum(-1)
 
 
-def mean(probs: PerClass) -> Ranks:
+def mean(probs: Any) -> Any:
     """Choose the rank nearest to the expected rank."""
-    ranks = torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
-    nearest = torch.ceil(probs @ ranks - 0.5)
-    return nearest.nan_to_num(nan=0.0).long()  # NaN goes to 0, as by arg max
+    xp = array_namespace(probs)
+    ranks = xp.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
+    return ((probs @ ranks)[..., None] > ranks[:-1] + 0.5).sum(-1)  # NaN goes to 0
 
 
-def least_cost(probs: PerClass, costs: Costs) -> Ranks:
+def least_cost(probs: Any, costs: Costs) -> Any:
     """Choose the rank with the least expected cost."""
-    matrix = torch.as_tensor(costs, dtype=probs.dtype, device=probs.device)
-    return (probs @ matrix).argmin(dim=-1)
+    xp = array_namespace(probs)
+    matrix = xp.asarray(costs, dtype=probs.dtype, device=probs.device)
+    return (probs @ matrix).argmin(-1)
 
 
-DECODINGS: dict[str, Callable[[Tensor], Tensor]] = {"mode": mode, "median": median, "mean": mean}
+DECODINGS: dict[str, Callable[[Any], Any]] = {"mode": mode, "median": median, "mean": mean}
 
 
-def decide(probs: PerClass, decode: Decode) -> Ranks:
+def decide(probs: Any, decode: Decode) -> Any:
     """Choose a rank for each distribution by a checked decoding."""
     return DECODINGS[decode](probs) if isinstance(decode, str) else least_cost(probs, decode)

@@ -191,7 +191,8 @@ class Layout(nn.Module, ABC):
     def nearest(self, measure: Measure, features: Features) -> Ranks:
         """Find the most similar proxy of each feature."""
         measured = self.measure(measure, features)
-        return mode(measured if measure == "cosines" else -measured)
+        ranks: Tensor = mode(measured if measure == "cosines" else -measured)
+        return ranks
 
     def penalty(self) -> Scalar | None:
         """Compute what the layout itself adds to the loss; None if it adds nothing."""

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.geometry.decoding import COST, DECODINGS, Decode, checked_decode, decide
+from layline.geometry.decoding import COST, DECODINGS, Decode, checked_decode, decide, mode
 from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.utils.devices import autocast_is_on, can_check_values, widest_float
 from layline.utils.errors import UserError
@@ -56,7 +56,8 @@ class OrdinalHead(nn.Module, ABC):
 
     def _mode(self, features: Features, log_probs: PerClass | None) -> Ranks:
         """Find the most probable rank. A head with a closed form does not need ``log_probs``."""
-        return DECODINGS["mode"](self._log_probs(features) if log_probs is None else log_probs)
+        ranks: Tensor = mode(self._log_probs(features) if log_probs is None else log_probs)
+        return ranks
 
     def set_num_data(self, num_data: int) -> None:
         """Tell the head the number of training samples, for a method whose loss depends on it."""
@@ -170,7 +171,8 @@ class OrdinalHead(nn.Module, ABC):
             if decode == "mode":
                 return self._mode(features, log_probs)
             log_probs = self._log_probs(features) if log_probs is None else log_probs
-            return decide(probabilities(log_probs), decode)
+            ranks: Tensor = decide(probabilities(log_probs), decode)
+            return ranks
 
     @final
     def decisions(

@@ -26,7 +26,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from layline.metrics import rank_scores as nonconformity_scores
 from layline.utils.errors import UserError
+from layline.utils.optional import array_namespace
 from layline.utils.validation import check_integer
 
 if TYPE_CHECKING:  # an exported model computes ranges without torch
@@ -192,17 +194,6 @@ def _bound(scores: NDArray[np.float64], coverage: float) -> float:
     return float(ordered[smaller]) if smaller < count else math.inf
 
 
-def nonconformity_scores(proba: Any) -> Any:
-    """Compute the nonconformity score of every rank: its ranked probability score, not divided.
-
-    Args:
-        proba: Probabilities in float64, (n, K), as an array or a tensor.
-    """
-    below = proba.cumsum(axis=1)[:, :-1]
-    lowest = ((below - 1) ** 2).sum(axis=1)[:, None]
-    return _namespace(proba).concat([lowest, lowest + (2 * below - 1).cumsum(axis=1)], axis=1)
-
-
 def find_ranges(proba: Any, chosen: Any, bounds: Any) -> tuple[Any, Any]:
     """Find the lowest and the highest rank whose score is within its bound.
 
@@ -213,20 +204,12 @@ def find_ranges(proba: Any, chosen: Any, bounds: Any) -> tuple[Any, Any]:
         chosen: The predicted ranks, (n,), which the ranges always contain.
         bounds: The largest scores: one for all ranks, or one for each, (K,).
     """
-    xp, num_classes = _namespace(proba), proba.shape[1]
+    xp, num_classes = array_namespace(proba), proba.shape[1]
     ranks = xp.arange(num_classes)
     inside = (nonconformity_scores(proba) <= bounds) | (ranks == chosen[:, None])
     low = xp.amin(xp.where(inside, ranks, num_classes), axis=1)
     high = xp.amax(xp.where(inside, ranks, -1), axis=1)
     return low, high
-
-
-def _namespace(array: Any) -> Any:
-    if isinstance(array, np.ndarray):
-        return np
-    import torch
-
-    return torch
 
 
 def expected_coverage(coverage: float, calibrated: int, tested: int) -> tuple[float, float]:

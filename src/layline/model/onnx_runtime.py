@@ -19,6 +19,7 @@ from layline.data.dataset import Pixels
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
 from layline.data.table_encoding import Rows, TableEncoding
+from layline.geometry import decoding
 from layline.model.description import KEY, ModelDescription
 from layline.model.predictor import Prediction, Predictor
 from layline.utils.errors import UserError
@@ -171,16 +172,12 @@ class OnnxModel(Predictor):
 
 
 def decide(log_probs: Float[np.ndarray, "n K"], decode: Decode) -> Int[np.ndarray, " n"]:
-    """Choose a rank for each distribution, as :mod:`layline.geometry.decoding` does with torch."""
-    if isinstance(decode, str) and decode == "mode":
-        return np.asarray(log_probs.argmax(axis=1))
-    proba = _softmax(log_probs)
-    if not isinstance(decode, str):
-        return np.asarray((proba @ np.asarray(decode, dtype=np.float64)).argmin(axis=1))
-    if decode == "median":
-        return np.asarray((proba.cumsum(axis=1) >= 0.5).argmax(axis=1))
-    nearest = np.ceil(proba @ np.arange(proba.shape[1]) - 0.5)
-    return np.nan_to_num(nearest, nan=0.0).astype(np.int64)
+    """Choose a rank for each distribution."""
+    is_mode = isinstance(decode, str) and decode == "mode"  # which needs no probabilities
+    ranks: Int[np.ndarray, " n"] = decoding.decide(
+        log_probs if is_mode else _softmax(log_probs), decode
+    )
+    return ranks
 
 
 def _softmax(log_probs: Float[np.ndarray, "n K"]) -> NDArray[np.float64]:

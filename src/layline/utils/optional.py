@@ -3,7 +3,14 @@
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from layline.utils.errors import MissingDependencyError
+
+
+def array_namespace(array: Any) -> Any:
+    """Return the library of an array, NumPy or PyTorch, without importing PyTorch needlessly."""
+    return import_module("numpy" if isinstance(array, np.ndarray) else "torch")
 
 
 def require(library: str, extra: str, needed_by: str) -> Any:

@@ -8,7 +8,6 @@ import timm
 import torch
 from huggingface_hub import constants
 from safetensors.torch import save_file
-from torch import nn
 
 from layline import backbones
 from layline.backbones import TimmBackbone
@@ -63,11 +62,6 @@ def test_the_network_is_timms_own_in_two_parts(name):
     x = images(size)
     assert module.body(x).shape == (2, module.width)
     torch.testing.assert_close(module(x), whole(module.normalize(x)))
-
-
-def test_a_network_of_another_size_can_be_made_without_memory():
-    with torch.device("meta"):
-        assert backbones.create("tf_efficientnet_lite0", 4, size=64).last.weight.is_meta
 
 
 @pytest.mark.parametrize("name", ["resnet18.a1_in1k", "vit_tiny_patch16_224"])
@@ -165,16 +159,6 @@ def test_dropout_in_front_of_the_last_layer_is_part_of_it_and_not_of_the_body(na
     assert not torch.equal(module(x), module(x))
 
 
-def test_skipped_blocks_are_those_of_timm():
-    module = backbones.create("convnextv2_atto", 5, drop_path_rate=0.3)
-    whole = timm.create_model("convnextv2_atto", num_classes=5, drop_path_rate=0.3)
-
-    def shares(network):
-        return [m.drop_prob for m in network.modules() if type(m).__name__ == "DropPath"]
-
-    assert shares(module) == shares(whole) != []
-
-
 @pytest.mark.parametrize("name", ["resnet10t", "convnextv2_atto", "vit_tiny_patch16_224"])
 def test_all_stages_stand_before_the_end(name):
     """The last units are those without the option; what is before them are means of maps."""
@@ -188,56 +172,6 @@ def test_all_stages_stand_before_the_end(name):
     torch.testing.assert_close(all_of_it[:, -plain.width :], end)
     again = backbones.create(name, 4, **both.options)
     assert again.width == both.width
-
-
-def test_a_network_that_shows_no_stages_gives_its_end():
-    with torch.device("meta"):
-        plain, both = (backbones.create("vgg11", 4, all_stages=wanted) for wanted in (False, True))
-    assert both.width == plain.width
-    assert "all_stages" not in both.options
-
-
-def executed(network, x):
-    """Describe the layers in the order in which they are applied, in one way for both libraries."""
-    seen = []
-
-    def describe(module, inputs, output):
-        before, after = inputs[0].shape, output.shape
-        if isinstance(module, nn.Conv2d) and after[2:] == (1, 1):  # timm's way to write a Linear
-            seen.append(("linear", before[1:].numel(), after[1]))
-        elif isinstance(module, nn.Conv2d):
-            settings = module.kernel_size, module.stride, module.padding, module.dilation
-            seen.append(("conv", before[1], after[1], *settings, module.bias is not None))
-        elif isinstance(module, nn.BatchNorm2d):
-            seen.append(("norm", before[1], module.eps, module.momentum, module.affine))
-        elif isinstance(module, nn.MaxPool2d):
-            seen.append(("pool", module.kernel_size, module.stride, module.padding))
-        elif isinstance(module, nn.Linear):
-            if getattr(module, "dropout", 0):
-                seen.append(("dropout", module.dropout))
-            seen.append(("linear", before[1], after[1]))
-        elif isinstance(module, nn.Dropout):
-            seen.append(("dropout", module.p))
-        elif before[1:].numel() != after[1:].numel() or isinstance(module, nn.ReLU):
-            seen.append((type(module).__name__,))  # not what only changes the shape
-
-    for module in network.modules():
-        if not any(module.children()):
-            module.register_forward_hook(describe)
-    network.train()(x)
-    return seen
-
-
-@pytest.mark.parametrize("name", ["vgg11", "vgg16", "vgg16_bn", "vgg16.tv_in1k", "vgg19"])
-def test_vgg_has_torchvisions_layers_one_by_one(name):
-    from torchvision.models import get_model
-
-    with torch.device("meta"):
-        x = torch.zeros(2, 3, 224, 224)
-        theirs = executed(get_model(name.partition(".")[0], num_classes=512), x)
-        ours = executed(backbones.create(name, 512), x)
-    assert ours == theirs
-    assert [layer for layer in ours if layer[0] == "dropout"] == [("dropout", 0.5)] * 2
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import timm
 import torch
 from safetensors.torch import save_file
 from sklearn.datasets import load_sample_image
@@ -62,22 +61,6 @@ def test_a_network_takes_timms_names(tmp_path):
     state = {theirs: state[name] for theirs, name in source.timm_names().items()}
     assert load_weights(module, save(state, tmp_path / "w.safetensors")) == []
     assert same(source, module)
-
-
-@pytest.mark.slow
-def test_a_file_by_the_authors_of_a_network_is_converted_by_timm(tmp_path):
-    theirs = timm.create_model("vgg16").state_dict()
-    state = {}
-    for name, tensor in theirs.items():  # as torchvision has them
-        for ours, other in {"pre_logits.fc1": 0, "pre_logits.fc2": 3, "head.fc": 6}.items():
-            if name.startswith(ours):
-                name = name.replace(ours, f"classifier.{other}")
-                tensor = tensor.flatten(1) if tensor.ndim > 1 else tensor
-        state[name] = tensor
-    module = backbones.create("vgg16", 8)
-    (note,) = load_weights(module, save(state, tmp_path / "w.pth"))
-    assert "2 tensors were not used: last.weight; last.bias" in note
-    assert torch.equal(module.network.pre_logits.fc1.weight, theirs["pre_logits.fc1.weight"])
 
 
 @pytest.mark.parametrize(("hidden", "unused"), [(0, 2), (6, 4)])

@@ -32,10 +32,6 @@ class DropoutLinear(nn.Linear):
         """Apply dropout, then the linear map."""
         return super().forward(drop(x, self.dropout, self.training))
 
-    def extra_repr(self) -> str:
-        """Describe the layer, as PyTorch prints modules."""
-        return f"{super().extra_repr()}, dropout={self.dropout}"
-
 
 class HiddenLayer(nn.Module):
     """Dropout, Linear, GELU, dropout, Linear."""
@@ -66,11 +62,7 @@ def make_last_layer(
 ) -> nn.Linear | HiddenLayer:
     """Make the last layer of a backbone, with random weights.
 
-    Args:
-        width: Number of units of the body's output.
-        dim: Dimension d of the features.
-        hidden: Units of a hidden layer; zero for none.
-        dropout: Dropout rate in front of each Linear.
+    It maps ``width`` units to ``dim`` features, with a hidden layer if ``hidden`` is not zero.
     """
     check_integer("hidden", hidden, 0, "it is a number of units, 0 for no hidden layer")
     check_dropout("dropout", dropout)
@@ -114,11 +106,6 @@ class Backbone(nn.Module, ABC):
     def dtype(self) -> torch.dtype:
         """The dtype of the weights."""
         return next(self.last.parameters()).dtype
-
-    @property
-    def has_batch_norm(self) -> bool:
-        """Whether the network contains batch normalization."""
-        return any(isinstance(module, nn.BatchNorm2d) for module in self.modules())
 
     @property
     @abstractmethod

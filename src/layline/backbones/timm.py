@@ -25,7 +25,7 @@ _HUB_TIMEOUT = 3.0  # seconds
 
 
 def import_timm() -> Any:
-    """Import timm, or raise an error that says how to install it."""
+    """Import timm, or raise an error with the extra to install."""
     return require("timm", extra="images", needed_by="a network of timm")
 
 
@@ -40,13 +40,10 @@ def is_hub_name(name: str) -> bool:
 
 
 def check_hub(hub_id: str, files: Sequence[str | None]) -> None:
-    """Raise an OSError if files of the hub are neither cached nor reachable within seconds.
+    """Raise an OSError if none of the files is cached and the hub does not answer within seconds.
 
-    One request is sent first, because huggingface_hub repeats its requests for a minute.
-
-    Args:
-        hub_id: ``owner/name``, with ``@revision`` unless it is the newest.
-        files: Alternative names of the file, one of which must be cached.
+    Without this request a download without a connection would take a minute, because
+    huggingface_hub repeats it, whatever its timeout.
     """
     import huggingface_hub as hub
 
@@ -70,13 +67,7 @@ def _first_line(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class _Source:
-    """A network as timm builds it.
-
-    Attributes:
-        architecture: timm's name.
-        arguments: Further arguments of ``timm.create_model``.
-        config: The pretrained configuration of a repository of the hub.
-    """
+    """A network as timm builds it; ``config`` is the pretrained configuration of the hub."""
 
     architecture: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -212,11 +203,7 @@ class TimmBackbone(ImageBackbone):
         return names
 
     def download(self) -> dict[str, Tensor]:
-        """Load timm's pretrained weights from its cache or the hub, under timm's names.
-
-        Raises:
-            OSError: The weights are not cached and cannot be downloaded.
-        """
+        """Load timm's pretrained weights from its cache or the hub, under timm's names."""
         config = self._source.config
         if is_hub_name(self.name) and not config:  # rebuilt from options
             config = _read_hub_config(self.name).config
@@ -228,17 +215,6 @@ class TimmBackbone(ImageBackbone):
             pretrained=True, **({"pretrained_cfg": config} if config else {})
         ).state_dict()
         return {k: v for k, v in tensors.items() if not k.startswith(f"{self.classifier}.")}
-
-    def convert(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Let timm rename the tensors of a file by the network's authors.
-
-        Raises:
-            Exception: Of many kinds, if they are not such tensors.
-        """
-        overlay = dict.fromkeys(("source", "url", "file", "hf_hub_id")) | {"state_dict": tensors}
-        network = self._build(pretrained=True, pretrained_cfg_overlay=overlay)
-        converted: dict[str, Tensor] = network.state_dict()
-        return converted
 
     def _build(self, **arguments: Any) -> Any:
         timm, source = import_timm(), self._source
@@ -264,12 +240,7 @@ class TimmBackbone(ImageBackbone):
 
 
 def check_model(name: str, others: Collection[str] = ()) -> None:
-    """Raise an error for a name that timm does not know.
-
-    Args:
-        name: With or without a tag.
-        others: Further names that the user could have meant.
-    """
+    """Raise an error for a name that timm does not know; ``others`` are further suggestions."""
     if not isinstance(name, str):
         raise UserError(f"backbone must be a name such as resnet18, got {name!r}")
     if is_hub_name(name):

@@ -1,12 +1,10 @@
 """Pretrained weights: timm's, those of an installed package, or a file.
 
-Files are read without executing code from them. Their tensors may have our names, timm's, or those
-of the network's authors.
+Files are read without executing code from them. Their tensors may have our names or timm's.
 """
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,16 +36,10 @@ _STRONG_ON_GPU = "convnext_tiny.in12k_ft_in1k"
 # prefixes of data parallelism, training loops, torch.compile, and our own model files
 _PREFIXES = ("module.", "model.", "_orig_mod.", "backbone.", "features.", "network.")
 _CHECKPOINT_KEYS = ("state_dict", "model_state_dict", "model")
-_LONGEST_LIST = 8
 
 
 def check_weights(weights: str, backbone: str) -> None:
-    """Raise an error for weights that cannot be loaded, before anything is built.
-
-    Args:
-        weights: One of ``NAMES``, or the path of a file that ends in one of ``SUFFIXES``.
-        backbone: Name of the backbone.
-    """
+    """Raise an error for weights that the named backbone cannot load, before it is built."""
     if weights == "imagenet" and backbone in BACKBONES:
         raise UserError(f"{backbone} has no ImageNet weights; set weights to none or a file.")
     if weights == "bundled" and not has_bundled_weights(backbone):
@@ -94,17 +86,10 @@ def choose_backbone(device: str) -> BackboneChoice:
 
 
 def load_weights(backbone: Backbone, weights: str) -> list[str]:
-    """Load pretrained weights into a backbone.
+    """Load pretrained weights, one of ``NAMES`` or a file, and return notes for the user.
 
     All tensors of the body are replaced or none; the last layer only by a file in which it has
     the same shape.
-
-    Args:
-        backbone: The module to fill.
-        weights: One of ``NAMES``, or the path of a file.
-
-    Returns:
-        Notes for the user.
     """
     check_weights(weights, backbone.name)
     if weights == "none":
@@ -141,9 +126,6 @@ def _read_bundled(backbone: Backbone) -> dict[str, Tensor]:
 def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> list[str]:
     """Copy tensors into a backbone, and report those that were not used."""
     state, unused = _rename(backbone, tensors)
-    if _find_mismatches(backbone, state) and isinstance(backbone, TimmBackbone):
-        with suppress(Exception):  # not a file by the network's authors
-            state, unused = _rename(backbone, backbone.convert(tensors))
     if mismatches := _find_mismatches(backbone, state):
         raise UserError(
             f"The weights {source} do not fit {backbone.name}: {len(mismatches)} tensors differ: "
@@ -193,16 +175,11 @@ def _find_mismatches(backbone: Backbone, state: Mapping[str, Tensor]) -> list[st
 
 
 def _shorten(items: list[str]) -> str:
-    more = f"; and {len(items) - _LONGEST_LIST} more" if len(items) > _LONGEST_LIST else ""
-    return "; ".join(items[:_LONGEST_LIST]) + more
+    return "; ".join(items[:8]) + ("; …" if len(items) > 8 else "")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read all tensors of a file by name, without executing code from it.
-
-    Args:
-        path: A file that ends in one of ``SUFFIXES``.
-    """
+    """Read all tensors of a file by name, without executing code from it."""
     content = _read(path)
     while isinstance(content, Mapping):
         inner = [content[key] for key in _CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]

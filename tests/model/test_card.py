@@ -1,11 +1,14 @@
 """The model card of a run, read again by the hub's own loader."""
 
 import shutil
+import tomllib
 
 import pytest
+import tomli_w
 from huggingface_hub import ModelCard
 
-from layline.model.card import card, write_card
+from layline.metrics import METRICS
+from layline.model.card import create_card as card
 from layline.training.run_folder import RunFolder
 from layline.utils.files import write_json
 
@@ -20,12 +23,12 @@ def test_the_hub_reads_the_metrics_with_their_intervals(run):
     found = ModelCard(card(run))
     numbers = RunFolder(run).read_numbers()
     results = {each.metric_name: each for each in found.data.eval_results}
-    mae = results["Mean absolute error, in classes"]
+    mae = results[METRICS["mae"].label]
     assert (mae.metric_type, mae.metric_value) == ("mae", numbers["mae"])
     assert mae.metric_args["interval"] == numbers["intervals"]["mae"]
     assert mae.metric_args["level"] == numbers["intervals"]["level"]
     assert (mae.dataset_split, mae.task_type) == ("test", "image-classification")
-    assert results["Accuracy"].metric_value == numbers["accuracy"]
+    assert results[METRICS["accuracy"].label].metric_value == numbers["accuracy"]
     assert found.data.library_name == "layline"
     assert "soft-poisson" in found.data.tags
     assert found.data.license is None
@@ -62,11 +65,13 @@ def test_a_run_of_an_earlier_version_has_one_too(write_run, tmp_path):
     assert all("interval" in each.metric_args for each in found.data.eval_results[:2])
 
 
-def test_an_evaluation_is_refused(write_run, tmp_path):
-    run = write_run(tmp_path / "run")
-    folder = RunFolder(run)
-    config = folder.read_config().model_dump(mode="json", exclude_none=True)
-    write_json(folder.evaluation, {"config": config, "counts": {}})
-    with pytest.raises(ValueError, match="a card is about a model"):
-        write_card(run, tmp_path / "README.md")
-    assert not (tmp_path / "README.md").exists()
+@pytest.mark.parametrize("backbone", ["convnet", "tf_efficientnet_lite0"])
+def test_images_of_an_array_file_are_called_images(write_run, tmp_path, backbone):
+    folder = RunFolder(write_run(tmp_path / "run"))
+    text = folder.config.read_text()
+    config = tomllib.loads(text)
+    config["data"]["source"], config["backbone"]["name"] = "npz", backbone
+    folder.config.write_text(tomli_w.dumps(config))
+    found = card(folder.path)
+    assert "A model for images" in found
+    assert "rows of a table" not in found

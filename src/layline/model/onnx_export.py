@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from layline import __version__
 from layline.backbones.mlp import MLP
 from layline.data.loaders import PreparedBatches
+from layline.geometry.decoding import decide
 from layline.heads import HEADS
 from layline.heads.base import probabilities
 from layline.model.calibration import (
@@ -143,8 +144,8 @@ class Graph(nn.Module):
         log_probs = apply_temperature(self.head.log_probs(features), self.temperature)
         # NaN for features that overflowed: zero times infinity is NaN
         log_probs = log_probs + (0 * features).sum(dim=-1, keepdim=True)
-        rank = self.head.decision(features, log_probs, self.decode)
         exact = probabilities(log_probs)
+        rank = decide(log_probs if self.decode == "mode" else exact, self.decode)
         ends = () if self.bound is None else find_ranges(exact, rank, self.bound)
         return log_probs, exact.to(log_probs.dtype), rank, *ends
 
@@ -227,6 +228,9 @@ def _trace(
         why = next((line for line in str(root).splitlines() if line.strip()), type(root).__name__)
         raise UserError(f"The model cannot be exported to ONNX: {why.strip()[:200]}") from error
     proto = program.model_proto  # type: ignore[union-attr]  # dynamo=True returns a program
+    written = {each.domain: each.version for each in proto.opset_import}.get("")
+    if opset is not None and written != opset:
+        raise UserError(f"PyTorch cannot write this model in opset {opset}; it wrote {written}.")
     for each in (*proto.graph.node, *proto.graph.value_info, proto.graph):
         del each.metadata_props[:]  # stack traces with paths of this machine
     return proto
@@ -237,7 +241,10 @@ def _compare(
 ) -> float:
     """Compare a graph with its model, and return the largest difference of a probability."""
     onnxruntime = require("onnxruntime", extra="export", needed_by="export")
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common class
+        raise UserError(f"onnxruntime cannot run the exported model: {error}") from error
     name = session.get_inputs()[0].name
     # batches of one sample and of many
     parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:]) if len(part)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import joblib
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from layline.data.dataset import Pixels
@@ -118,9 +118,10 @@ class OnnxModel(Predictor):
         name = graph_input(self.description)[0]
         for x, index in self._batches(samples, batch_size, workers, keep_going):
             log_probs, chosen = self._session.run(["log_probs", "rank"], {name: x})
+            proba = _softmax(log_probs)
             if wanted != own:
-                chosen = decide(log_probs, wanted)
-            yield Prediction(index, _softmax(log_probs), chosen)
+                chosen = decoding.decide(proba, wanted)
+            yield Prediction(index, proba, chosen)
 
     def _batches(
         self, samples: UserImages | Rows, size: int, workers: int | None, keep_going: bool
@@ -169,15 +170,6 @@ class OnnxModel(Predictor):
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path)!r})"
-
-
-def decide(log_probs: Float[np.ndarray, "n K"], decode: Decode) -> Int[np.ndarray, " n"]:
-    """Choose a rank for each distribution."""
-    is_mode = isinstance(decode, str) and decode == "mode"  # which needs no probabilities
-    ranks: Int[np.ndarray, " n"] = decoding.decide(
-        log_probs if is_mode else _softmax(log_probs), decode
-    )
-    return ranks
 
 
 def _softmax(log_probs: Float[np.ndarray, "n K"]) -> NDArray[np.float64]:

@@ -320,8 +320,7 @@ class Metric:
 
     Attributes:
         name: The key in ``test.json`` and the column in result tables.
-        function: ``function(y_true, y_pred)`` or, if ``decode`` is None, ``function(y_true,
-            proba)``.
+        function: Takes true ranks, and predicted ranks or (if ``decode`` is None) probabilities.
         higher_is_better: False for errors and losses.
         label: The short name in tables and figures.
         description: What it means, for readers of a report.
@@ -359,61 +358,24 @@ _TABLE = (
     Metric("accuracy", accuracy, True, "Accuracy", "exactly right", "mode", ".1%"),
     Metric("mae", mean_absolute_error, False, "MAE", "mean error in classes", "median"),
     Metric(
-        "macro_mae",
-        macro_mean_absolute_error,
-        False,
-        "Macro MAE",
-        "MAE averaged over the classes: rare classes count as much as frequent ones",
-        "median",
+        "macro_mae", macro_mean_absolute_error, False, "Macro MAE", "mean MAE of classes", "median"
     ),
     Metric(
-        "maximum_mae",
-        maximum_mean_absolute_error,
-        False,
-        "Maximum MAE",
-        "MAE of the class with the largest one",
-        "median",
+        "maximum_mae", maximum_mean_absolute_error, False, "Maximum MAE", "worst class", "median"
     ),
-    Metric(
-        "within_one",
-        accuracy_within,
-        True,
-        "Within one",
-        "the right class or one next to it",
-        "median",
-        ".1%",
-    ),
-    Metric(
-        "qwk",
-        quadratic_weighted_kappa,
-        True,
-        "QWK",
-        "agreement with the labels beyond chance; large errors count more, 1 is perfect",
-        "mean",
-    ),
+    Metric("within_one", accuracy_within, True, "Within one", "at most one off", "median", ".1%"),
+    Metric("qwk", quadratic_weighted_kappa, True, "QWK", "agreement beyond chance", "mean"),
     Metric("spearman", spearman, True, "Spearman", "rank correlation (rho)", "mean"),
     Metric("kendall", kendall, True, "Kendall", "rank correlation (tau-b)", "mean"),
-    Metric(
-        "rps",
-        ranked_probability_score,
-        False,
-        "RPS",
-        "distance of the probabilities from the true class along the scale, from 0 to 1",
-    ),
+    Metric("rps", ranked_probability_score, False, "RPS", "error of the distribution, 0 to 1"),
     Metric("nll", log_loss, False, "NLL", "negative log-likelihood of the true class"),
-    Metric(
-        "ece",
-        expected_calibration_error,
-        False,
-        "ECE",
-        "gap between stated and observed probabilities: 0.1 if “80 %” is right in 70 or 90 of 100",
-    ),
+    Metric("ece", expected_calibration_error, False, "ECE", "stated minus observed probability"),
     Metric(
         "unimodality_rate",
         lambda y_true, proba: unimodality_rate(proba),
         True,
         "Unimodal",
-        "samples whose probabilities rise to one class and fall after it, as an order suggests",
+        "distributions with a single peak",
         format=".1%",
     ),
 )
@@ -449,9 +411,7 @@ def check_proba(
     _check_each("proba", np.abs(array.sum(axis=1) - 1) <= 1e-3, array, rule)
     if y_true is None:
         return np.zeros(n, dtype=np.int64), array, _weights(sample_weight, n)
-    true = _ranks("y_true", y_true, n)
-    _check_each("y_true", true < num_classes, true, f"be below {num_classes}, the columns of proba")
-    return true, array, _weights(sample_weight, n)
+    return _ranks("y_true", y_true, n, num_classes), array, _weights(sample_weight, n)
 
 
 def check_predictions(
@@ -459,18 +419,20 @@ def check_predictions(
 ) -> tuple[Ranks, Ranks, Floats]:
     """Convert true ranks, predicted ranks and probabilities to arrays of equal length."""
     true, distribution, _ = check_proba(ranks, proba)
-    chosen = _ranks("y_pred", predicted, len(true))
-    rule = f"be below {distribution.shape[1]}, the columns of proba"
-    _check_each("y_pred", chosen < distribution.shape[1], chosen, rule)
-    return true, chosen, distribution
+    return true, _ranks("y_pred", predicted, *distribution.shape), distribution
 
 
-def _ranks(name: str, values: ArrayLike, n: int | None = None) -> Ranks:
+def _ranks(
+    name: str, values: ArrayLike, n: int | None = None, num_classes: int | None = None
+) -> Ranks:
     array = _array(name, values, ndim=1, n=n)
     with np.errstate(invalid="ignore"):
         ranks = array.astype(np.int64)  # signed, so that differences do not wrap around
     # the cast keeps neither fractions nor NaN nor infinities
     _check_each(name, (ranks == array) & (ranks >= 0), array, "contain ranks 0, 1, ..., K - 1")
+    if num_classes is not None:
+        rule = f"be below {num_classes}, the number of columns of proba"
+        _check_each(name, ranks < num_classes, ranks, rule)
     return ranks
 
 

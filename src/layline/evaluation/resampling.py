@@ -99,13 +99,13 @@ def paired_differences(
 
     .. math:: p = \Pr\big(|d^*| \ge |d|\big)
 
-    over all exchanges if there are at most ``draws`` of them, else over random ones.
+    over random exchanges, the one that was observed among them.
 
     Args:
         ranks: The true ranks.
         first: Predicted ranks and probabilities of the first model.
         second: Those of the second model.
-        groups: The group of each sample; None if samples are independent.
+        groups: See :func:`bootstrap_intervals`, like ``level`` and ``seed``.
         level: The confidence level.
         draws: The number of resamplings, and of random exchanges.
         seed: Random seed.
@@ -133,9 +133,9 @@ def paired_differences(
         differences(weights @ one, weights @ other)
         for weights in _bootstrap_weights(rng, count, draws)
     ]
-    is_exact = count < 63 and 2**count <= draws
     exchanged = []
-    for swap in _exchanges(rng, count, draws, is_exact):
+    for size in _batch_sizes(count, draws):
+        swap = rng.integers(2, size=(size, count)).astype(np.float64)
         stay = 1 - swap
         exchanged.append(differences(stay @ one + swap @ other, swap @ one + stay @ other))
     before, after = (
@@ -154,10 +154,10 @@ def paired_differences(
             swapped = np.concatenate([each[name] for each in exchanged])
             swapped = np.abs(swapped[np.isfinite(swapped)])
             hits = int((swapped >= abs(difference) - 1e-12).sum())  # rounding of sums
-            row["p"] = (hits + (not is_exact)) / (len(swapped) + (not is_exact))
+            row["p"] = (hits + 1) / (len(swapped) + 1)
         found[name] = row
     over = "samples" if groups is None else "groups"
-    about = {"level": level, "over": over, "units": count, "draws": draws, "exact": is_exact}
+    about = {"level": level, "over": over, "units": count, "draws": draws}
     return {**about, "metrics": found}
 
 
@@ -225,25 +225,15 @@ def _metrics(sums: Floats, cells: Ranks, num_classes: int) -> dict[str, Floats]:
 
 def _bootstrap_weights(rng: np.random.Generator, count: int, draws: int) -> Iterator[Floats]:
     """Count how often each unit is drawn with replacement; a single unit is not resampled."""
-    at_once = max(1, _AT_ONCE // count)
-    for start in range(0, draws if count > 1 else 0, at_once):
-        size = min(at_once, draws - start)
+    for size in _batch_sizes(count, draws if count > 1 else 0):
         drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(size)]
         yield np.stack(drawn).astype(np.float64)
 
 
-def _exchanges(
-    rng: np.random.Generator, count: int, draws: int, is_exact: bool
-) -> Iterator[Floats]:
-    """Choose the units whose predictions are exchanged (1): all combinations, or random ones."""
-    total, at_once = 2**count if is_exact else draws, max(1, _AT_ONCE // count)
-    for start in range(0, total, at_once):
-        size = min(at_once, total - start)
-        if is_exact:
-            bits = np.arange(start, start + size)[:, None] >> np.arange(count) & 1
-        else:
-            bits = rng.integers(2, size=(size, count))
-        yield bits.astype(np.float64)
+def _batch_sizes(count: int, draws: int) -> list[int]:
+    """Divide draws of ``count`` units into batches that fit into memory."""
+    size = max(1, _AT_ONCE // count)
+    return [min(size, draws - start) for start in range(0, draws, size)]
 
 
 def _percentiles(drawn: Floats, level: float) -> Interval:

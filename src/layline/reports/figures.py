@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from layline.metrics import calibration_gaps
 from layline.reports.pages import HOVER, plot_text
 
 BINS = 15  # as in the expected calibration error
@@ -452,13 +453,12 @@ def reliability_bins(
 
     Bin b is (b/B, (b+1)/B]; the means of an empty bin are NaN.
     """
-    confidence, right = proba.max(axis=1), proba.argmax(axis=1) == ranks
-    place = np.searchsorted(np.arange(1, BINS) / BINS, confidence, side="left")
+    place, gaps = calibration_gaps(ranks, proba, BINS)
     counts = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
-        means = np.bincount(place, weights=confidence, minlength=BINS) / counts
-        shares = np.bincount(place, weights=right, minlength=BINS) / counts
-    return counts, means, shares
+        means = np.bincount(place, weights=proba.max(axis=1), minlength=BINS) / counts
+        gap = np.bincount(place, weights=gaps, minlength=BINS) / counts
+    return counts, means, means + gap
 
 
 def count_modes(

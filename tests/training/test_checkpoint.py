@@ -7,13 +7,13 @@ import pickle
 import pytest
 import torch
 from accelerate import Accelerator
+from layline.training.loop import TrainingState
 from safetensors.torch import load_file
 from torch import nn
 
 from layline.training import checkpoint
 from layline.training.checkpoint import Checkpoints
 from layline.training.distributed import SeveralProcesses
-from layline.training.loop import TrainingState
 from layline.training.optim import WeightAverage
 
 HISTORY = [{"epoch": 1, "train_loss": 0.1 + 0.2}]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
 from safetensors.torch import load_file
 from torch import nn
 
@@ -21,7 +22,6 @@ from layline.model.model import Network, OrdinalModel
 from layline.training import run as run_module
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import TrainingConfig
-from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
 from layline.training.optim import WeightAverage
 from layline.utils.devices import Processes
 

@@ -13,7 +13,7 @@ from layline.evaluation.diagnostics import class_rates, referral, threshold_rate
 from layline.evaluation.evaluate import Evaluation, measure
 from layline.evaluation.predictions import Predictions
 from layline.evaluation.resampling import bootstrap_intervals
-from layline.training.config import ReportConfig
+from layline.training.config import ReportConfig, to_toml
 from layline.training.recipes import resolve_config
 from layline.training.record import choose_samples, take_snapshot, write_pictures
 from layline.training.run_folder import RunFolder
@@ -67,7 +67,7 @@ def write_run(
         "training": {"epochs": epochs},
         "report": {"points": points},
     }
-    folder.create(resolve_config(config))
+    folder.config.write_text(to_toml(resolve_config(config)))
     directions = rng.normal(size=(2, dim))
 
     def features(epoch):

@@ -7,12 +7,14 @@ import pickle
 import pytest
 import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
 from torch import nn
 
 from layline.training import checkpoint
 from layline.training.checkpoint import Checkpoints
 from layline.training.distributed import SeveralProcesses
-from layline.training.trainer import TrainingState
+from layline.training.loop import TrainingState
+from layline.training.optim import WeightAverage
 
 HISTORY = [{"epoch": 1, "train_loss": 0.1 + 0.2}]
 
@@ -55,6 +57,15 @@ def test_what_was_saved_comes_back_bit_by_bit(tmp_path):
         assert torch.equal(mine, other)
 
 
+def test_a_layer_under_two_names_is_no_obstacle_to_its_average(tmp_path):
+    layer = nn.Linear(3, 2)
+    average = WeightAverage(nn.Sequential(layer, nn.Sequential(layer)), decay=0.9)
+    checkpoint._write_average(average, tmp_path / "average.safetensors")
+    found = load_file(tmp_path / "average.safetensors")
+    assert torch.equal(found["module.0.weight"], layer.weight)
+    assert torch.equal(found["module.1.0.weight"], layer.weight)
+
+
 def test_before_anything_was_saved_there_is_nothing_to_go_back_to(tmp_path):
     assert Trained(tmp_path / "none").checkpoints.restore() is None
 
@@ -94,6 +105,12 @@ def test_what_was_left_half_saved_is_never_read(tmp_path):
     assert names(tmp_path) == ["epoch-00001-step-0000001", "epoch-00001-step-0000002"]
 
 
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-7])
 
@@ -108,24 +125,42 @@ class Hostile:
         return pytest.fail, ("code in a checkpoint was run",)
 
 
+def signed(damage):
+    """Do damage, and write the manifest anew, as an attacker would."""
+
+    def done(path):
+        damage(path)
+        digests = checkpoint._digests(path.parent)
+        (path.parent / "manifest.json").write_text(json.dumps({"blake2b": digests}))
+
+    return done
+
+
 def progress(**values):
     def write(path):
+        path = path.parent / "progress.json"
         before = json.loads(path.read_text())
         path.write_text(json.dumps({k: v for k, v in (before | values).items() if v != "out"}))
 
-    return write
+    return signed(write)
 
 
-FILES = ("model.safetensors", "optimizer.bin", "progress.json")
+FILES = ("model.safetensors", "optimizer.bin", "progress.json", "manifest.json")
 DAMAGE = [
-    *((name, done) for name in FILES for done in (truncate, hostile)),
-    *((name, lambda path: path.unlink()) for name in FILES),
+    *((name, done) for name in FILES for done in (flip, truncate, hostile)),
+    *((name, lambda path: path.unlink()) for name in FILES[:3]),
+    *((name, signed(hostile)) for name in FILES[:3]),
+    *((name, signed(truncate)) for name in FILES[:3]),
     ("progress.json", progress(epoch="2")),
+    ("progress.json", progress(epoch=2.5)),
+    ("progress.json", progress(history={})),
     ("progress.json", progress(history=[3])),
-    ("progress.json", progress(unknown="of")),
+    ("progress.json", progress(unheard="of")),
     ("progress.json", progress(step="out")),
-    ("progress.json", lambda path: path.write_text("[]")),
-    ("progress.json", lambda path: path.write_text("[" * 100_000)),
+    ("progress.json", signed(lambda path: path.write_text("[]"))),
+    ("progress.json", signed(lambda path: path.write_text("[" * 100_000))),
+    ("manifest.json", lambda path: path.write_text("[]")),
+    ("manifest.json", lambda path: path.write_text('{"blake2b": 3}')),
 ]
 
 
@@ -143,27 +178,35 @@ def test_a_damaged_moment_is_passed_over_for_the_one_before(tmp_path, name, dama
     assert all(torch.equal(*pair) for pair in zip(fresh.state(), state, strict=True))
     (said,) = fresh.said
     assert str(newer) in said
+    assert "Going on from the checkpoint before" in said
     fresh.step()
     fresh.checkpoints.save(TrainingState(1, 2))  # in the place of the damaged one
     assert len(names(tmp_path)) == 2
     assert Trained(tmp_path).checkpoints.restore() == TrainingState(1, 2)
     damage(newer / name)
     damage(tmp_path / "epoch-00001-step-0000001" / name)
-    with pytest.raises(ValueError, match="No checkpoint in") as error:
+    with pytest.raises(ValueError, match="must have a checkpoint to go on from, got none") as error:
         Trained(tmp_path).checkpoints.restore()
     assert "\n" not in str(error.value)
     assert str(newer) in str(error.value)
+    assert "trains from the beginning" in str(error.value)
 
 
 def test_a_damaged_moment_goes_once_a_newer_one_is_there(tmp_path):
     trained = Trained(tmp_path)
     for step in (1, 9):
         trained.checkpoints.save(TrainingState(1, step))
-    truncate(tmp_path / "epoch-00001-step-0000009" / "optimizer.bin")
+    flip(tmp_path / "epoch-00001-step-0000009" / "optimizer.bin")
     fresh = Trained(tmp_path)
     fresh.checkpoints.restore()
     fresh.checkpoints.save(TrainingState(1, 5))  # earlier than the damaged one
     assert names(tmp_path) == ["epoch-00001-step-0000001", "epoch-00001-step-0000005"]
+
+
+def test_a_moment_from_before_there_were_checksums_is_read(tmp_path):
+    Trained(tmp_path, steps=1).checkpoints.save(TrainingState(1, 1))
+    (tmp_path / "epoch-00001-step-0000001" / "manifest.json").unlink()
+    assert Trained(tmp_path).checkpoints.restore() == TrainingState(1, 1)
 
 
 def test_the_same_moment_can_be_saved_again(tmp_path):

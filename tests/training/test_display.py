@@ -4,11 +4,11 @@ import io
 import re
 
 import pytest
-from layline.training.loop import TrainingState
 from rich.console import Console
 
 from layline.training import display as module
 from layline.training.display import LiveDisplay, Reporter, amount
+from layline.training.loop import TrainingState
 
 RECORD = {
     "epoch": 2,

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 import torch
+
 from layline.training.interruption import (
     Interrupted,
     Interruption,
     polite_signals_interrupt,
     stopped_by,
 )
-
 from layline.utils.devices import Processes
 
 STEP = "layline.training.loop:Loop._step"

@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from layline.bench.cells import Cell
-from layline.data.file_digests import digest_file
 from safetensors.torch import load_file
 
 import layline
+from layline.bench.cells import Cell
+from layline.data.file_digests import digest_file
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.training.config import StartConfig
 from layline.training.run import _RunHooks

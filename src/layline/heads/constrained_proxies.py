@@ -131,7 +131,11 @@ class ConstrainedProxies(OrdinalHead):
         return f"{parts}, smoothing={self.smoothing}, alpha={self.alpha}"
 
     def _log_probs(self, features: Features) -> PerClass:
-        return geometry.log_p(self.layout, self.similarity, features, self.prior)
+        """Compute log P, equation (1)."""
+        logits = self.similarity(self.layout.measure(self.similarity.measure, features))
+        if self.prior is not None:
+            logits = logits + self.prior.to(logits.dtype)
+        return torch.log_softmax(logits, dim=-1)
 
     def _mode(self, features: Features, log_probs: PerClass | None) -> Ranks:
         if self.prior is not None:

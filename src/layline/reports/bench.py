@@ -159,7 +159,7 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
         value = critical_difference(len(ranking.ranks), ranking.num_data)
         difference = (
             f"Ranks within {value:.2f} of the best, the shaded band, do not differ significantly "
-            f"from it (Nemenyi test, 5 %). {' '.join(ranking.notes)}"
+            "from it (Nemenyi test, 5 %)."
         )
     return {
         "runs": len(once),

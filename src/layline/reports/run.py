@@ -85,7 +85,7 @@ def render_run(run: RunRecord) -> str:
         facts=_facts(run),
         decoded=[METRICS[key] for key in _DECODED],
         figures=figures,
-        examples=_most_peaked(run, modes),
+        examples=_least_unimodal(run, modes),
     )
 
 
@@ -148,8 +148,11 @@ def threshold_tables(run: RunRecord) -> list[dict[str, Any]]:
     return tables
 
 
-def _most_peaked(run: RunRecord, modes: Any) -> list[dict[str, Any]]:
-    """Give three samples with the most peaks."""
+def _least_unimodal(run: RunRecord, modes: Any) -> list[dict[str, Any]]:
+    """Give the three samples with the largest rises of probability outside the main peak."""
+    steps = np.diff(run.proba, axis=1)
+    after = np.arange(steps.shape[1]) >= run.proba.argmax(axis=1)[:, None]
+    rises = np.maximum(np.where(after, steps, -steps), 0).sum(axis=1)
     return [
         {
             "name": run.names[index],
@@ -158,7 +161,7 @@ def _most_peaked(run: RunRecord, modes: Any) -> list[dict[str, Any]]:
             "probabilities": run.proba[index].tolist(),
             "peaks": int(modes[index]),
         }
-        for index in np.argsort(-modes, kind="stable")[:3]
+        for index in np.argsort(-rises, kind="stable")[:3]
         if modes[index] > 1
     ]
 

@@ -1,4 +1,4 @@
-"""The trainer: as a run on a small table, and on samples in memory."""
+"""The training loop: as a run on a small table, and on samples in memory."""
 
 import json
 import math
@@ -18,18 +18,18 @@ from layline.estimator import OrdinalClassifier
 from layline.evaluation.evaluate import measure
 from layline.evaluation.predictions import Split, predict_split
 from layline.model.model import Network, OrdinalModel
-from layline.training import callbacks
+from layline.training import run as run_module
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import TrainingConfig
+from layline.training.loop import EpochBatches, Hooks, Loop, TrainingState
 from layline.training.optim import WeightAverage
-from layline.training.trainer import Callback, EpochBatches, Trainer, TrainingState
 from layline.utils.devices import Processes
 
 CPU = torch.device("cpu")
 
 
 def chosen(generator=None, **training):
-    """Give the options of the trainer that follow from settings."""
+    """Give the options of the loop that follow from settings."""
     return replace(TrainingConfig(**training).options(), generator=generator)
 
 
@@ -106,7 +106,9 @@ def test_a_loss_that_is_no_number_stops_the_run_with_the_last_good_state(
         after(patch, OrdinalModel, "forward", step, lambda loss, *args: loss * math.nan)
         folder, result = train("training.checkpoint_minutes=0")
     assert result.exit_code == 1
-    assert f"not finite at {place}" in " ".join(result.stderr.split())
+    *_, last = result.stderr.splitlines()
+    assert last.startswith(f"layline: training must stay finite, got nan at {place}: lower ")
+    assert last.endswith("learning_rate (0.01); the last good state is kept")
     states = (folder / "state").glob("*") if kept else ()
     assert max((state.name for state in states), default=None) == kept  # and one before it
     assert command("train", "--resume", folder).exit_code == 0
@@ -130,7 +132,7 @@ def test_weights_that_are_infinite_are_never_saved(
         after(patch, torch.optim.AdamW, "step", step, spoil(-math.inf))
         folder, result = train("training.checkpoint_minutes=0")
     assert result.exit_code == 1
-    assert f"not finite at step {step} of epoch 1" in " ".join(result.stderr.split())
+    assert f"got inf at step {step} of epoch 1" in result.stderr
     assert not (folder / "best.safetensors").exists()
     states = list((folder / "state").iterdir())
     assert states
@@ -143,14 +145,14 @@ def test_weights_that_are_infinite_are_never_saved(
 
 
 def test_a_validation_loss_that_is_no_number_stops_the_run(monkeypatch, train):
-    def change(found, trainer, part):
+    def change(found, loop, part):
         return replace(found, loss=math.nan)
 
-    after(monkeypatch, Trainer, "_validate", 2, change)
-    monkeypatch.setattr(callbacks, "_AFTER_EPOCH", 0.0)
+    after(monkeypatch, Loop, "_validate", 2, change)
+    monkeypatch.setattr(run_module, "_AFTER_EPOCH", 0.0)
     folder, result = train()
     assert result.exit_code == 1
-    assert f"not finite at step {STEPS} of epoch 2" in " ".join(result.stderr.split())
+    assert f"got nan at step {STEPS} of epoch 2" in result.stderr
     assert [state.name for state in (folder / "state").iterdir()] == ["epoch-00002-step-0000000"]
 
 
@@ -162,7 +164,7 @@ def test_short_epochs_are_saved_at_the_end_only(monkeypatch, train):
     )
     train(epochs=3)
     assert saved == [4]
-    monkeypatch.setattr(callbacks, "_AFTER_EPOCH", 0.0)
+    monkeypatch.setattr(run_module, "_AFTER_EPOCH", 0.0)
     train(epochs=3)
     assert saved == [4, 2, 3, 4]
 
@@ -284,7 +286,8 @@ def test_half_precision_on_a_cpu(train, history, whole):
 def test_fp16_needs_a_gpu(train):
     folder, result = train("training.precision=fp16")
     assert result.exit_code == 1
-    assert "fp16" in result.stderr
+    said = result.stderr.splitlines()[-1]
+    assert said == "layline: training.precision must be no or bf16 on a CPU, got 'fp16'"
     assert not folder.exists()
 
 
@@ -374,7 +377,7 @@ def test_the_rest_is_left_out_if_wanted():
         (
             {"batch_size": 64, "accumulation": 41},
             1,
-            "a batch has only 40",
+            "a batch must have at least 41 samples, got 40",
         ),
     ],
 )
@@ -398,11 +401,10 @@ def network(method="hard-linear", features=None, dim=8):
         return Network(features or usual, heads.create(method, num_classes=3, dim=dim))
 
 
-def fit(model, part, validation=None, callback=None, **changes):
+def fit(model, part, validation=None, hooks=None, **changes):
     """Train in memory, without accelerate."""
     options = chosen(**{"epochs": 6, "batch_size": 16, "learning_rate": 1e-2} | changes)
-    called = [] if callback is None else [callback]
-    return Trainer(model, part, validation, options, Processes(CPU), called).fit()
+    return Loop(model, part, validation, options, Processes(CPU), hooks or Hooks()).run()
 
 
 def test_the_loss_falls_and_the_record_is_plain():
@@ -438,36 +440,36 @@ def test_a_lower_loss_breaks_a_tie():
     assert kept["loss"].best_epoch == 1 + min(equal, key=lambda i: losses[i]) > 1 + equal[0]
 
 
-class Weights(Callback):
+class Weights(Hooks):
     """Remember the weights at the end of each epoch, as they are validated and kept."""
 
     def __init__(self, model):
         self.model, self.seen = model, []
 
-    def on_epoch_end(self, trainer, validation, is_best):
+    def finish_epoch(self, state, is_best, validated):
         self.seen.append([weight.detach().clone() for weight in self.model.parameters()])
 
 
 def test_the_average_of_the_weights_is_what_is_validated_and_kept(monkeypatch):
     """The oracle is the formula, over the weights after every step."""
-    steps, update = [], WeightAverage.update
+    steps, update = [], WeightAverage.update_parameters
 
     def watched(self, model):
         update(self, model)
         steps.append([weight.detach().clone() for weight in model.parameters()])
 
-    monkeypatch.setattr(WeightAverage, "update", watched)
+    monkeypatch.setattr(WeightAverage, "update_parameters", watched)
     model = network()
-    recorder = Weights(model)
+    hooks = Weights(model)
     options = chosen(epochs=3, batch_size=16, ema=0.9, learning_rate=0.05)
     part = samples(64)
-    Trainer(model, part, part, options, Processes(CPU), [recorder]).fit()
+    Loop(model, part, part, options, Processes(CPU), hooks).run()
     mean = steps[0]
     for count, after_step in enumerate(steps[1:], start=1):
         share = min(0.9, (1 + count) / (10 + count))
         pairs = zip(mean, after_step, strict=True)
         mean = [share * one + (1 - share) * other for one, other in pairs]
-    for kept, own, expected in zip(recorder.seen[-1], steps[-1], mean, strict=True):
+    for kept, own, expected in zip(hooks.seen[-1], steps[-1], mean, strict=True):
         torch.testing.assert_close(kept, expected)
         assert not torch.equal(kept, own)
     for weight, own in zip(model.parameters(), steps[-1], strict=True):
@@ -478,11 +480,11 @@ def test_the_head_learns_first_and_then_all():
     features = MLP(in_features=4, dim=3, hidden=(5,))
     model = Network(features, heads.create("classification", num_classes=4, dim=3))
     before = [weight.detach().clone() for weight in features.hidden.parameters()]
-    recorder = Weights(features.hidden)
+    hooks = Weights(features.hidden)
     options = chosen(epochs=3, batch_size=8, head_epochs=1.0, weight_decay=0.5)
     part = samples(40)
-    Trainer(model, part, None, options, Processes(CPU), [recorder]).fit()
-    waiting, second, _ = recorder.seen
+    Loop(model, part, None, options, Processes(CPU), hooks).run()
+    waiting, second, _ = hooks.seen
     assert all(map(torch.equal, waiting, before))
     assert not any(map(torch.equal, second, before))
 
@@ -580,13 +582,17 @@ def test_a_batch_of_light_samples_moves_the_weights_little():
 
 
 @pytest.mark.parametrize("rate", ["learning_rate", "head_learning_rate"])
-def test_a_diverging_run_names_the_epoch_and_the_rates(rate):
-    with pytest.raises(FloatingPointError, match=r"at step \d+ of epoch \d+.*1e\+30"):
-        fit(network("classification"), samples(), **{rate: 1e30})
+def test_a_diverging_run_names_the_epoch_and_the_cure(rate):
+    class Advice(Hooks):
+        advice = ", or standardise X"
+
+    said = r"at step \d+ of epoch \d+: lower learning_rate .*1e\+30.*\), or standardise X"
+    with pytest.raises(FloatingPointError, match=said):
+        fit(network("classification"), samples(), hooks=Advice(), **{rate: 1e30})
 
 
 def test_a_step_that_spoils_the_weights_at_the_very_end_is_noticed():
-    with pytest.raises(FloatingPointError, match="at step 1 of epoch 1"):
+    with pytest.raises(FloatingPointError, match="got inf at step 1 of epoch 1"):
         fit(
             network("classification"),
             samples(),

@@ -9,7 +9,7 @@ from torch import nn
 from layline import heads
 from layline.backbones import MLP
 from layline.training.config import TrainingConfig
-from layline.training.optim import Options, make_optimizer, rate_factor, set_learning_rates
+from layline.training.optim import Options, make_optimiser, rate_factor, set_rates
 from layline.training.recipes import RECIPES
 
 HEAD = heads.create("classification", num_classes=4, dim=3)
@@ -21,7 +21,7 @@ def chosen(**training):
 
 
 def test_features_and_head_have_their_own_rates():
-    made = make_optimizer(nn.Linear(2, 3), HEAD, chosen())
+    made = make_optimiser(nn.Linear(2, 3), HEAD, chosen())
     assert isinstance(made, torch.optim.AdamW)
     assert [group["lr"] for group in made.param_groups] == [1e-3, 1e-2]
     assert [len(group["params"]) for group in made.param_groups] == [2, 2]
@@ -29,14 +29,14 @@ def test_features_and_head_have_their_own_rates():
 
 
 def test_sgd_has_its_momentum():
-    made = make_optimizer(nn.Linear(2, 3), HEAD, chosen(optimiser="sgd", momentum=0.8))
+    made = make_optimiser(nn.Linear(2, 3), HEAD, chosen(optimiser="sgd", momentum=0.8))
     assert isinstance(made, torch.optim.SGD)
     assert made.param_groups[0]["momentum"] == 0.8
 
 
 def test_what_is_frozen_is_not_optimised():
     frozen = nn.Linear(2, 3).requires_grad_(False)
-    (group,) = make_optimizer(frozen, HEAD, chosen()).param_groups
+    (group,) = make_optimiser(frozen, HEAD, chosen()).param_groups
     assert group["params"] == [*HEAD.parameters()]
 
 
@@ -62,16 +62,16 @@ def test_cosine_goes_from_one_to_zero_after_the_warm_up():
 
 
 def test_rates_are_set_from_what_was_asked_for():
-    made = make_optimizer(nn.Linear(2, 3), HEAD, chosen())
+    made = make_optimiser(nn.Linear(2, 3), HEAD, chosen())
     for _ in range(2):  # not multiplied again and again
-        set_learning_rates(made, chosen(schedule="steps", milestones=[1]), passed=1.5)
+        set_rates(made, chosen(schedule="steps", milestones=[1]), passed=1.5)
     assert [group["lr"] for group in made.param_groups] == pytest.approx([1e-4, 1e-3])
 
 
 def test_layers_far_from_the_last_learn_slowly():
     features = MLP(in_features=2, dim=3, hidden=(4, 5))
     options = chosen(backbone_learning_rate=1e-4, layer_decay=0.5)
-    made = make_optimizer(features, HEAD, options)
+    made = make_optimiser(features, HEAD, options)
     rate_of = {id(w): group["lr"] for group in made.param_groups for w in group["params"]}
     for distance, layer in enumerate(reversed(features.layer_groups())):
         assert {rate_of.pop(id(weight)) for weight in layer} == {1e-4 * 0.5**distance}
@@ -82,7 +82,7 @@ def test_layers_far_from_the_last_learn_slowly():
 
 def test_decay_leaves_vectors_and_proxies_alone():
     features, head = nn.Linear(2, 3), heads.create("soft-poisson", num_classes=4, dim=3)
-    made = make_optimizer(features, head, chosen(decay_vectors=False, weight_decay=0.1))
+    made = make_optimiser(features, head, chosen(decay_vectors=False, weight_decay=0.1))
     decay_of = {
         id(w): group["weight_decay"] for group in made.param_groups for w in group["params"]
     }

@@ -71,8 +71,18 @@ import layline.evaluation.evaluate
 assert "scipy.stats" not in sys.modules  # a prediction does not wait for statistics
 """
 
+HELP = """
+import sys
+from typer.testing import CliRunner
+from layline.cli import app
+assert CliRunner().invoke(app, ["--help"]).exit_code == 0
+heavy = {"torch", "numpy", "pandas", "sklearn", "scipy", "pydantic"} & set(sys.modules)
+assert not heavy, heavy
+"""
 
-def test_importing_is_quiet_and_brings_only_what_is_needed():
-    """No random numbers, no plug-ins, nothing that a loop in PyTorch does not need."""
-    result = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, check=False)
+
+@pytest.mark.parametrize("program", [IMPORT, HELP], ids=["import", "help"])
+def test_importing_is_quiet_and_brings_only_what_is_needed(program):
+    """No random numbers, no plug-ins, nothing heavy for a head or for the help."""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")

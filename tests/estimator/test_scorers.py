@@ -264,7 +264,7 @@ def test_scikit_learn_and_we_agree_on_ranks():
 def test_meta_estimators_that_encode_labels_want_ranks():
     order = ["low", "mid", "high"]
     proba, y, _, _ = sample(order)
-    with pytest.raises(ValueError, match="want ranks as y"):
+    with pytest.raises(ValueError, match="y must hold labels of classes only, got 0"):
         BaggingClassifier(OrdinalClassifier(classes=order, epochs=1), 2).fit(proba, y).predict(
             proba
         )

@@ -7,7 +7,7 @@ from hypothesis.extra import numpy as hnp
 
 from layline.geometry.decoding import (
     DECODINGS,
-    checked_decode,
+    check_decode,
     decide,
     least_cost,
     mean,
@@ -74,7 +74,7 @@ def test_usual_costs_decide_as_the_decoding_of_that_name(name, power):
     probs /= probs.sum(dim=1, keepdim=True)
     ranks = np.arange(6.0)
     costs = np.abs(ranks[:, None] - ranks) ** power
-    assert torch.equal(decide(probs, checked_decode(name)), decide(probs, checked_decode(costs)))
+    assert torch.equal(decide(probs, check_decode(name)), decide(probs, check_decode(costs)))
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_usual_costs_decide_as_the_decoding_of_that_name(name, power):
 )
 def test_what_is_no_decoding_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        checked_decode(wrong, 2)
+        check_decode(wrong, 2)

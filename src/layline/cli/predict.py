@@ -82,7 +82,7 @@ def predict(
     from layline.evaluation.diagnostics import REVIEW_SHARE, certainty_columns
     from layline.evaluation.prediction_file import check_format, write_predictions
     from layline.model.predictor import WHY_NO_PROBABILITIES
-    from layline.utils.validation import checked_decode
+    from layline.utils.validation import check_decode
 
     if out is not None:
         check_format(out)
@@ -100,7 +100,7 @@ def predict(
     if isinstance(samples, UserImages) and samples.skipped:
         sys.stderr.write(f"layline: {describe_skipped(samples.skipped)}\n")
     stream = model.stream(
-        samples, batch_size, workers, checked_decode(decoding, len(classes)), keep_going=True
+        samples, batch_size, workers, check_decode(decoding, len(classes)), keep_going=True
     )
     bad: list[int] = []
     unknown: list[int] = []

@@ -31,7 +31,7 @@ from layline.estimator.training import (
     takes_table,
     train_network,
 )
-from layline.geometry.decoding import Decode, checked_decode
+from layline.geometry.decoding import Decode, check_decode
 from layline.heads.base import HasProxies
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
@@ -366,7 +366,7 @@ class OrdinalClassifier(
 
     def _predict_rows(self, rows: Rows) -> tuple[Array, Array]:
         """Compute calibrated log probabilities and decoded ranks in one pass."""
-        decode = checked_decode(self.decode, len(self.classes_))
+        decode = check_decode(self.decode, len(self.classes_))
         log_probs, ranks = [], []
         with inference_network(self) as network:
             for features in extract_features(self, network, rows):

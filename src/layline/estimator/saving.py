@@ -18,7 +18,7 @@ from layline.backbones.base import TableBackbone
 from layline.data.labels import Array
 from layline.data.table_encoding import TableEncoding, text_of
 from layline.estimator.training import STRUCTURE
-from layline.geometry.decoding import checked_decode
+from layline.geometry.decoding import check_decode
 from layline.model.description import ModelDescription, first_mistake
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
@@ -79,7 +79,7 @@ def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
         inputs=inputs,
         backbone_options=backbone.options,
         head_options=_to_json("head_options", built_from["head_options"] or {}),
-        decode=checked_decode(estimator.decode, len(estimator.classes_)),
+        decode=check_decode(estimator.decode, len(estimator.classes_)),
         calibration=estimator.calibration_,
         estimator=_describe(estimator).model_dump(),
     )

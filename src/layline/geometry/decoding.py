@@ -17,14 +17,14 @@ from collections.abc import Callable
 from typing import Any
 
 from layline.utils.optional import array_namespace
-from layline.utils.validation import COST, Costs, Decode, checked_decode, decode_name
+from layline.utils.validation import COST, Costs, Decode, check_decode, decode_name
 
 __all__ = [
     "COST",
     "DECODINGS",
     "Costs",
     "Decode",
-    "checked_decode",
+    "check_decode",
     "decide",
     "decode_name",
     "least_cost",

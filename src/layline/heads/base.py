@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.geometry.decoding import COST, DECODINGS, Decode, checked_decode, decide, mode
+from layline.geometry.decoding import COST, DECODINGS, Decode, check_decode, decide, mode
 from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.utils.devices import autocast_is_on, can_check_values, widest_float
 from layline.utils.errors import UserError
@@ -165,7 +165,7 @@ class OrdinalHead(nn.Module, ABC):
             log_probs: Their log probabilities; computed where they are needed and None.
             decode: See :meth:`predict`.
         """
-        decode = checked_decode(decode, self.num_classes)
+        decode = check_decode(decode, self.num_classes)
         features = self._check_features(features)
         with _full_precision(features.device):
             if decode == "mode":

@@ -18,7 +18,7 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import TableEncoding
 from layline.model.calibration import Calibration
 from layline.utils.errors import UserError
-from layline.utils.validation import Decode, checked_decode
+from layline.utils.validation import Decode, check_decode
 
 if TYPE_CHECKING:
     from layline.model.model import OrdinalModel
@@ -85,7 +85,7 @@ class ModelDescription:
     ]
     backbone_options: dict[str, Any] = field(default_factory=dict)
     head_options: dict[str, Any] = field(default_factory=dict)
-    decode: Annotated[Decode, PlainValidator(checked_decode)] = "mode"
+    decode: Annotated[Decode, PlainValidator(check_decode)] = "mode"
     calibration: Annotated[
         Calibration, PlainValidator(_read_calibration), PlainSerializer(Calibration.to_json)
     ] = field(default_factory=Calibration, compare=False)
@@ -96,7 +96,7 @@ class ModelDescription:
     def __post_init__(self) -> None:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise ValueError(f"classes must be at least 2 different names, got {self.classes}")
-        checked_decode(self.decode, len(self.classes))
+        check_decode(self.decode, len(self.classes))
         if np.max(self.calibration.ranks, initial=0) >= len(self.classes):
             raise ValueError(f"calibration ranks must be below {len(self.classes)}")
 

@@ -23,7 +23,7 @@ from layline.data.loaders import (
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
 from layline.data.table_encoding import Rows
-from layline.geometry.decoding import Decode, checked_decode, decode_name
+from layline.geometry.decoding import Decode, check_decode, decode_name
 from layline.heads.base import probabilities
 from layline.model.calibration import apply_temperature
 from layline.model.predictor import Prediction, Predictor
@@ -123,7 +123,7 @@ class OrdinalModel(Network, Predictor):
             workers: Processes that fetch batches.
             decode: See :meth:`predict`.
         """
-        wanted = checked_decode(
+        wanted = check_decode(
             self.description.decode if decode is None else decode, len(self.classes)
         )
         temperature = self.description.calibration.temperature

@@ -24,7 +24,7 @@ from layline.model.description import KEY, ModelDescription
 from layline.model.predictor import Prediction, Predictor
 from layline.utils.errors import UserError
 from layline.utils.optional import require
-from layline.utils.validation import Decode, checked_decode
+from layline.utils.validation import Decode, check_decode
 
 
 def graph_input(description: ModelDescription) -> tuple[str, list[int]]:
@@ -114,7 +114,7 @@ class OnnxModel(Predictor):
         Workers are threads; None uses one per processor.
         """
         own = self.description.decode
-        wanted = own if decode is None else checked_decode(decode, len(self.classes))
+        wanted = own if decode is None else check_decode(decode, len(self.classes))
         name = graph_input(self.description)[0]
         for x, index in self._batches(samples, batch_size, workers, keep_going):
             log_probs, chosen = self._session.run(["log_probs", "rank"], {name: x})

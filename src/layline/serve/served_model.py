@@ -15,7 +15,7 @@ import torch
 import layline
 from layline.data.loaders import PreparedBatches
 from layline.data.table_encoding import CategoricalColumn, TableEncoding
-from layline.geometry.decoding import Decode, checked_decode, decide, decode_name
+from layline.geometry.decoding import Decode, check_decode, decide, decode_name
 from layline.model.calibration import shown_coverage
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
@@ -53,7 +53,7 @@ class ServedModel:
         description = self.model.description
         self.name = description.method if path is None else path.stem
         self.classes = description.classes
-        self.decode = checked_decode(decode or description.decode, len(self.classes))
+        self.decode = check_decode(decode or description.decode, len(self.classes))
         if coverage is not None:
             description.calibration.check(coverage, len(self.classes))
         elif samples := len(description.calibration.scores):

@@ -27,7 +27,7 @@ from typing_extensions import TypedDict
 
 from layline.metrics import CRITERIA
 from layline.utils.errors import UserError
-from layline.utils.validation import check_known, checked_decode
+from layline.utils.validation import check_decode, check_known
 
 if TYPE_CHECKING:
     from layline.training.optim import Options
@@ -307,7 +307,7 @@ class TrainingConfig(Section):
     ties: Literal["first", "loss"] = _setting(
         "first", "Which of several equally good epochs to keep: the first, or by validation loss."
     )
-    decode: Annotated[str | list[list[float]], AfterValidator(checked_decode)] | None = _setting(
+    decode: Annotated[str | list[list[float]], AfterValidator(check_decode)] | None = _setting(
         None,
         "How probabilities become a class: mode, median, mean, quadratic, or a matrix of costs "
         "(default: what suits the metric).",

@@ -17,7 +17,7 @@ from layline.data.index import digest_file
 from layline.data.table_encoding import Rows
 from layline.evaluation.evaluate import Evaluation, evaluate_split
 from layline.evaluation.prediction_file import read_predictions
-from layline.geometry.decoding import Decode, checked_decode
+from layline.geometry.decoding import Decode, check_decode
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.config import Config
@@ -94,7 +94,7 @@ def evaluate_run(
     if part is not None:
         check_known("part", part, (*SPLITS, ALL))
     model = load(folder.path)
-    decode = checked_decode(
+    decode = check_decode(
         config.training.decoding if decode is None else decode, len(model.classes)
     )
     notes: list[str] = []

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from layline.backbones.base import Backbone
-from layline.geometry.decoding import Decode, checked_decode
+from layline.geometry.decoding import Decode, check_decode
 from layline.heads import HeadSpec
 from layline.heads.base import OrdinalHead
 from layline.metrics import CRITERIA
@@ -64,7 +64,7 @@ class Options:
         for name in ("learning_rate", "head_learning_rate"):
             check_above(name, getattr(self, name), 0, "1e-3 is usual")
         check_at_least("weight_decay", self.weight_decay, 0, "0 turns it off")
-        checked_decode(self.decode)
+        check_decode(self.decode)
         check_known("metric", self.metric, CRITERIA)
         if self.patience is not None:
             check_integer("patience", self.patience, 1, "None never stops early")

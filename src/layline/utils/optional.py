@@ -3,14 +3,12 @@
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-
 from layline.utils.errors import MissingDependencyError
 
 
 def array_namespace(array: Any) -> Any:
-    """Return the library of an array, NumPy or PyTorch, without importing PyTorch needlessly."""
-    return import_module("numpy" if isinstance(array, np.ndarray) else "torch")
+    """Return the library of an array: NumPy or PyTorch, which is not imported for NumPy."""
+    return import_module("torch" if hasattr(array, "requires_grad") else "numpy")
 
 
 def require(library: str, extra: str, needed_by: str) -> Any:

@@ -4,15 +4,19 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from layline.utils.errors import UserError
 
+if TYPE_CHECKING:  # the help of the command does not wait for NumPy
+    from numpy.typing import NDArray
+
+    Costs = Sequence[Sequence[float | int]] | NDArray[Any]
+else:
+    Costs = Any
+
 _T = TypeVar("_T")
-Costs = Sequence[Sequence[float | int]] | NDArray[Any]
+_LARGEST = 3.4e38  # in float32
 Decode = str | Costs  # a name, or the cost of each decision
 COST = "cost"  # the name of decoding with a matrix
 _DECODINGS = ("mode", "median", "mean")  # see geometry.decoding
@@ -65,7 +69,7 @@ def find_known(argument: str, name: str, known: Mapping[str, _T]) -> _T:
     return known[name]
 
 
-def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
+def check_decode(decode: Any, num_classes: int | None = None) -> Decode:
     """Return a decoding by its canonical name, or its costs as tuples, or raise an error.
 
     Args:
@@ -76,23 +80,20 @@ def checked_decode(decode: Any, num_classes: int | None = None) -> Decode:
         check_known("decode", decode, (*_DECODINGS, *_OTHER_NAMES))
         return _OTHER_NAMES.get(decode, decode)
     try:
-        costs = np.array([[float(cost) for cost in row] for row in decode])
+        costs = tuple(tuple(float(cost) for cost in row) for row in decode)
     except (TypeError, ValueError):
+        raise UserError(f"decode must be a name or a matrix of costs, got {decode!r}") from None
+    sides = max(num_classes or len(costs), 2)
+    if len(costs) != sides or any(len(row) != sides for row in costs):
         raise UserError(
-            f"decode must be a name or a matrix of costs, got {decode!r}: a row for each true "
-            "class, a column for each decision"
-        ) from None
-    sides = num_classes or len(costs)
-    if costs.shape != (sides, sides) or sides < 2:
-        raise UserError(
-            f"decode must have a row for each true class and a column for each decision, "
-            f"{max(sides, 2)} of both, got the shape {costs.shape}"
+            f"decode must be a matrix with a row for each true class and a column for each "
+            f"decision, {sides} of both"
         )
-    if not (np.abs(costs) <= np.finfo(np.float32).max).all():
+    if not all(abs(cost) <= _LARGEST for row in costs for cost in row):
         raise UserError(
             "decode must have finite costs; use a large number for a forbidden decision"
         )
-    return tuple(tuple(float(cost) for cost in row) for row in decode)
+    return costs
 
 
 def decode_name(decode: Decode) -> str:

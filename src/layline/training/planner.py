@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from layline import backbones
 from layline.backbones.base import Backbone, ImageBackbone
@@ -78,7 +78,7 @@ def plan_run(
         log(f"The whole network is trained, on {device}.")
     freeze = plan.get("backbone", {}).get("freeze", draft.backbone.freeze)
     sets_rate = "learning_rate" in settings.get("training", {})
-    if pretrained and not freeze and not sets_rate and not backbone.has_batch_norm:
+    if pretrained and not freeze and not sets_rate and not _has_batch_norm(backbone):
         rate = _CAREFUL_RATE * (1.0 if draft.init_from is None else draft.init_from.rate)
         plan = combine({"training": {"backbone_learning_rate": rate}}, plan)
     return plan
@@ -193,6 +193,10 @@ def _time_samples(
             passes.append(time.monotonic() - begin)
     backbone.train(was_training)
     return _Times(read, sorted(passes[1:])[_REPEATS // 2] / len(x))
+
+
+def _has_batch_norm(network: nn.Module) -> bool:
+    return any(isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in network.modules())
 
 
 def _format(seconds: float) -> str:

@@ -32,7 +32,6 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-import jinja2
 import plotly.offline  # noqa: F401 - imported once, so that attempts need not
 import sklearn.metrics  # noqa: F401
 import torch
@@ -43,7 +42,6 @@ import layline.reports.run
 import layline.training.api
 import layline.training.run  # noqa: F401
 from layline.cli import main
-from layline.reports.pages import _environment
 
 
 def _no_room():
@@ -214,7 +212,6 @@ def answer(wanted):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     load_sample_images()
-    _environment(jinja2).get_template("run.html")  # compiled once
     for line in sys.stdin:
         sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
         sys.stdout.flush()

@@ -9,18 +9,17 @@ from layline import backbones
 
 pytestmark = pytest.mark.slow
 
-LOOP = "layline.training.loop:Loop"
+TRAINER = "layline.training.trainer:Trainer"
 SAVING = "layline.training.checkpoint"
 # in the order in which a run that is taken up again comes to them
 MOMENTS = [
-    {"target": f"{LOOP}._step", "number": 2},
-    {"target": f"{LOOP}._step", "number": 1, "when": "after"},
+    {"target": f"{TRAINER}._step", "number": 2},
+    {"target": f"{TRAINER}._step", "number": 1, "when": "after"},
     {"target": "accelerate.utils.other:safe_save_file", "when": "half"},
     {"target": "torch:save", "when": "half"},
-    {"target": f"{SAVING}:_digests"},
     {"target": f"{SAVING}:publish_folder"},
     {"target": f"{SAVING}:publish_folder", "when": "after"},
-    {"target": f"{LOOP}._validate"},
+    {"target": f"{TRAINER}._validate"},
     {"target": "layline.model.model_file:save_file", "when": "half"},
     {"target": "layline.model.model:OrdinalModel.save", "when": "after"},
     {"target": "numpy:savez"},
@@ -28,9 +27,9 @@ MOMENTS = [
     {"target": "layline.training.run_folder:write_text", "number": 2, "when": "after"},
     {"target": f"{SAVING}:publish_folder", "number": 2, "when": "after"},
     {"target": f"{SAVING}:shutil.rmtree", "number": 2},
-    {"target": "layline.training.record:_write_thumbnail"},
     {"target": "layline.evaluation.evaluate:Evaluation.write_predictions", "when": "after"},
-    {"target": "layline.training.run:write_json"},
+    {"target": "layline.training.evaluate:write_json"},
+    {"target": "layline.training.record:_write_thumbnail"},
 ]
 
 
@@ -85,36 +84,31 @@ def test_killed_while_workers_decode(attempt, outcome, photographs, tmp_path):
     assert attempt("train", *options, "--out", tmp_path / "whole").codes == [0]
     folder = tmp_path / "run"
     for number in (2, 3):
-        harm = {"target": f"{LOOP}._step", "number": number}
+        harm = {"target": f"{TRAINER}._step", "number": number}
         made = attempt(*start_or_resume(folder, options), harm=[harm])
         assert (made.codes, made.left) == ([-9], [])
     assert attempt("train", "--resume", folder, "--workers", 0).codes == [0]
     assert outcome(folder) == outcome(tmp_path / "whole")
 
 
-def test_killed_while_frozen_features_are_extracted(attempt, crops, outcome, tmp_path):
+def test_killed_while_features_are_extracted(attempt, crops, outcome, tmp_path):
     weights = tmp_path / "weights.safetensors"
     save_file(backbones.create("convnet", 4).state_dict(), weights)
     options = (*crops, "--weights", weights, "--freeze")
-    small = {"layline.training.frozen:PIECE": 20}  # 84 samples are five of them
-    assert attempt("train", *options, "--out", tmp_path / "whole", values=small).codes == [0]
-    folder = tmp_path / "run"
+    small = {"layline.training.feature_cache:PIECE": 20}  # 84 samples are five of them
 
-    def pieces():
-        found = (folder / "frozen").glob("piece-*.rows")
-        return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in found}
+    def run(cache, *harm, folder=tmp_path / "run"):
+        environment = {"LAYLINE_CACHE": str(tmp_path / cache)}
+        arguments = start_or_resume(folder, options)
+        return attempt(*arguments, harm=harm, values=small, environment=environment)
 
-    before = {}
-    for target, number, count in (("_write_piece", 3, 2), ("_write_piece", 2, 3), ("_join", 1, 5)):
-        harm = {"target": f"layline.training.frozen:{target}", "number": number}
-        made = attempt(*start_or_resume(folder, options), harm=[harm], values=small)
-        assert made.codes == [-9], made.stderr
-        assert len(pieces()) == count
-        assert before.items() <= pieces().items()  # none was computed twice
-        before = pieces()
-    harm = {"target": f"{LOOP}._step", "number": 2}
-    assert attempt("train", "--resume", folder, harm=[harm], values=small).codes == [-9]
-    assert pieces() == {}
-    never = {"target": "layline.training.frozen:_extract_pieces"}
-    assert attempt("train", "--resume", folder, harm=[never], values=small).codes == [0]
-    assert outcome(folder) == outcome(tmp_path / "whole")
+    assert run("one", folder=tmp_path / "whole").codes == [0]
+    commit = "layline.data.array_cache:Writer.commit"
+    extract = "layline.backbones.convnet:ConvNet.body"
+    assert run("two", {"target": commit, "number": 3}).codes == [-9]
+    assert run("two", {"target": commit, "number": 2, "when": "after"}).codes == [-9]
+    # the last of three pieces that are left
+    assert run("two", {"target": extract, "number": 1}).codes == [-9]
+    assert run("two", {"target": f"{TRAINER}._step", "number": 2}).codes == [-9]
+    assert run("two", {"target": extract}).codes == [0]  # nothing is extracted again
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")

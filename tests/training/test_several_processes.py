@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from layline import load, metrics
 from layline.evaluation.predictions import predict_split
-from layline.training.assembly import parts_of, read_data
+from layline.training.prepare import make_splits, read_data
 from layline.training.display import Reporter
 from layline.training.evaluate import evaluate_run
 from layline.training.run_folder import RunFolder
@@ -60,7 +60,7 @@ def test_validation_is_exact(by_two, history):
     """Each record is what a single process finds on the same weights."""
     folder, _ = by_two
     records, model, config = history(folder), load(folder), RunFolder(folder).read_config()
-    part = parts_of(config, read_data(config, QUIET), model.description)["validation"]
+    part = make_splits(config, read_data(config, QUIET), model.description)["validation"]
     best = json.loads((folder / "test.json").read_text())["epoch"]
     _, state = sorted((folder / "state").iterdir())
     files = {best: folder / "best.safetensors", 3: state / "model.safetensors"}
@@ -79,7 +79,9 @@ def test_validation_is_exact(by_two, history):
 def test_the_test_is_exact(by_two):
     folder, _ = by_two
     tested = json.loads((folder / "test.json").read_text())
-    alone = evaluate_run(RunFolder(folder), "test", None, None, Console(quiet=True)).found.numbers
+    alone = evaluate_run(
+        RunFolder(folder), "test", None, None, Console(quiet=True)
+    ).evaluation.numbers
     assert tested["samples"] == alone["samples"] == 54
     for exact in ("decode", "mae", "accuracy", "confusion", "by_decoding"):
         assert tested[exact] == alone[exact]
@@ -92,7 +94,7 @@ def test_a_run_of_two_that_is_killed_is_taken_up_again(
     attempt, by_two, uneven, outcome, history, tmp_path, processes
 ):
     folder = tmp_path / "run"
-    step = {"target": "layline.training.loop:Loop._step", "number": 3, "rank": 1}
+    step = {"target": "layline.training.trainer:Trainer._step", "number": 3, "rank": 1}
     saving = {"target": "torch:save", "number": 2, "when": "half"}
     harms = [step, saving] if processes == 2 else [step]
     arguments = ("train", *uneven, "--out", folder)
@@ -162,7 +164,7 @@ def test_rows_are_learned_from_as_by_one_process(attempt, rows, rows_by_two, his
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_all_stop_where_one_is_interrupted(attempt, uneven, tmp_path, rank):
-    harm = {"target": "layline.training.loop:Loop._step", "deed": "interrupt", "number": 2}
+    harm = {"target": "layline.training.trainer:Trainer._step", "deed": "interrupt", "number": 2}
     folder = tmp_path / "run"
     made = attempt("train", *uneven, "--out", folder, processes=2, harm=[harm | {"rank": rank}])
     assert (made.codes, made.left) == ([130, 130], [])
@@ -176,7 +178,7 @@ def test_all_stop_where_one_is_no_longer_finite(attempt, uneven, tmp_path, rank)
     made = attempt("train", *uneven, "--out", folder, processes=2, harm=[harm | {"rank": rank}])
     assert made.codes == [1, 1]
     assert "Traceback" not in made.stderr
-    assert "got nan at step 2 of epoch 2" in made.stderr
+    assert "not finite at step 2 of epoch 2" in made.stderr
     kept = sorted(state.name for state in (folder / "state").iterdir())
     assert kept == ["epoch-00002-step-0000000", "epoch-00002-step-0000001"]
 
@@ -193,4 +195,4 @@ def test_a_disk_without_room_stops_all(attempt, uneven, tmp_path):
 def test_a_folder_must_be_named_for_several(attempt, uneven):
     made = attempt("train", *uneven, processes=2)
     assert made.codes[0] == 1
-    assert "--out must be given: several processes would each choose a name" in made.stderr
+    assert "out is needed with several processes" in made.stderr

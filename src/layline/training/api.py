@@ -322,7 +322,7 @@ def _run(settings: Mapping[str, Any], folder: RunFolder, console: Console) -> No
         if isinstance(stop, Interrupted):
             how = f"{str(stop).capitalize()}; the state is saved"
         raise Stopped(folder.path, how) from None
-    if numbers is not None and folder.read_config().report.enabled:
+    if numbers is not None and folder.read_record().report.enabled:
         write_report(folder, console)
 
 

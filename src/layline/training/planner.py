@@ -138,7 +138,7 @@ def _fit_budget(
         passed_over = f"; {each.text} would take {_format(each.total(fewest))}"
     needed = last.total(most if epochs_given else last.fewest)
     raise UserError(
-        f"A budget of {_format(seconds)} is too short: {last.text} takes about {_format(needed)}. "
+        f"A budget of {_format(seconds)} is too short: {last.text} would take {_format(needed)}. "
         f"Set a budget of {math.ceil(needed / 60)}min, fewer epochs or a smaller size."
     )
 

@@ -107,6 +107,8 @@ def train(
     draft = draft_config(_tree(settings))
     accelerator = make_accelerator(draft, is_for_tables(draft), folder.path)
     log = Reporter(console, accelerator.is_main_process)
+    if accelerator.num_processes > 1:
+        log(f"{accelerator.num_processes} processes")
     try:
         with workers_explained(), ExitStack() as locks:
             run = prepare_run(settings, accelerator, log, folder.initial)

@@ -1,0 +1,245 @@
+"""Callbacks: signals, and what a user sees during training."""
+
+import io
+import os
+import re
+import signal
+import threading
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from layline.training import callbacks
+from layline.training.callbacks import (
+    ProgressDisplay,
+    Signals,
+    interrupt_on_shutdown,
+    stopped_by,
+)
+from layline.training.config import TrainingConfig
+from layline.training.display import Reporter
+from layline.training.trainer import Interrupted, Trainer, TrainingState
+
+STEP = "layline.training.trainer:Trainer._step"
+
+
+@pytest.fixture
+def signals():
+    made = Signals()
+    made.on_start(None)
+    yield made
+    made.on_end(None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_requests_a_stop_and_handlers_are_restored(number):
+    before, made = signal.getsignal(number), Signals()
+    made.on_start(None)
+    assert not made.stop_requested()
+    signal.raise_signal(number)
+    assert made.stop_requested()
+    assert made.signal == number
+    made.on_end(None)
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_stops_at_once(signals):
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # schedulers repeat it
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert signals.signal == signal.SIGTERM
+
+
+def test_threads_and_ignored_signals_are_left_alone():
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=lambda: Signals().on_start(None))
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGINT) is before
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as shells do for background jobs
+    try:
+        made = Signals()
+        made.on_start(None)
+        signal.raise_signal(signal.SIGINT)
+        assert not made.stop_requested()
+        made.on_end(None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_event_stops_the_runs_of_its_thread():
+    event = threading.Event()
+    with stopped_by(event):
+        own = Signals()
+    assert not own.stop_requested()
+    event.set()
+    assert own.stop_requested()
+    assert not Signals().stop_requested()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_shutdown_signal_interrupts_once(number):
+    with interrupt_on_shutdown():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        signal.raise_signal(number)
+
+
+def test_the_message_of_a_stop():
+    assert str(Interrupted(3, 7)) == "stopped in epoch 3 after 7 steps"
+    assert str(Interrupted(3, 0)) == "stopped after epoch 2"
+
+
+def interrupt(monkeypatch, number, signals=(signal.SIGINT,)):
+    """Send signals to this process at a training step."""
+    function, calls = Trainer._step, []
+
+    def harmed(*args):
+        calls.append(1)
+        if len(calls) == number:
+            for each in signals:
+                os.kill(os.getpid(), each)
+        return function(*args)
+
+    monkeypatch.setattr(Trainer, "_step", harmed)
+
+
+@pytest.fixture(scope="module")
+def options(table):
+    return ("table", "--root", table, "--dim", 4, "--epochs", 3)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, options, outcome, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert command("train", *options, "--out", folder).exit_code == 0
+    return outcome(folder)
+
+
+@pytest.mark.parametrize(
+    ("step", "signals", "message"),
+    [
+        (3, (signal.SIGINT,), "Stopped in epoch 1 after 3 steps; the state is saved."),
+        (10, (signal.SIGTERM,), "Stopped after epoch 2; the state is saved."),
+        (8, (signal.SIGINT,) * 2, "Stopped at once; earlier checkpoints are kept."),
+    ],
+)
+def test_a_stopped_run_is_resumed_with_the_same_result(
+    monkeypatch, command, options, undisturbed, outcome, tmp_path, step, signals, message
+):
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        interrupt(patch, step, signals)
+        stopped = command("train", *options, "--out", folder)
+    assert stopped.exit_code == 130
+    assert message in stopped.stderr
+    assert stopped.stderr.endswith(f"\n  layline train --resume {folder}\n")
+    assert not (folder / "test.json").exists()
+    assert command("train", "--resume", folder).exit_code == 0
+    assert outcome(folder) == undisturbed
+
+
+@pytest.fixture(scope="module")
+def with_workers(attempt, photographs, outcome, tmp_path_factory):
+    """Options of a run with workers, and its undisturbed outcome."""
+    options = ("folder", "--root", photographs, "--backbone", "convnet", "--workers", 2)
+    options += ("--dim", 4, "--epochs", 2, "--batch-size", 12)
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert attempt("train", *options, "--out", folder).codes == [0]
+    return options, outcome(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", ["interrupt", "terminate all"])
+def test_workers_end_with_the_run(attempt, with_workers, outcome, tmp_path, deed):
+    """A terminal, a launcher or a scheduler may send a signal to every process of the run."""
+    options, undisturbed = with_workers
+    folder = tmp_path / "run"
+    harm = {"target": STEP, "deed": deed, "number": 2}
+    stopped = attempt("train", *options, "--out", folder, harm=[harm])
+    assert (stopped.codes, stopped.left) == ([130], []), stopped.stderr
+    assert "Stopped in epoch 1 after 2 steps" in stopped.stderr
+    assert attempt("train", "--resume", folder).codes == [0]
+    assert outcome(folder) == undisturbed
+
+
+# The display
+
+RECORD = {
+    "epoch": 2,
+    "train_loss": 0.5,
+    "validation_loss": 0.75,
+    "validation_mae": 0.25,
+    "validation_accuracy": 0.875,
+}
+
+
+def show(console, monkeypatch, shown=True, metric="mae"):
+    """Show the second of ten epochs: four steps of 32 images, half a second each."""
+    now = [0.0]
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: now[0])
+    state = TrainingState(epoch=2, loss_sum=6.0, weight_sum=8.0, best_epoch=1, best_score=0.125)
+    trainer = SimpleNamespace(
+        state=state,
+        options=TrainingConfig(epochs=10, metric=metric).options(),
+        batches=SimpleNamespace(steps=4, sizes=[32] * 4),
+    )
+    display = ProgressDisplay(10, console, shown)
+    display.on_start(trainer)
+    display.on_epoch_start(trainer)
+    for _ in range(4):
+        now[0] += 0.5
+        state.step += 1
+        display.on_step(trainer)
+    state.history.append(RECORD)
+    display.on_epoch_end(trainer, None, False)
+    trainer.state = TrainingState(3, 1, 1.0, 2.0, 1, 0.125)
+    display.on_epoch_start(trainer)
+    now[0] += 0.5
+    display.on_step(trainer)
+    display.on_end(trainer)
+
+
+@pytest.mark.parametrize(("metric", "label"), [("mae", "MAE"), ("qwk", "QWK")])
+def test_a_log_gets_a_line_per_epoch_that_names_the_metric(monkeypatch, metric, label):
+    file = io.StringIO()
+    show(Console(file=file, width=40), monkeypatch, metric=metric)
+    assert file.getvalue() == (
+        "epoch  2/10  loss 0.5000  val loss 0.7500  val MAE 0.2500  accuracy 0.8750  "
+        f"best {label} 0.1250 at epoch 1  64 samples/s  0:16 left\n"
+    )
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_a_terminal_gets_a_live_line(monkeypatch, width):
+    file = io.StringIO()
+    show(Console(file=file, width=width, force_terminal=True, color_system=None), monkeypatch)
+    *_, line = re.findall(r"epoch  3/10[^\r\n]*", file.getvalue())
+    assert "64 samples/s loss 0.5000 0:16 left" in " ".join(line.split())
+    shown = "MAE 0.250  acc 0.875" if width == 80 else "val MAE 0.2500  accuracy 0.8750"
+    assert shown in line
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_only_one_of_several_processes_shows_anything(monkeypatch, terminal):
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=terminal)
+    show(console, monkeypatch, shown=False)
+    log = Reporter(console, shown=False)
+    log("nothing")
+    with log.progress("Looking", 5) as count:
+        count(5)
+    assert file.getvalue() == ""
+
+
+def test_progress_in_a_log_is_a_few_lines_and_on_a_terminal_a_bar():
+    file = io.StringIO()
+    with Reporter(Console(file=file)).progress("Looking", 10) as count:
+        for done in range(1, 11):
+            count(done)
+    assert file.getvalue().splitlines() == [f"Looking: {n} of 10" for n in (3, 5, 8, 10)]
+    with Reporter(Console(file=file, force_terminal=True)).progress("Looking", 10) as count:
+        count(10)
+    assert "10/10" in file.getvalue()

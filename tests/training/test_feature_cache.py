@@ -1,0 +1,148 @@
+"""Features of a frozen backbone: extracted once, shared by runs, exact."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file, save_file
+
+from layline import backbones, load
+from layline.data.array_cache import ArrayCache
+from layline.data.images import ImageArrays
+from layline.data.loaders import ImageBatches
+from layline.data.preprocessing import ImagePreprocessing
+from layline.training import feature_cache
+from layline.training.distributed import SeveralProcesses
+from layline.training.feature_cache import extract_features, feature_key
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(feature_cache, "PIECE", 16)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def images():
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 12, 12, 3), dtype=np.uint8)
+    return ImageArrays(pixels)
+
+
+PREPARATION = ImagePreprocessing(12, 12)
+
+
+def make_backbone(seed=0, **options):
+    torch.manual_seed(seed)
+    return backbones.create("convnet", 4, channels=4, **options).eval()
+
+
+def extract(backbone, images, **options):
+    key = feature_key(backbone, images, PREPARATION)
+    samples = ImageBatches(images, PREPARATION)
+    processes = SeveralProcesses(Accelerator(cpu=True))
+    return extract_features(backbone, samples, key, None, processes, batch_size=2, **options)
+
+
+def test_the_features_are_those_of_the_body_and_are_read_the_second_time(images, monkeypatch):
+    backbone = make_backbone()
+    x, _ = ImageBatches(images, PREPARATION).__getitems__([(i, 0) for i in range(50)])
+    rows = extract(backbone, images)
+    with torch.no_grad():
+        np.testing.assert_allclose(rows, backbone.body(x), rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(type(backbone), "body", lambda *_: pytest.fail("extracted again"))
+    np.testing.assert_array_equal(extract(backbone, images), rows)
+
+
+def test_a_stopped_extraction_continues(images, monkeypatch):
+    backbone, whole = make_backbone(), extract(make_backbone(seed=0), images).copy()
+    other = make_backbone(depth=2)
+    calls, body = [], type(backbone).body
+
+    def stop(self, x):
+        calls.append(len(x))
+        if sum(calls) == 40:
+            raise KeyboardInterrupt
+        return body(self, x)
+
+    monkeypatch.setattr(type(backbone), "body", stop)
+    with pytest.raises(KeyboardInterrupt):
+        extract(other, images)
+    calls.clear()
+    done = []
+    rows = extract(other, images, progress=done.append)
+    assert sum(calls) == 50 - 32  # two pieces of 16 were finished
+    assert done == [48, 50]
+    assert rows.shape == (50, other.width)
+    assert whole.shape == (50, backbone.width)
+
+
+def test_everything_the_features_depend_on_changes_the_key(images):
+    backbone = make_backbone()
+    others = [
+        feature_key(make_backbone(seed=1), images, PREPARATION),
+        feature_key(backbone, images.subset(np.arange(49)), PREPARATION),
+        feature_key(backbone, images, ImagePreprocessing(10, 12)),
+        feature_key(backbone, images, PREPARATION),
+    ]
+    assert len(set(others)) == 4
+    again = make_backbone()
+    again.set_last_layer(4, hidden=8)  # not part of the body
+    assert feature_key(again, images, PREPARATION) == others[-1]
+
+
+def test_features_that_do_not_fit_into_the_cache_are_kept_in_memory(images, monkeypatch):
+    expected = extract(make_backbone(), images).copy()
+    for entry in ArrayCache().entries():
+        ArrayCache().remove(entry.key)
+    monkeypatch.setenv("LAYLINE_CACHE_GB", "0.000001")
+    messages = []
+    rows = extract(make_backbone(), images, log=messages.append)
+    np.testing.assert_array_equal(rows, expected)
+    assert not isinstance(rows, np.memmap)
+    assert messages[0].startswith("The features are kept in memory: ")
+
+
+def test_a_second_method_uses_the_features_of_the_first(command, crops, tmp_path, monkeypatch):
+    weights = tmp_path / "weights.safetensors"
+    save_file(backbones.create("convnet", 4).state_dict(), weights)
+    options = (*crops, "--weights", weights, "--freeze")
+    assert command("train", *options, "--out", tmp_path / "run").exit_code == 0
+    before, after = load_file(weights), load(tmp_path / "run").backbone.state_dict()
+    body = {name for name in before if not name.startswith("last.")}
+    assert all(torch.equal(before[name], after[name]) for name in body)
+    with monkeypatch.context() as patch:
+        patch.setattr(backbones.ConvNet, "body", lambda *_: pytest.fail("extracted again"))
+        second = command("train", *options, "--method", "coral", "--out", tmp_path / "second")
+    assert second.exit_code == 0
+    # other initial weights make another run
+    tensors = load_file(weights)
+    save_file(tensors | {"layers.0.weight": tensors["layers.0.weight"] + 1}, weights)
+    result = command("train", "--resume", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "The initial weights changed since" in result.stderr
+    assert json.loads((tmp_path / "run" / "test.json").read_text())["samples"] == 18
+
+
+def test_a_truncated_file_is_an_error_and_not_a_crash(command, crops, tmp_path, monkeypatch, cache):
+    weights = tmp_path / "weights.safetensors"
+    save_file(backbones.create("convnet", 4).state_dict(), weights)
+    from layline.training.trainer import Trainer
+
+    step, calls = Trainer._step, []
+
+    def truncate(*args):
+        calls.append(1)
+        if len(calls) == 2:
+            (file,) = (cache / "arrays").glob("features-*.npy")
+            with file.open("r+b") as stream:
+                stream.truncate(100)
+        return step(*args)
+
+    monkeypatch.setattr(Trainer, "_step", truncate)
+    options = (*crops, "--weights", weights, "--freeze", "--out", tmp_path / "run")
+    result = command("train", *options)
+    assert result.exit_code == 1
+    assert "A cache file was truncated" in result.stderr

@@ -1,0 +1,131 @@
+"""Reading data, building models and making splits."""
+
+import io
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+
+from layline import data
+from layline.data import Splits
+from layline.training.display import Reporter
+from layline.training.prepare import (
+    build_backbone,
+    build_model,
+    fingerprint_data,
+    make_splits,
+    read_data,
+)
+from layline.training.recipes import resolve_config
+
+QUIET = Reporter(Console(quiet=True))
+FEW = {"per_class": 4, "validation_per_class": 2, "test_per_class": 2}
+
+
+def config(**sections):
+    sections.setdefault("data", {"source": "photo-quality", "options": FEW})
+    return resolve_config({"head": {"dim": 3}}, sections)
+
+
+def build(config, dataset):
+    return build_model(config, dataset, build_backbone(config, dataset), QUIET)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return read_data(config(), QUIET)
+
+
+def test_damaged_files_stop_a_run_unless_they_are_skipped(photographs, tmp_path):
+    root = shutil.copytree(photographs, tmp_path / "photographs")
+    (root / "train" / "0" / "bad.png").write_bytes(b"no image")
+    wanted = {"source": "folder", "root": str(root)}
+    backbone = {"name": "convnet"}
+    with pytest.raises(ValueError, match=r"bad\.png"):
+        read_data(config(data=wanted, backbone=backbone), QUIET)
+    file = io.StringIO()
+    skipping = config(data=wanted | {"skip_bad": True}, backbone=backbone)
+    found = read_data(skipping, Reporter(Console(file=file, width=200)))
+    assert len(found.inputs) == 60
+    assert "bad.png" in file.getvalue()
+
+
+def test_duplicates_stay_in_one_split_unless_that_is_off(tmp_path):
+    for picture in range(20):
+        noise = np.random.default_rng(picture).integers(0, 256, (24, 24, 3)).astype(np.uint8)
+        folder = tmp_path / ("low", "high")[picture % 2]
+        folder.mkdir(exist_ok=True)
+        for copy in range(3):
+            Image.fromarray(noise).save(folder / f"{picture}-{copy}.png")
+
+    def count_spread(duplicates):
+        wanted = {"source": "folder", "root": str(tmp_path), "duplicates": duplicates}
+        found = read_data(config(data=wanted, backbone={"name": "convnet"}), QUIET)
+        names = np.array([name.rpartition("-")[0] for name in found.inputs.names])
+        return sum(len(set(names[index])) for index in found.splits.by_name().values()) - 20
+
+    assert count_spread("exact") == 0
+    assert count_spread("off") > 5
+
+
+def test_the_weights_follow_from_the_seed_and_the_global_generator_is_unchanged(dataset):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one, same = (build(config(), dataset).state_dict() for _ in range(2))
+    assert torch.equal(torch.rand(1), expected)
+    other = build(config(training={"seed": 1}), dataset).state_dict()
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["backbone.last.weight"], other["backbone.last.weight"])
+
+
+def test_a_backbone_must_fit_the_data(dataset, table):
+    with pytest.raises(ValueError, match="backbone mlp is for tables, but the data are images"):
+        build_backbone(config(backbone={"name": "mlp"}), dataset)
+    wanted = config(data={"source": "table", "root": str(table)}, backbone={"name": "convnet"})
+    with pytest.raises(ValueError, match="convnet is for images, but the data are a table"):
+        build_backbone(wanted, read_data(wanted, QUIET))
+
+
+def test_columns_are_scaled_by_the_training_rows(table):
+    wanted = config(data={"source": "table", "root": str(table)})
+    rows = read_data(wanted, QUIET)
+    expected = rows.inputs.values[rows.splits.train].mean(axis=0)
+    np.testing.assert_allclose(build(wanted, rows).backbone.mean, expected, atol=1e-6)
+
+
+def test_the_fingerprint_depends_on_names_ranks_and_splits(dataset):
+    first = fingerprint_data(dataset)
+    assert fingerprint_data(read_data(config(), QUIET)) == first
+    splits = dataset.splits
+    others = [
+        replace(dataset, ranks=np.roll(dataset.ranks, 1)),
+        replace(dataset, classes=tuple("abcdef")),
+        replace(dataset, splits=Splits(splits.train, splits.test, splits.validation)),
+        dataset.drop([3]),
+    ]
+    assert len({first, *map(fingerprint_data, others)}) == 5
+
+
+def test_only_training_images_are_augmented_and_the_test_is_not_weighted(dataset):
+    wanted = config(training={"class_weight": {"poor": 3.0}})
+    splits = make_splits(wanted, dataset, build(wanted, dataset).description)
+    assert [len(split.ranks) for split in splits.values()] == [24, 12, 12]
+    keys = [[(0, epoch)] for epoch in range(8)]  # flipped or not
+    first, *others = (splits["train"].samples.__getitems__(key)[0] for key in keys)
+    assert not all(torch.equal(first, other) for other in others)
+    first, *others = (splits["validation"].samples.__getitems__(key)[0] for key in keys)
+    assert all(torch.equal(first, other) for other in others)
+    for name in ("train", "validation"):
+        weight, ranks = splits[name].weight, splits[name].ranks
+        assert weight.mean().item() == pytest.approx(1)
+        assert (weight[ranks == 1] / weight[ranks == 0]).unique() == 3
+    assert (splits["test"].weight == 1).all()
+
+
+def test_a_source_can_prescribe_splits():
+    assert len(data.read("photo-quality", **FEW).splits.train) == 24

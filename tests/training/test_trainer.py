@@ -1,0 +1,490 @@
+"""The trainer, its optimizer and its batches: on samples in memory, and as a run on a table."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import nn
+
+from layline import heads
+from layline.backbones import MLP
+from layline.data.loaders import RowBatches
+from layline.evaluation.predictions import Split
+from layline.model.model import Network, OrdinalModel
+from layline.training import callbacks as callbacks_module
+from layline.training.checkpoint import Checkpoints
+from layline.training.config import TrainingConfig
+from layline.training.optim import WeightAverage, make_optimizer, rate_factor, set_learning_rates
+from layline.training.recipes import RECIPES
+from layline.training.trainer import Callback, EpochBatches, Trainer, TrainingState
+from layline.utils.devices import Processes
+
+CPU = torch.device("cpu")
+STEPS = 5  # of an epoch: 150 rows in batches of 32
+HEAD = heads.create("classification", num_classes=4, dim=3)
+
+
+def make_options(generator=None, **training):
+    return replace(TrainingConfig(**training).options(), generator=generator)
+
+
+@pytest.fixture(scope="module")
+def train(command, table, tmp_path_factory):
+    """Train on the table; returns the folder and the result of the command."""
+
+    def run(*settings, root=table, epochs=3):
+        folder = tmp_path_factory.mktemp("runs") / "run"
+        options = [part for setting in settings for part in ("--set", setting)]
+        arguments = ("table", "--root", root, "--dim", 4, "--epochs", epochs, *options)
+        return folder, command("train", *arguments, "--out", folder)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def whole(train):
+    folder, result = train("training.checkpoint_minutes=0")
+    assert result.exit_code == 0
+    return folder
+
+
+def test_a_model_learns_and_the_best_epoch_is_kept(train, history):
+    folder, result = train("training.ties=first", epochs=12)
+    assert result.exit_code == 0
+    records = history(folder)
+    assert [record["epoch"] for record in records] == [*range(1, 13)]
+    assert records[-1]["train_loss"] < 0.6 * records[0]["train_loss"]
+    errors = [record["validation_mae"] for record in records]
+    assert min(errors) < 0.3
+    best = json.loads((folder / "test.json").read_text())["epoch"]
+    assert best == errors.index(min(errors)) + 1
+
+
+def change_result(monkeypatch, owner, name, number, change):
+    """Change the result of a certain call of a function."""
+    function, calls = getattr(owner, name), []
+
+    def changed(*args, **kwargs):
+        calls.append(1)
+        result = function(*args, **kwargs)
+        return change(result, *args) if len(calls) == number else result
+
+    monkeypatch.setattr(owner, name, changed)
+
+
+@pytest.mark.parametrize(
+    ("step", "place", "kept"),
+    [
+        (1, "step 1 of epoch 1", None),
+        (STEPS + 3, "step 3 of epoch 2", "epoch-00002-step-0000002"),
+    ],
+)
+def test_a_loss_that_is_not_finite_stops_the_run_with_the_last_good_state(
+    monkeypatch, train, command, outcome, whole, step, place, kept
+):
+    with monkeypatch.context() as patch:
+        change_result(patch, OrdinalModel, "forward", step, lambda loss, *args: loss * math.nan)
+        folder, result = train("training.checkpoint_minutes=0")
+    assert result.exit_code == 1
+    *_, last = result.stderr.splitlines()
+    assert f"the loss or a weight is not finite at {place}. Lower the learning rates" in last
+    states = (folder / "state").glob("*") if kept else ()
+    assert max((state.name for state in states), default=None) == kept
+    assert command("train", "--resume", folder).exit_code == 0
+    assert outcome(folder) == outcome(whole)
+
+
+@pytest.mark.parametrize("step", [2, STEPS])
+def test_infinite_weights_are_never_saved(monkeypatch, train, command, outcome, whole, step):
+    def spoil(result, optimizer, *args):
+        optimizer.param_groups[0]["params"][1].data[0] = -math.inf  # below a ReLU: no loss shows it
+        return result
+
+    with monkeypatch.context() as patch:
+        change_result(patch, torch.optim.AdamW, "step", step, spoil)
+        folder, result = train("training.checkpoint_minutes=0")
+    assert result.exit_code == 1
+    assert f"not finite at step {step} of epoch 1" in result.stderr
+    assert not (folder / "best.safetensors").exists()
+    for state in (folder / "state").iterdir():
+        tensors = load_file(state / "model.safetensors").values()
+        assert all(tensor.isfinite().all() for tensor in tensors)
+    assert command("train", "--resume", folder).exit_code == 0
+    assert outcome(folder) == outcome(whole)
+
+
+def test_short_epochs_are_saved_at_the_end_only_and_saving_changes_nothing(
+    monkeypatch, train, outcome, whole
+):
+    saved = []
+    save = Checkpoints.save
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda *given: saved.append(given[1].epoch) or save(*given)
+    )
+    folder, _ = train(epochs=3)
+    assert saved == [4]
+    assert outcome(folder) == outcome(whole)
+    monkeypatch.setattr(callbacks_module, "_AFTER_EPOCH", 0.0)
+    train(epochs=3)
+    assert saved == [4, 2, 3, 4]
+
+
+def test_patience_ends_a_run_also_when_it_is_resumed(train, command, history, outcome):
+    slow = ("training.learning_rate=1e-9", "training.head_learning_rate=1e-9")
+    folder, result = train(*slow, "training.patience=2", "training.ties=first", epochs=9)
+    assert result.exit_code == 0
+    assert len(history(folder)) == 3  # the first was the best, two more did not help
+    before = outcome(folder)
+    assert command("train", "--resume", folder).exit_code == 0
+    assert outcome(folder) == before
+    more = command("train", "--resume", folder, "--set", "training.patience=4")
+    assert more.exit_code == 0
+    assert len(history(folder)) == 5
+
+
+@pytest.mark.parametrize(
+    ("state", "options", "finished"),
+    [
+        (TrainingState(), {}, False),
+        (TrainingState(epoch=4, best_epoch=1), {}, True),
+        (TrainingState(epoch=3, best_epoch=1), {"patience": 2}, False),
+        (TrainingState(epoch=3, best_epoch=1), {"patience": 1}, True),
+        (TrainingState(epoch=3, best_epoch=0), {"patience": 1}, False),
+    ],
+)
+def test_when_a_run_is_finished(state, options, finished):
+    assert state.is_finished(make_options(epochs=3, **options)) == finished
+
+
+def corners(path, counts):
+    """Write rows of every combination of signs: their mean does not depend on the counts."""
+    signs = [(a, b) for a in (-1, 1) for b in (-1, 1)]
+    rows = [f"{a},{b},{k},train" for k, n in enumerate(counts) for _ in range(n) for a, b in signs]
+    rows += [f"{a},{b},{k},{part}" for k in range(3) for part in ("val", "test") for a, b in signs]
+    path.write_text("\n".join(["a,b,label,split", *rows]))
+    return path
+
+
+def test_a_class_of_weight_two_counts_like_two_copies(train, history, tmp_path):
+    settings = ("training.optimiser=sgd", "training.batch_size=100")
+    weighted, result = train(
+        *settings,
+        "training.class_weight={'0' = 4.0, '1' = 2.0, '2' = 2.0}",
+        root=corners(tmp_path / "once.csv", [2, 2, 2]),
+    )
+    assert result.exit_code == 0, result.stderr
+    repeated, _ = train(*settings, root=corners(tmp_path / "twice.csv", [4, 2, 2]))
+    for one, other in zip(history(weighted), history(repeated), strict=True):
+        assert one["train_loss"] == pytest.approx(other["train_loss"], abs=1e-6)
+
+
+def test_half_precision_on_a_cpu(train, history, whole):
+    half, result = train("training.precision=bf16")
+    assert result.exit_code == 0
+    losses = [[record["train_loss"] for record in history(folder)] for folder in (whole, half)]
+    assert losses[0] != losses[1]
+    assert losses[1] == pytest.approx(losses[0], rel=0.1)
+
+
+# Batches
+
+
+def indices(batches: EpochBatches, epoch: int, first_step: int = 0) -> list[list[int]]:
+    batches.start(epoch, first_step)
+    return [[index for index, _ in part] for part in batches]
+
+
+@given(
+    count=st.integers(12, 200),
+    batch_size=st.integers(12, 40),
+    processes=st.integers(1, 3),
+    accumulation=st.integers(1, 2),
+)
+def test_an_epoch_takes_every_sample_once_in_steps_that_do_not_depend_on_the_processes(
+    count, batch_size, processes, accumulation
+):
+    options = make_options(batch_size=batch_size, accumulation=accumulation)
+    shares = [EpochBatches(count, options, process, processes) for process in range(processes)]
+    parts = [indices(share, epoch=2) for share in shares]
+    assert sorted(i for share in parts for part in share for i in part) == list(range(count))
+    assert all(part for share in parts for part in share)
+    assert max(shares[0].sizes) - min(shares[0].sizes) <= 1
+    whole = EpochBatches(count, make_options(batch_size=batch_size))
+    for step, batch in enumerate(indices(whole, epoch=2)):
+        mine = slice(step * accumulation, (step + 1) * accumulation)
+        assert [i for share in parts for part in share[mine] for i in part] == batch
+
+
+def test_the_order_depends_on_the_epoch_and_the_seed():
+    first = EpochBatches(50, make_options(seed=1))
+    again, other = EpochBatches(50, make_options(seed=1)), EpochBatches(50, make_options(seed=2))
+    assert indices(first, 1) == indices(again, 1) != indices(first, 2)
+    assert indices(first, 1) != indices(other, 1)
+    assert indices(first, 4, first_step=1) == indices(first, 4)[1:]
+
+
+def test_batch_sizes():
+    assert EpochBatches(33, make_options(batch_size=32)).sizes == [17, 16]
+    assert EpochBatches(5, make_options(batch_size=2)).sizes == [3, 2]
+    assert EpochBatches(70, make_options(batch_size=32, drop_last=True)).sizes == [32, 32]
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "message"),
+    [
+        ({"batch_size": 3, "accumulation": 2}, 2, r"at least processes × accumulation = 4, got 3"),
+        ({"batch_size": 64, "drop_last": True}, 1, "drop_last must be false for 40 training"),
+        ({"batch_size": 64, "accumulation": 41}, 1, "a batch has only 40"),
+    ],
+)
+def test_impossible_sizes_are_explained(options, processes, message):
+    with pytest.raises(ValueError, match=message):
+        EpochBatches(40, make_options(**options), 0, processes)
+
+
+# Training in memory, as the estimator does
+
+
+def samples(n=90, noise=1.0, seed=0):
+    """Three classes along a line, blurred."""
+    generator = torch.Generator().manual_seed(seed)
+    ranks = torch.arange(n) % 3
+    x = ranks[:, None] * torch.ones(4) + noise * torch.randn(n, 4, generator=generator)
+    return Split(RowBatches(x.numpy()), ranks, torch.ones(n))
+
+
+def network(method="hard-linear", backbone=None, dim=8):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        usual = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, dim))
+        return Network(backbone or usual, heads.create(method, num_classes=3, dim=dim))
+
+
+def fit(model, split, validation=None, callbacks=(), **changes):
+    options = make_options(**{"epochs": 6, "batch_size": 16, "learning_rate": 1e-2} | changes)
+    return Trainer(model, split, validation, options, Processes(CPU), callbacks).fit()
+
+
+@pytest.mark.parametrize(("metric", "better"), [("mae", min), ("accuracy", max), ("qwk", max)])
+def test_the_metric_selects_the_epoch(metric, better):
+    state = fit(network("classification"), samples(), samples(60, seed=1), metric=metric)
+    scores = [record[f"validation_{metric}"] for record in state.history]
+    assert state.best_score == better(scores)
+    assert state.best_epoch == 1 + scores.index(better(scores))
+    assert all(type(value) in (int, float) for record in state.history for value in record.values())
+
+
+def test_a_lower_loss_breaks_a_tie():
+    few = samples(4, seed=1)  # soon predicted without a mistake
+    kept = {
+        ties: fit(network(), samples(), few, ties=ties, epochs=30) for ties in ("first", "loss")
+    }
+    errors = [record["validation_mae"] for record in kept["loss"].history]
+    equal = [i for i, error in enumerate(errors) if error == min(errors)]
+    losses = [record["validation_loss"] for record in kept["loss"].history]
+    assert kept["first"].best_epoch == 1 + equal[0]
+    assert kept["loss"].best_epoch == 1 + min(equal, key=lambda i: losses[i]) > 1 + equal[0]
+
+
+class Weights(Callback):
+    """Remember the weights at the end of each epoch, as they are validated and kept."""
+
+    def __init__(self, model):
+        self.model, self.seen = model, []
+
+    def on_epoch_end(self, trainer, validation, is_best):
+        self.seen.append([weight.detach().clone() for weight in self.model.parameters()])
+
+
+def test_the_average_of_the_weights_is_validated_and_kept(monkeypatch):
+    """The oracle is the formula, over the weights after every step."""
+    steps, update = [], WeightAverage.update
+
+    def watched(self, model):
+        update(self, model)
+        steps.append([weight.detach().clone() for weight in model.parameters()])
+
+    monkeypatch.setattr(WeightAverage, "update", watched)
+    model = network()
+    weights = Weights(model)
+    fit(model, samples(64), samples(64), [weights], epochs=3, ema=0.9, learning_rate=0.05)
+    mean = steps[0]
+    for count, after_step in enumerate(steps[1:], start=1):
+        share = min(0.9, (1 + count) / (10 + count))
+        pairs = zip(mean, after_step, strict=True)
+        mean = [share * one + (1 - share) * other for one, other in pairs]
+    for kept, own, expected in zip(weights.seen[-1], steps[-1], mean, strict=True):
+        torch.testing.assert_close(kept, expected)
+        assert not torch.equal(kept, own)
+    assert all(map(torch.equal, model.parameters(), steps[-1]))  # training continues with its own
+
+
+def test_buffers_are_not_averaged():
+    """An infinite buffer would become NaN, as in gp-dnnor."""
+    model = nn.BatchNorm1d(2)
+    model.register_buffer("edges", torch.tensor([-math.inf, 0.0, math.inf]))
+    average = WeightAverage(model, 0.9)
+    for _ in range(3):
+        model(torch.randn(8, 2))
+        average.update(model)
+    statistics = model.running_mean.clone()
+    with average.applied_to(model):
+        assert model.edges.tolist() == [-math.inf, 0.0, math.inf]
+        assert torch.equal(model.running_mean, statistics)
+
+
+def test_the_head_is_told_the_number_of_training_samples():
+    model = network("gp-dnnor")
+    fit(model, samples(48), epochs=1)
+    assert model.head.num_data == 48
+
+
+def test_the_head_learns_first_and_then_all():
+    backbone = MLP(in_features=4, dim=3, hidden=(5,))
+    model = Network(backbone, heads.create("classification", num_classes=4, dim=3))
+    before = [weight.detach().clone() for weight in backbone.hidden.parameters()]
+    weights = Weights(backbone.hidden)
+    fit(model, samples(40), None, [weights], epochs=3, head_epochs=1.0, weight_decay=0.5)
+    waiting, second, _ = weights.seen
+    assert all(map(torch.equal, waiting, before))
+    assert not any(map(torch.equal, second, before))
+
+
+def test_gradients_are_clipped(monkeypatch):
+    norms, step = [], torch.optim.AdamW.step
+
+    def watched(self, *args, **kwargs):
+        grads = [weight.grad for group in self.param_groups for weight in group["params"]]
+        norms.append(torch.cat([grad.flatten() for grad in grads]).norm().item())
+        return step(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", watched)
+    fit(network(), samples(), clip=0.01)
+    assert max(norms) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_without_validation_no_epoch_is_the_best():
+    state = fit(network(), samples())
+    assert (state.best_epoch, len(state.history)) == (0, 6)
+    assert set(state.history[0]) == {"epoch", "train_loss"}
+
+
+def test_validation_does_not_change_training():
+    plain, validated = (fit(network(), samples(), v).history for v in (None, samples(30, seed=1)))
+    assert [r["train_loss"] for r in plain] == [r["train_loss"] for r in validated]
+
+
+class Watch(nn.Module):
+    """Note the mode and the size of each batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append((self.training, torch.is_grad_enabled(), len(x)))
+        return x
+
+
+def test_training_and_validation_run_in_their_modes():
+    watch = Watch()
+    backbone = nn.Sequential(watch, nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5))
+    fit(network(backbone=backbone), samples(33), samples(30, seed=1), epochs=2)
+    assert watch.seen == ([(True, True, 11)] * 3 + [(False, False, 30)]) * 2
+
+
+def test_accumulated_parts_make_the_same_steps_with_one_reduction_each():
+    class Counting(Processes):
+        count_of_sums = 0
+
+        def sum(self, values):
+            Counting.count_of_sums += 1
+            return super().sum(values)
+
+    models = []
+    for parts in (1, 3):
+        models.append(network("classification"))
+        options = make_options(epochs=2, batch_size=15, accumulation=parts)
+        Counting.count_of_sums = 0
+        Trainer(models[-1], samples(), None, options, Counting(CPU)).fit()
+        assert Counting.count_of_sums == 2 * (6 + 1)  # six steps, and the end of an epoch
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+
+
+def test_a_batch_of_light_samples_moves_the_weights_little():
+    split = samples(8)
+    light = replace(split, weight=torch.tensor([1.0] + [1e-6] * 7))
+    alone = Split(RowBatches(split.samples._rows[:1]), split.ranks[:1], torch.ones(1))
+    moved = []
+    # the mean weight of the eight is an eighth, so the one sample that counts steps eightfold
+    for chosen_split, rate in [(light, 0.01), (alone, 0.08)]:
+        model = network("classification")
+        before = model.backbone[0].weight.detach().clone()
+        rates = {"learning_rate": rate, "head_learning_rate": rate, "weight_decay": 0.0}
+        fit(model, chosen_split, epochs=1, batch_size=1, optimiser="sgd", momentum=0.0, **rates)
+        moved.append(model.backbone[0].weight.detach() - before)
+    assert moved[1].abs().max() > 1e-3
+    torch.testing.assert_close(*moved, atol=1e-6, rtol=1e-3)
+
+
+# The optimizer
+
+
+def test_layers_far_from_the_last_learn_slowly():
+    backbone = MLP(in_features=2, dim=3, hidden=(4, 5))
+    options = make_options(backbone_learning_rate=1e-4, layer_decay=0.5)
+    optimizer = make_optimizer(backbone, HEAD, options)
+    rate_of = {id(w): group["lr"] for group in optimizer.param_groups for w in group["params"]}
+    for distance, layer in enumerate(reversed(backbone.layer_groups())):
+        assert {rate_of.pop(id(weight)) for weight in layer} == {1e-4 * 0.5**distance}
+    assert {rate_of.pop(id(weight)) for weight in backbone.last.parameters()} == {1e-3}
+    assert {rate_of.pop(id(weight)) for weight in HEAD.parameters()} == {1e-2}
+    assert rate_of == {}
+
+
+def test_frozen_parameters_are_not_optimized_and_sgd_has_momentum():
+    frozen = nn.Linear(2, 3).requires_grad_(False)
+    optimizer = make_optimizer(frozen, HEAD, make_options(optimiser="sgd", momentum=0.8))
+    (group,) = optimizer.param_groups
+    assert group["params"] == [*HEAD.parameters()]
+    assert group["momentum"] == 0.8
+
+
+def test_decay_spares_vectors_and_proxies():
+    backbone, head = nn.Linear(2, 3), heads.create("soft-poisson", num_classes=4, dim=3)
+    optimizer = make_optimizer(backbone, head, make_options(decay_vectors=False, weight_decay=0.1))
+    groups = optimizer.param_groups
+    decay_of = {id(w): group["weight_decay"] for group in groups for w in group["params"]}
+    assert (decay_of[id(backbone.weight)], decay_of[id(backbone.bias)]) == (0.1, 0)
+    spared = {name for name, w in head.named_parameters() if decay_of[id(w)] == 0}
+    assert spared >= head.no_weight_decay()
+
+
+def test_schedules():
+    assert {rate_factor(make_options(), passed) for passed in (0, 0.5, 47.9)} == {1.0}
+    steps = make_options(schedule="steps", warmup_epochs=1)
+    factors = [rate_factor(steps, passed) for passed in (0, 0.5, 1, 35.99, 36, 44)]
+    assert factors == pytest.approx([1 / 3, 2 / 3, 1, 1, 0.1, 0.01])
+    cosine = make_options(schedule="cosine", epochs=10, warmup_epochs=2)
+    factors = [rate_factor(cosine, passed) for passed in (2, 4, 6, 10)]
+    assert factors == pytest.approx([1, (1 + math.cos(math.pi / 4)) / 2, 0.5, 0])
+    optimizer = make_optimizer(nn.Linear(2, 3), HEAD, make_options())
+    for _ in range(2):  # not multiplied again and again
+        set_learning_rates(optimizer, make_options(schedule="steps", milestones=[1]), 1.5)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([1e-4, 1e-3])
+
+
+def test_the_released_schedule_never_leaves_its_warm_up():
+    """It counts an epoch as one sample, as the authors' code does."""
+    options = make_options(**RECIPES["released"].settings["training"])
+    for count, last in ((1050, 0.363), (11823, 0.336)):
+        factors = [rate_factor(options, epoch / count) for epoch in range(48)]
+        assert factors[0] == pytest.approx(1 / 3)
+        assert factors[-1] == pytest.approx(last, abs=5e-4)
+        assert factors == sorted(factors)

@@ -1,330 +1,159 @@
-import errno
+"""Decoded images in the cache: equal pixels, decoded once, and errors that are clear."""
+
 import os
 import pickle
-import shutil
-import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from numpy.testing import assert_array_equal
 from PIL import Image
 
-import layline.data.image_cache
-from layline.data.array_cache import cache_folder
-from layline.data.decoding import BadImageError, decode
+from layline.data import image_cache
+from layline.data.array_cache import ArrayCache, cache_folder
 from layline.data.image_cache import cache_images
 from layline.data.images import ImageFiles
 from layline.data.preprocessing import shrink
 
 
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
-def images(tmp_path):
-    root = tmp_path / "images"
-    root.mkdir()
+def files(tmp_path):
+    (tmp_path / "photos").mkdir()
     rng = np.random.default_rng(0)
-    for index in range(7):
-        pixels = rng.integers(0, 256, (30 + index, 50 - index, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(root / f"{index}.jpg")
-    return ImageFiles(root, [f"{index}.jpg" for index in range(7)])
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "cache" / "inside"
+    for i in range(6):
+        small = rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        image = Image.fromarray(small).resize((50 + 7 * i, 64))
+        image.save(tmp_path / "photos" / f"{i}.jpg")
+    return ImageFiles(tmp_path / "photos", [f"{i}.jpg" for i in range(6)])
 
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """The files that were decoded, one after the other."""
-    files = []
-
-    def counting(file, at_least=None):
-        files.append(file.name)
-        return decode(file, at_least)
-
-    monkeypatch.setattr(layline.data.image_cache, "decode", counting)
-    return files
+    """The number of images that are decoded."""
+    counts, original = [], image_cache.decode
+    monkeypatch.setattr(image_cache, "decode", lambda *a: (counts.append(1), original(*a))[1])
+    return counts
 
 
-def assert_same(one, other, at_least=None):
-    assert len(one) == len(other)
-    for index in range(len(one)):
-        assert_array_equal(one.load(index, at_least), other.load(index, at_least))
+@pytest.mark.parametrize("at_least", [None, 24, 1000])
+def test_the_cache_contains_the_decoded_pixels(files, at_least):
+    cached = cache_images(files, at_least)
+    for i in (3, 0, 5):
+        expected = files.load(i, at_least)
+        expected = expected if at_least is None else shrink(expected, at_least)
+        pixels = cached.load(i, at_least)
+        np.testing.assert_array_equal(pixels, expected)
+        pixels[:] = 0  # a copy
+    keep = np.array([4, 1])
+    part = cached.subset(keep)
+    assert list(part.names) == ["4.jpg", "1.jpg"]
+    np.testing.assert_array_equal(part.load(0, at_least), cached.load(4, at_least))
+    assert part.digest() == files.subset(keep).digest()
 
 
-def test_the_cache_gives_what_decoding_gives(images, folder):
-    cache = cache_images(images, None, folder)
-    assert cache.names == images.names
-    assert_same(cache, images)
-    assert cache.load(0).shape == (30, 50, 3)
-    assert cache.digest() == images.digest()
-
-
-@pytest.mark.parametrize("at_least", [10, 12, 30, 33, 99])
-def test_the_cache_keeps_the_pixels_that_are_needed_and_no_more(images, folder, at_least):
-    cache = cache_images(images, at_least, folder)
-    for index in range(len(images)):
-        pixels = cache.load(index, at_least)
-        assert_array_equal(pixels, shrink(images.load(index, at_least), at_least))
-        assert min(pixels.shape[:2]) == min(at_least, *images.load(index).shape[:2])
-
-
-def test_what_is_loaded_belongs_to_the_caller(images, folder):
-    cache = cache_images(images, None, folder)
-    torch.from_numpy(cache.load(0)).zero_()
-    assert type(cache.load(0)) is np.ndarray
-    assert_same(cache, images)
-
-
-def test_the_second_time_nothing_is_decoded(images, folder, decoded):
-    cache_images(images, None, folder)
-    assert sorted(decoded) == sorted(images.names)
-    decoded.clear()
-    assert_same(cache_images(images, None, folder), images)
-    assert decoded == []
-
-
-def test_moved_data_have_the_same_cache(images, folder, decoded, tmp_path):
-    cache_images(images, None, folder)
-    decoded.clear()
-    moved = images.root.rename(tmp_path / "elsewhere")
-    (moved / "3.jpg").rename(moved / "three.jpg")
-    names = [name.replace("3", "three") for name in images.names]
-    cache = cache_images(ImageFiles(moved, names), None, folder)
-    assert decoded == []
-    assert cache.names == tuple(names)
-
-
-def test_other_data_have_another_cache(images, folder, decoded):
-    cache_images(images, None, folder)
-    order = np.array([1, 0, 2, 3, 4, 5, 6])
-    for other in (
-        images.subset(order),
-        images.subset(order[2:]),
-        images.subset(order[[0, *order]]),
-    ):
-        decoded.clear()
-        assert_same(cache_images(other, None, folder), other)
-        assert len(decoded) == len(other)
-    Image.new("RGB", (4, 4)).save(images.root / "2.jpg")
-    assert_same(cache_images(images, None, folder), images)
-    cache_images(images, 10, folder)
-    assert len(list(folder.glob("*.pixels"))) == 6
-
-
-def test_another_pillow_or_format_decodes_again(images, folder, decoded, monkeypatch):
-    for name, value in (("PILLOW", "0.1"), ("CACHE_FORMAT", 0)):
-        cache_images(images, None, folder)
-        decoded.clear()
-        monkeypatch.setattr(layline.data.image_cache, name, value)
-        cache_images(images, None, folder)
-        assert len(decoded) == 7
-
-
-def test_a_subset_of_the_cache_is_that_of_the_images(images, folder):
-    keep = np.array([5, 0, 5])
-    part = cache_images(images, None, folder).subset(keep)
-    assert part.names == ("5.jpg", "0.jpg", "5.jpg")
-    assert_same(part, images.subset(keep))
-
-
-def test_other_processes_get_the_path_and_map_the_file_themselves(images, folder):
-    cache = cache_images(images, None, folder)
-    cache.load(0)
-    sent = pickle.dumps(cache)
-    assert len(sent) < 2000 < (folder / cache.file).stat().st_size
-    assert_same(pickle.loads(sent), images)
-    assert pickle.loads(sent).index is None
-
-
-def test_a_size_that_was_not_kept_is_refused(images, folder):
-    cache = cache_images(images, 10, folder)
-    assert_array_equal(cache.load(0, 3), shrink(images.load(0, 10), 10))
-    for at_least in (11, None):
-        with pytest.raises(ValueError, match=f"at_least must not be above 10, got {at_least}"):
-            cache.load(0, at_least)
-
-
-def test_no_images_have_a_cache_too(images, folder, decoded):
-    none = images.subset(np.array([], dtype=np.int64))
-    for _ in range(2):
-        assert len(cache_images(none, None, folder)) == 0
-
-
-def cut(content):
-    return content[: len(content) // 2]
-
-
-def shifted(content):
-    return content[1:] + b"\0"
-
-
-def flipped(place):
-    def flip(content):
-        content = bytearray(content)
-        content[place] ^= 1
-        return bytes(content)
-
-    return flip
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        *(cut, shifted, flipped(-1), flipped(-40), flipped(-33)),
-        *(lambda content: b"", lambda content: content[:-1], lambda content: content + b"\0"),
-        *(lambda content: bytes(len(content)), lambda content: content[:10]),
-    ],
-)
-def test_a_damaged_cache_is_made_again(images, folder, decoded, damage):
-    file = cache_images(images, None, folder).file
-    content = file.read_bytes()
-    file.write_bytes(damage(content))
-    decoded.clear()
-    assert_same(cache_images(images, None, folder), images)
-    assert len(decoded) == 7
-    assert file.read_bytes() == content
-
-
-@pytest.mark.parametrize("place", [0, 5000])
-def test_a_changed_pixel_is_found_when_the_cache_is_verified(images, folder, decoded, place):
-    file = cache_images(images, None, folder).file
-    content = file.read_bytes()
-    file.write_bytes(flipped(place)(content))
-    decoded.clear()
-    assert_same(cache_images(images, None, folder, verify=True), images)
-    assert len(decoded) == 7
-    assert file.read_bytes() == content
-
-
-def test_a_cache_under_another_name_is_not_taken(images, folder, decoded):
-    first, second = (cache_images(images, at_least, folder).file for at_least in (None, 10))
-    shutil.copy(first, second)
-    assert min(cache_images(images, 10, folder).load(0, 10).shape[:2]) == 10
-
-
-def test_progress_counts_what_is_decoded(images, folder):
+def test_the_second_time_nothing_is_decoded_also_for_moved_data(files, decoded, tmp_path):
     counts = []
-    for _ in range(2):
-        cache_images(images, None, folder, progress=counts.append)
-    assert counts == [1, 2, 3, 4, 5, 6, 7]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_what_stops_in_the_middle_leaves_nothing(images, folder, error):
-    def stop(done):
-        if done == 4:
-            raise error
-
-    with pytest.raises(error):
-        cache_images(images, None, folder, progress=stop)
-    assert list(folder.iterdir()) == []
-
-
-def test_a_killed_process_leaves_nothing_that_is_taken_for_a_cache(images, folder, decoded):
-    code = f"""if True:
-        import time
-        from pathlib import Path
-        from layline.data.image_cache import cache_images
-        from layline.data.images import ImageFiles
-        images = ImageFiles(Path({str(images.root)!r}), {list(images.names)!r})
-        def wait(done):
-            print(done, flush=True)
-            time.sleep(60 * (done == 4))
-        cache_images(images, None, Path({str(folder)!r}), progress=wait)
-    """
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
-    while process.stdout.readline() != b"4\n":
-        pass
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    (part,) = folder.iterdir()
-    assert part.suffix == ".part"
-    assert_same(cache_images(images, None, folder), images)
-    assert part.exists()  # it may be another process at work
-    os.utime(part, (time.time() - 2 * 24 * 3600,) * 2)
-    cache_images(images, 10, folder)
-    assert not part.exists()
-
-
-def test_two_at_once_do_no_harm(images, folder):
-    inner = []
-
-    def another(done):
-        if done == 3:
-            inner.append(cache_images(images, None, folder))
-
-    outer = cache_images(images, None, folder, progress=another)
-    assert outer.file == inner[0].file
-    assert sorted(file.suffix for file in folder.iterdir()) == [".json", ".pixels"]
-    for cache in (outer, inner[0]):
-        assert_same(cache, images)
-
-
-NEEDED = sum(3 * (30 + index) * (50 - index) for index in range(7))
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_that_gets_full_is_named_and_left_clean(images, folder, monkeypatch, code):
-    def fail(descriptor):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(layline.data.image_cache.os, "fsync", fail)
-    with pytest.raises(OSError, match=f"folder must have room for {NEEDED:,} bytes") as caught:
-        cache_images(images, None, folder)
-    assert f"got {folder}: {os.strerror(code).lower()}; make room" in str(caught.value)
-    assert caught.value.errno == code
-    assert list(folder.iterdir()) == []
-
-
-def test_a_disk_that_is_too_small_is_named_before_decoding(images, folder, decoded, monkeypatch):
-    usage = shutil._ntuple_diskusage(10**9, 10**9 - NEEDED + 1, NEEDED - 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=f"room for {NEEDED:,} bytes, got {folder}: no space left"):
-        cache_images(images, None, folder)
+    cache_images(files, 24, counts.append)
+    assert counts == [1, 2, 3, 4, 5, 6]
+    decoded.clear()
+    cache_images(files, 24, pytest.fail)
+    files.root.rename(tmp_path / "moved")
+    cache_images(ImageFiles(tmp_path / "moved", files.names), 24)
     assert decoded == []
+    cache_images(ImageFiles(tmp_path / "moved", files.names), 32)
+    cache_images(ImageFiles(tmp_path / "moved", files.names[:5]), 24)
+    assert len(decoded) == 11
 
 
-def test_a_folder_that_cannot_be_one_is_named(images, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=f"folder must take a file of .*, got {tmp_path / 'file'}: "):
-        cache_images(images, None, tmp_path / "file")
+def test_other_processes_open_the_cache_themselves(files):
+    cached = cache_images(files, 24)
+    sent = pickle.dumps(cached)
+    assert len(sent) < 3000
+    np.testing.assert_array_equal(pickle.loads(sent).load(2, 24), cached.load(2, 24))
+    ArrayCache().remove(cached.key)
+    with pytest.raises(ValueError, match="was removed while it was in use"):
+        pickle.loads(sent).load(2, 24)
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [(None, "missing"), (b"", "empty file"), (b"text", "not an image"), ("cut", "truncated or")],
-)
-def test_a_bad_image_is_named(images, folder, content, why):
-    path = images.root / "5.jpg"
-    whole = path.read_bytes()
-    path.unlink()
-    if content is not None:
-        path.write_bytes(whole[:-50] if content == "cut" else content)
-    with pytest.raises(BadImageError, match=f"image must be readable, got {path}: {why}"):
-        cache_images(images, None, folder)
-    assert not list(folder.glob("*"))
+def test_a_larger_size_than_cached_is_refused(files):
+    with pytest.raises(ValueError, match="at_least must be at most 24, got 25"):
+        cache_images(files, 24).load(0, 25)
 
 
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({"LAYLINE_CACHE": "/a/b", "XDG_CACHE_HOME": "/x"}, "/a/b"),
-        ({"LAYLINE_CACHE": "~/b"}, "/home/me/b"),
-        ({"LAYLINE_CACHE": "", "XDG_CACHE_HOME": "/x"}, "/x/layline"),
-        ({"XDG_CACHE_HOME": ""}, "/home/me/.cache/layline"),
-        ({"XDG_CACHE_HOME": "relative"}, "/home/me/.cache/layline"),
-        ({}, "/home/me/.cache/layline"),
-    ],
-)
-def test_the_folder_is_where_the_user_or_the_system_wants_it(monkeypatch, variables, expected):
-    for name in ("LAYLINE_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": "/home/me", **variables}.items():
-        monkeypatch.setenv(name, value)
-    assert cache_folder() == Path(expected)
+def test_a_killed_process_continues_where_it_stopped(files, monkeypatch, decoded):
+    monkeypatch.setattr(image_cache, "_COMMIT", 2)
+
+    def stop(done):
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache_images(files, None, stop)
+    decoded.clear()
+    cached = cache_images(files, None)
+    assert len(decoded) == 2
+    for i in range(6):
+        np.testing.assert_array_equal(cached.load(i), files.load(i))
+
+
+_TRUNCATE = """
+import os, sys
+from pathlib import Path
+from layline.data.array_cache import ArrayCache
+from layline.data.image_cache import cache_images
+from layline.data.images import ImageFiles
+root = Path(sys.argv[1])
+cached = cache_images(ImageFiles(root, sorted(os.listdir(root))), None)
+os.truncate(ArrayCache().folder / f"{cached.key}.npy", 200)
+try:
+    cached.load(5)
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_cache_file_truncated_while_in_use_is_an_error_and_no_crash(files):
+    command = [sys.executable, "-c", _TRUNCATE, str(files.root)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "truncated while it was in use" in result.stdout
+    assert cache_images(files, None).load(5).shape == (64, 85, 3)  # it is written again
+
+
+def test_a_file_that_changes_while_it_is_cached_is_named(files):
+    index = cache_images(files, None).index
+    Image.new("RGB", (200, 200)).save(files.path(2))
+    ArrayCache().remove(cache_images(replace(files, index=index), None).key)
+    with pytest.raises(ValueError, match=r"2\.jpg changed while it was read"):
+        cache_images(replace(files, index=index), None)
+
+
+def test_a_limit_that_is_too_small_is_named(files, monkeypatch):
+    monkeypatch.setenv("LAYLINE_CACHE_GB", "0.00001")
+    with pytest.raises(OSError, match="LAYLINE_CACHE_GB"):
+        cache_images(files, None)
+
+
+def test_the_folder_is_where_the_user_or_the_system_wants_it(monkeypatch, tmp_path):
+    assert cache_folder() == tmp_path / "cache"
+    monkeypatch.delenv("LAYLINE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "layline"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / ".cache" / "layline"
+
+
+def test_the_last_use_is_recorded(files):
+    cached = cache_images(files, None)
+    state = ArrayCache().folder / f"{cached.key}.json"
+    os.utime(state, (1, 1))
+    cache_images(files, None)
+    assert time.time() - state.stat().st_mtime < 60

@@ -1,230 +1,300 @@
-"""What is known of image files."""
+"""The index of files: what it contains, when files are read again, and which images are bad."""
 
+import io
 import os
 import shutil
-from dataclasses import replace
-from pathlib import Path
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import closing
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from layline.data import file_digests
-from layline.data.array_cache import cache_folder
-from layline.data.copies import picture_hash
-from layline.data.decoding import decode
-from layline.data.images import ImageFiles, list_names
-from layline.data.images import index as index_module
-from layline.data.index import find_bad, index_file, index_images, known_root
+from layline import data
+from layline.data import index as module
+from layline.data.decoding import thread_map
+from layline.data.images import ImageArrays, ImageFiles, describe_skipped, list_images
+from layline.data.index import (
+    check_files,
+    describe_bad,
+    digest_file,
+    find_bad,
+    index_file,
+    index_images,
+    known_root,
+)
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch, tmp_path):
+    """Files count as settled at once, and every test has a cache of its own."""
+    monkeypatch.setattr(module, "_SETTLED", 0)
+    monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
-def looked(monkeypatch, tmp_path):
-    """The files that were read, one after the other; every change of a file can be seen."""
-    monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(file_digests, "_SETTLED", 0)
-    read, look = [], index_module._look
+def files(tmp_path):
+    (tmp_path / "photos").mkdir()
+    rng = np.random.default_rng(0)
+    for i in range(5):
+        pixels = rng.integers(0, 256, (20 + i, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{i}.png")
+    return ImageFiles(tmp_path / "photos", [f"{i}.png" for i in range(5)])
 
-    def counting(path, size):
-        read.append(path.name)
-        return look(path, size)
 
-    monkeypatch.setattr(index_module, "_look", counting)
+@pytest.fixture
+def read_names(monkeypatch):
+    """The names of the files that are read."""
+    read, original = [], module._look
+    monkeypatch.setattr(
+        module, "_look", lambda path, look: (read.append(path.name), original(path, look))[1]
+    )
     return read
 
 
-@pytest.fixture
-def images(tmp_path):
-    root = tmp_path / "images"
-    rng = np.random.default_rng(0)
-    for folder in ("a", "b"):
-        (root / folder).mkdir(parents=True)
-        for number in range(3):
-            pixels = rng.integers(0, 256, (100 + number, 150, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(root / folder / f"{folder}{number}.jpg")
-    return ImageFiles(root, list_names(root))
+def wait():
+    time.sleep(0.01)  # the clock of the file system
 
 
-def rows(index):
-    return index.digests.tolist(), index.hashes.tolist(), index.shapes.tolist(), index.faults
+def test_a_row_has_the_digest_and_the_upright_shape(files):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (800, 400)).save(files.root / "turned.jpg", exif=exif)
+    index = index_images(ImageFiles(files.root, [*files.names, "turned.jpg"]))
+    assert index.shapes.tolist() == [*([20 + i, 30] for i in range(5)), [800, 400]]
+    assert index.digests[0].hex() == digest_file(files.path(0))
+    assert index.faults == {}
 
 
-def test_a_row_says_what_the_file_holds(images, looked):
-    (images.root / "b/b1.jpg").write_bytes(b"text")
-    index = index_images(images)
-    assert index.shapes[:, 0].tolist() == [100, 101, 102, 100, 0, 102]
-    assert index.shapes[:, 1].tolist() == [150, 150, 150, 150, 0, 150]
-    assert index.faults == {4: "not an image"}
-    assert len(np.unique(index.digests, axis=0)) == 6
-    pixels = decode(images.path(0), 64)
-    assert index.hashes[0].tobytes() == picture_hash(pixels)
-    assert (images.digest(), len(index)) == (index.digest(), 6)
+def test_only_new_and_changed_files_are_read(files, read_names):
+    first = index_images(files)
+    wait()
+    assert sorted(read_names) == sorted(files.names)
+    read_names.clear()
+    assert index_images(files).digest() == first.digest()
+    assert read_names == []
+    Image.new("RGB", (9, 9)).save(files.path(2))
+    os.utime(files.path(3))  # the bytes are the same
+    shutil.copy(files.path(0), files.root / "new.png")
+    wait()
+    more = index_images(ImageFiles(files.root, [*files.names, "new.png"]))
+    assert sorted(read_names) == ["2.png", "3.png", "new.png"]
+    assert more.shapes[2].tolist() == [9, 9]
+    assert more.digests[5] == first.digests[0]
+    read_names.clear()
+    index_images(files.subset(np.array([4, 0])))  # another list of the same folder
+    index_images(files, verify=True)
+    assert len(read_names) == 5
 
 
-def test_the_shape_is_that_of_the_image_as_it_is_seen(tmp_path, looked):
-    for number, orientation in enumerate((1, 3, 6, 8)):
-        exif = Image.Exif()
-        exif[0x0112] = orientation
-        Image.new("RGB", (300, 200)).save(tmp_path / f"{number}.jpg", exif=exif)
-    index = index_images(ImageFiles(tmp_path, [f"{number}.jpg" for number in range(4)]))
-    assert index.shapes.tolist() == [[200, 300], [200, 300], [300, 200], [300, 200]]
+def test_files_of_one_size_that_changed_places_are_noticed(files):
+    first = index_images(files)
+    paths = [files.path(i) for i in (0, 1)]
+    status = paths[0].stat()
+    paths[0].rename(files.root / "x")
+    paths[1].rename(paths[0])
+    (files.root / "x").rename(paths[1])
+    os.utime(paths[0], ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert index_images(files).digests[:2] == first.digests[1::-1]
 
 
-def test_the_second_time_no_file_is_read(images, looked):
-    counts = []
-    first = index_images(images, counts.append)
-    assert (sorted(looked), counts) == (
-        ["a0.jpg", "a1.jpg", "a2.jpg", "b0.jpg", "b1.jpg", "b2.jpg"],
-        [1, 2, 3, 4, 5, 6],
+def test_a_file_that_was_just_written_is_read_again(files, monkeypatch, read_names):
+    monkeypatch.setattr(module, "_SETTLED", 10**15)
+    index_images(files)
+    index_images(files)
+    assert len(read_names) == 10
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", None])
+def test_a_damaged_index_is_replaced(files, damage, read_names):
+    first = index_images(files)
+    (place,) = (index_file(files.root).parent).glob("*.sqlite")
+    if damage is None:
+        place.write_bytes(place.read_bytes()[:3000])
+    else:
+        place.write_bytes(damage)
+    assert known_root(place) is None
+    assert index_images(files).digest() == first.digest()
+    assert known_root(place) == (str(files.root.resolve()), 5)
+
+
+def test_the_index_needs_no_locks_and_an_unwritable_cache_is_only_a_note(files, monkeypatch):
+    opened, original = [], sqlite3.connect
+    monkeypatch.setattr(
+        module.sqlite3, "connect", lambda name, **k: (opened.append(name), original(name, **k))[1]
     )
-    looked.clear()
-    second = index_images(images, counts.append)
-    assert (looked, len(counts)) == ([], 6)
-    assert rows(second) == rows(first)
-    assert rows(index_images(images, verify=True)) == rows(first)
-    assert len(looked) == 6
+    index_images(files)
+    index_images(files)
+    assert all("nolock=1" in name or "immutable=1" in name for name in opened)
+    monkeypatch.setenv("LAYLINE_CACHE", str(files.path(0)))  # a file cannot be a folder
+    index = index_images(files)
+    assert len(index.digests) == 5
+    assert "could not be written" in index.notes[0]
 
 
-def overwrite(root):
-    Image.new("RGB", (9, 9)).save(root / "a/a1.jpg")
+def test_names_need_not_be_unicode(tmp_path):
+    name = os.fsdecode(b"gr\xfc\xdf.png")
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    try:
+        (tmp_path / "a.png").rename(tmp_path / name)
+    except OSError:
+        pytest.skip("the file system allows Unicode only")
+    assert index_images(ImageFiles(tmp_path, [name])).faults == {}
+    assert list_images(tmp_path) == [name]
 
 
-def change_in_place(root):
-    """Another byte, the same size, and the time set back."""
-    status = (root / "a/a1.jpg").stat()
-    data = bytearray((root / "a/a1.jpg").read_bytes())
-    data[-100] ^= 1
-    (root / "a/a1.jpg").write_bytes(data)
-    os.utime(root / "a/a1.jpg", ns=(status.st_atime_ns, status.st_mtime_ns))
+def damaged(tmp_path):
+    good = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(good, "JPEG")
+    contents = {
+        "empty.jpg": b"",
+        "text.png": b"not an image at all",
+        "cut.jpg": good.getvalue()[:300],
+        "good.jpg": good.getvalue(),
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder.png").mkdir()
+    names = [*contents, "folder.png", "absent.png"]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.png")
+        names.append("pipe.png")
+    return ImageFiles(tmp_path, names)
 
 
-@pytest.mark.parametrize("change", [overwrite, change_in_place])
-def test_a_change_is_noticed(images, looked, change):
-    before = index_images(images)
-    change(images.root)
-    looked.clear()
-    after = index_images(images)
-    assert looked == ["a1.jpg"]
-    assert after.digest() != before.digest()
+@pytest.mark.parametrize("indexed", [True, False])
+def test_every_fault_of_a_file_is_named(tmp_path, indexed):
+    images = damaged(tmp_path)
+    if indexed:
+        images = ImageFiles(images.root, images.names, index_images(images))
+    why = {each.name: each.why for each in find_bad(images)}
+    assert why["empty.jpg"] == "empty file"
+    assert why["text.png"] == "not an image"
+    assert why["cut.jpg"].startswith("truncated or damaged")
+    assert why["folder.png"] == "a directory, not a file"
+    assert why["absent.png"] == "missing"
+    assert why.get("pipe.png", "not a regular file") == "not a regular file"
+    assert "good.jpg" not in why
 
 
-def test_files_of_one_size_and_time_that_changed_places_are_noticed(images, looked):
-    for name, grey in (("a/a1.jpg", 7), ("b/b1.jpg", 9)):
-        Image.new("L", (8, 8), grey).save(images.root / name, "BMP")
-        os.utime(images.root / name, (10**9, 10**9))
-    pair = images.subset(np.array([1, 4]))
-    before = index_images(pair).digests
-    for old, new in (("a/a1.jpg", "x"), ("b/b1.jpg", "a/a1.jpg"), ("x", "b/b1.jpg")):
-        (images.root / old).rename(images.root / new)
-    assert_array_equal(index_images(pair).digests, before[::-1])
+def test_damaged_images_are_refused_or_dropped(tmp_path):
+    images = damaged(tmp_path)
+    dataset = data.Dataset(images, np.arange(len(images)) % 2, ("a", "b"))
+    dataset = data.index_files(dataset)
+    with pytest.raises(ValueError, match=r"(?s)images cannot be read:\n  empty.jpg: empty file.*"):
+        check_files(dataset)
+    kept = check_files(dataset, skip_bad=True)
+    assert kept.inputs.names == ["good.jpg"]
+    assert kept.notes[-1].startswith("Not used:")
+    assert check_files(kept) is kept
+    many = [module.BadImage(i, f"{i}.jpg", "missing") for i in range(30)]
+    assert describe_bad(many).count("\n") == 21
 
 
-def test_new_and_removed_files_are_noticed_and_others_stay_known(images, looked):
-    index_images(images)
-    looked.clear()
-    overwritten = images.root / "a/a9.jpg"
-    Image.new("RGB", (9, 9)).save(overwritten)
-    (images.root / "b/b2.jpg").unlink()
-    now = ImageFiles(images.root, [*images.names[:3], "a/a9.jpg", *images.names[3:]])
-    index = index_images(now)
-    assert sorted(looked) == ["a9.jpg", "b2.jpg"]
-    assert index.faults == {6: "missing"}
-    looked.clear()
-    assert rows(index_images(now)) == rows(index)
-    assert looked == []
-    shown = ImageFiles(images.root, list_names(images.root))
-    assert index_images(shown).faults == {}
-    assert looked == []
+@given(st.binary(max_size=200))
+def test_random_bytes_are_not_an_image(content):
+    class Bytes:
+        names, decoded = ["x"], False
+
+        def __len__(self):
+            return 1
+
+        def load(self, index, at_least=None):
+            from layline.data.decoding import decode
+
+            return decode(io.BytesIO(content), at_least)
+
+    assert len(find_bad(Bytes())) == 1
 
 
-def test_lists_of_the_same_folder_keep_each_others_rows(images, looked):
-    first, second = (images.subset(np.array(keep)) for keep in ([0, 1], [4, 5, 3]))
-    for each in (first, second):
-        index_images(each)
-    looked.clear()
-    both = index_images(images.subset(np.array([5, 0, 3, 1])))
-    assert looked == []
-    assert_array_equal(both.shapes[:, 0], [102, 100, 100, 101])
+def test_content_has_the_same_digest_wherever_it_is(tmp_path):
+    for place in ("one", "other"):
+        for name in ("low", "high"):
+            (tmp_path / place / name).mkdir(parents=True)
+            for i in range(3):
+                shade = (i, 100 * (name == "low"), 0)
+                Image.new("RGB", (4, 4), shade).save(tmp_path / place / name / f"{i}.png")
+    digests = {data.content_digest("folder", tmp_path / place) for place in ("one", "other")}
+    assert len(digests) == 1
+    Image.new("RGB", (4, 4), "blue").save(tmp_path / "one" / "low" / "0.png")
+    assert data.content_digest("folder", tmp_path / "one") not in digests
+    (tmp_path / "t.csv").write_text("a,label\n1,low\n2,high\n")
+    before = data.content_digest("table", tmp_path / "t.csv")
+    assert data.content_digest("table", tmp_path / "t.csv") == before
+    wait()
+    (tmp_path / "t.csv").write_text("a,label\n1,low\n3,high\n")
+    assert data.content_digest("table", tmp_path / "t.csv") != before
+    assert data.content_digest("photo-quality", None) is None
+    assert data.content_digest("folder", tmp_path / "t.csv")  # the run reports the error
 
 
-def test_a_file_that_was_just_written_is_read_again(images, looked, monkeypatch):
-    """Within a tick of the clock another change would leave no trace."""
-    monkeypatch.setattr(file_digests, "_SETTLED", 10**12)
-    index_images(images)
-    looked.clear()
-    index_images(images)
-    assert len(looked) == 6
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda b: b"",
-        lambda b: b[: len(b) // 2],
-        lambda b: b[:500] + b"\0" * 99 + b[599:],
-        lambda b: b"text",
-    ],
-)
-def test_a_damaged_index_is_made_anew(images, looked, damage):
-    first = index_images(images)
-    file = index_file(images.root)
-    whole = file.read_bytes()
-    file.write_bytes(damage(whole))
-    looked.clear()
-    assert rows(index_images(images)) == rows(first)
-    assert len(looked) == 6
-    assert known_root(file) == (str(images.root.resolve()), 6)
-    file.write_bytes(b"text")
-    assert known_root(file) is None
-
-
-@pytest.mark.parametrize("what", ["INDEX_FORMAT", "PILLOW"])
-def test_another_format_or_pillow_reads_all_files(images, looked, monkeypatch, what):
-    index_images(images)
-    looked.clear()
-    monkeypatch.setattr(index_module, what, "another")
-    index_images(images)
-    assert len(looked) == 6
-
-
-def test_an_index_that_cannot_be_kept_is_said_and_harms_nothing(
-    images, looked, monkeypatch, tmp_path
-):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "file"))
-    index = index_images(images)
-    (note,) = index.notes
-    assert note.startswith(
-        f"What is known of the images could not be kept in {tmp_path / 'file'}: "
-    )
-    assert note.endswith("; the next start reads them all again")
-    assert len(index) == 6
-
-
-def test_content_is_the_same_wherever_it_is_and_whenever_it_was_written(images, looked, tmp_path):
-    digest = images.digest()
-    copy = Path(shutil.copytree(images.root, tmp_path / "copy"))
-    for path in copy.rglob("*.jpg"):
-        os.utime(path, (5, 5))
-    assert ImageFiles(copy, images.names).digest() == digest
-    assert images.subset(np.array([1, 0, 2, 3, 4, 5])).digest() != digest
-    assert images.subset(np.arange(5)).digest() != digest
-
-
-def test_what_is_known_to_be_bad_is_not_read_to_find_it(images, looked):
-    (images.root / "a/a2.jpg").write_bytes(b"")
-    known = replace(images, index=index_images(images))
-    shutil.rmtree(images.root)
-    assert [(bad.index, bad.name, bad.why) for bad in find_bad(known)] == [
-        (2, "a/a2.jpg", "empty file")
+def test_images_are_listed_in_natural_order_without_other_files(tmp_path):
+    names = ["b/2.png", "b/10.png", "B/1.jpg", "a.PNG", "notes.txt", ".hidden.png", "x.heic1"]
+    for name in [*names, "__MACOSX/a.png"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b" / "circle").symlink_to(tmp_path)
+    skipped = []
+    listed = list_images(tmp_path, skipped)
+    assert [name for name in listed if "circle" not in name] == [
+        "a.PNG",
+        *sorted(["b/2.png", "b/10.png", "B/1.jpg"], key=lambda n: (n != "B/1.jpg", len(n))),
     ]
-    part = known.subset(np.array([3, 2]))
-    assert part.index.faults == {1: "empty file"}
+    assert not any("circle/b/circle" in name for name in listed)
+    assert "notes.txt" in skipped
+    assert "1 .dcm" in describe_skipped(["x.dcm"])
+    assert "PNG or TIFF" in describe_skipped(["x.dcm"])
+    with pytest.raises(FileNotFoundError, match="not a folder"):
+        list_images(tmp_path / "absent")
 
 
-def test_the_index_is_small_beside_the_caches(images, looked):
-    index_images(images)
-    (file,) = cache_folder().iterdir()
-    assert file == index_file(images.root)
-    assert file.stat().st_size < 5000
+def test_arrays_and_files_load_the_same_pixels_and_subsets(files):
+    pixels = np.stack([files.load(i)[:20] for i in range(5)])
+    arrays = ImageArrays(pixels, files.names)
+    keep = np.array([3, 0])
+    for images in (arrays.subset(keep), files.subset(keep)):
+        assert list(images.names) == ["3.png", "0.png"]
+        np.testing.assert_array_equal(images.load(1)[:20], pixels[0])
+    gray = ImageArrays(pixels[..., 0])
+    assert gray.load(0).shape == (20, 30, 3)
+    assert gray.names[:2] == ["0", "1"]
+    assert arrays.digest() != arrays.subset(keep).digest()
+    with pytest.raises(ValueError, match="float64"):
+        ImageArrays(np.zeros((1, 4, 4)))
+    with pytest.raises(ValueError, match="2 names for 1 images"):
+        ImageArrays(pixels[:1], ["a", "b"])
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 50])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_results_of_threads_come_in_order_and_no_thread_is_left(count, workers):
+    before = threading.active_count()
+    assert list(thread_map(lambda i: i**2, count, workers)) == [i**2 for i in range(count)]
+    results = thread_map(lambda i: 1 // (2 - i), 100, workers=2)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert threading.active_count() == before
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no such signal")
+def test_an_interrupt_stops_the_threads():
+    done = []
+
+    def interrupted(index):
+        done.append(index)
+        if index == 3:
+            raise KeyboardInterrupt
+        return index
+
+    with (
+        pytest.raises(KeyboardInterrupt),
+        closing(thread_map(interrupted, 10_000, workers=2)) as results,
+    ):
+        list(results)
+    assert len(done) < 100

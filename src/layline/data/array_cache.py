@@ -1,8 +1,8 @@
 """Large arrays in the cache folder: decoded pixels and extracted features.
 
 An entry is a NumPy file ``KEY.npy`` and a JSON file ``KEY.json`` that records how many rows are
-written. The key must contain everything that the values depend on. A run that was killed continues
-where the last :meth:`Writer.commit` stood.
+written. The key must contain everything that the values depend on. A killed run continues after the
+last :meth:`Writer.commit`.
 """
 
 import json
@@ -23,6 +23,7 @@ from layline.utils.errors import UserError
 from layline.utils.files import write_json
 
 DEFAULT_LIMIT = 20 * 10**9  # bytes
+_STATE = {"shape", "dtype", "done", "id", "about"}
 
 
 def cache_folder() -> Path:
@@ -57,7 +58,7 @@ class ArrayCache:
 
     Args:
         folder: Where the files are; created when needed.
-        limit_bytes: The most bytes that all entries together may take.
+        limit_bytes: The most bytes of all entries; ``$LAYLINE_CACHE_GB`` or 20 GB if not given.
     """
 
     def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
@@ -81,7 +82,7 @@ class ArrayCache:
     def writer(
         self, key: str, shape: tuple[int, ...], dtype: DTypeLike, about: dict[str, Any]
     ) -> "Writer":
-        """Create an entry, or continue one that was not finished.
+        """Create an entry, or continue one that is not finished.
 
         Args:
             key: The name of the entry.
@@ -96,7 +97,8 @@ class ArrayCache:
         wanted = {"shape": list(shape), "dtype": np.dtype(dtype).str}
         state = _read_state(state_file)
         if state is not None and wanted == {name: state[name] for name in wanted}:
-            array = _map(file, state, "r+")
+            is_whole = _map(file, state, "r") is not None  # "r+" would extend a truncated file
+            array = _map(file, state, "r+") if is_whole else None
             if array is not None:
                 return Writer(state_file, array, state)
         self.remove(key)
@@ -104,7 +106,9 @@ class ArrayCache:
         state = {**wanted, "done": 0, "id": uuid.uuid4().hex, "about": about}
         try:
             array = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
-            _reserve(file)
+            if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
+                with file.open("r+b") as stream:
+                    os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
             write_json(state_file, state)
         except OSError:
             self.remove(key)
@@ -113,18 +117,18 @@ class ArrayCache:
 
     def entries(self) -> list[CacheEntry]:
         """List the entries, the least recently used first."""
-        found = []
+        entries = []
         for file in self.folder.glob("*.npy"):
             state = _read_state(file.with_suffix(".json"))
             with suppress(OSError):  # removed by another process
+                size = file.stat().st_size
                 if state is None:
-                    found.append(CacheEntry(file.stem, file.stat().st_size, 0.0, False, {}))
+                    entries.append(CacheEntry(file.stem, size, 0.0, False, {}))
                     continue
                 used = file.with_suffix(".json").stat().st_mtime
                 complete = state["done"] >= state["shape"][0]
-                entry = CacheEntry(file.stem, file.stat().st_size, used, complete, state["about"])
-                found.append(entry)
-        return sorted(found, key=lambda entry: entry.used)
+                entries.append(CacheEntry(file.stem, size, used, complete, state["about"]))
+        return sorted(entries, key=lambda entry: entry.used)
 
     def remove(self, key: str) -> None:
         """Delete an entry. Processes that have it open can still read it."""
@@ -134,26 +138,20 @@ class ArrayCache:
     def _make_room(self, needed: int) -> None:
         """Delete the least recently used entries until an array fits."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        if needed > self.limit_bytes:
-            raise OSError(
-                ENOSPC,
-                f"The cache may hold {self.limit_bytes / 1e9:.3g} GB and {needed / 1e9:.3g} GB are "
-                "needed; set LAYLINE_CACHE_GB to a larger limit",
-                str(self.folder),
-            )
-        entries = self.entries()
+        entries = self.entries() if needed <= self.limit_bytes else []
         total = sum(entry.size for entry in entries)
         for entry in entries:
-            if total + needed <= self.limit_bytes:
-                break
-            self.remove(entry.key)
-            total -= entry.size
+            if total + needed > self.limit_bytes:
+                self.remove(entry.key)
+                total -= entry.size
         free = shutil.disk_usage(self.folder).free
-        if needed > free:
+        if needed > min(free, self.limit_bytes):
+            why = "disk has" if needed > free else "cache may use"
             raise OSError(
                 ENOSPC,
-                f"The disk has {free / 1e9:.3g} GB free and {needed / 1e9:.3g} GB are needed; "
-                "make room, or set LAYLINE_CACHE to another folder",
+                f"{needed / 1e9:.3g} GB are needed, and the {why} "
+                f"{min(free, self.limit_bytes) / 1e9:.3g} GB. Make room, or set LAYLINE_CACHE to "
+                "another folder or LAYLINE_CACHE_GB to another limit",
                 str(self.folder),
             )
 
@@ -175,15 +173,14 @@ class Writer:
     def __init__(self, state_file: Path, array: NDArray[Any], state: dict[str, Any]) -> None:
         self.array = array
         self.done: int = state["done"]
-        self._state_file = state_file
-        self._state = state
+        self._state_file, self._state = state_file, state
 
     def commit(self, rows_done: int) -> None:
         """Put the rows up to ``rows_done`` on the disk, so that a killed run continues there."""
         if isinstance(self.array, np.memmap):
             self.array.flush()
         current = _read_state(self._state_file)
-        if current is not None and current["id"] == self._state["id"]:  # not removed meanwhile
+        if current is not None and current["id"] == self._state["id"]:  # it was not removed
             self._state["done"] = max(rows_done, current["done"])
             write_json(self._state_file, self._state)
         self.done = rows_done
@@ -195,10 +192,7 @@ class Writer:
 
 
 def check_not_truncated(array: NDArray[Any]) -> None:
-    """Raise an error if the file behind a mapped array became shorter.
-
-    Reading past the end of a mapped file would kill the process.
-    """
+    """Raise an error if the file of a mapped array became shorter: reading it would be a crash."""
     mapped: Any = array
     while mapped is not None and not isinstance(mapped, mmap.mmap):
         mapped = mapped.base if isinstance(mapped, np.ndarray) else None
@@ -208,13 +202,9 @@ def check_not_truncated(array: NDArray[Any]) -> None:
 
 def _default_limit() -> int:
     try:
-        return int(float(os.environ["LAYLINE_CACHE_GB"]) * 1e9)
-    except KeyError:
-        return DEFAULT_LIMIT
+        return int(float(os.environ.get("LAYLINE_CACHE_GB") or DEFAULT_LIMIT / 1e9) * 1e9)
     except (ValueError, OverflowError):
-        raise UserError(
-            "The environment variable LAYLINE_CACHE_GB must be a number of gigabytes."
-        ) from None
+        raise UserError("LAYLINE_CACHE_GB must be a number of gigabytes.") from None
 
 
 def _read_state(file: Path) -> dict[str, Any] | None:
@@ -222,8 +212,7 @@ def _read_state(file: Path) -> dict[str, Any] | None:
         state = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    keys = {"shape", "dtype", "done", "id", "about"}
-    return state if isinstance(state, dict) and keys <= state.keys() and state["shape"] else None
+    return state if isinstance(state, dict) and state.keys() >= _STATE and state["shape"] else None
 
 
 def _map(file: Path, state: dict[str, Any], mode: Any) -> NDArray[Any] | None:
@@ -233,10 +222,3 @@ def _map(file: Path, state: dict[str, Any], mode: Any) -> NDArray[Any] | None:
         return None
     same = list(array.shape) == state["shape"] and array.dtype.str == state["dtype"]
     return array if same else None
-
-
-def _reserve(file: Path) -> None:
-    """Reserve the space of a file: a full disk is an error now, not a crash during a write."""
-    if hasattr(os, "posix_fallocate"):
-        with file.open("r+b") as stream:
-            os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)

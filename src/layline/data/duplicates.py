@@ -25,7 +25,7 @@ MODES = {
     "off": "no search",
 }
 _HASH_SIZE = 16  # 256 bits
-_RADIUS = 20  # bits in which near duplicates differ at most
+_RADIUS = 24  # bits in which near duplicates differ at most, see docs/decisions/duplicates.md
 _LEAST_CONTRAST = 2.0  # standard deviation in gray levels; below it there is nothing to compare
 _BLOCK = 1 << 22  # pairs that are compared at once
 _LISTED = 20
@@ -139,7 +139,10 @@ def find_duplicates(images: Images, mode: str = "exact") -> Indices:
         if place not in bad
     ]
     if mode == "near":
-        single = np.array([b for a, b in links if a == b and hashes[b]], dtype=np.int64)
+        single = np.array(
+            [b for a, b in links if a == b and len(hashes[b]) == 2 * _HASH_SIZE**2 // 8],
+            dtype=np.int64,
+        )
         links += [
             (int(single[i]), int(single[j])) for i, j in _near_pairs([hashes[i] for i in single])
         ]

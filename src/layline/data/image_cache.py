@@ -1,8 +1,9 @@
 """Images decoded once, at the size that is needed, in the cache of arrays.
 
-All pixels are one array of bytes, whose key is a digest of the image files in their order, of the
-size and of the decoder. Names are not part of it, so the data may be moved. An image whose shorter
-side has more pixels than are needed is resized (:func:`layline.data.preprocessing.shrink`).
+All images are one array of bytes, whose key is a digest of the image files in their order, of the
+size and of the decoder. Names are not part of it, so the data may be moved. Each image is its height
+and width, then its pixels. An image whose shorter side has more pixels than are needed is resized
+(:func:`layline.data.preprocessing.shrink`).
 """
 
 import hashlib
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 CACHE_FORMAT = 3
 _COMMIT = 1000  # images
+_SHAPE = 8  # bytes of height and width
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +37,7 @@ class CachedImages:
     Attributes:
         key: The key of the pixels in the cache.
         names: The names of the images.
-        starts: Where the pixels of each image start.
-        shapes: The height and width of each image.
+        starts: Where each image starts in the array.
         at_least: The size that the images were decoded at.
         index: What is known about the files.
     """
@@ -44,7 +45,6 @@ class CachedImages:
     key: str
     names: Sequence[str]
     starts: Indices
-    shapes: Indices
     at_least: int | None
     index: "FileIndex | None"
     pixels: Pixels | None = field(repr=False)
@@ -52,7 +52,7 @@ class CachedImages:
     decoded = True
 
     def __len__(self) -> int:
-        return len(self.shapes)
+        return len(self.starts)
 
     def subset(self, keep: Indices) -> "CachedImages":
         """Select images, in the order given; the pixels are shared."""
@@ -60,7 +60,6 @@ class CachedImages:
             self,
             names=[self.names[i] for i in keep],
             starts=self.starts[keep],
-            shapes=self.shapes[keep],
             index=None if self.index is None else self.index.subset(keep),
         )
 
@@ -79,8 +78,8 @@ class CachedImages:
         if self.pixels is None:
             raise UserError("The cache of images was removed while it was in use.")
         check_not_truncated(self.pixels)
-        height, width = self.shapes[index]
-        start = self.starts[index]
+        start = int(self.starts[index]) + _SHAPE
+        height, width = np.frombuffer(self.pixels[start - _SHAPE : start].tobytes(), np.int32)
         return np.array(self.pixels[start : start + 3 * height * width].reshape(height, width, 3))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -104,15 +103,15 @@ def cache_images(
     images = replace(images, index=index)
     about = f"{CACHE_FORMAT}, Pillow {PILLOW}, {index.digest()}, {at_least}"
     key = f"pixels-{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
-    shapes = index.shapes
-    if at_least is not None:
-        shapes = np.array([shrunk_shape(h, w, at_least) for h, w in shapes.tolist()])
-    ends = np.cumsum(3 * shapes.reshape(-1, 2).prod(axis=1))
+    room = index.shapes
+    if at_least is not None:  # JPEGs are decoded at a fraction of their size, which is rounded up
+        room = np.array([shrunk_shape(h, w, at_least) for h, w in room.tolist()]) + 2
+    ends = np.cumsum(_SHAPE + 3 * room.reshape(-1, 2).prod(axis=1))
     pixels = ArrayCache().open(key)
     if pixels is None:
         pixels = _decode_all(images, at_least, key, ends, progress)
     starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-    return CachedImages(key, images.names, starts, shapes, at_least, index, pixels)
+    return CachedImages(key, images.names, starts, at_least, index, pixels)
 
 
 def _decode_all(
@@ -128,9 +127,11 @@ def _decode_all(
 
     with closing(thread_map(load, len(images) - first)) as decoded:
         for place, image in enumerate(decoded, start=first):
-            if image.size != ends[place] - (ends[place - 1] if place else 0):
+            start = int(ends[place - 1]) if place else 0
+            content = np.array(image.shape[:2], dtype=np.int32).tobytes() + image.tobytes()
+            if len(content) > ends[place] - start:
                 raise UserError(f"{images.names[place]} changed while it was read.")
-            writer.array[ends[place] - image.size : ends[place]] = image.ravel()
+            writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
             if (place + 1) % _COMMIT == 0:
                 writer.commit(int(ends[place]))
             if progress is not None:

@@ -36,6 +36,7 @@ _DIGEST_BYTES = 16
 _FORMAT = 1
 _SETTLED = 2_000_000_000  # nanoseconds: the coarsest clock of a file system
 _DECODED_AT = 64  # pixels of the shorter side
+_BLANK = b"blank"  # instead of a perceptual hash
 _IN_MEMORY = 1 << 28  # bytes; larger files are read twice instead
 _READABLE = frozenset({".csv", ".tsv", ".txt", ".npz", ".xlsx", ".xlsm", ".tar", ".gz", ".tgz"})
 
@@ -126,16 +127,15 @@ def index_images(
         verify: Read every file again.
         hashes: Compute perceptual hashes.
     """
-    from layline.data.decoding import PILLOW
+    from layline.data.decoding import PILLOW, examine, why_bad
+    from layline.data.duplicates import hash_picture
 
     def look(stream: BinaryIO, row: _Row) -> _Row:
-        from layline.data.decoding import examine, why_bad
-
         try:
             pixels, (height, width) = examine(stream, _DECODED_AT)
-            hashed = _hash_picture(pixels) if hashes else b""
         except Exception as error:  # Pillow raises almost anything for damaged files
             return row._replace(fault=why_bad(error))
+        hashed = (hash_picture(pixels) or _BLANK) if hashes else b""
         return row._replace(height=height, width=width, hash=hashed)
 
     heif = find_spec("pillow_heif") is not None  # without it such images cannot be decoded
@@ -162,21 +162,17 @@ def digest_files(place: Path, deep: bool, verify: bool = False) -> list[tuple[st
         deep: Whether to include subfolders.
         verify: Read every file again.
     """
-    root, names = place, []
-    if place.is_dir():
-        files = [f for f in place.glob("**/*" if deep else "*") if f.suffix.lower() in _READABLE]
-        names = sorted(
-            file.relative_to(place).as_posix()
-            for file in files
-            if file.is_file() and not file.name.startswith(".")
-        )
-    elif place.is_file():
-        root, names = place.parent, [place.name]
-    rows, _ = _update(root.resolve(), names, lambda _, row: row, f"{_FORMAT}, bytes", None, verify)
-    return [
-        ("" if place.is_file() else name, row.digest.hex())
-        for name, row in zip(names, rows, strict=True)
+    is_file, root = place.is_file(), place.parent if place.is_file() else place
+    files = [place] if is_file else sorted(root.glob("**/*" if deep else "*"))
+    names = [
+        file.relative_to(root).as_posix()
+        for file in files
+        if is_file
+        or (file.suffix.lower() in _READABLE and file.is_file() and not file.name.startswith("."))
     ]
+    rows, _ = _update(root.resolve(), names, lambda _, row: row, f"{_FORMAT}, bytes", None, verify)
+    pairs = zip(names, rows, strict=True)
+    return [("" if is_file else name, row.digest.hex()) for name, row in pairs]
 
 
 def digest_file(path: Path) -> str:
@@ -224,12 +220,6 @@ def is_settled(stamp: Stamp, now: int) -> bool:
 
 def _blake2b() -> "hashlib.blake2b":
     return hashlib.blake2b(digest_size=_DIGEST_BYTES)
-
-
-def _hash_picture(pixels: np.ndarray) -> bytes:
-    from layline.data.duplicates import hash_picture
-
-    return hash_picture(pixels)
 
 
 def _update(

@@ -1,9 +1,9 @@
 """Images decoded once, at the size that is needed, in the cache of arrays.
 
 All images are one array of bytes, whose key is a digest of the image files in their order, of the
-size and of the decoder. Names are not part of it, so the data may be moved. Each image is its height
-and width, then its pixels. An image whose shorter side has more pixels than are needed is resized
-(:func:`layline.data.preprocessing.shrink`).
+size and of the decoder. Names are not part of it, so the data may be moved. Each image is its
+height and width, then its pixels. An image whose shorter side has more pixels than are needed is
+resized (:func:`layline.data.preprocessing.shrink`).
 """
 
 import hashlib

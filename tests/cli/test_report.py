@@ -48,7 +48,7 @@ def test_it_is_shown_where_that_is_wanted(layline, run, monkeypatch):
     assert shown == [(run / "report.html").resolve().as_uri()]
 
 
-@pytest.mark.parametrize("library", ["plotly", "jinja2"])
+@pytest.mark.parametrize("library", ["plotly"])
 def test_training_without_the_libraries_says_how_to_get_them(
     layline, photos, small, tmp_path, monkeypatch, library
 ):

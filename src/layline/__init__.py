@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from layline.heads import ConstrainedProxies, OrdinalHead, create, names
     from layline.model.model_file import load
     from layline.model.onnx_export import export
-    from layline.training.api import Evaluated, Run, compare, evaluate, train
+    from layline.training.api import Run, compare, train
+    from layline.training.evaluate import Evaluated, evaluate
 
 __version__ = "0.2.0"  # the only place: the package's metadata are read from here
 
@@ -29,10 +30,10 @@ _LAZY = {
     "create": "layline.heads",
     "names": "layline.heads",
     "train": "layline.training.api",
-    "evaluate": "layline.training.api",
+    "evaluate": "layline.training.evaluate",
     "compare": "layline.training.api",
     "Run": "layline.training.api",
-    "Evaluated": "layline.training.api",
+    "Evaluated": "layline.training.evaluate",
     "load": "layline.model.model_file",
     "export": "layline.model.onnx_export",
     "OrdinalClassifier": "layline.estimator",

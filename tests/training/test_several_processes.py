@@ -12,9 +12,8 @@ from safetensors.torch import load_file
 
 from layline import load, metrics
 from layline.evaluation.predictions import predict_split
-from layline.training.prepare import make_splits, read_data
 from layline.training.display import Reporter
-from layline.training.evaluate import evaluate_run
+from layline.training.prepare import make_splits, read_data
 from layline.training.run_folder import RunFolder
 from layline.utils.devices import Processes
 

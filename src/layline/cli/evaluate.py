@@ -80,12 +80,12 @@ def evaluate(
     from rich.console import Console
 
     from layline.model.model_file import load
-    from layline.training import api
+    from layline.training.evaluate import evaluate as evaluate_run
 
     decoding = None
     if decode is not None:
         decoding = read_decode(decode, lambda: load(run, plugins=plugins or ()).classes)
-    result = api.evaluate(
+    result = evaluate_run(
         run,
         root=root,
         part=part,

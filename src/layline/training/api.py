@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from layline import data
-from layline.evaluation.prediction_file import check_format
-from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.config import (
@@ -26,7 +24,6 @@ from layline.training.config import (
     tree_of,
 )
 from layline.training.display import Reporter
-from layline.training.evaluate import evaluate_run, write_evaluation
 from layline.training.init_from import add_model_settings
 from layline.training.recipes import draft_config
 from layline.training.run import train as train_run
@@ -34,7 +31,6 @@ from layline.training.run_folder import RunFolder, new_folder
 from layline.training.trainer import EpochRecord, Interrupted
 from layline.utils.devices import count_processes, is_first_process
 from layline.utils.errors import UserError
-from layline.utils.files import check_output
 from layline.utils.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -89,32 +85,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
-
-
-class Evaluated:
-    """A model measured on labelled data: the numbers, and the folder that has all of them.
-
-    Args:
-        metrics: The numbers, as in ``test.json``.
-        folder: Where everything was written, if it was.
-    """
-
-    def __init__(self, metrics: dict[str, Any], folder: Path | None) -> None:
-        self.metrics, self.folder = metrics, folder
-
-    @property
-    def predictions(self) -> Path | None:
-        """The file with a line for each sample, if one was written."""
-        return None if self.folder is None else RunFolder(self.folder).predictions
-
-    @property
-    def report(self) -> Path | None:
-        """The page that shows it, if one was written."""
-        page = None if self.folder is None else RunFolder(self.folder).report
-        return page if page is not None and page.is_file() else None
-
-    def __repr__(self) -> str:
-        return f"Evaluated({str(self.folder)!r})"
 
 
 class Stopped(KeyboardInterrupt):
@@ -207,83 +177,6 @@ def _document_settings() -> None:
 
 
 _document_settings()
-
-
-def evaluate(
-    run: str | Path,
-    *,
-    root: str | Path | None = None,
-    part: str | None = None,
-    out: str | Path | None = None,
-    label: str | None = None,
-    group: str | None = None,
-    decode: Decode | None = None,
-    skip_unknown: bool = False,
-    predictions: str | Path | None = None,
-    report: bool = True,
-    plugins: Sequence[str | Path] = (),
-    settings: Mapping[str, Any] | None = None,
-    verbose: bool = True,
-) -> Evaluated:
-    """Measure the best model of a run, on a part of its own data or on labelled data elsewhere.
-
-    Other data may be a folder per class, a CSV file of images, a table or an npz file, and are
-    recognised. Their classes are matched by name with those of the model.
-
-    Args:
-        run: Folder of a trained run.
-        root: Other labelled data, or where those of the run are now; its own if not given.
-        part: ``train``, ``validation``, ``test``, ``calibration`` or ``all``. If not given, the
-            test part; of other data without a split of their own, all samples.
-        out: Folder for what comes out, a new one. If not given, one in ``evaluations`` of the run
-            where there is a root, and else none.
-        label: The column of the labels in the other data, if it is not as in the run.
-        group: The column of what belongs together in them, such as a patient.
-        decode: How a rank is decided on, if not as in the run.
-        skip_unknown: Leave out samples of classes that the model does not know.
-        predictions: Write a line per sample to this file, too.
-        report: Whether to write pictures and ``report.html`` into the folder.
-        plugins: Files, packages or modules that the run needs, if it was not trained by you on this
-            machine; installed ones need not be named.
-        settings: Settings to lay over those of the run, such as ``{"data": {"workers": 0}}``.
-        verbose: Whether to say on stderr what happens.
-    """
-    console = Console(stderr=True, quiet=not verbose)
-    folder = RunFolder(Path(run))
-    place = None if out is None else RunFolder(Path(out))
-    if place is not None:
-        place.check_new()
-    if predictions is not None:  # now, not after all of it is measured
-        check_format(Path(predictions))
-        check_output(predictions, [*folder.inputs(), *([] if root is None else [root])])
-    given = {"label": label, "group": group}
-    options = {name: value for name, value in given.items() if value is not None}
-    if options and root is None:
-        raise UserError("label and group must come with root: the run knows its own columns")
-    found = evaluate_run(
-        folder,
-        part,
-        decode,
-        None if root is None else Path(root),
-        console,
-        settings,
-        options,
-        skip_unknown,
-        plugins,
-    )
-    if place is None and root is not None:
-        name = Path(str(found.config.data.root)).stem
-        place = RunFolder(new_folder(name, folder.path / "evaluations"))
-    if predictions is not None:
-        found.evaluation.write_predictions(Path(predictions))
-    numbers = found.evaluation.numbers
-    if place is None:
-        return Evaluated(numbers, None)
-    write_evaluation(found, place, report)
-    if report:
-        write_report(place, console)
-    Reporter(console)(f"Numbers, predictions and report are in {place.path}")
-    return Evaluated(numbers, place.path)
 
 
 def compare(

@@ -3,7 +3,6 @@
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import torch
 from rich.console import Console
 
 import layline
-from layline.data.dataset import Dataset, Images, Indices, groups_of
+from layline.data.dataset import Dataset, Indices, groups_of
 from layline.data.index import digest_file
-from layline.data.table_encoding import Rows
 from layline.evaluation.evaluate import Evaluation, evaluate_split
-from layline.evaluation.prediction_file import read_predictions
+from layline.evaluation.prediction_file import check_format, read_predictions
 from layline.geometry.decoding import Decode, check_decode
-from layline.model.model import OrdinalModel
 from layline.model.model_file import load
+from layline.training.api import write_report
 from layline.training.config import Config
 from layline.training.display import Reporter
 from layline.training.finished_run import (
@@ -31,79 +29,106 @@ from layline.training.finished_run import (
     read_other_data,
     read_own_data,
 )
-from layline.training.record import Snapshot, choose_samples, take_snapshot, write_pictures
-from layline.training.run_folder import RunFolder, as_written
+from layline.training.record import choose_samples, take_snapshot, write_pictures
+from layline.training.run_folder import RunFolder, as_written, new_folder
 from layline.utils.errors import UserError
-from layline.utils.files import write_json
+from layline.utils.files import check_output, write_json
 from layline.utils.validation import check_known
 
 SPLITS = ("train", "validation", "test", "calibration")
 ALL = "all"
 
 
-@dataclass(frozen=True)
-class RunEvaluation:
-    """The evaluation of the model of a run.
-
-    Attributes:
-        run: The run.
-        model: Its best model.
-        config: The configuration of the run, with the data that were evaluated.
-        is_own: Whether these are the data of the run.
-        evaluation: The result.
-        inputs: The samples.
-        layout: The positions of some samples in the plane of the report.
-    """
-
-    run: RunFolder
-    model: OrdinalModel
-    config: Config
-    is_own: bool
-    evaluation: Evaluation
-    inputs: Images | Rows
-    layout: Snapshot
-
-
-def evaluate_run(
-    folder: RunFolder,
-    part: str | None,
-    decode: Decode | None,
-    root: Path | None,
-    console: Console,
-    changes: Mapping[str, Any] | None = None,
-    options: Mapping[str, Any] | None = None,
-    skip_unknown: bool = False,
-    plugins: Sequence[str | Path] = (),
-) -> RunEvaluation:
-    """Evaluate the best model of a run.
+class Evaluated:
+    """The result of an evaluation.
 
     Args:
-        folder: The run.
-        part: One of ``SPLITS`` or ``all``. By default the test split, or all samples of other data
-            without a test split.
-        decode: The decoding; that of the run if None.
-        root: Other labelled data, or the new place of those of the run.
-        console: Where messages are printed.
-        changes: Changes of the configuration of the run.
-        options: Options of the source of other data, such as the column of the labels.
-        skip_unknown: Leave out samples of classes that the model does not know.
-        plugins: Plug-in files or modules.
+        metrics: The numbers, as in ``test.json``.
+        folder: The folder with all results, if one was written.
     """
-    log = Reporter(console)
-    config = change_config(folder.read_config(plugins), changes or {})
+
+    def __init__(self, metrics: dict[str, Any], folder: Path | None) -> None:
+        self.metrics, self.folder = metrics, folder
+
+    @property
+    def predictions(self) -> Path | None:
+        """The file with a line for each sample, if one was written."""
+        return None if self.folder is None else RunFolder(self.folder).predictions
+
+    @property
+    def report(self) -> Path | None:
+        """The report, if one was written."""
+        page = None if self.folder is None else RunFolder(self.folder).report
+        return page if page is not None and page.is_file() else None
+
+    def __repr__(self) -> str:
+        return f"Evaluated({str(self.folder)!r})"
+
+
+def evaluate(
+    run: str | Path,
+    *,
+    root: str | Path | None = None,
+    part: str | None = None,
+    out: str | Path | None = None,
+    label: str | None = None,
+    group: str | None = None,
+    decode: Decode | None = None,
+    skip_unknown: bool = False,
+    predictions: str | Path | None = None,
+    report: bool = True,
+    plugins: Sequence[str | Path] = (),
+    settings: Mapping[str, Any] | None = None,
+    verbose: bool = True,
+) -> Evaluated:
+    """Evaluate the best model of a run, on a split of its own data or on other labelled data.
+
+    Other data may be a folder per class, a CSV file of images, a table or an npz file; their kind
+    is detected, and their classes are matched by name with those of the model.
+
+    Args:
+        run: Folder of a trained run.
+        root: Other labelled data, or the new path of the run's own data.
+        part: ``train``, ``validation``, ``test``, ``calibration`` or ``all``. By default the test
+            split, or all samples of other data without a test split.
+        out: New folder for the results. By default a folder in ``evaluations`` of the run if there
+            is a root, else none.
+        label: Column of the labels in other data; by default that of the run.
+        group: Column of groups in other data, such as a patient ID.
+        decode: The decoding; by default that of the run.
+        skip_unknown: Leave out samples of classes that the model does not know.
+        predictions: A ``.csv`` or ``.jsonl`` file for the predictions.
+        report: Whether to write ``report.html`` into the folder.
+        plugins: Plug-in files or modules that the run needs and that are not installed.
+        settings: Changes of the settings of the run, such as ``{"data": {"workers": 0}}``.
+        verbose: Whether to print progress on stderr.
+    """
+    console = Console(stderr=True, quiet=not verbose)
+    log, folder = Reporter(console), RunFolder(run)
+    root = None if root is None else Path(root)
+    place = None if out is None else RunFolder(out)
+    if place is not None:
+        place.check_new()
+    if predictions is not None:  # before the work, not after it
+        check_format(Path(predictions))
+        check_output(predictions, [*folder.inputs(), *([] if root is None else [root])])
+    options = {k: v for k, v in (("label", label), ("group", group)) if v is not None}
+    if options and root is None:
+        raise UserError("label and group are for other data: the run knows its own columns.")
     if part is not None:
         check_known("part", part, (*SPLITS, ALL))
+    config = change_config(folder.read_config(plugins), settings or {})
     model = load(folder.path)
-    decode = check_decode(
-        config.training.decoding if decode is None else decode, len(model.classes)
-    )
+    decode = config.training.decoding if decode is None else decode
+    decode = check_decode(decode, len(model.classes))
+
     notes: list[str] = []
     facts: dict[str, Any] = {}
+    dataset = None
     if root is None:
-        dataset: Dataset | None = read_own_data(folder, config, model, log)
-    else:
-        moved = move_data(config, root)
-        dataset = None if options else find_own_data(folder, moved, model)
+        dataset = read_own_data(folder, config, model, log)
+    elif not options:
+        dataset = find_own_data(folder, moved := move_data(config, root), model)
         config = config if dataset is None else moved
     is_own = dataset is not None
     if dataset is not None:
@@ -119,9 +144,9 @@ def evaluate_run(
         notes += _find_own_samples(folder, config, dataset)
         facts["run_test"] = _read_own_test(folder)
     index = _select(dataset, part)
-    log(f"Evaluated: {len(index)} of {len(dataset.inputs)} samples ({part})")
-    for note in notes:
+    for note in (f"Evaluated: {len(index)} of {len(dataset.inputs)} samples ({part})", *notes):
         log(note)
+
     drawn = choose_samples(len(index), config.report.points, config.training.seed)
     ranks, predicted = predict_samples(model, config, dataset, index, decode, drawn)
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
@@ -129,9 +154,47 @@ def evaluate_run(
         part, ranks, inputs.names, predicted, model.description, decode, groups, facts
     )
     evaluation.numbers["alarms"][:0] = notes
-    chosen = evaluation.chosen[drawn]
-    layout = take_snapshot(predicted.features, ranks[drawn], chosen, model.head, drawn)
-    return RunEvaluation(folder, model, config, is_own, evaluation, inputs, layout)
+    if predictions is not None:
+        evaluation.write_predictions(Path(predictions))
+    if place is None and root is not None:
+        place = RunFolder(new_folder(root.resolve().stem, folder.path / "evaluations"))
+    if place is None:
+        return Evaluated(evaluation.numbers, None)
+    place.path.mkdir(parents=True, exist_ok=True)
+    evaluation.write_predictions(place.predictions)
+    if report:
+        chosen = evaluation.chosen[drawn]
+        layout = take_snapshot(predicted.features, ranks[drawn], chosen, model.head, drawn)
+        write_pictures(place, evaluation, inputs, layout, model, config.report)
+    write_json(place.evaluation, _describe(folder, config, evaluation, is_own))
+    write_json(place.test, evaluation.numbers)
+    if report:
+        write_report(place, console)
+    log(f"The results are in {place.path}")
+    return Evaluated(evaluation.numbers, place.path)
+
+
+def _describe(
+    run: RunFolder, config: Config, evaluation: Evaluation, is_own: bool
+) -> dict[str, Any]:
+    """Describe an evaluation for ``evaluation.json``."""
+    part, size = evaluation.numbers["part"], len(evaluation.classes)
+    counts = {part: np.bincount(evaluation.ranks, minlength=size).tolist()}
+    if run.environment.is_file():
+        counts = {"train": run.read_environment()["counts"]["train"], **counts}
+    return {
+        "run": str(run.path.resolve()),
+        "model": digest_file(run.best),
+        "part": part,
+        "own_data": is_own,
+        "counts": counts,
+        "config": config.model_dump(mode="json", exclude_none=True),
+        "command": sys.argv,
+        "layline": layline.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
 
 
 def _select(dataset: Dataset, part: str) -> Indices:
@@ -169,43 +232,3 @@ def _read_own_test(run: RunFolder) -> dict[str, Any] | None:
     numbers = run.read_numbers()
     interval = (numbers.get("intervals") or {}).get("mae")
     return {"mae": numbers.get("mae"), "samples": numbers.get("samples"), "interval": interval}
-
-
-def write_evaluation(result: RunEvaluation, place: RunFolder, pictures: bool = True) -> None:
-    """Write an evaluation to a folder of its own.
-
-    Args:
-        result: The evaluation.
-        place: The folder; it gets ``test.json``, ``predictions.csv`` and ``evaluation.json``.
-        pictures: Whether to write what only the report shows: mistakes, samples to review, layout.
-    """
-    evaluation, run = result.evaluation, result.run
-    numbers, classes = evaluation.numbers, evaluation.classes
-    counts = {numbers["part"]: np.bincount(evaluation.ranks, minlength=len(classes)).tolist()}
-    if run.environment.is_file():
-        counts = {"train": run.read_environment()["counts"]["train"], **counts}
-    about = {
-        "run": str(run.path.resolve()),
-        "model": digest_file(run.best),
-        "part": numbers["part"],
-        "own_data": result.is_own,
-        "counts": counts,
-        "config": result.config.model_dump(mode="json", exclude_none=True),
-        "command": sys.argv,
-        "layline": layline.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
-    place.path.mkdir(parents=True, exist_ok=True)
-    write_results(place, evaluation)
-    if pictures:
-        report = result.config.report
-        write_pictures(place, evaluation, result.inputs, result.layout, result.model, report)
-    write_json(place.evaluation, about)
-
-
-def write_results(place: RunFolder, evaluation: Evaluation) -> None:
-    """Write ``predictions.csv`` and ``test.json``."""
-    evaluation.write_predictions(place.predictions)
-    write_json(place.test, evaluation.numbers)

@@ -45,7 +45,6 @@ from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config, combine
 from layline.training.display import Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator, run_on_main
-from layline.training.evaluate import write_results
 from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
 from layline.training.init_from import copy_initial_model, known_inputs, load_initial_model
 from layline.training.planner import choose_network, plan_run
@@ -64,6 +63,7 @@ from layline.training.record import choose_samples, take_snapshot, write_picture
 from layline.training.run_folder import RunFolder
 from layline.training.trainer import Trainer
 from layline.utils.devices import processor_name
+from layline.utils.files import write_json
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # besides torch, they change results
 
@@ -290,7 +290,8 @@ def _test(
         facts,
         _count_classes(dataset),
     )
-    write_results(folder, evaluation)
+    evaluation.write_predictions(folder.predictions)
+    write_json(folder.test, evaluation.numbers)
     if config.report.enabled:
         chosen, ranks = evaluation.chosen[drawn], split.ranks[drawn]
         snapshot = take_snapshot(predictions.features, ranks, chosen, network.head, drawn)

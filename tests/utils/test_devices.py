@@ -6,6 +6,8 @@ import sys
 import pytest
 import torch
 
+from layline.training.config import Config
+from layline.training.distributed import make_accelerator
 from layline.utils.devices import (
     check_device,
     choose_device,
@@ -76,6 +78,13 @@ def test_an_empty_world_size_is_one_process(monkeypatch, value, count):
     if value is not None:
         monkeypatch.setenv("WORLD_SIZE", value)
     assert count_processes() == count
+
+
+def test_a_run_starts_with_empty_variables_of_a_launcher(monkeypatch):
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "")
+    accelerator = make_accelerator(Config(data={"source": "photo-quality"}), is_table=False)
+    assert accelerator.num_processes == 1
 
 
 BLOCK = 1 << 26

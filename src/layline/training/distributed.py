@@ -1,5 +1,6 @@
 """One or several processes that train together, through accelerate."""
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -29,6 +30,9 @@ def make_accelerator(config: Config, is_table: bool, tracked: Path | None = None
         is_table: Whether the data are a table, which needs float64.
         tracked: Folder of the run; without one nothing is tracked.
     """
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
+        if os.environ.get(name) == "":
+            del os.environ[name]  # accelerate cannot read an empty one
     options = config.training
     track = None if tracked is None else config.track
     if track and track not in map(str, get_available_trackers()):

@@ -180,7 +180,7 @@ def test_images_are_decoded_when_their_batch_comes_and_not_before(monkeypatch):
 def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
     (files / "1.png").write_bytes(b"")
     model = convnet()
-    with pytest.raises(ValueError, match=r"image must be readable, got .*1\.png: empty file"):
+    with pytest.raises(ValueError, match=r"1\.png.*empty file"):
         model.predict(files)
     samples = model.read(files)
     (answer,) = model.stream(samples, keep_going=True)
@@ -189,9 +189,9 @@ def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
 
 
 def test_a_wrong_kind_of_samples_is_refused():
-    with pytest.raises(ValueError, match=r"samples must be images of bytes.*got float64"):
+    with pytest.raises(ValueError, match="got float64"):
         convnet().predict(pixels() / 255)
-    with pytest.raises(ValueError, match="the model was trained on a table"):
+    with pytest.raises(ValueError, match="model was trained on a table"):
         table().predict([pixels()])
     with pytest.raises(ValueError, match="colour"):
         table().predict(FRAME[["size"]])

@@ -1,4 +1,4 @@
-"""A model: features, head and class names, from samples as a user has them to labels."""
+"""A model: backbone, head and class names, from samples to labels."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,12 +39,7 @@ def to_probabilities(log_probs: Float[Tensor, "n K"]) -> NDArray[np.float64]:
 
 
 class Network(nn.Module):
-    """Backbone and a head: what is trained.
-
-    Args:
-        backbone: Maps prepared samples to vectors.
-        head: The ordinal method.
-    """
+    """A backbone and a head, which are trained together."""
 
     def __init__(self, backbone: nn.Module, head: heads.OrdinalHead) -> None:
         super().__init__()
@@ -57,20 +52,20 @@ class Network(nn.Module):
         ranks: Int[Tensor, " n"] | None = None,
         weight: Float[Tensor, " n"] | None = None,
     ) -> Float[Tensor, "..."]:
-        """Give the log probabilities of prepared samples, (n, K), or with ranks their mean loss.
+        """Compute log probabilities of prepared samples, (n, K); with ranks their mean loss.
 
-        The second is what wrappers of modules such as DDP and FSDP see in training.
+        Training calls the module for the loss so that wrappers such as DDP and FSDP work.
         """
         result: Tensor = self.head(self.backbone(x), ranks, weight)
         return result
 
 
 class OrdinalModel(Network, Predictor):
-    """Backbone and a head, with the names of the classes.
+    """A backbone and a head with their description.
 
     Args:
-        description: What it was made from.
-        backbone: Maps prepared samples to vectors.
+        description: The description of the model.
+        backbone: Maps prepared samples to features.
         head: The ordinal method.
     """
 
@@ -85,7 +80,9 @@ class OrdinalModel(Network, Predictor):
 
     def transform(self, samples: Any) -> NDArray[np.float32]:
         """Compute the features, (n, d)."""
-        parts = [each.features for each in self._answers(samples) if each.features is not None]
+        parts = [
+            each.features for each in self._predict_batches(samples) if each.features is not None
+        ]
         return np.concatenate([np.zeros((0, self.description.dim)), *parts], dtype=np.float32)
 
     def stream(
@@ -101,7 +98,7 @@ class OrdinalModel(Network, Predictor):
         return self.stream_batches(batches, batch_size, workers, decode)
 
     def batches(self, samples: UserImages | Rows, keep_going: bool = False) -> Batches:
-        """Give where batches of samples are fetched from, see :meth:`stream`."""
+        """Create the data set that prepares batches of samples, see :meth:`stream`."""
         if isinstance(samples, Rows):
             return RowBatches(samples.values)
         assert isinstance(self.description.inputs, ImagePreprocessing)
@@ -115,14 +112,7 @@ class OrdinalModel(Network, Predictor):
         workers: int | None = 0,
         decode: Decode | None = None,
     ) -> Iterator[Prediction]:
-        """Predict samples that are fetched as tensors.
-
-        Args:
-            samples: Where batches are fetched from.
-            batch_size: Samples at a time.
-            workers: Processes that fetch batches.
-            decode: See :meth:`predict`.
-        """
+        """Predict batches of prepared samples, see :meth:`stream`."""
         wanted = check_decode(
             self.description.decode if decode is None else decode, len(self.classes)
         )

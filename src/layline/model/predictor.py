@@ -1,7 +1,7 @@
-"""What every model can do with samples as a user has them, however it computes.
+"""Prediction of samples in the formats that users have, shared by all kinds of models.
 
-A model gives its answers batch by batch, as arrays; all else is here: names of classes, ranges, and
-the refusal of samples without probabilities. Nothing here imports torch.
+A model predicts batches as arrays; this module adds class names, ranges and checks. It does not
+import torch.
 """
 
 import warnings
@@ -28,13 +28,13 @@ WHY_NO_PROBABILITIES = "a value is too large for float32, or far outside the tra
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model predicts for a batch.
+    """The predictions for a batch.
 
     Attributes:
-        index: Which samples they are; ``~i`` if sample i could not be decoded.
-        proba: Probabilities of the classes, calibrated; they sum to one in float64.
-        chosen: The rank that is decided for.
-        features: Their vectors, of a model that gives them.
+        index: Indices of the samples; ``~i`` if sample i could not be decoded.
+        proba: Calibrated probabilities of the classes; they sum to one in float64.
+        chosen: The predicted ranks.
+        features: The features, if the model provides them.
     """
 
     index: Int[np.ndarray, " n"]
@@ -44,23 +44,23 @@ class Prediction:
 
     @property
     def has_probabilities(self) -> Bool[np.ndarray, " n"]:
-        """Whether numbers came out: a value that overflows gives none."""
+        """Whether each sample has finite probabilities; an overflow gives none."""
         known: NDArray[np.bool_] = ~np.isnan(self.proba).any(axis=1)
         if self.features is not None:
             known &= np.isfinite(self.features).all(axis=1)
         return known
 
     def part(self, rows: slice) -> Self:
-        """Give what is predicted for some of the samples."""
+        """Return the predictions for some of the samples."""
         features = None if self.features is None else self.features[rows]
         return type(self)(self.index[rows], self.proba[rows], self.chosen[rows], features)
 
 
 class Predictor(ABC):
-    """Predicts samples as a user has them.
+    """Predicts samples in the formats that users have.
 
     Attributes:
-        description: What the model says of itself.
+        description: The description of the model.
     """
 
     description: "ModelDescription"
@@ -74,14 +74,14 @@ class Predictor(ABC):
         decode: Decode | None = None,
         keep_going: bool = False,
     ) -> Iterator[Prediction]:
-        """Predict samples batch by batch, with memory for a few batches only.
+        """Predict samples batch by batch; only a few batches are in memory at a time.
 
         Args:
-            samples: What :meth:`read` gives.
-            batch_size: Samples at a time.
-            workers: Processes or threads that decode images; as many as help if None.
+            samples: The result of :meth:`read`.
+            batch_size: Number of samples in a batch.
+            workers: Processes or threads that decode images; None chooses a number.
             decode: See :meth:`predict`.
-            keep_going: Mark an image that cannot be decoded instead of stopping.
+            keep_going: Mark an image that cannot be decoded instead of raising an error.
         """
 
     @property
@@ -91,21 +91,21 @@ class Predictor(ABC):
 
     @property
     def is_table(self) -> bool:
-        """Whether samples are rows of a table; they are images otherwise."""
-        return isinstance(self.description.inputs, TableEncoding)
+        """Whether samples are rows of a table; otherwise they are images."""
+        return self.description.is_table
 
     def predict(self, samples: Any, decode: Decode | None = None) -> NDArray[np.str_]:
-        """Name the class of each sample.
+        """Predict the class name of each sample.
 
         Args:
             samples: Images as paths, bytes, open files, arrays (height, width, 3) or Pillow
-                images, one or a list of them (a pandas Series or an array of paths will do), or a
-                folder; for a table a data frame, or a CSV file as a path, bytes or an open file.
-            decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of what each
-                decision costs, a row for each true class; as in training if not given.
+                images, one or a sequence of them, or a folder. For a table a data frame, or a CSV
+                file as a path, bytes or an open file.
+            decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of the cost
+                of each decision with a row for each true class; None for that of training.
         """
-        answers = self._answers(samples, decode)
-        return self._named([rank for each in answers for rank in each.chosen.tolist()])
+        answers = self._predict_batches(samples, decode)
+        return self._name_ranks([rank for each in answers for rank in each.chosen.tolist()])
 
     def predict_range(
         self,
@@ -114,71 +114,60 @@ class Predictor(ABC):
         by_class: bool = False,
         decode: Decode | None = None,
     ) -> tuple[NDArray[np.str_], NDArray[np.str_]]:
-        """Name the lowest and the highest class that is possible for each sample.
-
-        Of new samples of the kind that the model was calibrated on, at least this share has its
-        true class between the two, on average over such samples.
+        """Predict the lowest and the highest plausible class of each sample.
 
         Args:
             samples: See :meth:`predict`.
-            coverage: That share.
-            by_class: Keep to it in every class; ranges are wider, and more samples are needed.
-            decode: The range always has the class that is decided for.
+            coverage: Share of new samples whose true class lies between the two, if they are
+                similar to the calibration samples.
+            by_class: Guarantee the coverage in every class; ranges are wider, and more calibration
+                samples are needed.
+            decode: See :meth:`predict`; the range always contains the predicted class.
         """
         calibration = self.description.calibration
         calibration.check(coverage, len(self.classes), by_class)
         parts = [
             calibration.ranges(each.proba, each.chosen, coverage, by_class)
-            for each in self._answers(samples, decode)
+            for each in self._predict_batches(samples, decode)
         ]
         low, high = ([rank for part in parts for rank in part[end].tolist()] for end in (0, 1))
-        return self._named(low), self._named(high)
+        return self._name_ranks(low), self._name_ranks(high)
 
     def predict_proba(self, samples: Any) -> NDArray[np.float64]:
-        """Give the probability of each class, a column each in the order of ``classes``."""
-        parts = [each.proba for each in self._answers(samples)]
+        """Predict the probabilities of the classes, one column for each of ``classes``."""
+        parts = [each.proba for each in self._predict_batches(samples)]
         return np.concatenate([np.zeros((0, len(self.classes))), *parts])
 
     def read(self, samples: Any) -> UserImages | Rows:
-        """Find out what a user's samples are; they are not decoded yet.
-
-        Args:
-            samples: See :meth:`predict`.
-        """
+        """Convert samples as in :meth:`predict` to images, which are not decoded yet, or rows."""
         inputs = self.description.inputs
         return as_rows(samples, inputs) if isinstance(inputs, TableEncoding) else as_images(samples)
 
-    def _named(self, ranks: Iterable[int]) -> NDArray[np.str_]:
+    def _name_ranks(self, ranks: Iterable[int]) -> NDArray[np.str_]:
         return np.array([self.classes[rank] for rank in ranks], dtype=np.str_)
 
-    def _answers(self, samples: Any, decode: Decode | None = None) -> Iterator[Prediction]:
-        """Predict samples; those that give no probabilities are refused, all by their names."""
+    def _predict_batches(self, samples: Any, decode: Decode | None = None) -> Iterator[Prediction]:
+        """Predict samples; those without probabilities are an error that names all of them."""
         found = self.read(samples)
         if isinstance(found, UserImages):
-            _warn_of_unread(found)
-        return _with_probabilities(found.names, self.stream(found, decode=decode))
+            _warn_about_unread(found)
+        failed: list[int] = []
+        for batch in self.stream(found, decode=decode):
+            failed += batch.index[~batch.has_probabilities].tolist()
+            if not failed:
+                yield batch
+        if failed:
+            names = list(found.names)
+            raise UserError(
+                f"The model gives no probabilities for {format_list(names[i] for i in failed)}: "
+                f"{WHY_NO_PROBABILITIES}"
+            )
 
 
-def _with_probabilities(
-    names: Iterable[str], answers: Iterator[Prediction]
-) -> Iterator[Prediction]:
-    without: list[int] = []
-    for answer in answers:
-        without += answer.index[~answer.has_probabilities].tolist()
-        if not without:
-            yield answer
-    if without:
-        called = list(names)
-        raise UserError(
-            "samples must give probabilities, got none for "
-            f"{format_list(called[i] for i in without)}: {WHY_NO_PROBABILITIES}"
-        )
-
-
-def _warn_of_unread(images: UserImages) -> None:
-    """Warn of images in a folder that cannot be read here; what is no image is nobody's sample."""
+def _warn_about_unread(images: UserImages) -> None:
+    """Warn about images in a folder that cannot be read here; other files are ignored."""
     from layline.data.images import KNOWN_SUFFIXES, describe_skipped, suffix_of  # need Pillow
 
     unread = [file for file in images.skipped if suffix_of(file.name) in KNOWN_SUFFIXES]
     if unread:
-        warnings.warn(describe_skipped(unread), stacklevel=4)  # where predict was called
+        warnings.warn(describe_skipped(unread), stacklevel=5)  # the caller of predict

@@ -258,11 +258,10 @@ def _read_rows(table: bytes | dict[str, list[Any]], encoding: TableEncoding, max
             raise HTTPException(422, f"The table has more than {_MAX_COLUMNS:,} columns.")
     try:
         return as_rows(table, encoding)
-    except UserError as error:
-        raise HTTPException(422, str(error)) from error
     except Exception as error:  # pandas raises almost any exception for invalid files
-        why = str(error).partition("\n")[0][:200] or type(error).__name__
-        raise HTTPException(422, f"The table cannot be read: {why}") from error
+        why = str(error).partition("\n")[0][:300] or type(error).__name__
+        known = isinstance(error, UserError)
+        raise HTTPException(422, why if known else f"The table cannot be read: {why}") from error
 
 
 async def _refuse_invalid(request: Request, error: Exception) -> JSONResponse:

@@ -64,8 +64,8 @@ def forget():
     plugins._LOADED.clear()
     plugins._FILES.clear()
     for registry in (heads.HEADS, backbones.BACKBONES, data.SOURCES):
-        registry._outside.clear()
-        registry._collected.clear()
+        registry._of_points.clear()
+        registry._of_modules.clear()
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_two_plug_ins_with_one_name_are_refused(mine, package, installed, tmp_pa
     load_plugins([mine])
     assert "Mine" in heads.names()
     load_plugins(["helper.py"])
-    with pytest.raises(ValueError, match=r"helper .* and mine .* both offer 'Mine'"):
+    with pytest.raises(ValueError, match=r"mine .* and helper .* both offer 'Mine'"):
         heads.create("Mine", 3, 4)
     forget()
     installed(

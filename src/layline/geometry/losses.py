@@ -15,10 +15,19 @@ The squared earth mover's distance is a distance from the label itself, with
 """
 
 import torch
+from torch import Tensor
 
 from layline.geometry.layouts import Layout
-from layline.geometry.shapes import PerClass, PerSample, Ranks
+from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
 from layline.geometry.similarities import Similarity
+
+
+def log_p(
+    layout: Layout, similarity: Similarity, features: Features, prior: Tensor | None = None
+) -> PerClass:
+    """Compare features with proxies: log P, equation (1), with a prior that is added to logits."""
+    logits = similarity(layout.measure(similarity.measure, features))
+    return torch.log_softmax(logits if prior is None else logits + prior.to(logits.dtype), dim=-1)
 
 
 def log_q(layout: Layout, similarity: Similarity, ranks: Ranks) -> PerClass:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import is_dataclass
 from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
 
 import torch
@@ -63,11 +64,13 @@ class OrdinalHead(nn.Module, ABC):
         """Tell the head the number of training samples, for a method whose loss depends on it."""
 
     def no_weight_decay(self) -> set[str]:
-        """Name the parameters that weight decay must not change, as timm's networks do.
+        """Name the parameters that weight decay must not change: all but those of linear layers.
 
-        These are positions, scales and the like, which a pull towards zero would distort.
+        Positions, scales, cut points and the like would be distorted by a pull towards zero.
         """
-        return set()
+        names = [name for name, _ in self.named_parameters()]
+        owners = {name: self.get_submodule(name.rpartition(".")[0]) for name in names}
+        return {name for name, owner in owners.items() if not isinstance(owner, nn.Linear)}
 
     def forward(
         self,
@@ -249,8 +252,14 @@ class OrdinalHead(nn.Module, ABC):
         return sample_weight.to(losses.dtype)
 
     def extra_repr(self) -> str:
-        """Show the sizes when the module is printed."""
-        return f"num_classes={self.num_classes}, dim={self.dim}"
+        """Show the sizes and the options when the module is printed."""
+        shown = {
+            name: value
+            for name, value in vars(self).items()
+            if not name.startswith("_") and name != "training"
+            if isinstance(value, int | float | str) or is_dataclass(value)
+        }
+        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
 
 
 class LinearHead(OrdinalHead):
@@ -263,27 +272,14 @@ class LinearHead(OrdinalHead):
         bias: Whether the layer has a bias.
     """
 
-    shown_options: tuple[str, ...] = ()
-
     def __init__(self, num_classes: int, dim: int, outputs: int, bias: bool = True) -> None:
         super().__init__(num_classes, dim)
         self.linear = nn.Linear(dim, outputs, bias=bias)
-
-    def extra_repr(self) -> str:
-        """Show the method's options when the module is printed."""
-        options = [f"{name}={getattr(self, name)!r}" for name in self.shown_options]
-        return ", ".join([super().extra_repr(), *options])
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again."""
         self.linear.reset_parameters()
         self._set_start_values()
-
-    def no_weight_decay(self) -> set[str]:
-        """Name all but the weights of linear layers: cut points, scales, inducing points."""
-        names = [name for name, _ in self.named_parameters()]
-        owners = {name: self.get_submodule(name.rpartition(".")[0]) for name in names}
-        return {name for name, owner in owners.items() if not isinstance(owner, nn.Linear)}
 
     def _set_start_values(self) -> None:
         """Set the parameters that do not start at random; called by ``__init__`` of such a head."""

@@ -58,10 +58,6 @@ class Regression(LinearHead):
         nn.init.constant_(self.linear.bias, (self.num_classes - 1) / 2)
         nn.init.constant_(self.log_scale, math.log(self.num_classes / 4))
 
-    def extra_repr(self) -> str:
-        """Show the option when the module is printed."""
-        return f"{super().extra_repr()}, loss={self.error!r}"
-
     def _scale(self, dtype: torch.dtype) -> Scalar:
         return self.log_scale.to(dtype).exp() + _LEAST_SCALE
 

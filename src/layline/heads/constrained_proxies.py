@@ -111,31 +111,12 @@ class ConstrainedProxies(OrdinalHead):
         if self.prior is not None:
             nn.init.zeros_(self.prior)
 
-    def no_weight_decay(self) -> set[str]:
-        """Name all parameters: positions, steps and a scale define the geometry."""
-        return {name for name, _ in self.named_parameters()}
-
     def proxies(self) -> Proxies:
         """Return the proxies, in label order."""
         return self.layout.proxies()
 
-    def extra_repr(self) -> str:
-        """Show the parts when the module is printed."""
-        parts = f"{super().extra_repr()}, target={self.target!r}"
-        if not isinstance(self.similarity, nn.Module):  # which is printed as a child
-            parts = f"{parts}, similarity={self.similarity}"
-        if self.rps:
-            parts = f"{parts}, rps={self.rps}"
-        if self.smoothing is None:
-            return parts
-        return f"{parts}, smoothing={self.smoothing}, alpha={self.alpha}"
-
     def _log_probs(self, features: Features) -> PerClass:
-        """Compute log P, equation (1)."""
-        logits = self.similarity(self.layout.measure(self.similarity.measure, features))
-        if self.prior is not None:
-            logits = logits + self.prior.to(logits.dtype)
-        return torch.log_softmax(logits, dim=-1)
+        return geometry.log_p(self.layout, self.similarity, features, self.prior)
 
     def _mode(self, features: Features, log_probs: PerClass | None) -> Ranks:
         if self.prior is not None:
@@ -143,7 +124,7 @@ class ConstrainedProxies(OrdinalHead):
         return self.layout.nearest(self.similarity.measure, features)
 
     def _losses(self, features: Features, ranks: Ranks) -> PerSample:
-        """Compute equation (12), or (13) with a smoothing, and the penalty of the layout."""
+        """Compute equation (12), or equation (13) with a smoothing, and the layout's penalty."""
         log_p, share = self._log_probs(features), self._share_of_q
         losses = F.nll_loss(log_p, ranks, reduction="none") if share < 1 else None
         if share > 0 or self.smoothing is not None:

@@ -56,8 +56,6 @@ class GPDNNOR(LinearHead):
         latent_dim: Dimension of the space that contains them; at most ``dim`` is used.
     """
 
-    shown_options = ("num_data",)
-
     def __init__(
         self,
         num_classes: int,

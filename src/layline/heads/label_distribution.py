@@ -85,8 +85,6 @@ class Sord(SoftmaxHead):
         alpha: Sharpness α of the labels. Towards infinity they become one-hot.
     """
 
-    shown_options = ("distance", "alpha")
-
     def __init__(
         self,
         num_classes: int,
@@ -114,8 +112,6 @@ class DldlV2(SoftmaxHead):
             most a sixth of the scale.
     """
 
-    shown_options = ("sigma",)
-
     def __init__(self, num_classes: int, dim: int = 512, *, sigma: float | None = None) -> None:
         super().__init__(num_classes, dim)
         self.sigma = min(2.0, (num_classes - 1) / 6) if sigma is None else sigma
@@ -135,8 +131,6 @@ class MeanVariance(SoftmaxHead):
         mean_weight: λ₁, weight of the mean's squared error.
         variance_weight: λ₂, weight of the variance.
     """
-
-    shown_options = ("mean_weight", "variance_weight")
 
     def __init__(
         self,
@@ -178,8 +172,6 @@ class Cdw(SoftmaxHead):
     Args:
         alpha: Power α of the distance. The higher, the more far errors count.
     """
-
-    shown_options = ("alpha",)
 
     def __init__(self, num_classes: int, dim: int = 512, *, alpha: float = 0.5) -> None:
         super().__init__(num_classes, dim)

@@ -61,17 +61,9 @@ class ProxyAnchor(OrdinalHead):
         """Draw the proxies as in the paper."""
         nn.init.kaiming_normal_(self.vectors, mode="fan_out")
 
-    def no_weight_decay(self) -> set[str]:
-        """Name the proxies: only their directions matter."""
-        return {"vectors"}
-
     def proxies(self) -> Proxies:
         """Return the proxies, in label order."""
         return self.vectors
-
-    def extra_repr(self) -> str:
-        """Show the options when the module is printed."""
-        return f"{super().extra_repr()}, margin={self.margin}, alpha={self.alpha}"
 
     def _log_probs(self, features: Features) -> PerClass:
         return torch.log_softmax(self.alpha * self._cosines(features), dim=-1)
@@ -127,10 +119,6 @@ class SoftTriple(OrdinalHead):
     def reset_parameters(self) -> None:
         """Draw the centers."""
         nn.init.kaiming_uniform_(self.centers, a=math.sqrt(5))
-
-    def no_weight_decay(self) -> set[str]:
-        """Name the centers: only their directions matter."""
-        return {"centers"}
 
     def _log_probs(self, features: Features) -> PerClass:
         return torch.log_softmax(self.la * self._similarities(features), dim=-1)

@@ -61,8 +61,6 @@ class POE(LinearHead):
         margin: m, by which q must be farther from a than p is.
     """
 
-    shown_options = ("samples", "alpha", "beta", "margin")
-
     def __init__(
         self,
         num_classes: int,
@@ -139,8 +137,6 @@ class CNNPOR(LinearHead):
         lam: Weight λ of the pairwise term.
         margin: By how much the higher class of a pair must score above the lower one.
     """
-
-    shown_options = ("lam", "margin")
 
     def __init__(
         self, num_classes: int, dim: int = 512, *, lam: float = 1.0, margin: float = 1.0

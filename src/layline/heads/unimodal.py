@@ -109,8 +109,6 @@ class UnimodalPOM(LinearHead):
             The loss always rewards a narrower σ, and the gradient would vanish too early.
     """
 
-    shown_options = ("narrowest",)
-
     def __init__(self, num_classes: int, dim: int = 512, *, narrowest: float = 0.4) -> None:
         super().__init__(num_classes, dim, outputs=2)
         check_above("narrowest", narrowest, 0, "it is a width")

@@ -21,7 +21,7 @@ _LISTS = ("HEADS", "BACKBONES", "SOURCES")
 _ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-class _Outside(NamedTuple):
+class _Entry(NamedTuple):
     """An entry of a plug-in."""
 
     spec: Any
@@ -56,36 +56,29 @@ class Registry(Mapping[str, T]):
         self.kind, self.builtin = kind, builtin
         self._argument, self._adopt, self._build = argument, adopt, build
         self._reserved = reserved
-        self._outside: dict[str, _Outside] = {}
-        self._collected: dict[str, ModuleType] = {}
+        self._of_modules: dict[ModuleType, dict[str, _Entry]] = {}
+        self._of_points: dict[str, _Entry] = {}
 
     def __getitem__(self, name: str) -> T:
-        if name in self.builtin:
-            return self.builtin[name]
-        self._collect()
-        if name not in self._outside and name in self._installed():
-            self._outside[name] = self._load(name)
-        spec: T = self._outside[name].spec
+        spec: T = self.builtin[name] if name in self.builtin else self._outside(name).spec
         return spec
 
     def __contains__(self, name: object) -> bool:
         return name in self.builtin or name in self.names()
 
     def __iter__(self) -> Iterator[str]:
-        self._collect()
-        return iter(dict.fromkeys((*self.builtin, *self._outside, *self._installed())))
+        return iter(dict.fromkeys((*self.builtin, *self._named(), *self._points())))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def names(self) -> tuple[str, ...]:
         """List all names, built-in ones first."""
-        return tuple(iter(self))
+        return tuple(self)
 
     def find(self, name: str) -> T:
         """Look up a name; an unknown one is an error that suggests similar names."""
-        if name not in self.builtin:
-            check_known(self._argument, name, self.names())
+        check_known(self._argument, name, self.names())
         return self[name]
 
     def options_of(self, name: str) -> tuple[str, ...]:
@@ -95,11 +88,8 @@ class Registry(Mapping[str, T]):
     def spec_options(self, spec: T) -> tuple[tuple[str, ...], bool]:
         """List the options of an entry, and tell whether it accepts any others."""
         parameters = inspect.signature(getattr(spec, self._build)).parameters.values()
-        options = tuple(
-            each.name
-            for each in parameters
-            if each.kind not in _ANY and each.name not in self._reserved
-        )
+        own = [each for each in parameters if each.name not in self._reserved]
+        options = tuple(each.name for each in own if each.kind not in _ANY)
         return options, any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
     def check_options(self, name: str, spec: T, options: Mapping[str, Any]) -> None:
@@ -119,10 +109,7 @@ class Registry(Mapping[str, T]):
 
     def plugin_of(self, name: str) -> Plugin | None:
         """Return the plug-in that an entry comes from; None for built-in and unknown names."""
-        if name in self.builtin or name not in self:
-            return None
-        self[name]  # imports an installed plug-in
-        return self._outside[name].plugin
+        return None if name in self.builtin or name not in self else self._outside(name).plugin
 
     def require(self, name: str, plugin: str = "") -> None:
         """Check that a name from a file is available, without importing what the file names.
@@ -139,81 +126,71 @@ class Registry(Mapping[str, T]):
 
     def from_plugins(self) -> Iterator[tuple[str, T | PluginError, str]]:
         """Yield the name, the entry (or what is wrong with it) and the plug-in of each entry."""
-        self._collect()
-        points = _entry_points(f"layline.{self.kind}")
-        for name in dict.fromkeys((*self._outside, *points)):
-            if name in self.builtin:
-                error = PluginError(f"{name} is a built-in name. Rename the entry point.")
-                yield name, error, _describe_points(points[name])
-                continue
+        points = self._points()
+        for name in dict.fromkeys((*self._named(), *points)):
             try:
-                yield name, self[name], str(self._outside[name].plugin)
+                if name in self.builtin:
+                    raise PluginError(f"{name} is a built-in name. Rename the entry point.")
+                yield name, self[name], str(self._outside(name).plugin)
             except PluginError as error:
                 yield name, error, _describe_points(points[name])
 
-    def _installed(self) -> dict[str, list[EntryPoint]]:
-        points = _entry_points(f"layline.{self.kind}")
-        return {name: each for name, each in points.items() if name not in self.builtin}
+    def _points(self) -> dict[str, list[EntryPoint]]:
+        return _entry_points(f"layline.{self.kind}")
 
-    def _load(self, name: str) -> _Outside:
-        """Import an installed plug-in."""
-        point, *others = self._installed()[name]
-        owner = _describe_points([point])
-        if others:
-            raise PluginError(
-                f"{owner} and {_describe_points(others)} both offer {name!r}. Uninstall one."
-            )
+    def _outside(self, name: str) -> _Entry:
+        """Return the entry of a plug-in, which is imported if it is installed."""
+        named = self._named()
+        if name not in named and name not in self._of_points:
+            self._of_points[name] = self._import(name, self._points()[name])
+        return named.get(name) or self._of_points[name]
+
+    def _import(self, name: str, points: list[EntryPoint]) -> _Entry:
+        owner = _describe_points(points)
+        if len(points) > 1:
+            raise PluginError(f"{owner} both offer {name!r}. Uninstall one.")
+        (point,) = points
         try:
             found = point.load()
         except (Exception, SystemExit) as error:  # a plug-in may fail in any way
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise PluginError(f"{name} of {owner} cannot be imported: {why}") from error
         plugin = Plugin(point.dist.name, point.dist.version) if point.dist else Plugin(point.module)
-        return _Outside(self._adopt_object(name, found, owner), plugin)
+        return self._make_entry(name, found, plugin)
 
-    def _collect(self) -> None:
-        """Take the entries of plug-ins that were loaded since the last call."""
+    def _named(self) -> dict[str, _Entry]:
+        """Collect the entries of the plug-ins that the user named."""
+        entries: dict[str, _Entry] = {}
         for module in loaded_modules():
-            if self._collected.get(module.__name__) is not module:
+            if module not in self._of_modules:
                 plugin = describe_plugin(module)
-                old = {
-                    key for key, each in self._outside.items() if each.plugin.name == plugin.name
+                self._of_modules[module] = {
+                    name: self._make_entry(name, found, plugin)
+                    for name, found in self._list_offers(module).items()
                 }
-                entries = self._entries(module, plugin, old)
-                kept = {key: each for key, each in self._outside.items() if key not in old}
-                self._outside = kept | entries
-                self._collected[module.__name__] = module
-
-    def _entries(self, module: ModuleType, plugin: Plugin, old: set[str]) -> dict[str, _Outside]:
-        """Make the entries of a plug-in; ``old`` names those that they replace."""
-        entries = {}
-        for name, found in self._offers(module).items():
-            if name in self.builtin:
-                raise PluginError(f"{plugin} offers {name!r}, a built-in name. Choose another.")
-            points = [each for each in self._installed().get(name, []) if each.load() is not found]
-            if (name in self._outside and name not in old) or points:
-                other = _describe_points(points) if points else self._outside[name].plugin
-                raise PluginError(f"{plugin} and {other} both offer {name!r}. Rename one.")
-            entries[name] = _Outside(self._adopt_object(name, found, str(plugin)), plugin)
+            for name, entry in self._of_modules[module].items():
+                if name in entries:
+                    both = f"{entries[name].plugin} and {entry.plugin}"
+                    raise PluginError(f"{both} both offer {name!r}. Rename one.")
+                entries[name] = entry
         return entries
 
-    def _offers(self, module: ModuleType) -> Mapping[str, Any]:
+    def _list_offers(self, module: ModuleType) -> Mapping[str, Any]:
         """List what a plug-in offers of this kind: its dictionary, or its public classes."""
-        lists = {
+        lists = {each: getattr(module, each, None) for each in _LISTS}
+        own = {
             each: found
-            for each in _LISTS
-            if isinstance(found := getattr(module, each, None), Mapping)
-            and not isinstance(found, Registry)  # imported from this package
+            for each, found in lists.items()
+            if isinstance(found, Mapping) and not isinstance(found, Registry)
         }
-        if lists:
-            return lists.get(self.kind.upper(), {})
-        specs = {type(each) for each in self.builtin.values()}
+        if own:
+            return own.get(self.kind.upper(), {})
         return {
             name: found
             for name, found in vars(module).items()
-            if not name.startswith("_")
-            and (getattr(found, "__module__", "") == module.__name__ or type(found) in specs)
-            and (isinstance(found, type) or type(found) in specs)
+            if isinstance(found, type)
+            and not name.startswith("_")
+            and found.__module__ == module.__name__
             and self._is_valid(name, found)
         }
 
@@ -224,12 +201,14 @@ class Registry(Mapping[str, T]):
             return False
         return True
 
-    def _adopt_object(self, name: str, found: Any, owner: str) -> T:
+    def _make_entry(self, name: str, found: Any, plugin: Plugin) -> _Entry:
+        if name in self.builtin:
+            raise PluginError(f"{plugin} offers {name!r}, a built-in name. Choose another.")
         try:
-            return self._adopt(name, found)
+            return _Entry(self._adopt(name, found), plugin)
         except TypeError as error:
             got = found.__name__ if isinstance(found, type) else type(found).__name__
-            raise PluginError(f"{name} of {owner} must be {error}, got {got}.") from None
+            raise PluginError(f"{name} of {plugin} must be {error}, got {got}.") from None
 
 
 @cache
@@ -249,5 +228,4 @@ def _describe_points(points: list[EntryPoint]) -> str:
 
 def first_line(found: Any) -> str:
     """Return the first line of an object's docstring, as a one-line summary."""
-    own = found.__doc__ if isinstance(found, type) or callable(found) else None
-    return (own or "").strip().partition("\n")[0].rstrip(".") or "no description"
+    return (found.__doc__ or "").strip().partition("\n")[0].rstrip(".") or "no description"

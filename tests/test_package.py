@@ -4,6 +4,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,6 +17,8 @@ ROOT = Path(__file__).parents[1]
 def test_every_public_name_is_there(name):
     assert getattr(layline, name) is not None
     assert name in dir(layline)
+    is_module = isinstance(getattr(layline, name), ModuleType)
+    assert is_module == (name in ("geometry", "heads", "metrics", "scorers"))
 
 
 def test_the_version_stands_in_one_place_and_the_others_agree():

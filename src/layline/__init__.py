@@ -71,7 +71,7 @@ def __getattr__(name: str) -> Any:
         raise ImportError(
             f"layline.{name} needs {error.name}: pip install layline[images]"
         ) from error
-    return module if module.__name__.endswith(f".{name}") else getattr(module, name)
+    return getattr(module, name, module)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from layline import load, metrics
 from layline.evaluation.predictions import predict_split
 from layline.training.display import Reporter
+from layline.training.evaluate import evaluate
 from layline.training.prepare import make_splits, read_data
 from layline.training.run_folder import RunFolder
 from layline.utils.devices import Processes
@@ -78,9 +79,7 @@ def test_validation_is_exact(by_two, history):
 def test_the_test_is_exact(by_two):
     folder, _ = by_two
     tested = json.loads((folder / "test.json").read_text())
-    alone = evaluate_run(
-        RunFolder(folder), "test", None, None, Console(quiet=True)
-    ).evaluation.numbers
+    alone = evaluate(folder, verbose=False).metrics
     assert tested["samples"] == alone["samples"] == 54
     for exact in ("decode", "mae", "accuracy", "confusion", "by_decoding"):
         assert tested[exact] == alone[exact]

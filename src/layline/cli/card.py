@@ -17,7 +17,8 @@ Examples:
 def card(
     run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
     out: Annotated[
-        Path | None, typer.Option(help="The Markdown file; README.md in the folder if not given.")
+        Path | None,
+        typer.Option(help="Markdown file to write; by default README.md in the folder."),
     ] = None,
 ) -> None:
     """Write a model card in Hugging Face's format: what it was trained on, and how good it is.

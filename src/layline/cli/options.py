@@ -1,5 +1,6 @@
-"""Options that several commands take, how they become settings, and the exit codes."""
+"""Options that several commands share, their parsers, and the exit codes."""
 
+import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,28 +9,24 @@ import typer
 
 from layline.utils.errors import UserError
 
-INTERRUPTED = 130  # what a shell shows after Ctrl-C
-SOME_FAILED = 3  # of many runs
+INTERRUPTED = 130  # the exit code of shells after Ctrl-C
+SOME_FAILED = 3  # some of several runs failed
 
 Root = Annotated[
     Path | None, typer.Option("--root", help="Folder or file with the data.", show_default=False)
 ]
-Classes = Annotated[
-    str | None, typer.Option(help="Names of the classes, lowest first: low,mid,high.")
-]
-Label = Annotated[
-    str | None, typer.Option(help="Column of the labels, in a table or a list of images.")
-]
+Classes = Annotated[str | None, typer.Option(help="Class names, lowest first: low,mid,high.")]
+Label = Annotated[str | None, typer.Option(help="Column that contains the labels.")]
 Group = Annotated[
-    str | None, typer.Option(help="Column of what must stay in one part, such as a patient.")
+    str | None,
+    typer.Option(help="Column of groups, such as patients, that must stay in one split."),
 ]
 GroupBy = Annotated[
-    str | None,
-    typer.Option(help="Regular expression that finds it in the path of an image instead."),
+    str | None, typer.Option(help="Regular expression that finds the group in an image's path.")
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", help="TOML file with settings, as in a run's config.toml."),
+    typer.Option("--config", help="TOML file with settings, like config.toml of a run."),
 ]
 Set = Annotated[
     list[str] | None,
@@ -41,16 +38,14 @@ Decode = Annotated[
     str | None,
     typer.Option(
         "--decode",
-        help="mode (most accurate), median (least MAE), mean, quadratic, or a CSV file of costs: "
-        "a row for each true class, a column for each decision.",
+        help="Decoding: mode (highest accuracy), median (lowest MAE), mean, quadratic, or a CSV "
+        "file of costs with a row for each true class and a column for each decision.",
     ),
 ]
 Verify = Annotated[
     bool | None,
     typer.Option(
-        "--verify",
-        help="Read every file and all of a cache again, instead of trusting what is known of them.",
-        show_default=False,
+        "--verify", help="Read all files again instead of trusting the index.", show_default=False
     ),
 ]
 Plugins = Annotated[
@@ -58,15 +53,15 @@ Plugins = Annotated[
     typer.Option(
         "--plugin",
         metavar="FILE|MODULE",
-        help="Methods, features or sources of your own; may be repeated.",
+        help="Python file or module with your own methods, backbones or data sources; repeatable.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="For programs instead of eyes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]:
-    """Read the file of settings, and lay the single ones over it."""
+    """Read a file of settings and single settings, which take precedence."""
     from layline.training.config import check_sections, combine, parse_settings, read_toml
 
     written = read_toml(config) if config else {}
@@ -75,49 +70,46 @@ def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]
 
 
 def settings(**values: Any) -> dict[str, Any]:
-    """Put the options that were given into a tree, ``data__root`` at ``data.root``."""
+    """Make a tree of the values that are not None: ``data__root`` becomes ``data.root``."""
     tree: dict[str, Any] = {}
     for name, value in values.items():
-        if value is None:
-            continue
-        *sections, key = name.split("__")
-        branch = tree
-        for section in sections:
-            branch = branch.setdefault(section, {})
-        branch[key] = value
+        if value is not None:
+            *sections, key = name.split("__")
+            branch = tree
+            for section in sections:
+                branch = branch.setdefault(section, {})
+            branch[key] = value
     return tree
 
 
 def read_decode(text: str, classes: Callable[[], Sequence[str]]) -> "str | list[list[float]]":
-    """Give the name of a decoding, or the costs that a CSV file has, with or without names.
+    """Return the name of a decoding, or the costs in a CSV file with or without class names.
 
     Args:
-        text: What was given: a name, or a path.
-        classes: Tells the classes, lowest first; asked only if the file names them.
+        text: A name or a path.
+        classes: Returns the class names, lowest first; called only if the file contains names.
     """
     if not text.endswith(".csv"):
         return text
-    import csv
-
     with Path(text).expanduser().open(newline="", encoding="utf-8-sig") as file:
         rows = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
-    high, wide = len(rows), max(map(len, rows), default=0)
-    both = high == wide > 0 and not _is_number(rows[0][0])  # costs are square
-    header = rows.pop(0)[int(both) :] if both or high > wide else None
-    side = [row.pop(0) for row in rows] if both or wide > high else None
-    for names in filter(None, (header, side)):
-        if names != list(known := classes()):
+    height, width = len(rows), max(map(len, rows), default=0)
+    # costs are square, so names make one side longer, or are around an empty corner
+    both = height == width > 0 and not _is_number(rows[0][0])
+    names = []
+    if both or height > width:
+        names.append(rows.pop(0)[int(both) :])
+    if both or width > height:
+        names.append([row.pop(0) for row in rows])
+    for given in names:
+        if given != list(known := classes()):
             raise UserError(
-                f"decode must name the classes as they are, lowest first: {', '.join(known)}, got "
-                f"{', '.join(names)} in {text}"
+                f"{text} must name the classes of the model, lowest first: {', '.join(known)}; got "
+                f"{', '.join(given)}."
             )
-    try:
-        return [[float(cell) for cell in row] for row in rows]
-    except ValueError as error:
-        raise UserError(
-            f"decode must be a file of costs, got {text} ({error}): numbers, a row for each true "
-            "class, a column for each decision"
-        ) from None
+    if not all(_is_number(cell) for row in rows for cell in row):
+        raise UserError(f"{text} must contain a square table of costs.")
+    return [[float(cell) for cell in row] for row in rows]
 
 
 def _is_number(text: str) -> bool:
@@ -129,12 +121,9 @@ def _is_number(text: str) -> bool:
 
 
 def read_share(text: str) -> float:
-    """Read a share such as ``20%`` or ``0.2``."""
+    """Parse a share such as ``20%`` or ``0.2``."""
     number = text.strip().removesuffix("%")
-    try:
-        share = float(number) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        share = -1.0
+    share = float(number) / (100 if text.strip().endswith("%") else 1) if _is_number(number) else -1
     if not 0 <= share <= 1:
-        raise UserError(f"review must be a share such as 20% or 0.2, got {text}")
+        raise UserError(f"review must be a share such as 20% or 0.2, got {text}.")
     return share

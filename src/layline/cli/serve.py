@@ -35,17 +35,21 @@ def serve(
     review: Annotated[
         str | None, typer.Option(help="Share of samples that a person should check, such as 20%.")
     ] = None,
-    max_mb: Annotated[float, typer.Option(min=0.001, help="Megabytes of a request.")] = 32,
+    max_mb: Annotated[
+        float, typer.Option(min=0.001, help="Maximum size of a request in megabytes.")
+    ] = 32,
     max_pixels: Annotated[
-        int, typer.Option(min=1, max=89_478_485, help="Pixels of an image.")
+        int, typer.Option(min=1, max=89_478_485, help="Maximum number of pixels of an image.")
     ] = 50_000_000,
-    max_files: Annotated[int, typer.Option(min=1, help="Images of a request.")] = 100,
-    max_rows: Annotated[int, typer.Option(min=1, help="Rows of a table.")] = 10_000,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds until a response is given up.")
-    ] = 60,
+    max_files: Annotated[
+        int, typer.Option(min=1, help="Maximum number of images in a request.")
+    ] = 100,
+    max_rows: Annotated[
+        int, typer.Option(min=1, help="Maximum number of rows of a table.")
+    ] = 10_000,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of a request in seconds.")] = 60,
     device: Annotated[
-        str, typer.Option(help="auto takes a GPU if there is one; or cpu, cuda:1, mps.")
+        str, typer.Option(help="Device: auto (a GPU if there is one), cpu, cuda:1, mps.")
     ] = "auto",
     plugins: Plugins = None,
 ) -> None:

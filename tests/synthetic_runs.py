@@ -1,6 +1,7 @@
 """Folders of runs that were never trained: what a report reads, with contents of any size."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -12,14 +13,9 @@ from layline.evaluation.diagnostics import class_rates, referral, threshold_rate
 from layline.evaluation.evaluate import Evaluation, measure
 from layline.evaluation.predictions import Predictions
 from layline.evaluation.resampling import bootstrap_intervals
+from layline.training.config import ReportConfig, to_toml
 from layline.training.recipes import resolve_config
-from layline.training.record import (
-    choose_samples,
-    take_snapshot,
-    write_mistakes,
-    write_proxies,
-    write_review,
-)
+from layline.training.record import choose_samples, take_snapshot, write_pictures
 from layline.training.run_folder import RunFolder
 from layline.utils.files import write_json
 
@@ -71,7 +67,7 @@ def write_run(
         "training": {"epochs": epochs},
         "report": {"points": points},
     }
-    folder.create(resolve_config(config))
+    folder.config.write_text(to_toml(resolve_config(config)))
     directions = rng.normal(size=(2, dim))
 
     def features(epoch):
@@ -137,10 +133,9 @@ def write_run(
     if not recorded:
         return path
     drawn = take_snapshot(tested[keep], truth[keep], decisions["mode"][keep], head, keep)
-    drawn.save(folder.layout("test"))
-    write_proxies(folder.proxies, head)
     pixels = rng.integers(0, 256, (samples, 24, 32), dtype=np.uint8)
     inputs = ImageArrays(pixels, names) if images else Unloaded(names)
-    write_mistakes(folder, measured, inputs, 24)
-    write_review(folder, measured, inputs, 24)
+    model = SimpleNamespace(head=head, description=SimpleNamespace(inputs=None))
+    report = ReportConfig(mistakes=24, review=24)
+    write_pictures(folder, measured, inputs, drawn, model, report)
     return path

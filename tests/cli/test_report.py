@@ -1,7 +1,6 @@
 """``layline report``, and the report at the end of training."""
 
 import json
-import re
 import sys
 
 import pytest
@@ -58,18 +57,12 @@ def test_training_without_the_libraries_says_how_to_get_them(
     out = tmp_path / "run"
     found = layline("train", "folder", "--root", photos, *small, "--out", out)
     assert found.code == 0
-    (line,) = [line for line in found.err.splitlines() if "report" in line]
-    assert line == (f"No report.html: a report needs {library}: pip install layline[report]")
+    assert f"a report needs {library}: pip install layline[report]" in found.err
     assert not (out / "report.html").exists()
     assert (out / "layouts").exists()
 
 
-def test_a_folder_without_a_run_is_refused(refused, tmp_path):
-    assert re.search(
-        r"run must be the folder of a run, got .*: it has no config", refused("report", tmp_path)
-    )
-
-
-def test_a_run_that_is_not_finished_is_refused(refused, run, tmp_path):
+def test_a_folder_without_a_finished_run_is_refused(refused, run, tmp_path):
+    assert "config.toml" in refused("report", tmp_path)
     (tmp_path / "config.toml").write_bytes((run / "config.toml").read_bytes())
-    assert f"go on with layline train --resume {tmp_path}" in refused("report", tmp_path)
+    assert "not finished" in refused("report", tmp_path)

@@ -2,19 +2,19 @@
 
 import inspect
 import json
-from typing import get_args
 
 import numpy as np
 import pytest
 import typer
 from PIL import Image
+from typer.testing import CliRunner
 
 import layline
 from layline.cli import app
 from layline.training import api
-from layline.training.config import Config
-from layline.training.interruption import Interrupted
+from layline.training.config import SETTINGS, parse_minutes, tree_of
 from layline.training.recipes import resolve_config
+from layline.training.trainer import Interrupted
 
 SMALL = {"backbone": "convnet", "dim": 4, "epochs": 2, "workers": 0, "batch_size": 8}
 CHANNELS = {"backbone": {"options": {"channels": 8}}}
@@ -60,28 +60,16 @@ def test_the_folder_of_a_run_is_called_after_the_path(photos, tmp_path, monkeypa
     run = layline.train(photos, **SMALL, settings=CHANNELS, method="coral", report=False)
     assert str(run.folder) == "runs/photos-coral"
     said = capsys.readouterr().err
-    assert f"{photos} is taken as folder: there is a folder of images per class" in said
+    assert str(photos) in said
 
 
-def test_the_arguments_are_the_flags_of_the_command():
-    command = typer.main.get_command(app).commands["train"]
-    flags = {parameter.name for parameter in command.params} - {"help", "config", "set_"}
+def test_every_setting_is_an_argument_and_an_option_with_its_help():
     arguments = set(inspect.signature(layline.train).parameters)
-    assert arguments == flags | {"settings", "verbose"}
-    assert set(api.SETTINGS) == arguments - {*("source", "settings", "out", "resume", "verbose")}
-
-
-@pytest.mark.parametrize("path", api.SETTINGS.values())
-def test_every_argument_is_short_for_a_setting_that_exists(path):
-    *sections, key = path.split(".")
-    if sections[-1:] == ["options"]:
-        assert key in layline.data.options_of("csv")
-        return
-    kind = Config
-    for section in sections:
-        annotation = kind.model_fields[section].annotation
-        kind = next(iter(get_args(annotation)), annotation)  # of one that may be absent
-    assert key in kind.model_fields
+    assert set(SETTINGS) <= arguments
+    shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "400"}).output
+    for setting in SETTINGS.values():
+        if setting.panel is not None:
+            assert setting.help.split(":")[0] in shown
 
 
 def test_arguments_become_settings_above_those_given(run, photos, tmp_path):
@@ -108,7 +96,7 @@ def test_arguments_become_settings_above_those_given(run, photos, tmp_path):
     ("metric", "decode"), [("mae", "median"), ("accuracy", "mode"), ("qwk", "mean")]
 )
 def test_the_metric_decides_how_ranks_are_decided_on(metric, decode):
-    config = resolve_config(api._tree({"metric": metric}), {"data": {"source": "photo-quality"}})
+    config = resolve_config(tree_of({"metric": metric}), {"data": {"source": "photo-quality"}})
     assert config.training.decoding == decode
 
 
@@ -132,35 +120,30 @@ def test_a_finished_run_may_go_on_and_stays_what_it_was(run):
     assert again.metrics == run.metrics
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_a_stop_is_a_keyboard_interrupt_that_says_how_to_go_on(
-    photos, tmp_path, monkeypatch, early
-):
+def test_a_stop_is_a_keyboard_interrupt_with_the_folder_to_resume(photos, tmp_path, monkeypatch):
     def stop(config, folder, console):
-        if not early:
-            folder.create(config)
+        folder.path.mkdir()
+        folder.config.touch()
         raise Interrupted(2, 0)
 
     monkeypatch.setattr(api, "train_run", stop)
     with pytest.raises(KeyboardInterrupt) as stopped:
         layline.train(photos, **SMALL, out=tmp_path / "run", verbose=False)
-    assert isinstance(stopped.value, api.Stopped) is not early
-    if not early:
-        assert str(stopped.value) == (
-            "Stopped after epoch 1; nothing is lost. Go on with "
-            f"layline.train(resume={str(tmp_path / 'run')!r})"
-        )
+    assert isinstance(stopped.value, api.Stopped)
+    assert stopped.value.folder == tmp_path / "run"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "SOURCE must be given"),
-        ({"source": "no/such"}, "source must be a known name or a path"),
+        ({}, "data source is needed"),
+        ({"source": "no/such"}, "no/such"),
         ({"source": "photo-quality", "metric": "f1"}, "training.metric: .*got 'f1'"),
-        ({"source": "photo-quality", "class_weight": "even"}, "class_weight must be a known name"),
-        ({"source": "photo-quality", "device": "abacus"}, "device must be one that PyTorch finds"),
-        ({"source": "photo-quality", "settings": {"oops": 1}}, "oops: is no setting"),
+        ({"source": "photo-quality", "class_weight": "even"}, "class_weight"),
+        ({"source": "photo-quality", "device": "abacus"}, "Device 'abacus' is not available"),
+        ({"source": np.zeros((4, 2))}, "OrdinalClassifier for arrays"),
+        ({"source": "photo-quality", "epoch": 3}, "did you mean epochs"),
+        ({"source": "photo-quality", "settings": {"oops": 1}}, "oops: unknown setting"),
     ],
 )
 def test_a_mistake_is_an_ordinary_exception(arguments, message, tmp_path):
@@ -170,7 +153,7 @@ def test_a_mistake_is_an_ordinary_exception(arguments, message, tmp_path):
 
 
 def test_a_folder_without_a_finished_run_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"a finished run, got .*: it has no test.json"):
+    with pytest.raises(FileNotFoundError, match=r"test\.json"):
         _ = layline.Run(tmp_path).metrics
 
 
@@ -182,13 +165,13 @@ def test_a_folder_without_a_finished_run_is_refused(tmp_path):
     ],
 )
 def test_a_budget_is_a_time(text, minutes):
-    assert api.minutes(text) == pytest.approx(minutes)
+    assert parse_minutes(text) == pytest.approx(minutes)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "10x", "-5min", "0", "1h30", "min", "1,5h", "nan"])
 def test_a_budget_that_cannot_be_read_is_one_sentence(text):
     with pytest.raises(ValueError, match=r"budget must be a time such as 90s, 10min or 1h, got"):
-        api.minutes(text)
+        parse_minutes(text)
 
 
 def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_path, capsys):

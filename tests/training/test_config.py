@@ -62,9 +62,9 @@ def test_the_rate_of_a_head_is_its_own_in_modern_alone_unless_it_is_named(method
 
 
 def test_the_rate_of_a_trained_head_is_a_part_of_its_own(tmp_path):
-    start = {"start": {"model": str(tmp_path), "rate": 0.5}}
+    init = {"init_from": {"model": str(tmp_path), "rate": 0.5}}
     for method, rate in (("coral", 0.05), ("arc", 0.005)):
-        config = resolve_config(MINIMAL, start, {"head": {"method": method}})
+        config = resolve_config(MINIMAL, init, {"head": {"method": method}})
         assert config.training.head_learning_rate == pytest.approx(rate)
 
 
@@ -94,7 +94,7 @@ def test_a_setting_is_read_as_toml_or_as_text(text, value):
 
 @pytest.mark.parametrize("setting", ["training.epochs", "=3", "training.=3", ".epochs=3"])
 def test_a_setting_without_key_or_value_is_refused(setting):
-    with pytest.raises(ValueError, match=r"--set must be key=value.*training\.epochs=10"):
+    with pytest.raises(ValueError, match=r"key=value.*training\.epochs=10"):
         parse_settings([setting])
 
 
@@ -123,14 +123,14 @@ def test_the_file_names_every_choice_that_has_a_value():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"training": {"epoch": 3}}, r"training\.epoch: is no setting; known are epochs, batch"),
-        ({"trainin": {}}, r"trainin: is no setting; known are recipe, data"),
+        ({"training": {"epoch": 3}}, r"training\.epoch: unknown setting; known are epochs, batch"),
+        ({"trainin": {}}, r"trainin: unknown setting; known are recipe, data"),
         ({"training": {"epochs": "many"}}, r"training\.epochs: .*integer.*got 'many'"),
         ({"training": {"epochs": 0}}, r"training\.epochs: .*greater than 0.*got 0"),
         ({"training": {"learning_rate": float("nan")}}, r"training\.learning_rate: .*finite"),
         ({"training": {"decode": "mod"}}, r"training\.decode: .*did you mean mode"),
         ({"data": {"augmentation": "crops"}}, r"did you mean crop"),
-        ({"head": {"method": "hard-lines"}}, r"head\.method must be a known name.*hard-linear"),
+        ({"head": {"method": "hard-lines"}}, r"method.*did you mean hard-linear"),
         ({"recipe": "papers"}, r"recipe must be a known name.*did you mean paper"),
         (
             {"training": {"schedule": "linear"}},
@@ -147,9 +147,9 @@ def test_a_wrong_setting_is_named(settings, message):
 
 def test_a_file_that_is_no_toml_is_refused(tmp_path):
     (tmp_path / "a.toml").write_text("epochs = = 3")
-    with pytest.raises(ValueError, match=r"config must be TOML, got .*a\.toml"):
+    with pytest.raises(ValueError, match=r"a\.toml is not a valid TOML"):
         read_toml(tmp_path / "a.toml")
-    with pytest.raises(FileNotFoundError, match=r"config must be a file, got .*b\.toml"):
+    with pytest.raises(FileNotFoundError, match=r"b\.toml"):
         read_toml(tmp_path / "b.toml")
 
 
@@ -160,16 +160,16 @@ def config(**sections):
 
 def test_what_follows_from_the_source_is_filled_in():
     made = config()
-    assert (made.features.name, made.features.weights) == ("convnet", "none")
+    assert (made.backbone.name, made.backbone.weights) == ("convnet", "none")
     assert made.data.augmentation == "flip"
 
 
 def test_what_was_chosen_stays():
     made = config(
         data={"source": "csv", "augmentation": "none", "root": "labels.csv"},
-        features={"name": "resnet18", "weights": "none"},
+        backbone={"name": "resnet18", "weights": "none"},
     )
-    assert (made.features.name, made.features.weights) == ("resnet18", "none")
+    assert (made.backbone.name, made.backbone.weights) == ("resnet18", "none")
     assert made.data.augmentation == "none"
 
 
@@ -178,15 +178,15 @@ def test_paths_do_not_depend_on_where_the_run_was_started(monkeypatch, tmp_path)
     (tmp_path / "weights.safetensors").touch()
     made = config(
         data={"source": "folder", "root": "photos"},
-        features={"name": "convnet", "weights": "weights.safetensors"},
+        backbone={"name": "convnet", "weights": "weights.safetensors"},
     )
     assert made.data.root == tmp_path / "photos"
-    assert made.features.weights == str(tmp_path / "weights.safetensors")
+    assert made.backbone.weights == str(tmp_path / "weights.safetensors")
 
 
 def test_random_weights_are_not_frozen():
-    with pytest.raises(ValueError, match="freeze must come with weights, got none for convnet"):
-        config(features={"freeze": True})
+    with pytest.raises(ValueError, match="freeze"):
+        config(backbone={"freeze": True})
 
 
 @pytest.mark.parametrize(

@@ -13,24 +13,26 @@ from sklearn.decomposition import PCA
 from layline import heads
 from layline.data.dataset import Dataset, Splits
 from layline.data.images import ImageArrays
+from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.evaluation.evaluate import Evaluation
 from layline.evaluation.predictions import Predictions
 from layline.geometry import LAYOUTS
+from layline.model.description import ModelDescription
+from layline.training.config import ReportConfig
 from layline.training.record import (
     LONGER_SIDE,
     Snapshot,
     cells_of,
-    chosen_samples,
-    collapse_warning,
+    choose_samples,
+    describe_collapse,
     explained_variance,
     plane_of,
     samples_to_review,
     take_snapshot,
     worst_mistakes,
-    write_mistakes,
+    write_pictures,
     write_proxies,
-    write_review,
 )
 from layline.training.run_folder import RunFolder
 
@@ -183,12 +185,12 @@ def test_every_head_has_one(method):
 
 
 def test_all_samples_are_drawn_if_they_are_few():
-    assert chosen_samples(5, 5, seed=0).tolist() == [0, 1, 2, 3, 4]
-    assert chosen_samples(5, 0, seed=0).tolist() == []
+    assert choose_samples(5, 5, seed=0).tolist() == [0, 1, 2, 3, 4]
+    assert choose_samples(5, 0, seed=0).tolist() == []
 
 
 def test_of_many_the_seed_chooses_some_in_their_order():
-    first, again, other = (chosen_samples(500, 20, seed) for seed in (1, 1, 2))
+    first, again, other = (choose_samples(500, 20, seed) for seed in (1, 1, 2))
     assert first.tolist() == again.tolist() == sorted(set(first.tolist()))
     assert len(first) == 20
     assert first.tolist() != other.tolist()
@@ -247,18 +249,24 @@ def test_what_is_right_is_no_mistake():
     assert worst_mistakes(RANKS, RANKS, PROBA, 10).tolist() == []
 
 
-def written(dataset, folder, predicted=PREDICTED, most=10, write=write_mistakes, ranges=None):
+def written(dataset, folder, predicted=PREDICTED, mistakes=10, review=0, ranges=None):
+    """Write the files of a report and return both lists and the folder of thumbnails."""
     run, test = RunFolder(folder), dataset.splits.test
     inputs, ranks = dataset.inputs.subset(test), torch.from_numpy(dataset.ranks[test])
     found = Predictions(torch.from_numpy(PROBA).log(), {"mode": torch.from_numpy(predicted)})
     tested = Evaluation({"decode": "mode"}, inputs.names, dataset.classes, ranks, found, ranges)
-    write(run, tested, inputs, most)
-    path = run.mistakes if write is write_mistakes else run.review
-    return json.loads(path.read_text()), run.thumbnails
+    preparation = ImagePreprocessing(16, 18)
+    description = ModelDescription("convnet", "arc", 4, dataset.classes, preparation)
+    report = ReportConfig(mistakes=mistakes, review=review)
+    model = description.build()
+    snapshot = take_snapshot(torch.randn(len(ranks), 4), ranks, ranks, model.head)
+    write_pictures(run, tested, inputs, snapshot, model, report)
+    lists = (json.loads(path.read_text()) for path in (run.mistakes, run.review))
+    return *lists, run.thumbnails
 
 
 def test_each_is_written_with_its_classes_and_probabilities(dataset, tmp_path):
-    records, pictures = written(dataset, tmp_path)
+    records, _, pictures = written(dataset, tmp_path)
     assert [record["name"] for record in records] == ["g", "e", "\udcff.jpg", "f"]
     assert records[0] | {"probabilities": None} == {
         **{"name": "g", "true": "low", "predicted": "high", "image": "000003.jpg"},
@@ -269,20 +277,20 @@ def test_each_is_written_with_its_classes_and_probabilities(dataset, tmp_path):
 
 
 def test_a_thumbnail_is_small_and_keeps_its_ratio(dataset, tmp_path):
-    _, pictures = written(dataset, tmp_path)
+    *_, pictures = written(dataset, tmp_path)
     with Image.open(pictures / "000003.jpg") as image:
         assert (image.format, image.size) == ("JPEG", (LONGER_SIDE, LONGER_SIDE // 4))
 
 
 def test_thumbnails_of_an_earlier_test_are_removed(dataset, tmp_path):
     written(dataset, tmp_path)
-    records, pictures = written(dataset, tmp_path, most=1)
+    records, _, pictures = written(dataset, tmp_path, mistakes=1)
     assert len(records) == 1
     assert [path.name for path in pictures.iterdir()] == ["000003.jpg"]
 
 
 def test_a_model_without_mistakes_has_an_empty_list(dataset, tmp_path):
-    records, pictures = written(dataset, tmp_path, predicted=RANKS)
+    records, _, pictures = written(dataset, tmp_path, predicted=RANKS)
     assert records == []
     assert not pictures.exists()
 
@@ -313,26 +321,23 @@ def test_a_label_that_agrees_is_never_contradicted():
 
 def test_what_to_review_has_its_reason_and_its_range(dataset, tmp_path):
     ends = torch.tensor([0, 0, 1, 1, 2, 0]), torch.tensor([0, 1, 2, 2, 2, 1])
-    records, _ = written(dataset, tmp_path, write=write_review, ranges=ends)
+    _, records, _ = written(dataset, tmp_path, review=10, ranges=ends)
     assert len(records) == 6
     by_name = {record["name"]: record for record in records}
     assert by_name["g"]["reason"] == "uncertain"
     assert (by_name["g"]["low"], by_name["g"]["high"]) == ("mid", "high")
-    records, _ = written(dataset, tmp_path, write=write_review)
+    _, records, _ = written(dataset, tmp_path, review=10)
     assert not any({"low", "high"} & set(record) for record in records)
 
 
 def test_a_mistake_that_is_to_be_reviewed_has_one_thumbnail(dataset, tmp_path):
-    mistakes, pictures = written(dataset, tmp_path)
-    review, _ = written(dataset, tmp_path, write=write_review, most=3)
+    mistakes, review, pictures = written(dataset, tmp_path, review=3)
     named = {record["name"]: record["image"] for record in mistakes}
     both = [record for record in review if record["name"] in named]
     assert both
     assert all(record["image"] == named[record["name"]] for record in both)
     kept = {record["image"] for record in (*mistakes, *review)}
     assert {path.name for path in pictures.iterdir()} == kept
-    written(dataset, tmp_path, most=0)
-    assert {path.name for path in pictures.iterdir()} == {record["image"] for record in review}
 
 
 def test_the_cells_of_a_row_are_given_as_they_stood():
@@ -349,7 +354,7 @@ def test_the_cells_of_a_row_are_given_as_they_stood():
 
 @pytest.mark.parametrize("name", heads.HEADS)
 def test_no_head_is_warned_of_before_it_is_trained(name):
-    assert collapse_warning(heads.create(name, 5, 8)) is None
+    assert describe_collapse(heads.create(name, 5, 8)) is None
 
 
 @pytest.mark.parametrize("name", ["hard-linear", "elastic-linear"])
@@ -357,10 +362,10 @@ def test_proxies_that_come_together_are_noticed(name):
     head = heads.create(name, 5, 8)
     with torch.no_grad():
         head.layout.vectors *= 0.05 / head.layout.vectors.norm()
-    assert collapse_warning(head).startswith("The proxies have come together, 0.05 apart, before")
-    assert "--set head.options.norm=3" in collapse_warning(head)
+    assert describe_collapse(head).startswith("The proxies have come together, 0.05 apart, before")
+    assert "--set head.options.norm=3" in describe_collapse(head)
 
 
 def test_proxies_that_are_kept_apart_cannot_come_together():
     head = heads.create("hard-linear", 5, 8, norm=0.01)
-    assert collapse_warning(head) is None
+    assert describe_collapse(head) is None

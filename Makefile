@@ -16,10 +16,8 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# ROOT: a folder of graded images, for what concerns images
 bench: $(READY)
 	$(BIN)/python benchmarks/heads.py
-	$(if $(ROOT),$(BIN)/python benchmarks/images.py --root "$(ROOT)")
 
 # site/index.html; the tutorials and the reports of the gallery are run first, if they changed
 docs: $(READY)

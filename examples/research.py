@@ -30,8 +30,8 @@ def command(line):
 
 # ## The data
 # Two tables that ship with scikit-learn, their number cut into grades: the progression of
-# diabetes, and the alcohol of wines. A benchmark of yours would have more of them: [ours has
-# nine](../docs/benchmark.md).
+# diabetes, and the alcohol of wines. Your benchmark should have more: [ours has
+# 17](../docs/benchmark.md).
 
 diabetes = load_diabetes(as_frame=True).frame
 diabetes["grade"] = pd.qcut(diabetes.pop("target"), 5, labels=range(5))
@@ -54,12 +54,12 @@ command(GRID)
 # Two data sets and two seeds are too few to tell these methods apart, and ten epochs too few to
 # train them: take five seeds or more.
 #
-# The same command again runs nothing: a run is known by its configuration, its data and the code,
-# and is made once. After a stop of any kind it goes on where it was.
+# The same command again runs nothing: a run is identified by its configuration, its data and the
+# version of Layline. A stopped grid is resumed.
 
 # ## Every number
-# `results.csv` has one line for each run, so that any other test can be made. `tables/` has what
-# the command printed, and more, as Markdown, LaTeX and CSV; `report.html` all of it on a page.
+# `results.csv` has one line for each run, for any further test. `tables/` has five tables as
+# Markdown and CSV; `report.html` shows everything on one page.
 
 runs = pd.read_csv(place / "results" / "results.csv")
 print(runs.pivot_table("mae", "method", "data").round(3))

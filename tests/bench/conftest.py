@@ -8,13 +8,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from layline.bench.cells import Cell
-from layline.bench.engines import Executor
-from layline.bench.grid import Grid
+from layline.bench.grid import Cell, Grid
 from layline.bench.runner import GridProgress, run_grid
 from layline.bench.store import Store
-
-ONE = Executor(jobs=1)
 
 
 @pytest.fixture(scope="session")
@@ -24,23 +20,16 @@ def ratings(tmp_path_factory) -> Path:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(90, 2))
     rank = np.digitize(x.sum(axis=1) + 0.3 * rng.normal(size=90), [-0.7, 0.7])
-    lines = [f"{a:.4f},{b:.4f},{grade}" for (a, b), grade in zip(x, rank, strict=True)]
-    path.write_text("a,b,grade\n" + "\n".join(lines) + "\n")
+    pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "grade": rank}).to_csv(path, index=False)
     return path
 
 
 @pytest.fixture
 def tree(ratings) -> dict:
-    """The grid as a file would have it: two methods, two seeds."""
+    """The grid as in a file: two methods, two seeds."""
+    entry = {"name": "ratings", "source": "table", "root": str(ratings)}
     return {
-        "data": [
-            {
-                "name": "ratings",
-                "source": "table",
-                "root": str(ratings),
-                "options": {"label": "grade"},
-            }
-        ],
+        "data": [{**entry, "options": {"label": "grade"}}],
         "methods": ["hard-linear", "classification"],
         "seeds": [0, 1],
         "recipes": ["paper"],
@@ -59,41 +48,37 @@ def grid(tree) -> Grid:
 
 @pytest.fixture(scope="session")
 def go():
-    """Run a grid; give the cells that failed, and what was said."""
+    """Run a grid; give the cells that failed, and the log."""
 
-    def call(
-        grid: Grid, folder: Path, executor: Executor = ONE, **options
-    ) -> tuple[list[Cell], str]:
-        said = io.StringIO()
-        progress = GridProgress(Console(file=said, width=200))
-        store = Store(folder, options.pop("any_version", False))
-        return run_grid(grid.cells(), store, progress, executor, **options), said.getvalue()
+    def call(grid: Grid, folder: Path, jobs: int = 1, **options) -> tuple[list[Cell], str]:
+        log = io.StringIO()
+        progress = GridProgress(Console(file=log, width=200))
+        failed = run_grid(grid.cells(), Store(folder), progress, jobs=jobs, **options)
+        return failed, log.getvalue()
 
     return call
 
 
 @pytest.fixture(scope="session")
 def results():
-    """Give the results of a grid that was run, without what is never the same."""
+    """Give the results of a grid without their durations."""
 
     def read(grid: Grid, folder: Path) -> pd.DataFrame:
-        frame = Store(folder).frame(grid.cells(), grid.read_by())
-        return frame.drop(columns=["seconds", "environment"])
+        return Store(folder).frame(grid.cells(), grid.used_decodings()).drop(columns="seconds")
 
     return read
 
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory, go, results):
-    """The results of the small grid, computed once per grid file."""
+    """The results of a grid that was not stopped, computed once per grid."""
     done: dict[str, pd.DataFrame] = {}
 
     def get(grid: Grid) -> pd.DataFrame:
         text = grid.to_toml()
         if text not in done:
             folder = tmp_path_factory.mktemp("grid")
-            failed, _ = go(grid, folder)
-            assert failed == []
+            assert go(grid, folder)[0] == []
             done[text] = results(grid, folder)
         return done[text]
 

@@ -1,15 +1,16 @@
-"""Competitors are tuned and calibrated like methods of ours."""
+"""Baselines are fitted, tuned and calibrated on the same splits as our methods."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
 
-from layline import data, metrics
-from layline.bench.baselines import Competitor
+from layline import metrics
+from layline.bench import baselines
+from layline.bench.baselines import Baseline, _by_rank
 from layline.bench.grid import Grid
 from layline.bench.results import select_runs
 from layline.bench.store import Store
@@ -21,7 +22,7 @@ from layline.model.calibration import (
     measure_ranges,
 )
 
-SURE = {  # without a penalty it is too sure of itself
+SURE = {  # without a penalty it is overconfident
     "name": "sure",
     "estimator": "sklearn.linear_model:LogisticRegression",
     "options": {"C": 1000.0},
@@ -30,204 +31,182 @@ SURE = {  # without a penalty it is too sure of itself
 
 @pytest.fixture(scope="module")
 def scores(tmp_path_factory):
-    """A table with four grades, large enough for a calibration part that promises 90 %."""
+    """A table with four grades, large enough for ranges with a coverage of 90 %."""
     path = tmp_path_factory.mktemp("scores") / "scores.csv"
     rng = np.random.default_rng(1)
     x = rng.normal(size=(400, 12))
     rank = np.digitize(x[:, 0] + x[:, 1] + rng.normal(size=400), [-1.2, 0, 1.2])
-    lines = [",".join(f"{v:.4f}" for v in row) for row in x]
-    names = ",".join(f"c{i}" for i in range(12))
-    rows = "\n".join(f"{line},{grade}" for line, grade in zip(lines, rank, strict=True))
-    path.write_text(f"{names},grade\n{rows}\n")
+    names = ",".join([*(f"c{i}" for i in range(12)), "grade"])
+    np.savetxt(path, np.column_stack([x, rank]), "%.4f," * 12 + "%d", header=names, comments="")
     return path
 
 
-def grid_of(root, *competitors, calibrate=True, calibration=0.15, **more):
+def grid_of(root, *given, calibrate=True, calibration=0.15, **more):
+    entry = {"name": "t", "source": "table", "root": str(root), "options": {"label": "grade"}}
     return Grid.model_validate(
         {
-            "data": [
-                {"name": "t", "source": "table", "root": str(root), "options": {"label": "grade"}}
-            ],
-            "methods": ["classification"],
+            "data": [entry],
+            "methods": [],
             "recipes": ["paper"],
             "decodings": ["mode", "median"],
             "settings": {
-                "head": {"dim": 4},
                 "data": {"calibration": calibration},
                 "training": {"epochs": 1, "device": "cpu", "calibrate": calibrate},
             },
-            "competitors": list(competitors),
+            "baselines": list(given),
             **more,
         }
     )
 
 
-def measured(grid, folder, method):
-    """Read what was measured of a competitor, setting by setting."""
-    store = Store(folder)
-    cells = [cell for cell in grid.cells() if cell.labels["method"] == method]
-    return {
-        cell.labels["setting"]: json.loads(store.run_folder(cell).test.read_text())
-        for cell in cells
-    }
+@pytest.fixture
+def fit(tmp_path, go, monkeypatch):
+    """Run a grid; give the numbers by setting, and a function that gives the rows of a split."""
+    seen = {}
+    assemble = baselines.assemble
 
+    def record(*arguments, **options):
+        seen["run"] = assemble(*arguments, **options)
+        return seen["run"]
 
-def parts_of(root, calibration=0.15):
-    dataset = data.read("table", root, 0, calibration, label="grade")
-    rows, ranks, parts = dataset.inputs.values, dataset.ranks, dataset.splits
+    monkeypatch.setattr(baselines, "assemble", record)
 
-    def part(name):
-        index = getattr(parts, name)
-        return rows[index], ranks[index]
+    def call(grid):
+        assert go(grid, tmp_path)[0] == []
+        store, dataset = Store(tmp_path), seen["run"].dataset
+        found = {
+            cell.labels["setting"]: json.loads(store.run_folder(cell).test.read_text())
+            for cell in grid.cells()
+        }
 
-    return part
+        def split(name):
+            index = getattr(dataset.splits, name)
+            return dataset.inputs.values[index], dataset.ranks[index]
+
+        return found, split
+
+    return call
 
 
 def log_proba(model, x):
     return torch.from_numpy(model.predict_proba(x)).log()
 
 
-def test_probabilities_are_calibrated_on_the_parts_that_ours_are(scores, tmp_path, go):
-    grid = grid_of(scores, SURE)
-    assert go(grid, tmp_path)[0] == []
-    (found,) = measured(grid, tmp_path, "sure").values()
-
-    part = parts_of(scores)
-    model = LogisticRegression(C=1000.0).fit(*part("train"))
-    (x, ranks), (other, others) = part("validation"), part("calibration")
+def test_probabilities_are_calibrated_on_the_same_splits_as_ours(scores, fit):
+    numbers, split = fit(grid_of(scores, SURE))
+    (found,) = numbers.values()
+    model = LogisticRegression(C=1000.0).fit(*split("train"))
+    (x, ranks), (other, others) = split("validation"), split("calibration")
     temperature = fit_temperature(log_proba(model, x), torch.from_numpy(ranks))
     assert temperature > 1.05
     assert found["calibration"]["temperature"] == pytest.approx(temperature)
-    rows, truth = part("test")
-    log_probs = apply_temperature(log_proba(model, rows), temperature)
-    proba = log_probs.exp().numpy()
+    rows, truth = split("test")
+    proba = apply_temperature(log_proba(model, rows), temperature).exp().numpy()
     assert found["nll"] == pytest.approx(metrics.log_loss(truth, proba))
     assert found["nll"] < found["calibration"]["before"]["nll"]
-    assert found["ece"] == pytest.approx(metrics.expected_calibration_error(truth, proba))
-    decided = decide(torch.from_numpy(proba), "median").numpy()
-    assert found["by_decoding"]["median"]["mae"] == pytest.approx(np.abs(decided - truth).mean())
-
-    known = Calibration.fit(None, (apply_temperature(log_proba(model, other), temperature),
-                                   torch.from_numpy(others)))  # fmt: skip
-    chosen = proba.argmax(axis=1)
-    expected = {each["coverage"]: each for each in measure_ranges(known, truth, proba, chosen)}
-    assert 0.9 in expected
-    assert {each["coverage"] for each in found["ranges"]} == set(expected)
-    for each in found["ranges"]:
-        for name in ("measured", "width"):
-            assert each[name] == pytest.approx(expected[each["coverage"]][name])
+    decoded = decide(torch.from_numpy(proba), "median").numpy()
+    assert found["by_decoding"]["median"]["mae"] == pytest.approx(np.abs(decoded - truth).mean())
+    unseen = apply_temperature(log_proba(model, other), temperature), torch.from_numpy(others)
+    expected = measure_ranges(Calibration.fit(None, unseen), truth, proba, proba.argmax(axis=1))
+    assert 0.9 in {each["coverage"] for each in expected}
+    for each, known in zip(found["ranges"], expected, strict=True):
+        for name in ("coverage", "measured", "width"):
+            assert each[name] == pytest.approx(known[name])
 
 
-def test_without_calibration_probabilities_stay_and_ranges_need_their_part(scores, tmp_path, go):
-    grid = grid_of(scores, SURE, calibrate=False, calibration=0.0)
-    assert go(grid, tmp_path)[0] == []
-    (found,) = measured(grid, tmp_path, "sure").values()
-    part = parts_of(scores, 0.0)
-    model = LogisticRegression(C=1000.0).fit(*part("train"))
-    rows, truth = part("test")
+def test_without_calibration_probabilities_are_unchanged(scores, fit):
+    numbers, split = fit(grid_of(scores, SURE, calibrate=False, calibration=0.0))
+    (found,) = numbers.values()
+    model = LogisticRegression(C=1000.0).fit(*split("train"))
+    rows, truth = split("test")
     assert found["calibration"]["temperature"] == 1
     assert found["nll"] == pytest.approx(metrics.log_loss(truth, model.predict_proba(rows)))
     assert found["ranges"] == []
 
 
-def test_what_has_no_probabilities_has_no_calibration(scores, tmp_path, go):
-    grid = grid_of(scores, "sklearn.linear_model:Ridge")
-    assert go(grid, tmp_path)[0] == []
-    (found,) = measured(grid, tmp_path, "Ridge").values()
+def test_predictions_without_probabilities_are_rounded(scores, fit):
+    numbers, split = fit(grid_of(scores, "sklearn.linear_model:Ridge(alpha=2.0)"))
+    (found,) = numbers.values()
+    rows, truth = split("test")
+    ranks = np.round(Ridge(alpha=2.0).fit(*split("train")).predict(rows)).clip(0, 3)
+    assert found["mae"] == pytest.approx(np.abs(ranks - truth).mean())
     assert found["ranges"] == []
     assert "calibration" not in found
     assert [found[name] for name in ("nll", "ece", "rps")] == [None] * 3
 
 
-def test_a_probability_of_zero_does_not_choose_the_temperature(scores, tmp_path, go):
+def test_a_probability_of_zero_does_not_choose_the_temperature(scores, fit):
     name = "sklearn.tree:DecisionTreeClassifier(max_depth=4, min_samples_leaf=5)"
-    grid = grid_of(scores, name)
-    assert go(grid, tmp_path)[0] == []
-    (found,) = measured(grid, tmp_path, name.partition(":")[2]).values()
-    part = parts_of(scores)
+    numbers, split = fit(grid_of(scores, name))
+    (found,) = numbers.values()
     tree = DecisionTreeClassifier(max_depth=4, min_samples_leaf=5, random_state=0)
-    tree.fit(*part("train"))
-    x, ranks = part("validation")
+    tree.fit(*split("train"))
+    x, ranks = split("validation")
     log_probs, truth = log_proba(tree, x), torch.from_numpy(ranks)
     possible = log_probs[torch.arange(len(truth)), truth].isfinite()
     assert not possible.all()
-    assert fit_temperature(log_probs, truth) > 9.9  # one impossible truth would decide alone
     wanted = fit_temperature(log_probs[possible], truth[possible])
     assert found["calibration"]["temperature"] == pytest.approx(wanted)
-    assert wanted < 5
 
 
-def test_every_value_of_a_competitor_is_a_run_and_validation_chooses(scores, tmp_path, go, results):
-    tuned = {**SURE, "name": "tuned", "tune": {"C": [1e-4, 0.1, 1000.0]}}
-    grid = grid_of(scores, SURE, tuned, seeds=[0, 1], tune={"head.dim": [4, 8]})
-    ours = [cell for cell in grid.cells() if not cell.competitor]
-    assert {cell.labels["setting"] for cell in ours} == {"head.dim=4", "head.dim=8"}
-    labels = [cell.labels for cell in grid.cells() if cell.competitor]
-    assert [each["setting"] for each in labels if each["method"] == "sure"] == ["", ""]
-    settings = ["C=0.0001", "C=0.1", "C=1000.0"]
-    assert [each["setting"] for each in labels if each["method"] == "tuned"] == [
-        name for name in settings for _ in range(2)
-    ]
-    grid = grid_of(scores, tuned, seeds=[0, 1])
-    assert go(grid, tmp_path)[0] == []
+def test_validation_chooses_the_tuned_value(scores, fit, tmp_path, results):
+    tuned = {**SURE, "name": "tuned", "options": {}, "tune": {"C": [1e-4, 0.1, 1000.0]}}
+    grid = grid_of(scores, tuned)
+    _, split = fit(grid)
     frame = results(grid, tmp_path)
-    frame = frame[frame["method"] == "tuned"].reset_index(drop=True)
-    tried = frame[(frame["decode"] == "median") & (frame["seed"] == "0")].set_index("setting")
-    part = parts_of(scores)
-    x, ranks = part("validation")
-    for setting in settings:
-        model = LogisticRegression(C=float(setting[2:])).fit(*part("train"))
-        mae = np.abs(model.predict(x) - ranks).mean()  # the first decoding chooses
-        assert tried.loc[setting, "criterion"] == pytest.approx(mae)
-    selected = select_runs(frame)
-    assert len(selected) == 4  # two seeds, two decodings
-    for _, row in selected.iterrows():
-        others = frame[(frame["seed"] == row["seed"]) & (frame["decode"] == row["decode"])]
-        assert row["criterion"] == others["criterion"].min()
-    assert "C=0.0001" not in set(selected["setting"])
+    x, ranks = split("validation")
+    for setting, rows in frame.groupby("setting"):
+        model = LogisticRegression(C=float(setting[2:])).fit(*split("train"))
+        assert rows["criterion"].iloc[0] == pytest.approx(np.abs(model.predict(x) - ranks).mean())
+    (criterion,) = select_runs(frame)["criterion"].unique()
+    assert criterion == frame["criterion"].min()
+    plain = grid_of(scores, SURE).cells()[0]
+    assert plain.key in {cell.key for cell in grid.cells()}  # the same estimator
 
 
-def test_a_tuned_value_is_the_run_that_the_option_is(scores):
-    plain, tuned = (
-        grid_of(scores, {**SURE, **more}).cells()[-1]
-        for more in ({}, {"options": {}, "tune": {"C": [1.0, 1000.0]}})
-    )
-    assert plain.key == tuned.key
-    assert tuned.labels["setting"] == "C=1000.0"
-
-
-def test_tune_is_written_with_the_grid_and_left_out_of_the_key_where_there_is_none(scores):
-    tune = {"C": [0.1, 1.0], "fit_intercept": [True, False]}
-    grid = grid_of(scores, SURE, {**SURE, "name": "tuned", "tune": tune})
-    first, second = grid.competitors
-    assert first.model_dump(mode="json", exclude={"name"}) == {
-        "estimator": SURE["estimator"],
-        "options": SURE["options"],
-    }
-    assert second.model_dump(mode="json")["tune"] == tune
-    assert "tune" in grid.to_toml().partition('name = "tuned"')[2]
-    assert [label for label, _ in second.settings()] == [
-        "C=0.1, fit_intercept=True",
-        "C=0.1, fit_intercept=False",
-        "C=1.0, fit_intercept=True",
-        "C=1.0, fit_intercept=False",
-    ]
-    assert all(each.tune == {} for _, each in second.settings())
+def test_runs_of_a_baseline_do_not_depend_on_settings_of_ours(scores):
+    tune = {"training.learning_rate": [0.01, 0.001]}
+    cells = grid_of(scores, SURE, methods=["classification"], tune=tune).cells()
+    assert [cell.baseline is None for cell in cells] == [True, True, False]
+    other = {"training": {"learning_rate": 0.5, "epochs": 9}, "data": {"calibration": 0.15}}
+    other["training"] |= {"device": "cpu", "calibrate": True}
+    assert grid_of(scores, SURE, settings=other).cells()[0].key == cells[2].key
 
 
 @pytest.mark.parametrize(
-    ("tune", "message"),
+    ("given", "message"),
     [
-        ({"c": [1.0]}, "made from its options, got an error for sure: .*unexpected keyword"),
-        ({"C": []}, "at least 1 item"),
+        ("sklearn", "MODULE:NAME"),
+        ("sklearn.nothing:A", "sklearn.nothing"),
+        ("sklearn.svm:Svc", "no Svc in sklearn.svm"),
+        ("sklearn.svm:SVC(1)", "arguments need names"),
+        ("sklearn.svm:SVC(c=1)", "unexpected keyword"),
+        ("sklearn.preprocessing:StandardScaler", "must have fit and predict_proba or predict"),
+        ("math:pi", "neither a class nor a function"),
+        ({**SURE, "tune": {"c": [1.0]}}, "unexpected keyword"),
+        ({**SURE, "tune": {"C": []}}, "at least 1 item"),
     ],
 )
-def test_what_cannot_be_tuned_is_refused_before_anything_runs(scores, tune, message):
+def test_a_wrong_baseline_is_refused_before_any_run(scores, given, message):
     with pytest.raises(ValueError, match=message):
-        grid_of(scores, {**SURE, "tune": tune}).cells()
+        grid_of(scores, given).cells()
 
 
-def test_a_competitor_of_a_command_is_not_tuned():
-    assert Competitor(name="a", estimator="b:c").settings() == [
-        ("", Competitor(name="a", estimator="b:c"))
-    ]
+def test_a_baseline_needs_a_table_or_frozen_features():
+    entry = {"name": "photos", "source": "photo-quality"}
+    grid = Grid(data=[entry], methods=["sord"], baselines=["sklearn.svm:SVC"])
+    with pytest.raises(ValueError, match="photos, SVC: Baselines need a table or frozen features"):
+        grid.cells()
+
+
+def test_probabilities_are_put_to_their_ranks():
+    baseline = Baseline(name="rival", estimator="a:b")
+
+    class Partial:
+        classes_ = np.array([0, 2])
+
+    found = _by_rank(baseline, Partial(), np.array([[0.25, 0.75]]), 1, 4)
+    assert found.tolist() == [[0.25, 0, 0.75, 0]]
+    for wrong in ([[0.5, 0.2]], [[np.nan, 1.0]], [[1.5, -0.5]], [[1.0]]):
+        with pytest.raises(ValueError, match="predict_proba of rival did not return probabilities"):
+            _by_rank(baseline, Partial(), np.array(wrong), 1, 4)

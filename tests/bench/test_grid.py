@@ -1,247 +1,67 @@
-"""A grid is the product of its parts, and what is wrong with it is said before anything runs."""
+"""A grid is the product of its parts; keys identify runs; errors come before any run."""
 
+import shutil
+from dataclasses import replace
+
+import numpy as np
 import pytest
+from PIL import Image
 
+import layline
 from layline import heads
-from layline.bench.grid import Grid, check_not_reserved, parse_tune, read_grid
-from layline.training.recipes import resolve_config
-
-RESERVED = {"training.seed": "name it in seeds"}
+from layline.bench import grid as module
+from layline.bench.grid import MOST_RUNS, Cell, Grid, parse_tune, read_grid
 
 
 def test_a_grid_is_the_product_of_its_parts(tree):
     tree["tune"] = {"training.head_learning_rate": [0.01, 0.001], "head.dim": [4, 8, 16]}
-    cells = Grid.model_validate(tree).cells()
-    assert len(cells) == 2 * 2 * (2 * 3)
-    assert len({cell.key for cell in cells}) == len(cells)
-    combinations = {
-        (c.config.head.method, c.config.training.seed, c.config.head.dim) for c in cells
-    }
-    assert len(combinations) == 2 * 2 * 3
-
-
-def test_all_methods_are_those_of_the_registry(tree):
-    tree["methods"] = ["all"]
-    assert {c.labels["method"] for c in Grid.model_validate(tree).cells()} == set(heads.names())
-
-
-def test_a_method_may_be_there_in_variants(tree):
-    fixed = {"name": "fixed", "method": "hard-linear", "options": {"norm": 3.0}}
-    cells = Grid.model_validate({**tree, "methods": ["hard-linear", fixed]}).cells()
-    options = {cell.labels["method"]: cell.config.head.options for cell in cells}
-    assert options == {"hard-linear": {}, "fixed": {"norm": 3.0}}
-    assert len({cell.key for cell in cells}) == 4
-
-
-def test_variants_have_different_names(tree):
-    twice = {"name": "hard-linear", "method": "hard-linear", "options": {"norm": 3.0}}
-    with pytest.raises(ValueError, match="methods must be different"):
-        Grid.model_validate({**tree, "methods": ["hard-linear", twice]}).cells()
-
-
-def test_a_seed_is_that_of_the_run_and_of_the_partition(grid):
-    assert {(c.config.training.seed, c.config.data.partition) for c in grid.cells()} == {
-        (0, 0),
-        (1, 1),
-    }
-
-
-def test_where_partitions_are_counted_seeds_go_round(tree):
-    tree["data"] = [{"name": "faces", "source": "adience", "root": "somewhere"}]
-    tree["seeds"] = [4, 5, 7]
-    partitions = [
-        c.config.data.partition
-        for c in Grid.model_validate(tree).cells()
-        if c.config.head.method == "hard-linear"
-    ]
-    assert partitions == [4, 0, 2]
-
-
-def test_a_part_of_a_grid_has_the_runs_of_the_whole(tree):
-    first = tree["data"][0]
-    whole = Grid.model_validate({**tree, "data": [first, {**first, "name": "other"}]})
-    part = whole.only(["other"])
-    found = {cell.labels["data"] for cell in part.cells()}
-    assert found == {"other"}
-    assert {c.key for c in part.cells()} <= {c.key for c in whole.cells()}
-    with pytest.raises(ValueError, match=r"only must be a known name, got 'othr'.*other"):
-        whole.only(["othr"])
-
-
-def test_recipes_are_compared_with_all_else_alike(tree):
     cells = Grid.model_validate({**tree, "recipes": ["paper", "released"]}).cells()
-    assert len(cells) == 2 * 2 * 2
-    assert len({cell.key for cell in cells}) == len(cells)
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * 2 * 2 * (2 * 3)
+    parts = {(c.config.head.method, c.config.training.seed, c.config.head.dim) for c in cells}
+    assert len(parts) == 2 * 2 * 3
     for cell in cells:
         assert cell.labels["recipe"] == cell.config.recipe
-        assert (cell.config.training.optimiser == "sgd") == (cell.config.recipe == "released")
         assert cell.config.training.epochs == 3
+        assert f"dim={cell.config.head.dim}" in cell.labels["setting"]
 
 
-def test_the_recipe_of_a_grid_is_written_out(tree):
-    del tree["recipes"]
-    grid = Grid.model_validate(tree)
-    assert f'recipes = [\n    "{resolve_config({"data": {"source": "table"}}).recipe}",\n]' in (
-        grid.to_toml()
-    )
-
-
-def test_without_decodings_each_recipe_reads_by_its_own(tree):
-    del tree["decodings"]
-    grid = Grid.model_validate({**tree, "recipes": ["paper", "modern"]})
-    assert grid.read_by() == ["mode", "median"]
-    for cell in grid.cells():
-        own = {"paper": "mode", "modern": "median"}[cell.config.recipe]
-        assert cell.config.training.decoding == own
-    tree["settings"]["training"]["metric"] = "qwk"
-    assert Grid.model_validate({**tree, "recipes": ["modern"]}).read_by() == ["mean"]
-
-
-def test_the_first_decoding_chooses_the_epoch(tree):
-    tree["decodings"] = ["median", "mode"]
-    assert {c.config.training.decode for c in Grid.model_validate(tree).cells()} == {"median"}
-
-
-def test_a_data_set_has_settings_and_tuning_of_its_own(tree):
-    tree["tune"] = {"head.dim": [4, 8]}
-    tree["data"].append(
-        {**tree["data"][0], "name": "other", "settings": {"training": {"epochs": 7}}, "tune": {}}
-    )
-    cells = Grid.model_validate(tree).cells()
-    other = [c for c in cells if c.labels["data"] == "other"]
-    assert len(other) == 4
-    assert len(cells) == 12
-    assert {c.config.training.epochs for c in other} == {7}
-
-
-def test_a_grid_survives_its_file(grid, tmp_path):
-    file = tmp_path / "grid.toml"
-    file.write_text(grid.to_toml())
-    assert read_grid(file) == grid
-
-
-def test_relative_roots_are_in_the_data_folder(tmp_path):
-    file = tmp_path / "grid.toml"
-    file.write_text('[[data]]\nname = "a"\nsource = "table"\nroot = "sub/a.csv"\n')
-    grid = read_grid(file, tmp_path / "data", {}, {}, {})
-    assert grid.data[0].root == tmp_path / "data" / "sub" / "a.csv"
-
-
-def test_options_of_the_command_decide_over_the_file(grid, tmp_path):
-    file = tmp_path / "grid.toml"
-    file.write_text(grid.to_toml())
-    settings = {"training": {"epochs": 9}}
-    mixed = read_grid(file, None, {"seeds": [7]}, settings, {"head.dim": [4]})
-    assert mixed.seeds == [7]
-    assert mixed.settings["training"] == {"epochs": 9, "batch_size": 16, "device": "cpu"}
-    assert mixed.tune == {"head.dim": [4]}
-    assert mixed.methods == grid.methods
-
-
-def test_options_of_the_command_decide_over_a_data_set_of_the_file(tree, tmp_path):
-    own = {"settings": {"training": {"epochs": 7, "batch_size": 4}}, "tune": {"head.dim": [4, 8]}}
-    tree["data"].append({**tree["data"][0], "name": "other", **own})
-    file = tmp_path / "grid.toml"
-    file.write_text(Grid.model_validate(tree).to_toml())
-    mixed = read_grid(file, None, {}, {"training": {"epochs": 9}}, {"head.dim": [2]})
-    for cell in mixed.cells():
-        assert cell.config.training.epochs == 9
-        assert cell.config.head.dim == 2
-        assert cell.config.training.batch_size == (4 if cell.labels["data"] == "other" else 16)
-    with pytest.raises(ValueError, match=r"head.dim must not be set, got 3: it is tuned; --tune"):
-        read_grid(file, None, {}, {"head": {"dim": 3}}, {})
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"methods": ["hard-liner"]}, "did you mean hard-linear"),
-        ({"decodings": ["median", "middle"]}, "decodings must be a known name, got 'middle'"),
-        ({"settings": {"training": {"epoch": 3}}}, "training.epoch: is no setting"),
-        ({"settings": {"training": {"epochs": 0}}}, "ratings, hard-linear: training.epochs"),
-        ({"tune": {"head.sise": [3]}}, "head.sise: is no setting"),
-        ({"seeds": [0, 1, 0]}, "seeds must be different, got 0, 1, 0"),
-        ({"backbone": ["mlp", "mlp"]}, "features must be different"),
-        ({"decodings": ["mode", "mode"]}, "decodings must be different"),
-        (
-            {"settings": {"training": {"decode": "mean"}}},
-            "training.decode must not be set, got 'mean'",
-        ),
-        ({"recipes": ["papier"]}, "recipes must be a known name, got 'papier'"),
-        ({"recipes": ["paper", "paper"]}, "recipes must be different"),
-        ({"settings": {"recipe": "released"}}, "recipe must not be set, got 'released': name it"),
-        ({"tune": {"recipe": ["paper"]}}, "recipe must not be set"),
-        ({"settings": {"training": {"budget": 5}}}, "does not depend on the clock"),
-        ({"settings": {"data": {"partition": 3}}}, "got 3: it follows from seeds"),
-        ({"tune": {"training.seed": [5, 6]}}, "training.seed must not be set, got 5"),
-        ({"tune": {"head.dim": [4, 4]}}, "values of head.dim to tune must be different, got 4, 4"),
-        ({"reference": "hard-liner"}, "reference must be a known name, got 'hard-liner'"),
-        ({"tune_seeds": [9]}, "tune_seeds must be among seeds, got .9.* add them to seeds"),
-    ],
-)
-def test_what_is_wrong_is_said_before_anything_runs(tree, change, message):
-    with pytest.raises(ValueError, match=message):
-        Grid.model_validate({**tree, **change}).cells()
-
-
-def test_data_sets_have_different_names(tree):
-    tree["data"] *= 2
-    with pytest.raises(ValueError, match="data must be different, got ratings, ratings"):
-        Grid.model_validate(tree).cells()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[[data]]\nname = 'a'\nsource = 'table'\nrot = 'x'\n", r"data.0.rot: is no setting"),
-        ("methods = []\n[[data]]\nname = 'a'\nsource = 'table'\n", "methods: .*at least 1"),
-        ("seeds = [-1]\n[[data]]\nname = 'a'\nsource = 'table'\n", "seeds.0: "),
-        ("seeds = [1]\n", "SOURCES must be given"),
-    ],
-)
-def test_a_wrong_file_is_named(tmp_path, text, message):
-    file = tmp_path / "grid.toml"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_grid(file)
-
-
-def test_tuning_is_read_from_the_command():
-    assert parse_tune(["training.head_learning_rate=[0.1, 0.01]", "head.dim=[4]"]) == {
-        "training.head_learning_rate": [0.1, 0.01],
-        "head.dim": [4],
-    }
-
-
-def test_tuning_needs_a_list():
-    with pytest.raises(ValueError, match=r"--tune must be a setting with a list .* write head.dim"):
-        parse_tune(["head.dim=4"])
-
-
-def test_variants_may_stand_beside_all(tree):
+def test_methods_may_be_all_and_variants(tree):
     fixed = {"name": "fixed", "method": "hard-linear", "options": {"norm": 3.0}}
     cells = Grid.model_validate({**tree, "methods": ["all", fixed]}).cells()
-    assert {cell.labels["method"] for cell in cells} == {*heads.names(), "fixed"}
+    options = {cell.labels["method"]: cell.config.head.options for cell in cells}
+    assert set(options) == {*heads.names(), "fixed"}
+    assert options["fixed"] == {"norm": 3.0}
 
 
-def test_a_reserved_setting_is_named_with_its_value_and_the_cure():
-    with pytest.raises(
-        ValueError, match=r"training\.seed must not be set, got 3: name it in seeds"
-    ):
-        check_not_reserved({"training": {"epochs": 2, "seed": 3}}, RESERVED)
+def test_a_seed_is_that_of_the_run_and_of_the_partition(grid, tree):
+    pairs = {(c.config.training.seed, c.config.data.partition) for c in grid.cells()}
+    assert pairs == {(0, 0), (1, 1)}
+    tree["data"] = [{"name": "faces", "source": "adience", "root": "somewhere"}]
+    cells = Grid.model_validate({**tree, "seeds": [4, 5, 7], "methods": ["sord"]}).cells()
+    assert [cell.config.data.partition for cell in cells] == [4, 0, 2]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{}, {"training": {"epochs": 2}}, {"head": {"seed": 3}}, {"recipe": "released"}],
-)
-def test_everything_else_passes(settings):
-    assert check_not_reserved(settings, RESERVED) is None
+def test_without_decodings_each_recipe_uses_its_own(tree):
+    del tree["decodings"]
+    grid = Grid.model_validate({**tree, "recipes": ["paper", "modern"]})
+    assert grid.used_decodings() == ["mode", "median"]
+    for cell in grid.cells():
+        assert cell.config.training.decoding == {"paper": "mode"}.get(cell.config.recipe, "median")
+    tree["decodings"] = ["mean", "mode"]
+    assert {c.config.training.decode for c in Grid.model_validate(tree).cells()} == {"mean"}
 
 
-def test_a_section_is_not_a_value():
-    with pytest.raises(ValueError, match="training: must be a section of settings, got 1"):
-        check_not_reserved({"training": 1}, {"training.seed": "it follows"})
+def test_a_data_set_has_its_own_settings_and_tuning(tree):
+    tree["tune"] = {"head.dim": [4, 8]}
+    own = {"name": "other", "settings": {"training": {"epochs": 7}}, "tune": {}}
+    tree["data"].append({**tree["data"][0], **own})
+    grid = Grid.model_validate(tree)
+    cells = grid.cells()
+    other = grid.select(["other"], cells)
+    assert (len(other), len(cells)) == (4, 12)
+    assert {c.config.training.epochs for c in other} == {7}
+    with pytest.raises(ValueError, match="othr"):
+        grid.select(["othr"], cells)
 
 
 @pytest.mark.parametrize(
@@ -250,10 +70,176 @@ def test_a_section_is_not_a_value():
         ({"methods": ["arc", "classification"]}, "classification"),
         ({"methods": ["arc", "soft-poisson"]}, "arc"),
         ({"methods": ["arc", "classification"], "reference": "arc"}, "arc"),
-        ({}, "classification"),
     ],
 )
-def test_methods_are_compared_with_a_plain_classifier_or_the_first_unless_one_is_named(
-    given, expected
+def test_the_reference_is_a_plain_classifier_or_the_first(given, expected):
+    grid = Grid(data=[{"name": "photos", "source": "photo-quality"}], **given)
+    assert grid.reference_method() == expected
+
+
+def test_the_command_overrides_the_file_and_its_data_sets(tree, tmp_path):
+    own = {"settings": {"training": {"epochs": 7, "batch_size": 4}}, "tune": {"head.dim": [4, 8]}}
+    tree["data"].append({**tree["data"][0], "name": "other", **own})
+    grid = Grid.model_validate(tree)
+    file = tmp_path / "grid.toml"
+    file.write_text(grid.to_toml())
+    assert read_grid(file) == grid
+    mixed = read_grid(file, None, {"seeds": [7]}, {"training": {"epochs": 9}}, {"head.dim": [2]})
+    for cell in mixed.cells():
+        assert (cell.config.training.epochs, cell.config.head.dim) == (9, 2)
+        assert cell.config.training.batch_size == (4 if cell.labels["data"] == "other" else 16)
+        assert cell.labels["seed"] == "7"
+    with pytest.raises(ValueError, match=r"head\.dim is tuned"):
+        read_grid(file, None, {}, {"head": {"dim": 3}}, {})
+
+
+def test_methods_of_the_command_replace_the_baselines_of_the_file(tree, tmp_path):
+    file = tmp_path / "grid.toml"
+    baseline = "sklearn.linear_model:LogisticRegression"
+    file.write_text(Grid.model_validate({**tree, "baselines": [baseline]}).to_toml())
+    assert read_grid(file).baselines == [baseline]
+    assert read_grid(file, given={"methods": ["sord"]}).baselines == []
+    both = {"methods": ["sord"], "baselines": ["sklearn.svm:SVC"]}
+    assert read_grid(file, given=both).baselines == ["sklearn.svm:SVC"]
+
+
+def test_relative_roots_are_in_the_data_folder(tmp_path):
+    file = tmp_path / "grid.toml"
+    file.write_text('[[data]]\nname = "a"\nsource = "table"\nroot = "sub/a.csv"\n')
+    assert read_grid(file, tmp_path / "data").data[0].root == tmp_path / "data" / "sub" / "a.csv"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ["hard-liner"]}, "hard-linear"),
+        ({"methods": []}, "neither methods nor baselines"),
+        ({"decodings": ["median", "middle"]}, "middle"),
+        ({"settings": {"training": {"epoch": 3}}}, "training.epoch"),
+        ({"settings": {"training": {"epochs": 0}}}, "ratings, hard-linear: training.epochs"),
+        ({"tune": {"head.sise": [3]}}, "head.sise"),
+        ({"seeds": [0, 1, 0]}, "seeds must not contain duplicates, got 0 twice"),
+        ({"methods": ["sord", {"name": "sord", "method": "emd"}]}, "got sord twice"),
+        ({"settings": {"training": {"decode": "mean"}}}, "training.decode cannot be set"),
+        ({"recipes": ["papier"]}, "papier"),
+        ({"tune": {"recipe": ["paper"]}}, "recipe cannot be set"),
+        ({"settings": {"training": {"budget": 5}}}, "do not depend on the clock"),
+        ({"tune": {"training.seed": [5, 6]}}, "training.seed cannot be set"),
+        ({"tune": {"head.dim": [4, 4]}}, "head.dim must not contain duplicates"),
+        ({"reference": "hard-liner"}, "hard-liner"),
+        ({"tune_seeds": [9]}, "tune_seeds must be among the seeds, got 9"),
+        ({"seeds": list(range(MOST_RUNS))}, "The grid has 200,000 runs"),
+    ],
+)
+def test_errors_are_reported_before_any_run(tree, change, message):
+    with pytest.raises(ValueError, match=message):
+        Grid.model_validate({**tree, **change}).cells()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[data]]\nname = 'a'\nsource = 'table'\nrot = 'x'\n", r"data.0.rot"),
+        ("seeds = [-1]\n[[data]]\nname = 'a'\nsource = 'table'\n", "seeds.0: "),
+        ("seeds = [1]\n", "No data given"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path, text, message):
+    file = tmp_path / "grid.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_grid(file)
+
+
+def test_tuning_is_read_from_the_command():
+    found = parse_tune(["training.head_learning_rate=[0.1, 0.01]", "head.dim=[4]"])
+    assert found == {"training.head_learning_rate": [0.1, 0.01], "head.dim": [4]}
+    with pytest.raises(ValueError, match="needs a list"):
+        parse_tune(["head.dim=4"])
+
+
+def changed(cell: Cell, **sections: dict) -> Cell:
+    update = {
+        name: getattr(cell.config, name).model_copy(update=values)
+        for name, values in sections.items()
+    }
+    return replace(cell, config=cell.config.model_copy(update=update))
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "same"),
+    [
+        ("training", {"epochs": 4}, False),
+        ("training", {"seed": 9}, False),
+        ("head", {"options": {"norm": 3.0}}, False),
+        ("data", {"partition": 5}, False),
+        ("backbone", {"options": {"width": 3}}, False),
+        ("training", {"checkpoint_minutes": 1.0}, True),
+        ("data", {"workers": 3}, True),
+        ("report", {"review": 3}, True),
+    ],
+)
+def test_the_key_depends_on_what_changes_numbers(grid, section, values, same):
+    cell = grid.cells()[0]
+    assert (changed(cell, **{section: values}).key == cell.key) == same
+
+
+def test_the_key_depends_on_threads_and_version_but_not_on_labels_or_the_gpu(grid, monkeypatch):
+    cell = grid.cells()[0]
+    assert replace(cell, labels={"data": "another name"}).key == cell.key
+    assert replace(cell, threads=2).key != cell.key
+    one, other = (changed(cell, training={"device": f"cuda:{gpu}"}) for gpu in (0, 3))
+    assert one.key == other.key != cell.key
+    before = cell.key
+    monkeypatch.setattr(layline, "__version__", "99")
+    assert replace(cell).key != before
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Six small images in two class folders."""
+    rng = np.random.default_rng(0)
+    for name in ("bad", "good"):
+        (tmp_path / "photographs" / name).mkdir(parents=True)
+        for number in range(3):
+            file = tmp_path / "photographs" / name / f"{number}.png"
+            Image.fromarray(rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(file)
+    return tmp_path / "photographs"
+
+
+def key(root) -> str:
+    entry = {"name": "a", "source": "folder", "root": str(root)}
+    (cell,) = Grid.model_validate({"data": [entry], "methods": ["sord"]}).cells()
+    return cell.key
+
+
+def swap(folder):
+    (folder / "bad").rename(folder / "x")
+    (folder / "good").rename(folder / "bad")
+    (folder / "x").rename(folder / "good")
+
+
+CHANGES = {
+    "classes swapped": swap,
+    "an image deleted": lambda folder: (folder / "bad" / "1.png").unlink(),
+    "an image changed": lambda folder: Image.new("RGB", (8, 8)).save(folder / "bad" / "1.png"),
+    "an image added": lambda folder: shutil.copy(folder / "bad" / "1.png", folder / "good/9.png"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_key_depends_on_the_content_of_the_data_not_on_their_place(
+    photographs, tmp_path, change
 ):
-    assert Grid(data=[{"name": "photos", "source": "photo-quality"}], **given).against() == expected
+    before = key(photographs)
+    shutil.copytree(photographs, tmp_path / "moved")
+    assert key(tmp_path / "moved") == before
+    change(photographs)
+    assert key(photographs) != before
+
+
+def test_each_data_set_is_read_once(grid, monkeypatch):
+    calls, digest = [], module.data_digest
+    monkeypatch.setattr(module, "data_digest", lambda *a: calls.append(a) or digest(*a))
+    assert len(grid.cells()) == 4
+    assert len(calls) == 1

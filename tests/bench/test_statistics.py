@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from layline.bench.statistics import (
+    METRICS,
+    UNDEFINED,
     cliques,
     compare_with_reference,
     critical_difference,
     difference_interval,
+    find_metric,
     holm,
+    intervals,
     mean_ranks,
+    means,
     signed_rank,
+    student_interval,
+    summary,
 )
 
 # Few different values, so that there are ties.
@@ -48,32 +55,12 @@ def test_ranks_and_test_are_those_of_scipy(values, lower):
         assert (found.statistic, found.p) == (0.0, 1.0)
 
 
-@given(tables, st.randoms())
-def test_the_order_of_data_sets_and_methods_does_not_matter(values, random):
-    table = table_of(values)
-    rows, columns = list(table.index), list(table.columns)
-    random.shuffle(rows)
-    random.shuffle(columns)
-    one = mean_ranks(table, lower_is_better=True)
-    other = mean_ranks(table.loc[rows, columns], lower_is_better=True)
-    assert one.ranks.to_dict() == pytest.approx(other.ranks.to_dict())
-    assert one.p == pytest.approx(other.p)
-
-
 def test_a_method_without_a_number_somewhere_is_left_out_and_named():
     table = table_of([[0.1, 0.2, 0.3, 0.4], [0.1, math.nan, 0.3, 0.2]])
     found = mean_ranks(table, lower_is_better=True)
     assert found.left_out == ("m1",)
     assert found.ranks.to_dict() == {"m0": 1.0, "m2": 2.5, "m3": 2.5}
     assert "missing on some data set: m1." in found.notes[0]
-
-
-def test_a_data_set_without_any_number_does_not_count():
-    table = table_of([[0.1, 0.2], [math.nan, math.nan]])
-    found = mean_ranks(table, lower_is_better=True)
-    assert (found.num_data, found.left_out) == (1, ())
-    nothing = mean_ranks(table.tail(1), lower_is_better=True)
-    assert (nothing.num_data, nothing.left_out, len(nothing.ranks)) == (0, ("m0", "m1"), 0)
 
 
 @pytest.mark.parametrize("values", [[[0.1, 0.2], [0.2, 0.1]], [[0.1, 0.2, 0.3]]])
@@ -92,16 +79,6 @@ def test_the_critical_difference_has_the_constants_of_demsar(k, q):
     assert critical_difference(k, 14) == pytest.approx(
         q * math.sqrt(k * (k + 1) / 6 / 14), abs=2e-3
     )
-
-
-def test_the_example_of_demsar():
-    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.01)
-    assert critical_difference(4, 14, alpha=0.10) == pytest.approx(1.12, abs=0.01)
-
-
-def test_two_methods_need_the_normal_quantile():
-    expected = scipy.stats.norm.ppf(0.995) / math.sqrt(20)
-    assert critical_difference(2, 20, alpha=0.01) == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -132,22 +109,7 @@ def test_cliques_are_all_maximal_groups_found_by_trying(values, difference):
     assert all(group in found for group in maximal)
 
 
-def test_exactly_the_critical_difference_is_significant():
-    ranks = pd.Series({"a": 1.0, "b": 2.0, "c": 2.5})
-    assert cliques(ranks, 1.0) == [("b", "c")]
-    assert cliques(ranks, 1.01) == [("a", "b"), ("b", "c")]
-    assert cliques(ranks, 9.0) == [("a", "b", "c")]
-    assert cliques(ranks, 0.1) == []
-
-
 probabilities = st.lists(st.floats(0, 1), min_size=1, max_size=9)
-
-
-def by_definition(p):
-    """Holm's adjusted p: the largest of (m − j + 1) p₍ⱼ₎ over the p that are not larger."""
-    ordered = sorted(p)
-    adjusted = [max((len(p) - j) * ordered[j] for j in range(i + 1)) for i in range(len(ordered))]
-    return [min(1.0, adjusted[ordered.index(value)]) for value in p]
 
 
 def frame_of(values, seeds=("0",)):
@@ -161,17 +123,6 @@ def frame_of(values, seeds=("0",)):
     )
 
 
-@given(probabilities)
-def test_holm_is_its_definition_up_to_ties(p):
-    found = holm(p)
-    order = np.argsort(p, kind="stable")
-    assert (found >= np.asarray(p) - 1e-15).all()
-    assert (found <= 1).all()
-    assert (np.diff(found[order]) >= 0).all()
-    if len(set(p)) == len(p):
-        np.testing.assert_allclose(found, by_definition(p))
-
-
 @given(probabilities, st.floats(0.01, 0.2))
 def test_holm_rejects_what_the_step_down_procedure_rejects(p, alpha):
     rejected = set()
@@ -180,13 +131,6 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p, alpha):
             break
         rejected.add(i)
     assert set(np.flatnonzero(holm(p) <= alpha)) == rejected
-
-
-@given(probabilities, st.randoms())
-def test_holm_does_not_depend_on_the_order(p, random):
-    order = list(range(len(p)))
-    random.shuffle(order)
-    np.testing.assert_allclose(holm([p[i] for i in order]), holm(p)[order])
 
 
 def test_holm_does_not_count_what_was_not_tested():
@@ -204,13 +148,6 @@ def test_signed_rank_is_that_of_scipy_without_zeros(steps):
     assert found == pytest.approx(scipy.stats.wilcoxon(other).pvalue if len(other) else 1.0)
     assert found == pytest.approx(signed_rank(-differences))
     assert 0 < found <= 1
-
-
-def test_signed_rank_of_few_is_counted_by_hand():
-    assert signed_rank(np.array([0.5])) == 1.0
-    assert signed_rank(np.array([0.1, 0.2, 0.3, 0.4, 0.5])) == pytest.approx(2 / 2**5)
-    assert signed_rank(np.array([0.3 - (0.1 + 0.2), 0.0])) == 1.0
-    assert math.isnan(signed_rank(np.array([])))
 
 
 def test_wins_ties_and_losses_are_as_the_numbers_are_written():
@@ -257,34 +194,12 @@ def test_few_data_sets_have_no_interval_and_equal_differences_a_point():
     assert difference_interval(np.full(5, 0.1)) == (0.1, 0.1)
 
 
-def test_the_same_numbers_are_no_difference_and_one_data_set_no_evidence():
-    frame = frame_of({"ours": [0.5, 0.25], "same": [0.5, 0.25]}, seeds=("0", "1"))
-    found = compare_with_reference(frame, "ours", "mae", "mode").loc["same"]
-    assert (found["ties"], found["difference"], found["p"], found["pairs"]) == (2, 0, 1, 2)
-    assert (
-        compare_with_reference(frame_of({"a": [0.1], "b": [0.2]}), "a", "mae", "mode").loc["b", "p"]
-        == 1.0
-    )
-
-
 def test_a_method_that_shares_no_data_set_with_the_reference_has_no_p():
     frame = frame_of({"ours": [0.5, math.nan], "x": [math.nan, 0.2], "y": [0.4, 0.3]})
     found = compare_with_reference(frame, "ours", "mae", "mode")
     assert found.loc["x", "pairs"] == 0
     assert math.isnan(found.loc["x", "p"])
     assert found.loc["y", "p_holm"] == found.loc["y", "p"]  # the only test
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("lines", "mae", "mode"), "reference must be a known name, got 'lines'"),
-        (("line", "maee", "mode"), "metric must be a known name, got 'maee': did you mean"),
-    ],
-)
-def test_a_wrong_argument_of_a_comparison_is_named(long_frame, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        compare_with_reference(long_frame(), *arguments)
 
 
 def test_a_method_that_fails_on_a_hard_seed_does_not_win_by_it(long_frame):
@@ -294,3 +209,67 @@ def test_a_method_that_fails_on_a_hard_seed_does_not_win_by_it(long_frame):
     line = compare_with_reference(frame, "line", "mae", "mode").loc["arc"]
     assert (line["wins"], line["ties"], line["losses"]) == (0, 3, 0)
     assert (line["difference"], line["p"]) == (0, 1)
+
+
+BY = ("data", "method", "decode")
+
+
+def test_a_summary_is_what_numpy_says_of_each_group(long_frame):
+    failed = {("lev", "arc", "1"), *(("era", "arc", str(seed)) for seed in range(4))}
+    frame = long_frame(failed=failed)
+    frame.loc[frame.error != "", "mae"] = 1e6  # a number next to an error is not used
+    found = summary(frame, "mae", BY)
+    assert len(found) == 3 * 3 * 2
+    for labels, line in found.iterrows():
+        runs = frame[(frame[list(BY)] == list(labels)).all(axis=1)]
+        values = runs[runs.error == ""].mae.to_numpy()
+        assert (line["n"], line["failed"]) == (len(values), 4 - len(values))
+        assert line["error"] == ("FloatingPointError" if len(values) < 4 else "")
+        if len(values):
+            assert (line["mean"], line["sd"]) == pytest.approx((values.mean(), values.std()))
+
+
+def test_a_finished_run_without_this_number_is_undefined(long_frame):
+    frame = long_frame(seeds=2)
+    frame.loc[frame.method == "arc", "qwk"] = np.nan
+    found = summary(frame, "qwk", BY).loc[("lev", "arc", "mode")]
+    assert (found["n"], found["failed"], found["error"]) == (0, 2, UNDEFINED)
+
+
+def test_means_are_a_pivot_without_incomplete_means(long_frame):
+    frame = long_frame(failed={("era", "arc", "1")})
+    found = means(frame, "mae", "median")
+    oracle = frame[frame.decode == "median"].pivot_table("mae", "data", "method")
+    oracle.loc["era", "arc"] = np.nan  # the other seeds may be the easy ones
+    assert list(found.index) == ["lev", "era", "swd"]
+    pd.testing.assert_frame_equal(found.sort_index().sort_index(axis=1), oracle)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8), st.sampled_from([0.5, 0.95]))
+def test_student_intervals_are_those_of_scipy(values, confidence):
+    if np.ptp(values) > 1e-6:
+        oracle = scipy.stats.ttest_1samp(values, 0).confidence_interval(confidence)
+        assert student_interval(np.array(values), confidence) == pytest.approx(oracle)
+    assert student_interval(np.array(values[:1])) == (values[0], values[0])
+
+
+def test_intervals_leave_out_failed_runs(long_frame):
+    frame = long_frame(failed={("lev", "arc", "1")})
+    found = intervals(frame, "mae", "mode")
+    oracle = frame[frame.decode == "mode"].groupby(["data", "method"])["mae"].agg(["mean", "count"])
+    np.testing.assert_allclose(found["mean"], oracle.loc[found.index, "mean"])
+    assert found["n"].to_dict() == oracle["count"].to_dict()
+    pooled = intervals(frame, "mae", "mode", pooled=True).loc["all"]
+    runs = frame[(frame.decode == "mode") & (frame.method == "arc") & (frame.seed != "1")]
+    assert pooled["n"].to_dict() == {"line": 4, "arc": 3, "sord": 4}
+    assert pooled.loc["arc", "mean"] == pytest.approx(runs.groupby("seed")["mae"].mean().mean())
+
+
+def test_metrics_are_shown_in_their_units():
+    for known in METRICS.values():
+        assert (known.scale == 100) == ("%" in known.title)
+    assert find_metric("accuracy").round(0.57284) == 57.28
+    assert find_metric("mae").own_decoding(["mode", "median"]) == "median"
+    assert find_metric("mae").own_decoding(["mode"]) == "mode"
+    with pytest.raises(ValueError, match="acuracy"):
+        find_metric("acuracy")

@@ -178,7 +178,11 @@ def make_tables(frame: pd.DataFrame, grid: Grid) -> dict[str, Table]:
 
 def measured(frame: pd.DataFrame) -> dict[str, Metric]:
     """Give the metrics that at least one run has."""
-    return {name: metric for name, metric in METRICS.items() if frame[name].notna().any()}
+    return {
+        name: metric
+        for name, metric in METRICS.items()
+        if name in frame and frame[name].notna().any()
+    }
 
 
 def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
@@ -266,7 +270,7 @@ def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
     for name in _RANKED_BY:
         metric = find_metric(name)
         decode = metric.own_decoding(decodings)
-        if frame[name].notna().any():
+        if name in frame and frame[name].notna().any():
             title = f"{metric.title}, {decode}" if metric.decode else metric.title
             found[title] = rank_methods(frame, name, decode)
     first = next(iter(found.values()), MeanRanks(pd.Series(dtype=float), (), 0, None, None))

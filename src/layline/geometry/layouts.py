@@ -199,13 +199,13 @@ class Layout(nn.Module, ABC):
 
     def measure(self, measure: Measure, features: Features) -> PerClass:
         """Compare features with proxies by the measure that a similarity needs."""
-        return self.cosines(features) if measure == "cosines" else self.squared_distances(features)
+        measured: Tensor = getattr(self, measure)(features)
+        return measured
 
     def measure_proxies(self, measure: Measure, ranks: Ranks) -> PerClass:
         """Compare proxies with proxies by the measure that a similarity needs."""
-        if measure == "cosines":
-            return self.proxy_cosines(ranks)
-        return self.proxy_squared_distances(ranks)
+        measured: Tensor = getattr(self, f"proxy_{measure}")(ranks)
+        return measured
 
     def check_measure(self, measure: Measure) -> None:
         """Refuse a similarity that needs a measure which this layout does not support."""

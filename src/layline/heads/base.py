@@ -118,14 +118,12 @@ class OrdinalHead(nn.Module, ABC):
             if sample_weight is not None:
                 weights = self._check_weights(sample_weight, losses)
             batch_loss = self._batch_loss(features, ranks, weights)
+            if batch_loss is not None:
+                losses = losses + batch_loss
+            if weights is not None:
+                losses = weights * losses
             if reduction == "mean":
-                if weights is None:
-                    mean = losses.mean()
-                else:
-                    mean = (weights * losses).sum() / weights.sum()
-                return mean if batch_loss is None else mean + batch_loss
-            losses = losses if batch_loss is None else losses + batch_loss
-            losses = losses if weights is None else weights * losses
+                return losses.mean() if weights is None else losses.sum() / weights.sum()
             return losses.sum() if reduction == "sum" else losses
 
     @final
@@ -155,12 +153,7 @@ class OrdinalHead(nn.Module, ABC):
         return self.decision(features, None, decode)
 
     @final
-    def decision(
-        self,
-        features: Features,
-        log_probs: PerClass | None,
-        decode: Decode,
-    ) -> Ranks:
+    def decision(self, features: Features, log_probs: PerClass | None, decode: Decode) -> Ranks:
         """Choose one rank for each sample from log probabilities, which may be calibrated.
 
         Args:
@@ -179,10 +172,7 @@ class OrdinalHead(nn.Module, ABC):
 
     @final
     def decisions(
-        self,
-        features: Features,
-        log_probs: PerClass | None = None,
-        decode: Decode = "mode",
+        self, features: Features, log_probs: PerClass | None = None, decode: Decode = "mode"
     ) -> dict[str, Ranks]:
         """Choose one rank for each sample by every decoding.
 
@@ -199,27 +189,14 @@ class OrdinalHead(nn.Module, ABC):
         return {name: self.decision(features, log_probs, each) for name, each in wanted.items()}
 
     def _check_features(self, features: Tensor) -> Tensor:
-        _check_tensor("features", features)
-        if features.ndim != 2 or features.shape[1] != self.dim:
-            raise UserError(
-                f"features must have the shape (n, {self.dim}), got {tuple(features.shape)}: "
-                f"this head was made with dim={self.dim}"
-            )
         parameter = next(self.parameters())
-        _check_device("features", features, parameter.device)
+        _check_tensor("features", features, (None, self.dim), parameter.device)
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
 
     def _check_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
-        samples = len(features)
-        if samples == 0:
+        if len(features) == 0:
             raise UserError("features must hold at least one sample, got none")
-        _check_tensor("ranks", ranks)
-        if ranks.shape != (samples,):
-            raise UserError(
-                f"ranks must have the shape ({samples},), got {tuple(ranks.shape)}: "
-                "one rank for each row of features"
-            )
-        _check_device("ranks", ranks, features.device)
+        _check_tensor("ranks", ranks, (len(features),), features.device)
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
             raise UserError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
         ranks = ranks.long()  # a small unsigned type has no minimum in PyTorch
@@ -233,13 +210,7 @@ class OrdinalHead(nn.Module, ABC):
         return ranks
 
     def _check_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
-        _check_tensor("sample_weight", sample_weight)
-        if sample_weight.shape != losses.shape:
-            raise UserError(
-                f"sample_weight must have the shape {tuple(losses.shape)}, "
-                f"got {tuple(sample_weight.shape)}: one weight for each row of features"
-            )
-        _check_device("sample_weight", sample_weight, losses.device)
+        _check_tensor("sample_weight", sample_weight, (len(losses),), losses.device)
         if can_check_values(sample_weight):
             wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
             if wrong.any():
@@ -323,24 +294,29 @@ def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
     return torch.autocast(device.type, enabled=False) if autocast_is_on(device) else nullcontext()
 
 
-def _check_tensor(name: str, value: Any) -> None:
+def _check_tensor(
+    name: str, value: Any, shape: tuple[int | None, ...], device: torch.device
+) -> None:
     if not isinstance(value, Tensor):
         raise UserError(
             f"{name} must be a tensor, got {type(value).__name__}: convert with torch.as_tensor"
         )
-
-
-def _check_device(name: str, tensor: Tensor, device: torch.device) -> None:
-    if tensor.device != device:
+    if value.ndim != len(shape) or any(
+        size is not None and size != got for size, got in zip(shape, value.shape, strict=True)
+    ):
+        wanted = str(shape).replace("None", "n")
+        raise UserError(f"{name} must have the shape {wanted}, got {tuple(value.shape)}")
+    if value.device != device:
         raise UserError(
-            f"{name} must be on the head's device {device}, got {tensor.device}: "
+            f"{name} must be on the head's device {device}, got {value.device}: "
             "move one of them with .to(…)"
         )
 
 
 def _check_finite(features: Tensor) -> None:
     """Refuse features that are NaN or infinite: any rank would be meaningless."""
-    _check_tensor("features", features)
+    if not isinstance(features, Tensor):
+        return  # the check of features names it
     if torch.compiler.is_compiling() or features.is_meta or features.sum().isfinite():
         return
     if not features.isfinite().all():  # a sum can overflow although its terms are finite

@@ -281,10 +281,7 @@ def test_the_model_is_described(client, table_client, run):
     assert about["trained_on"] == {"low": 10, "mid": 20, "high": 30}
     assert about["tested"] == {"samples": 50, "accuracy": 0.625, "mae": 0.5}
     assert about["limits"]["max_files"] == Limits().max_files
-    assert table_client.get("/model").json()["columns"] == [
-        {"name": "size", "values": None},
-        {"name": "colour", "values": ["blue", "red"]},
-    ]
+    assert table_client.get("/model").json()["columns"] == ["size", "colour"]
 
 
 def test_a_model_without_calibration_has_no_ranges(make_model, image, send, open_client):

@@ -6,8 +6,7 @@ The graph is compared with the model before the file is written.
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +52,7 @@ class Exported:
     Attributes:
         path: The file.
         outputs: Names of the graph's outputs.
-        samples: Number of samples on which graph and model were compared.
+        samples: Number of random inputs on which graph and model were compared.
         difference: Largest difference of a probability.
         coverage: Coverage of the outputs ``low`` and ``high``; None if the graph has no ranges.
     """
@@ -70,7 +69,6 @@ def export(
     out: str | Path,
     coverage: float | None = None,
     opset: int | None = None,
-    samples: Any = None,
     plugins: Sequence[str | Path] = (),
 ) -> Exported:
     """Write a model as an ONNX graph, after a check that it computes the same.
@@ -81,7 +79,6 @@ def export(
         coverage: Coverage of the range between the outputs ``low`` and ``high``. None means 0.9 if
             the model has enough calibration samples, and no range otherwise.
         opset: Version of ONNX's operators; None for the exporter's default.
-        samples: Samples for the check, as for :meth:`OrdinalModel.predict`; random if None.
         plugins: Files, packages or modules with the head or the backbone of the model.
     """
     out = Path(out).expanduser()
@@ -102,7 +99,7 @@ def export(
     elif len(calibration.scores) >= samples_needed(DEFAULT_COVERAGE):
         coverage = DEFAULT_COVERAGE
     description = replace(model.description, coverage=coverage)
-    x = _random_samples(model) if samples is None else _prepare(model, samples)
+    x = _random_samples(model)
     outputs = graph_outputs(description)
     proto = _trace(Graph(model, coverage).eval(), x, graph_input(description)[0], outputs, opset)
     proto.producer_name, proto.producer_version = "layline", __version__
@@ -162,15 +159,6 @@ def _find_model(run: Any, plugins: Sequence[str | Path]) -> OrdinalModel:
     return load(place, plugins=plugins)
 
 
-def _prepare(model: OrdinalModel, samples: Any) -> Tensor:
-    batches = model.batches(model.read(samples))
-    if len(batches) == 0:
-        raise UserError("samples must contain at least one sample, got none")
-    places = np.unique(np.linspace(0, len(batches) - 1, _CHECKED).astype(int)).tolist()
-    x, _ = batches.__getitems__([(place, 0) for place in places])
-    return (x if model.is_table else x.permute(0, 2, 3, 1)).contiguous()
-
-
 def _random_samples(model: OrdinalModel) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     _, shape = graph_input(model.description)
@@ -183,23 +171,6 @@ def _random_samples(model: OrdinalModel) -> Tensor:
     return rows
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the exporter's own messages, which a user cannot act on."""
-    loggers = [
-        logging.getLogger(n) for n in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
-    ]
-    before = [logger.level for logger in loggers]
-    with warnings.catch_warnings(action="ignore"):
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, before, strict=True):
-                logger.setLevel(level)
-
-
 def _trace(
     graph: Graph, x: Tensor, input_name: str, outputs: Sequence[str], opset: int | None
 ) -> Any:
@@ -208,8 +179,9 @@ def _trace(
     if size > _MAX_BYTES:
         raise UserError(f"An .onnx file is limited to 2 GB; the model has {size / 1e9:.3g} GB.")
     example = x[:2] if len(x) > 1 else torch.cat([x, x])
+    logging.disable(logging.WARNING)  # a user cannot act on the exporter's own messages
     try:
-        with _quiet(), torch.no_grad():
+        with warnings.catch_warnings(action="ignore"), torch.no_grad():
             graph(example)  # fills caches of constants before tracing
             program = torch.onnx.export(
                 graph,
@@ -227,6 +199,8 @@ def _trace(
             root = root.__cause__
         why = next((line for line in str(root).splitlines() if line.strip()), type(root).__name__)
         raise UserError(f"The model cannot be exported to ONNX: {why.strip()[:200]}") from error
+    finally:
+        logging.disable(logging.NOTSET)
     proto = program.model_proto  # type: ignore[union-attr]  # dynamo=True returns a program
     written = {each.domain: each.version for each in proto.opset_import}.get("")
     if opset is not None and written != opset:

@@ -20,11 +20,6 @@ class Limits(BaseModel):
     max_rows: int = Field(default=10_000, gt=0, description="Rows of a table.")
     timeout: float = Field(default=60.0, gt=0, description="Seconds until a response is given up.")
 
-    @property
-    def max_bytes(self) -> int:
-        """Bytes of a request."""
-        return int(self.max_mb * 1_000_000)
-
 
 class EncodedImage(BaseModel):
     """An image in a JSON request."""
@@ -74,23 +69,6 @@ class Predictions(BaseModel):
     predictions: list[SamplePrediction | Failure]
 
 
-class Column(BaseModel):
-    """A column that a table must have; ``values`` are its known categories, null for numbers."""
-
-    name: str
-    values: list[str] | None
-
-
-class TestResult(BaseModel):
-    """Results of the model on the test split of its run."""
-
-    __test__ = False  # pytest would collect it
-
-    samples: int
-    accuracy: float
-    mae: float
-
-
 class Model(BaseModel):
     """The served model."""
 
@@ -100,13 +78,13 @@ class Model(BaseModel):
     backbone: str
     classes: list[str]
     kind: Literal["images", "table"]
-    columns: list[Column] | None = Field(description="Columns of the table; null for images.")
+    columns: list[str] | None = Field(description="Columns of the table; null for images.")
     decode: str
     coverage: float | None = Field(description="Coverage of the ranges; null if there are none.")
     review: float | None = Field(description="Share of samples that a person should check.")
     review_at_most: float | None = Field(description="Confidence up to which they are marked.")
     trained_on: dict[str, int] | None = Field(description="Training samples of each class.")
-    tested: TestResult | None
+    tested: dict[str, float] | None = Field(description="Samples, accuracy and MAE of the test.")
     limits: Limits
 
 

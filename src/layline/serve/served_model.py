@@ -14,13 +14,13 @@ import torch
 
 import layline
 from layline.data.loaders import PreparedBatches
-from layline.data.table_encoding import CategoricalColumn, TableEncoding
+from layline.data.table_encoding import TableEncoding
 from layline.geometry.decoding import Decode, check_decode, decide, decode_name
 from layline.model.calibration import shown_coverage
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.model.predictor import Prediction
-from layline.serve.schemas import Column, Failure, Limits, Model, SamplePrediction, TestResult
+from layline.serve.schemas import Failure, Limits, Model, SamplePrediction
 from layline.utils.devices import choose_device
 from layline.utils.errors import UserError
 
@@ -101,15 +101,8 @@ class ServedModel:
 
     def describe(self, limits: Limits) -> Model:
         """Describe the model for ``GET /model``."""
-        description, columns = self.model.description, None
-        if isinstance(description.inputs, TableEncoding):
-            columns = [
-                Column(
-                    name=each.name,
-                    values=list(each.categories) if isinstance(each, CategoricalColumn) else None,
-                )
-                for each in description.inputs.inputs
-            ]
+        description = self.model.description
+        inputs = description.inputs
         counts = self._read_json("environment.json").get("counts", {}).get("train")
         tested = self._read_json("test.json")
         return Model(
@@ -119,15 +112,13 @@ class ServedModel:
             backbone=description.backbone,
             classes=list(self.classes),
             kind="table" if self.model.is_table else "images",
-            columns=columns,
+            columns=list(inputs.names) if isinstance(inputs, TableEncoding) else None,
             decode=decode_name(self.decode),
             coverage=self.coverage,
             review=self.review,
             review_at_most=self.review_at_most,
             trained_on=dict(zip(self.classes, counts, strict=True)) if counts else None,
-            tested=TestResult(**{key: tested[key] for key in TestResult.model_fields})
-            if tested
-            else None,
+            tested={key: tested[key] for key in ("samples", "accuracy", "mae")} if tested else None,
             limits=limits,
         )
 

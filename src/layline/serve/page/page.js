@@ -66,7 +66,7 @@
     byId("reading").textContent = reading.join(" ");
     byId("camera").hidden = isTable();
     if (isTable()) {
-      const columns = model.columns.map((column) => column.name);
+      const { columns } = model;
       const more = columns.length > 12 ? ` and ${columns.length - 12} more` : "";
       byId("invitation").textContent = "Drop a CSV file here";
       byId("choose").textContent = "Choose a CSV file";

@@ -5,7 +5,6 @@ import io
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -106,17 +105,6 @@ def test_torch_is_not_imported(photos, grades, exported, graded):
         assert len(read_rows(found.stdout)) > 30
 
 
-def test_bad_files_are_listed_and_the_others_predicted(layline, photos, exported, tmp_path):
-    good = (photos / "low" / "0.png").read_bytes()
-    for name, content in {"a.png": good, "b.png": b"", "c.png": good}.items():
-        (tmp_path / name).write_bytes(content)
-    found = layline("predict", exported[0], tmp_path, "--batch-size", 2)
-    assert [Path(row["path"]).name for row in read_rows(found.out)] == ["a.png", "c.png"]
-    assert "b.png" in found.err
-    assert found.code == 1
-    assert layline("predict", exported[0], tmp_path, "--skip-bad").code == 0
-
-
 def test_a_damaged_file_is_refused(refused, exported, photos, tmp_path):
     whole, path = exported[0].read_bytes(), tmp_path / "model.onnx"
     for content in (whole[: len(whole) // 2], b"", b"hello"):
@@ -168,11 +156,6 @@ def test_wrong_options_are_reported(refused, graded_run, monkeypatch, tmp_path, 
     monkeypatch.chdir(tmp_path)
     assert message in refused("export", graded_run, *more)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_missing_run_is_reported(refused, tmp_path):
-    message = refused("export", tmp_path, "--out", tmp_path / "model.onnx")
-    assert "There is no model file" in message
 
 
 def test_a_missing_library_is_named_with_its_extra(refused, run, exported, monkeypatch, tmp_path):

@@ -112,23 +112,6 @@ def test_predict_names_the_class_that_the_decoding_chooses(decode):
     assert model.predict(images, decode).tolist() == [CLASSES[rank] for rank in ranks]
 
 
-def test_the_head_says_of_the_features_what_the_model_says_of_the_images():
-    model = convnet()
-    features = model.transform(np.stack([pixels(seed) for seed in range(3)]))
-    assert features.shape == (3, 3)
-    with torch.no_grad():
-        proba = model.head.predict_proba(torch.from_numpy(features))
-    images = [pixels(seed) for seed in range(3)]
-    np.testing.assert_allclose(model.predict_proba(images), proba, atol=1e-6)
-
-
-def test_no_samples_give_no_answers():
-    model = convnet()
-    assert model.predict([]).shape == (0,)
-    assert model.predict_proba([]).shape == (0, 4)
-    assert model.transform([]).shape == (0, 3)
-
-
 @pytest.mark.parametrize("size", [1, 2, 7, 64])
 def test_the_size_of_batches_changes_nothing(size):
     model = convnet()
@@ -148,33 +131,6 @@ def test_predicting_leaves_the_mode_and_the_statistics_of_the_model_alone():
     np.testing.assert_array_equal(model.predict_proba(pixels()), first)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
-
-
-class Counting:
-    """Counts how many images were decoded, and how many were asked about at that time."""
-
-    decoded = False
-
-    def __init__(self, count):
-        self.names = [str(i) for i in range(count)]
-        self.loaded = 0
-
-    def __len__(self):
-        return len(self.names)
-
-    def load(self, index, at_least=None):
-        self.loaded += 1
-        return pixels(index)
-
-
-def test_images_are_decoded_when_their_batch_comes_and_not_before(monkeypatch):
-    model, images = convnet(), Counting(50)
-    monkeypatch.setattr("layline.model.predictor.as_images", lambda samples: images)
-    samples = model.read("anything")
-    assert images.loaded == 0
-    for number, _ in enumerate(model.stream(samples, batch_size=5), start=1):
-        assert images.loaded == 5 * number
-    assert number == 10
 
 
 def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
@@ -207,18 +163,6 @@ def test_the_loss_of_a_batch_is_the_heads_and_has_a_gradient_everywhere():
     loss.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
-
-
-def test_a_loaded_model_called_on_prepared_samples_gives_log_probabilities(tmp_path):
-    convnet().save(tmp_path / "model.safetensors")
-    model = layline.load(tmp_path / "model.safetensors")
-    x = torch.from_numpy(np.stack([pixels(s, 16, 16) for s in range(5)])).permute(0, 3, 1, 2)
-    with torch.no_grad():
-        log_probs = model(x)
-        assert torch.equal(log_probs, model.head(model.backbone(x)))
-        torch.testing.assert_close(log_probs.exp().sum(dim=1), torch.ones(5))
-        ranks = torch.tensor([0, 1, 2, 3, 1])
-        assert torch.equal(model(x, ranks), model.head.loss(model.backbone(x), ranks))
 
 
 @pytest.mark.parametrize(

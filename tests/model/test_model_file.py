@@ -135,15 +135,6 @@ def test_every_method_comes_back(tmp_path, method):
     np.testing.assert_array_equal(again.predict_proba(IMAGES), model.predict_proba(IMAGES))
 
 
-def test_options_of_the_head_and_names_of_any_kind_come_back(tmp_path):
-    names = ("[/b]", "a,b", 'say "hi"\n', "größer", "")
-    model = convnet("hard-linear", names, norm=5.0)
-    model.save(tmp_path / "model.safetensors")
-    again = layline.load(tmp_path / "model.safetensors")
-    assert again.classes == names
-    assert again.head.layout.norm == 5.0
-
-
 def test_the_folder_of_a_run_means_its_best_model(tmp_path):
     convnet().save(tmp_path / "best.safetensors")
     assert layline.load(tmp_path).classes == CLASSES
@@ -351,34 +342,6 @@ def test_a_wrong_description_is_refused(tmp_path, sound, change):
     assert "does not describe a valid model: " in refusal(path)
 
 
-@pytest.mark.parametrize("key", ["backbone", "dim", "classes", "inputs"])
-def test_a_description_that_lacks_something_is_refused(tmp_path, sound, key):
-    path = tmp_path / "model.safetensors"
-    less = {name: value for name, value in sound[1].items() if name != key}
-    save_file(sound[2], path, metadata={"layline": json.dumps(less)})
-    assert key in refusal(path)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=5,
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
-@given(data=st.data(), value=JSON)
-def test_any_value_in_any_place_is_refused_or_harmless(tmp_path, sound, data, value):
-    """Whatever stands in a description, the outcome is a model or one sentence."""
-    path = tmp_path / "model.safetensors"
-    key = data.draw(st.sampled_from(sorted(sound[1])))
-    inside = sound[1][key]
-    if isinstance(inside, dict) and inside and data.draw(st.booleans()):
-        value = inside | {data.draw(st.sampled_from(sorted(inside))): value}
-    save_file(sound[2], path, metadata={"layline": json.dumps(sound[1] | {key: value})})
-    assert_a_model_or_a_sentence(path)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -404,15 +367,6 @@ def test_tensors_that_are_not_those_of_the_model_are_refused(tmp_path, sound, ch
     change(tensors)
     save_file(tensors, path, metadata={"layline": json.dumps(sound[1])})
     assert re.search("the tensor .*" + message, refusal(path))
-
-
-def test_half_precision_is_as_good_as_full(tmp_path, sound):
-    path = tmp_path / "model.safetensors"
-    half = {n: t.half() if t.is_floating_point() else t for n, t in sound[2].items()}
-    save_file(half, path, metadata={"layline": json.dumps(sound[1])})
-    found = layline.load(path).predict_proba(IMAGES)
-    path.write_bytes(sound[0])
-    np.testing.assert_allclose(layline.load(path).predict_proba(IMAGES), found, atol=1e-2)
 
 
 def save_described(model, path, **changes):

@@ -65,13 +65,6 @@ def test_ranges_have_the_coverage_that_the_calibration_samples_guarantee(make_mo
         ServedModel(few, coverage=0.9)
 
 
-def test_damaged_predictions_are_reported(write_served, tmp_path):
-    folder = write_served(tmp_path / "run")
-    (folder / "predictions.csv").write_text("what\n")
-    with pytest.raises(ValueError, match=r"predictions.csv cannot be read.*best\.safetensors"):
-        ServedModel(folder)
-
-
 def test_concurrent_samples_share_batches(make_model):
     served, sizes = ServedModel(make_model("table")), []
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(40, 4)))

@@ -1,13 +1,12 @@
 """What all backbones share: the last layer, stages that are frozen, normalization of images."""
 
 import copy
-import json
 
 import pytest
 import torch
 
-from layline import OrdinalClassifier, backbones
-from layline.backbones import ConvNet, InputSpec
+from layline import backbones
+from layline.backbones import ConvNet
 
 # the number of stages, and what the last one consists of
 STAGES = {
@@ -44,44 +43,12 @@ def test_features_are_the_last_layer_of_the_body(name):
     torch.testing.assert_close(module(x), module.last(module.body(x)))
 
 
-def test_the_estimator_takes_backbones_for_tables_only():
-    assert backbones.names("table") == ("mlp",)
-    assert backbones.names("image") == ("convnet",)
-    with pytest.raises(ValueError, match="got 'convnet'"):
-        OrdinalClassifier(backbone="convnet").fit([[0.0], [1.0]], [0, 1])
-
-
 def test_white_and_black_are_measured_against_mean_and_deviation():
     net = ConvNet(2, mean=(0.1, 0.2, 0.3), std=(0.2, 0.5, 1.0))
     white = net.normalize(torch.full((1, 3, 8, 8), 255, dtype=torch.uint8))
     black = net.normalize(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
     torch.testing.assert_close(white[0, :, 0, 0], torch.tensor([4.5, 1.6, 0.7]))
     torch.testing.assert_close(black[0, :, 0, 0], torch.tensor([-0.5, -0.4, -0.3]))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_bytes_and_floats_give_the_same_in_the_precision_of_the_weights(dtype):
-    net = ConvNet(2).to(dtype)
-    x = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8)
-    assert net.normalize(x).dtype == dtype
-    assert torch.equal(net.normalize(x), net.normalize(x.double()))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"size": 0}, "size must be an integer, at least 1, got 0"),
-        ({"mean": 0.5}, "mean must be three finite numbers, got 0.5: one per channel"),
-        ({"mean": (0, 0, float("nan"))}, "mean must be three finite numbers"),
-        ({"std": ("a", "b", "c")}, "std must be three finite numbers"),
-        ({"std": (1, 0, 1)}, "std must be a finite number above 0, got 0"),
-        ({"crop": 0}, "crop must be a finite number above 0, got 0"),
-        ({"crop": 1.5}, "crop must be at most 1, got 1.5"),
-    ],
-)
-def test_a_wrong_preparation_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        InputSpec(**arguments)
 
 
 @pytest.mark.parametrize("name", ["mlp", "convnet"])
@@ -95,13 +62,6 @@ def test_dropout_changes_neither_the_names_nor_the_start_of_the_tensors(name, dr
     assert torch.equal(plain[0](x := samples(name)), other[0](x))
 
 
-@pytest.mark.parametrize("name", ["mlp", "convnet"])
-def test_units_are_dropped_in_training_only(name):
-    module, x = create(name, dropout=0.5), samples(name)
-    assert not torch.equal(module(x), module(x))
-    assert torch.equal(module.eval()(x), module(x))
-
-
 def test_a_hidden_layer_stands_between_the_body_and_the_features():
     module = create("convnet", hidden=7, dropout=0.5).eval()
     last = module.last
@@ -113,16 +73,6 @@ def test_a_hidden_layer_stands_between_the_body_and_the_features():
     assert body.shape == (8, module.width)
     between = torch.nn.functional.gelu(body @ last.hidden.weight.T + last.hidden.bias)
     torch.testing.assert_close(module(x), between @ last.out.weight.T + last.out.bias)
-
-
-@pytest.mark.parametrize(
-    "options", [{"dropout": 0.3}, {"hidden": 5}, {"hidden": 5, "dropout": 1e-3}]
-)
-def test_a_last_layer_is_rebuilt_from_the_options(options):
-    module = create("convnet", **options)
-    again = backbones.create("convnet", 4, **json.loads(json.dumps(module.options)))
-    assert repr(again) == repr(module)
-    assert options.items() <= module.options.items()
 
 
 def test_options_of_the_last_layer_leave_those_of_the_body_as_they_were():
@@ -167,18 +117,6 @@ def test_groups_go_from_the_input_on_and_a_normalization_is_no_layer_of_its_own(
     assert all(any(p.ndim > 1 for p in group) for group in groups)
 
 
-@pytest.mark.parametrize(("name", "stages"), STAGES.items(), ids=STAGES)
-def test_the_last_stage_is_the_last_of_timm(name, stages):
-    module = on_meta(name).train_stages(1)
-    names = [key for key, p in module.named_parameters() if p.requires_grad]
-    count, prefixes = stages
-    assert module.num_stages == count
-    body = [key.removeprefix("network.") for key in names if not key.startswith("last.")]
-    assert len(names) == len(body) + 2
-    assert all(key.startswith(prefixes) for key in body)
-    assert all(any(key.startswith(prefix) for key in body) for prefix in prefixes)
-
-
 @pytest.mark.parametrize(
     ("name", "count"),
     [
@@ -212,11 +150,3 @@ def test_a_frozen_body_is_the_same_function_in_training_and_in_evaluation(name):
     assert torch.equal(module.train().body(x), evaluated)
     assert torch.equal(copy.deepcopy(module).train().body(x), evaluated)
     assert module.last.training
-
-
-@pytest.mark.parametrize("name", ["resnet18", "convnet"])
-def test_all_stages_can_be_trained_again(name):
-    module = create(name).train_stages(0)
-    module.train_stages(module.num_stages).train()
-    assert all(parameter.requires_grad for parameter in module.parameters())
-    assert all(each.training for each in module.modules())

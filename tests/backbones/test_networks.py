@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from layline import backbones, heads
+from layline import backbones
 from layline.backbones import MLP, ConvNet
 
 
@@ -28,14 +28,6 @@ def standardize(mlp, x):
     mlp(x)
     handle.remove()
     return seen[0]
-
-
-@pytest.mark.parametrize("hidden", [(), (7,), (7, 5, 3)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_rows_become_features_of_the_wanted_width(hidden, dtype):
-    out = MLP(3, 6, hidden=hidden).fit_scale(table(dtype=dtype))(table(dtype=dtype))
-    assert out.shape == (40, 6)
-    assert out.dtype == torch.float32
 
 
 def test_statistics_agree_with_numpy():
@@ -60,13 +52,6 @@ def test_a_constant_column_becomes_exactly_zero(value):
     mlp = MLP(3, 4).fit_scale(x)
     assert mlp.scale[1] == 1
     assert (standardize(mlp, x)[:, 1] == 0).all()
-
-
-def test_a_column_too_large_to_be_squared_stays_finite():
-    x = table(dtype=torch.float32) * 1e30
-    torch.testing.assert_close(
-        standardize(MLP(3, 4).fit_scale(x), x).square().mean(dim=0), torch.ones(3)
-    )
 
 
 @pytest.mark.parametrize(
@@ -121,19 +106,6 @@ def test_a_network_is_rebuilt_from_its_options(made):
     x = torch.rand(2, 3) if made.name == "mlp" else images()
     assert torch.equal(again(x), made.eval()(x))
     assert again.options == made.options
-
-
-def test_it_learns_to_tell_levels_of_contrast_apart():
-    ranks = torch.arange(48) % 3
-    noise = torch.randn(48, 3, 16, 16) * (10 + 20 * ranks[:, None, None, None])
-    x = (128 + noise).clamp(0, 255).byte()
-    net, head = ConvNet(2, channels=8), heads.create("hard-linear", 3, 2)
-    optimizer = torch.optim.AdamW([*net.parameters(), *head.parameters()], lr=0.01)
-    for _ in range(30):
-        optimizer.zero_grad()
-        head.loss(net(x), ranks).backward()
-        optimizer.step()
-    assert (head.predict(net(x)) == ranks).float().mean() > 0.9
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from huggingface_hub import constants
 from safetensors.torch import save_file
 
 from layline import backbones
-from layline.backbones import TimmBackbone
 from layline.backbones.weights import choose_backbone, load_weights
 
 # a size that keeps the test short, where the network takes any
@@ -64,17 +63,6 @@ def test_the_network_is_timms_own_in_two_parts(name):
     torch.testing.assert_close(module(x), whole(module.normalize(x)))
 
 
-@pytest.mark.parametrize("name", ["resnet18.a1_in1k", "vit_tiny_patch16_224"])
-def test_the_input_is_the_models_own(name):
-    module = TimmBackbone(name, 4)
-    own = timm.data.resolve_model_data_config(timm.create_model(name))
-    assert (3, module.input.size, module.input.size) == own["input_size"]
-    assert (module.input.mean, module.input.std) == (own["mean"], own["std"])
-    assert module.input.interpolation == own["interpolation"]
-    assert module.input.crop == own["crop_pct"] != 0.875
-    assert TimmBackbone(name, 4, crop=0.875).input.crop == 0.875
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -93,15 +81,6 @@ def test_a_network_is_rebuilt_from_its_options(name, options):
     assert again.input == module.input
     assert repr(again) == repr(module)  # with every dropout and every share
     assert torch.equal(again(x), module(x))
-
-
-def test_the_registry_knows_what_a_model_takes_and_begins_with():
-    assert backbones.find("resnet18").kind == "image"
-    assert backbones.find("resnet18").weights == "imagenet"
-    assert backbones.find("tf_efficientnet_lite0").weights == "bundled"
-    options = backbones.options_of(backbones.find("resnet18"))
-    assert {"size", "crop", "drop_rate", "drop_path_rate", "hidden", "dropout"} <= set(options)
-    assert "resnet18" not in backbones.names()
 
 
 @pytest.mark.parametrize(
@@ -172,26 +151,6 @@ def test_all_stages_stand_before_the_end(name):
     torch.testing.assert_close(all_of_it[:, -plain.width :], end)
     again = backbones.create(name, 4, **both.options)
     assert again.width == both.width
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_vgg_computes_what_torchvisions_does():
-    from torchvision.models import get_model
-
-    theirs = get_model("vgg16", num_classes=512, init_weights=False).eval()
-    module = backbones.create("vgg16", 512).eval()
-    wanted = module.state_dict()
-    values = theirs.state_dict().values()
-    module.load_state_dict(
-        {key: value.view_as(wanted[key]) for key, value in zip(wanted, values, strict=True)}
-    )
-    x = images(224, n=1)
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (module.input.mean, module.input.std))
-    prepared = (x / 255 - mean) / std
-    before_last = theirs.classifier[:-1](theirs.avgpool(theirs.features(prepared)).flatten(1))
-    torch.testing.assert_close(module.body(x), before_last)
-    torch.testing.assert_close(module(x), theirs.classifier[-1](before_last))
 
 
 # The Hugging Face hub

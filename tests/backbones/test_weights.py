@@ -47,14 +47,6 @@ def test_a_file_fills_every_tensor(tmp_path, suffix, prefix):
     assert same(source, module)
 
 
-def test_a_checkpoint_may_be_nested_and_lack_the_counters_of_batches(tmp_path):
-    source, module = convnet(), convnet()
-    state = {k: v for k, v in source.state_dict().items() if "num_batches" not in k}
-    checkpoint = {"epoch": 3, "state_dict": state, "optimizer": {"state": {}}}
-    assert load_weights(module, save(checkpoint, tmp_path / "w.pth")) == []
-    assert same(source, module)
-
-
 def test_a_network_takes_timms_names(tmp_path):
     source, module = backbones.create(SMALL, 4), backbones.create(SMALL, 4)
     state = source.state_dict()
@@ -142,11 +134,6 @@ def test_a_bad_file_is_refused_and_never_executed(tmp_path, kind, suffix):
 def test_weights_that_cannot_be_meant_are_refused_before_anything_is_built(weights, name, message):
     with pytest.raises(ValueError, match=message):
         check_weights(weights, name)
-
-
-def test_a_missing_file_is_named():
-    with pytest.raises(FileNotFoundError, match=r"no/such\.pth"):
-        check_weights("no/such.pth", "vgg16")
 
 
 @torch.no_grad()

@@ -112,16 +112,6 @@ def test_a_scorer_is_the_metric_of_scikit_learn_on_ranks(name, order):
         assert weighted == pytest.approx(oracle(truth, taken, sample_weight=weight), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", [*DECIDED, "neg_log_loss"])
-def test_a_class_that_a_fold_lacks_keeps_its_rank(name):
-    order = ORDERS[0]
-    proba, y, _, truth = sample(order, truths=[0, 3])
-    model = Fixed(order).fit(proba, y)
-    oracle = {**DECIDED, **DISTRIBUTION}[name]
-    taken = proba if name in DISTRIBUTION else proba.argmax(axis=1)
-    assert getattr(scorers, name)(model, proba, y) == pytest.approx(oracle(truth, taken), rel=1e-9)
-
-
 def test_every_scorer_has_a_name_and_higher_is_better():
     order = ORDERS[0]
     right, _, _, truth = sample(order)
@@ -199,21 +189,6 @@ def test_an_estimator_that_sorts_its_labels_is_told_their_order():
     expected = -ranked_probability_score(truth, in_order)
     found = scorers.get("neg_ranked_probability_score", classes=order)(model, proba, y)
     assert found == pytest.approx(expected)
-
-
-def test_a_class_that_training_never_saw_costs_all_of_its_probability():
-    order = ["low", "mid", "high"]
-    proba, y, _, truth = sample(order[:2])
-    model = Fixed().fit(proba, y)
-    y = np.where(np.arange(60) < 5, "high", y)
-    with pytest.raises(ValueError, match="labels of classes only, got 'high': list it in classes"):
-        scorers.neg_mean_absolute_error(model, proba, y)
-    truth = np.where(np.arange(60) < 5, 2, truth)
-    found = scorers.get("neg_mean_absolute_error", classes=order)(model, proba, y)
-    assert found == -judge.mean_absolute_error(truth, proba.argmax(axis=1))
-    padded = np.column_stack([proba, np.zeros(60)])
-    found = scorers.get("neg_ranked_probability_score", classes=order)(model, proba, y)
-    assert found == pytest.approx(-metrics.ranked_probability_score(truth, padded))
 
 
 def test_any_metric_on_ranks_becomes_a_scorer():

@@ -12,8 +12,6 @@ from layline.utils.devices import (
     check_device,
     choose_device,
     count_processes,
-    gpus_for,
-    processor_name,
 )
 
 
@@ -48,28 +46,6 @@ def test_a_device_that_is_not_available_is_an_error(monkeypatch, name):
     monkeypatch.setattr(torch, "accelerator", Gpus("cuda"))
     with pytest.raises(ValueError, match=r"is not available; found: cpu, cuda:0, cuda:1\."):
         check_device(name)
-
-
-@pytest.mark.parametrize(
-    ("kind", "device", "needs_double", "expected"),
-    [
-        ("cuda", "auto", True, ["cuda:0", "cuda:1"]),
-        ("cuda", "cuda", False, ["cuda:0", "cuda:1"]),
-        ("cuda", "cuda:1", False, []),
-        ("cuda", "cpu", False, []),
-        ("mps", "auto", True, []),
-        (None, "auto", False, []),
-    ],
-)
-def test_gpus_are_named_where_any_of_them_would_do(
-    monkeypatch, kind, device, needs_double, expected
-):
-    monkeypatch.setattr(torch, "accelerator", Gpus(kind))
-    assert gpus_for(device, needs_double) == expected
-
-
-def test_the_processor_has_a_name():
-    assert processor_name()
 
 
 @pytest.mark.parametrize(("value", "count"), [(None, 1), ("", 1), ("1", 1), ("4", 4)])

@@ -13,12 +13,6 @@ import pytest
 from layline.utils.files import atomic_write, publish_folder, write_json, write_text
 
 
-def test_a_file_appears_under_its_name_with_all_of_its_text(tmp_path):
-    write_text(tmp_path / "deep" / "a.txt", "grün")
-    assert (tmp_path / "deep" / "a.txt").read_text(encoding="utf-8") == "grün"
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
-
-
 def test_a_name_that_is_no_utf8_is_escaped_and_all_else_is_readable(tmp_path):
     values = {"class": "grün", "path": "\udcff.jpg", "face": "😀"}
     write_json(tmp_path / "a.json", values)
@@ -39,15 +33,6 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     with pytest.raises(RuntimeError):
         fail()
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
-
-
-def test_others_may_read_it_as_far_as_the_umask_lets_them(tmp_path):
-    before = os.umask(0o022)
-    try:
-        write_text(tmp_path / "a.txt", "x")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
 
 
 def test_the_umask_of_the_process_is_not_touched(tmp_path):

@@ -250,19 +250,15 @@ class InputSpec:
         if self.size is not None:
             check_integer("size", self.size, 1, "it is a number of pixels")
         for name in ("mean", "std"):
-            object.__setattr__(self, name, _check_channels(name, getattr(self, name)))
-        for deviation in self.std:
-            check_above("std", deviation, 0, "channels are divided by it")
+            values = getattr(self, name)
+            good = isinstance(values, Sequence) and len(values) == 3
+            if not good or not all(isinstance(v, Real) and math.isfinite(v) for v in values):
+                raise UserError(f"{name} must be three finite numbers, got {values!r}")
+            object.__setattr__(self, name, tuple(float(value) for value in values))
+        check_above("std", min(self.std), 0, "channels are divided by it")
         check_above("crop", self.crop, 0, "it is a share of the side")
         if self.crop > 1:
             raise UserError(f"crop must be at most 1, got {self.crop!r}: it is a share of the side")
-
-
-def _check_channels(name: str, values: Any) -> tuple[float, ...]:
-    good = isinstance(values, Sequence) and len(values) == 3
-    if not good or not all(isinstance(v, Real) and math.isfinite(v) for v in values):
-        raise UserError(f"{name} must be three finite numbers, got {values!r}: one per channel")
-    return tuple(float(value) for value in values)
 
 
 class ImageBackbone(Backbone):

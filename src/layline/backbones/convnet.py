@@ -6,7 +6,6 @@ global average pooling, and a last Linear to ``dim``. The thin layer is cheap an
 contrast, the main cue for sharpness and noise; all wide layers work on a quarter of the pixels.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from jaxtyping import Float, Shaped
@@ -20,7 +19,7 @@ _DEEPEST = 16  # images of 65,536 pixels at a side
 
 
 class ConvNet(ImageBackbone):
-    """Map small images to features. Arguments not listed here are those of :class:`InputSpec`.
+    """Map small images to features.
 
     Args:
         dim: Dimension d of the features.
@@ -28,6 +27,7 @@ class ConvNet(ImageBackbone):
         depth: Number of blocks.
         hidden: Units of a hidden layer before the last Linear; zero for none.
         dropout: Dropout rate in front of each Linear of the last layer.
+        **spec: Fields of :class:`InputSpec`.
     """
 
     name = "convnet"
@@ -40,13 +40,9 @@ class ConvNet(ImageBackbone):
         depth: int = 3,
         hidden: int = 0,
         dropout: float = 0.0,
-        size: int | None = None,
-        mean: Sequence[float] = (0.5, 0.5, 0.5),
-        std: Sequence[float] = (0.5, 0.5, 0.5),
-        interpolation: str = "bilinear",
-        crop: float = 1.0,
+        **spec: Any,
     ) -> None:
-        super().__init__(InputSpec(size, mean, std, interpolation, crop))
+        super().__init__(InputSpec(**spec))
         for argument, value in {"dim": dim, "channels": channels, "depth": depth}.items():
             check_integer(argument, value, 1, "a layer has units")
         if depth > _DEEPEST:
@@ -55,8 +51,8 @@ class ConvNet(ImageBackbone):
             )
         self.channels = channels
         self.depth = depth
-        if size is not None:
-            self.check_size(size, size)
+        if self.input.size is not None:
+            self.check_size(self.input.size, self.input.size)
         thin = max(channels // 4, 1)
         layers = [_convolution(3, thin), nn.ReLU(inplace=True), *_layer(thin, channels, stride=2)]
         before = channels

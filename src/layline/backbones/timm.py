@@ -6,7 +6,7 @@ from the hub or the local cache; a saved model contains it and is rebuilt withou
 
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -78,8 +78,7 @@ class TimmBackbone(ImageBackbone):
     """Map images to features with a network of timm.
 
     It is made with random weights; ``layline.backbones.weights`` loads pretrained ones. The
-    classifier is removed from the network, together with the dropout in front of it. Arguments
-    not listed here are those of :class:`InputSpec`, by default the model's own.
+    classifier is removed from the network, together with the dropout in front of it.
 
     Args:
         model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``, or ``hf-hub:owner/name``.
@@ -93,6 +92,7 @@ class TimmBackbone(ImageBackbone):
         dropout: Dropout rate in front of each Linear of the last layer, by default ``drop_rate``.
         all_stages: Also give the last layer the average-pooled maps of every stage. The first
             stages see blur and texture, which the output of a frozen body no longer contains.
+        **spec: Fields of :class:`InputSpec`, by default the model's own.
     """
 
     def __init__(
@@ -100,11 +100,6 @@ class TimmBackbone(ImageBackbone):
         model: str,
         dim: int,
         *,
-        size: int | None = None,
-        mean: Sequence[float] | None = None,
-        std: Sequence[float] | None = None,
-        interpolation: str | None = None,
-        crop: float | None = None,
         architecture: str | None = None,
         arguments: Mapping[str, Any] | None = None,
         drop_rate: float | None = None,
@@ -112,6 +107,7 @@ class TimmBackbone(ImageBackbone):
         hidden: int = 0,
         dropout: float | None = None,
         all_stages: bool = False,
+        **spec: Any,
     ) -> None:
         check_boolean("all_stages", all_stages)
         check_integer("dim", dim, 1, "it is the length of a feature vector")
@@ -122,15 +118,7 @@ class TimmBackbone(ImageBackbone):
         check_model(model)
         source = _find_source(model, architecture, arguments)
         own = _default_input(source)
-        super().__init__(
-            InputSpec(
-                own.size if size is None else size,
-                own.mean if mean is None else mean,
-                own.std if std is None else std,
-                own.interpolation if interpolation is None else interpolation,
-                own.crop if crop is None else crop,
-            )
-        )
+        super().__init__(replace(own, **{k: v for k, v in spec.items() if v is not None}))
         self.name = model
         self._source = source
         self._rates = rates

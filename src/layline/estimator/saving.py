@@ -33,17 +33,7 @@ _E = TypeVar("_E", bound="OrdinalClassifier")
 class _State(BaseModel):
     """The section ``estimator`` of a description.
 
-    Attributes:
-        labels: The classes, lowest first.
-        labels_dtype: Their dtype.
-        parameters: Those of the constructor.
-        columns: Names of the columns of X, if they had names.
-        n_features: Number of columns of X.
-        dtype: The precision in which columns are standardized.
-        history: A record of each epoch.
-        best_epoch: The epoch that was kept.
-        n_iter: Epochs of the last fit.
-        seed: Of the splits.
+    ``dtype`` is the precision in which columns are standardized, ``seed`` that of the splits.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

@@ -27,8 +27,7 @@ def find_alarms(
     return [
         *_never_predicted(confusion, classes),
         *_confused_ends(confusion, classes),
-        *_worse_than_validation(numbers),
-        *_worse_than_own_test(numbers),
+        *_worse(numbers),
         *_low_coverage(numbers.get("ranges") or []),
         *_duplicates(numbers.get("duplicates") or {}, int(confusion.sum())),
         *_few_samples(confusion, counts, classes, str(numbers.get("part", "test"))),
@@ -65,38 +64,32 @@ def _confused_ends(confusion: Ranks, classes: Sequence[str]) -> list[str]:
     ]
 
 
-def _worse_than_validation(numbers: Mapping[str, Any]) -> list[str]:
-    """Compare with the validation MAE; the interval is widened, as that MAE varies too."""
-    validation = numbers.get("validation") or {}
-    interval = (numbers.get("intervals") or {}).get("mae")
-    before, now = validation.get("mae"), numbers.get("mae")
-    if interval is None or before is None or now is None:
+def _worse(numbers: Mapping[str, Any]) -> list[str]:
+    """Compare the MAE with that on validation samples, and other data with the run's own test."""
+    validation, own = numbers.get("validation") or {}, numbers.get("run_test") or {}
+    interval, now = (numbers.get("intervals") or {}).get("mae"), numbers.get("mae")
+    if interval is None or now is None:
         return []
-    ratio = numbers.get("samples", 0) / (validation.get("samples") or np.inf)
-    reach = (now - interval[0]) * np.sqrt(1 + ratio)
-    if now - before <= reach or now <= _MUCH_WORSE * before:
-        return []
-    return [
-        f"Much worse on test than on validation samples: MAE {now:.3f} instead of {before:.3f}, "
-        "more than chance explains. The test samples differ in kind, or the validation split "
-        "contains duplicates of training samples. Expect the test result."
-    ]
-
-
-def _worse_than_own_test(numbers: Mapping[str, Any]) -> list[str]:
-    """Compare other data with the test of the run."""
-    own = numbers.get("run_test") or {}
-    here, there = (numbers.get("intervals") or {}).get("mae"), own.get("interval")
-    before, now = own.get("mae"), numbers.get("mae")
-    if here is None or there is None or now is None or before is None:
-        return []
-    if now - before <= np.hypot(now - here[0], there[1] - before):
-        return []
-    return [
-        f"Worse than on the run's own test samples: MAE {now:.3f} instead of {before:.3f}, more "
-        "than chance explains. These data differ in kind: look at the mistakes, calibrate on such "
-        "data, or train further on some of them."
-    ]
+    alarms = []
+    if (before := validation.get("mae")) is not None:
+        # the interval is widened, because the validation MAE varies, too
+        ratio = numbers.get("samples", 0) / (validation.get("samples") or np.inf)
+        reach = (now - interval[0]) * np.sqrt(1 + ratio)
+        if now - before > reach and now > _MUCH_WORSE * before:
+            alarms.append(
+                f"Much worse on test than on validation samples: MAE {now:.3f} instead of "
+                f"{before:.3f}, more than chance explains. The test samples differ in kind, or the "
+                "validation split contains duplicates of training samples. Expect the test result."
+            )
+    if own.get("interval") is not None:
+        before = own["mae"]
+        if now - before > np.hypot(now - interval[0], own["interval"][1] - before):
+            alarms.append(
+                f"Worse than on the run's own test samples: MAE {now:.3f} instead of {before:.3f}, "
+                "more than chance explains. These data differ in kind: look at the mistakes, "
+                "calibrate on such data, or train further on some of them."
+            )
+    return alarms
 
 
 def _low_coverage(ranges: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -136,11 +129,7 @@ def _few_samples(
     alarms = []
     for split, per_class, advice in (
         ("training ", counts.get("train", ()), "Add some."),
-        (
-            "" if part == "all" else f"{part} ",
-            measured,
-            "Their numbers are uncertain: see the intervals.",
-        ),
+        ("" if part == "all" else f"{part} ", measured, "Their numbers are uncertain."),
     ):
         few = {k: n for k, n in zip(classes, per_class, strict=False) if n < FEW}
         if few:

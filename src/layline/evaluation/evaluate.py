@@ -11,12 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from layline.evaluation.alarms import find_alarms
-from layline.evaluation.diagnostics import (
-    certainty_columns,
-    class_rates,
-    referral,
-    threshold_rates,
-)
+from layline.evaluation.diagnostics import certainty_columns, class_rates, referral, threshold_rates
 from layline.evaluation.prediction_file import write_predictions
 from layline.evaluation.predictions import Predictions
 from layline.evaluation.resampling import bootstrap_intervals
@@ -54,11 +49,13 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
     }
     confusion = np.zeros((proba.shape[1], proba.shape[1]), dtype=int)
     np.add.at(confusion, (ranks.numpy(), predictions.decisions[chosen].numpy()), 1)
-    costs = {} if isinstance(decode, str) else {"cost": float((confusion * decode).sum())}
+    cost = (
+        {} if isinstance(decode, str) else {"cost": float((confusion * decode).sum() / len(ranks))}
+    )
     return {
         "samples": len(ranks),
         "decode": chosen,
-        **{name: cost / len(ranks) for name, cost in costs.items()},
+        **cost,
         **by_decoding[chosen],
         **compute_metrics(of_proba, ranks, proba),
         "by_decoding": by_decoding,

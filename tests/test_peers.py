@@ -27,7 +27,6 @@ PROBABILISTIC = {
     **NETWORKS,
 }
 EVERY = {**PROBABILISTIC, "RankRegression": f"{FILE}:RankRegression(n_estimators=40)"}
-MAIN = {"logistic_regression": "C", "all_threshold": "alpha"}  # all else: learning_rate
 K = 4
 
 
@@ -158,9 +157,3 @@ def test_a_peer_keeps_the_contract_of_scikit_learn(name):
     assert copy is not estimator
     assert copy.get_params() == estimator.get_params()
     assert copy.get_params()["random_state"] == 5
-
-
-def from_file(name):
-    """Give something of the file, which is imported like a plug-in."""
-    parse_baseline(f"{FILE}:RankRegression").make(0)
-    return getattr(sys.modules["peers"], name)

@@ -21,26 +21,6 @@ def test_single_precision_is_exact_to_its_last_digits_also_far_from_the_origin(o
     torch.testing.assert_close(squared_distances(x, y), expected.float(), rtol=3e-7, atol=0)
 
 
-def test_single_precision_has_second_derivatives():
-    x, y = torch.randn(3, 4, requires_grad=True), torch.randn(2, 4)
-    (first,) = torch.autograd.grad(squared_distances(x, y).square().sum(), x, create_graph=True)
-    (second,) = torch.autograd.grad(first.square().sum(), x)
-    double = x.detach().double().requires_grad_()
-    squares = (double[:, None] - y.double()).square().sum(dim=-1)
-    (first,) = torch.autograd.grad(squares.square().sum(), double, create_graph=True)
-    (expected,) = torch.autograd.grad(first.square().sum(), double)
-    torch.testing.assert_close(second, expected.float(), rtol=1e-4, atol=1e-2)
-
-
-def test_single_precision_gradients_are_those_of_double(gradients):
-    x, y = torch.randn(7, 64, requires_grad=True), torch.randn(5, 64, requires_grad=True)
-    direction = torch.randn(7, 5)
-    ours = gradients((squared_distances(x, y) * direction).sum(), x, y)
-    squares = squared_distances(x.double(), y.double())
-    for single, double in zip(ours, gradients((squares * direction).sum(), x, y), strict=True):
-        torch.testing.assert_close(single, double)
-
-
 @pytest.mark.parametrize("dim", [2, 64, 512])
 def test_cosines_agree_with_scipy(dim):
     x, y = torch.randn(7, dim).double(), torch.randn(5, dim).double()
@@ -85,9 +65,3 @@ def test_gradients_agree_with_finite_differences(function):
     x = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
     y = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(function, (x, y))
-
-
-def test_cosines_have_second_derivatives():
-    x = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
-    y = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(cosines, (x, y))

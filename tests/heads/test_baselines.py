@@ -87,19 +87,3 @@ def test_far_cells_keep_their_logarithm(scale, f):
     lower = stats.norm.logsf(near_edge + 1, loc=f, scale=scale)
     closed = upper + np.log1p(-np.exp(lower - upper))
     np.testing.assert_allclose(log_probs[20:-1].detach(), closed, rtol=1e-9)
-
-
-@EITHER
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("scale", [2e-3, 1.0, 300.0])
-def test_log_probabilities_and_their_gradients_are_finite_everywhere(loss, dtype, scale):
-    head = on_outputs(1000, loss, scale, dtype)
-    outputs = torch.tensor([-1e8, -1e4, 0, 1e-20, 0.5, 3, 998.5, 1e4, 1e8], dtype=dtype)[:, None]
-    outputs.requires_grad_()
-    log_probs = head.log_probs(outputs)
-    log_probs.mean().backward()
-    assert log_probs.isfinite().all()
-    assert outputs.grad.isfinite().all()
-    assert head.log_scale.grad.isfinite()
-    total = log_probs.exp().sum(dim=1)
-    torch.testing.assert_close(total, torch.ones_like(total), rtol=0, atol=1e-5)

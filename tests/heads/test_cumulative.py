@@ -20,7 +20,6 @@ from torch.distributions.transforms import StickBreakingTransform
 from layline.geometry.decoding import median
 from layline.heads import create
 from layline.heads.cumulative import (
-    binary_losses,
     log_probs_from_conditional,
     log_probs_from_cumulative,
 )
@@ -95,14 +94,6 @@ def test_gradients_of_tied_and_extreme_logits_are_finite(dtype, row):
     for function in (log_probs_from_cumulative, log_probs_from_conditional):
         (gradient,) = torch.autograd.grad(function(logits).sum(), logits)
         assert gradient.isfinite().all()
-
-
-def test_gradients_are_those_of_finite_differences():
-    logits = torch.tensor([[0.3, 1.2, -0.4], [2.0, 0.1, -1.0]]).double().requires_grad_()
-    ranks = torch.tensor([1, 3])
-    assert torch.autograd.gradcheck(log_probs_from_cumulative, logits)
-    assert torch.autograd.gradcheck(log_probs_from_conditional, logits)
-    assert torch.autograd.gradcheck(lambda z: binary_losses(z, ranks), logits)
 
 
 # The heads: weights as they are after some training, logits that are large and not in order
@@ -180,16 +171,6 @@ def test_coral_has_the_loss_and_the_label_of_coral_pytorch(num_classes, shuffled
     assert torch.equal(head.predict(features, decode="median"), label)
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_probabilities_of_coral_are_differences_in_the_order_of_the_biases(shuffled):
-    head, layer = coral_pair(6, shuffled)
-    features = torch.randn(200, 8).double()
-    logits = layer(features).detach().sort(dim=-1, descending=True).values
-    expected = [plain_differences(row) for row in logits]
-    probs = head.predict_proba(features).detach().numpy()
-    np.testing.assert_allclose(probs, expected, rtol=0, atol=1e-12)
-
-
 def questions(ranks, num_classes):
     """How many conditional tasks of CORN each sample takes part in."""
     return (ranks + 1).clamp(max=num_classes - 1).double()
@@ -255,13 +236,6 @@ def test_the_cut_points_are_in_order_whatever_is_learned(steps):
     with torch.no_grad():
         head.steps.copy_(torch.tensor(steps))
     assert (head.cut_points().diff() > 0).all()
-
-
-@SIZES
-def test_the_median_is_the_number_of_cut_points_below_the_score(num_classes):
-    head, features, _ = head_and_batch("proportional-odds", num_classes)
-    count = (features @ head.linear.weight.T > head.cut_points()).sum(dim=-1)
-    assert torch.equal(head.predict(features, decode="median"), count)
 
 
 @SIZES

@@ -73,7 +73,7 @@ def long_frame():
         rows = []
         for place in ((d, m, str(s)) for d in data for m in methods for s in range(seeds)):
             numbers = dict(zip(metrics, generator.random(len(metrics)), strict=True))
-            numbers |= {"unimodality_rate": generator.random(), "validation_mae": 0.5, "epoch": 3.0}
+            numbers |= {"unimodality_rate": generator.random(), "criterion": 0.5, "epoch": 3.0}
             error = "FloatingPointError: the loss is nan" if place in failed else ""
             for decode, shift in (("mode", 0.0), ("median", 0.25)):
                 shown = numbers | {"mae": numbers["mae"] + shift}

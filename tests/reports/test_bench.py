@@ -6,8 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from layline.bench.statistics import critical_difference, rank_methods
-from layline.bench.summaries import find_metric, intervals
+from layline.bench.statistics import critical_difference, find_metric, intervals, rank_methods
 from layline.reports.bench import (
     intervals_figure,
     ranks_figure,

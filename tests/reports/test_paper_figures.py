@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from layline.bench.paper import REPRODUCTIONS
-from layline.bench.paper.presets import PRESETS
+from layline.bench.paper import load_reproductions
+from layline.bench.paper.presets import load_presets
 from layline.reports.paper_figures import (
     bar_levels,
     critical_difference_diagram,
@@ -21,7 +21,7 @@ from layline.reports.paper_figures import (
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
 
-SMALL = PRESETS["small"]
+REPRODUCTIONS, SMALL = load_reproductions(), load_presets()["small"]
 SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted).map(tuple))
 
 

@@ -192,7 +192,7 @@ def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_p
 
 
 def test_columns_are_for_other_data(run):
-    with pytest.raises(ValueError, match="label and group must come with root"):
+    with pytest.raises(ValueError, match="label and group are for other data"):
         layline.evaluate(run.folder, label="grade", verbose=False)
 
 

@@ -15,7 +15,11 @@ from layline.evaluation.predictions import Predictions
 from layline.evaluation.resampling import bootstrap_intervals
 from layline.training.config import ReportConfig, to_toml
 from layline.training.recipes import resolve_config
-from layline.training.record import choose_samples, take_snapshot, write_pictures
+from layline.training.record import (
+    choose_samples,
+    take_snapshot,
+    write_pictures,
+)
 from layline.training.run_folder import RunFolder
 from layline.utils.files import write_json
 
@@ -136,6 +140,5 @@ def write_run(
     pixels = rng.integers(0, 256, (samples, 24, 32), dtype=np.uint8)
     inputs = ImageArrays(pixels, names) if images else Unloaded(names)
     model = SimpleNamespace(head=head, description=SimpleNamespace(inputs=None))
-    report = ReportConfig(mistakes=24, review=24)
-    write_pictures(folder, measured, inputs, drawn, model, report)
+    write_pictures(folder, measured, inputs, drawn, model, ReportConfig())
     return path

@@ -28,7 +28,7 @@ MOMENTS = [
     {"target": f"{SAVING}:publish_folder", "number": 2, "when": "after"},
     {"target": f"{SAVING}:shutil.rmtree", "number": 2},
     {"target": "layline.evaluation.evaluate:Evaluation.write_predictions", "when": "after"},
-    {"target": "layline.training.evaluate:write_json"},
+    {"target": "layline.training.run:write_json"},
     {"target": "layline.training.record:_write_thumbnail"},
 ]
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from layline.backbones.weights import BackboneChoice
 from layline.training import planner, run
 from layline.training.config import read_toml, to_toml
-from layline.training.distributed import make_accelerator
 from layline.training.display import Reporter
+from layline.training.distributed import make_accelerator
 from layline.training.recipes import draft_config, resolve_config
 
 CPU = torch.device("cpu")
@@ -68,7 +68,7 @@ def test_without_a_gpu_as_much_is_trained_as_the_budget_allows(plan):
 
 
 def test_a_budget_that_is_too_short_is_refused_unless_it_is_the_default(plan):
-    with pytest.raises(ValueError, match="A budget of 30 s is too short: .* 60 s"):
+    with pytest.raises(ValueError, match=r"A budget of 30 s is too short: .* 60 s"):
         plan(budget=0.5, forward=1.0)
     config, _ = plan(forward=100.0)
     assert (config.backbone.freeze, config.training.epochs) == (True, 30)

@@ -44,15 +44,18 @@ def test_the_home_folder_is_expanded(monkeypatch, tmp_path):
 
 
 def test_a_folder_without_a_configuration_is_not_a_run(tmp_path):
-    with pytest.raises(FileNotFoundError, match="is not the folder of a run: no config.toml"):
+    with pytest.raises(FileNotFoundError, match=r"is not the folder of a run: no config\.toml"):
         RunFolder(tmp_path).read_config()
 
 
 @pytest.mark.slow
 def test_a_folder_is_written_by_one_process_at_a_time(tmp_path):
-    with RunFolder(tmp_path).lock():
-        with pytest.raises(ValueError, match=BUSY), RunFolder(tmp_path).lock():
-            pass
+    with (
+        RunFolder(tmp_path).lock(),
+        pytest.raises(ValueError, match=BUSY),
+        RunFolder(tmp_path).lock(),
+    ):
+        pass
     program = (
         "import sys; from pathlib import Path; from layline.training.run_folder import RunFolder\n"
         "with RunFolder(Path(sys.argv[1])).lock(): print(flush=True); sys.stdin.read()"

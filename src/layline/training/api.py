@@ -69,7 +69,7 @@ class Run:
         """The numbers on the test part, as in ``test.json``."""
         if not self._folder.test.is_file():
             raise FileNotFoundError(
-                f"folder must be that of a finished run, got {self.folder}: it has no test.json"
+                f"{self.folder} is not the folder of a finished run: no test.json"
             )
         return self._folder.read_numbers()
 
@@ -96,7 +96,7 @@ class Stopped(KeyboardInterrupt):
     """
 
     def __init__(self, folder: Path, how: str) -> None:
-        super().__init__(f"{how}. Go on with layline.train(resume={str(folder)!r})")
+        super().__init__(f"{how}. Resume with layline.train(resume={str(folder)!r})")
         self.folder, self.how = folder, how
 
 

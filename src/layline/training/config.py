@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
+from difflib import get_close_matches
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -582,7 +583,10 @@ def _explain(error: ValidationError, kind: type[Section]) -> str:
     first, *more = error.errors()
     name = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        message = f"unknown setting; known are {', '.join(_known_settings(first['loc'], kind))}"
+        known = list(_known_settings(first["loc"], kind))
+        near = get_close_matches(str(first["loc"][-1]), known, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
+        message = f"unknown setting. {hint}"
     else:
         names_value = first["type"] in ("missing", "value_error")  # the last: our own messages
         got = "" if names_value else f", got {first['input']!r}"

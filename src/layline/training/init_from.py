@@ -156,11 +156,11 @@ def load_initial_model(config: Config, copy: Path | None = None) -> OrdinalModel
     return model.train()
 
 
-def copy_initial_model(config: Config, copy: Path) -> None:
+def copy_initial_model(model: Path, copy: Path) -> None:
     """Copy the initial model into the folder of the run, so that it can be resumed without it."""
-    if config.init_from is not None and not copy.is_file():
+    if not copy.is_file():
         with atomic_write(copy) as part:
-            shutil.copyfile(find_model(config.init_from.model), part)
+            shutil.copyfile(find_model(model), part)
 
 
 def known_inputs(config: Config, description: ModelDescription) -> KnownInputs:

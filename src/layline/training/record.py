@@ -1,9 +1,8 @@
-r"""What a run records for its report: layouts, the proxies, the worst mistakes, what to review.
+r"""What a run records for its report: layouts, proxies, the worst mistakes, samples to review.
 
-A layout is drawn in a plane that the proxies choose, so that it shows what they do. With :math:`B`
-the two axes as rows, a feature :math:`f` is drawn at :math:`B f`. The axes are those of the best
-plane through the proxies; what the proxies leave open, as on a straight line, is chosen by where
-the features vary most. In two dimensions nothing is chosen: the picture is exact.
+A layout is drawn in the best plane through the proxies. With :math:`B` the two axes as rows, a
+feature :math:`f` is drawn at :math:`B f`. If the proxies are on a line, the second axis is where
+the features vary most. In two dimensions the picture is exact.
 """
 
 import json
@@ -35,29 +34,23 @@ from layline.utils.files import atomic_write, write_text
 _Floats = NDArray[np.float64]
 LONGER_SIDE = 96  # pixels of a thumbnail
 _JPEG_QUALITY = 80
-_CONTRADICTORY = 0.05  # of the probability of the prediction: the true class has no more
-_COLLAPSED = 0.1  # a learned ‖v0‖ starts near 1.4
+_CONTRADICTION = 0.05  # largest ratio of the label's probability to that of the prediction
+_COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1.4
 _EXACT_DIMENSIONS = 512
-_FEW_ROWS = 32
-_PASSES = 8  # over the features
-_NEGLIGIBLE = 1e-6  # of the largest spread: below it there is no direction, only rounding
+_NEGLIGIBLE = 1e-6  # of the largest spread: smaller ones are rounding errors
 
 
 @torch.no_grad()
-def proxies_of(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
-    """Give the proxies of a head that has them."""
+def get_proxies(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
+    """Return the proxies of a head that has them."""
     if not isinstance(head, HasProxies):
         return None
-    proxies: np.ndarray[Any, np.dtype[np.float32]] = head.proxies().float().cpu().numpy()
+    proxies: NDArray[np.float32] = head.proxies().float().cpu().numpy()
     return proxies
 
 
 def describe_collapse(head: OrdinalHead) -> str | None:
-    """Warn of proxies on a line that have come together.
-
-    They make every distribution flat, their own and those of the samples, so the loss is small and
-    nothing is learned.
-    """
+    """Warn if the proxies of a linear layout collapsed, so that every distribution is flat."""
     layout = head.layout if isinstance(head, ConstrainedProxies) else None
     if not isinstance(layout, Linear) or layout.norm is not None:
         return None
@@ -66,22 +59,22 @@ def describe_collapse(head: OrdinalHead) -> str | None:
     if step >= _COLLAPSED:
         return None
     return (
-        f"The proxies have come together, {step:.2g} apart, before the features could tell the "
-        "classes apart: fix their distance with --set head.options.norm=3, or take a larger --dim"
+        f"The proxies collapsed: neighbors are {step:.2g} apart, so nothing is learned. Set the "
+        "head option norm to 3, or use a larger dim."
     )
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A layout at one moment: where features and proxies lie in a plane.
+    """Features and proxies in a plane.
 
     Attributes:
-        points: Where the samples lie in the plane.
-        ranks: Their classes.
-        predicted: What the model takes them for.
+        points: Positions of the samples.
+        ranks: Their true ranks.
+        predicted: Their predicted ranks.
         explained: Share of the variance of the features that the plane shows.
-        proxies: Where the proxies of the classes lie, for a head that has them.
-        index: Which samples of their part they are, if that is kept.
+        proxies: Positions of the proxies, for a head that has them.
+        index: The samples' places in their split, if known.
     """
 
     points: Float[np.ndarray, "m 2"]
@@ -92,23 +85,22 @@ class Snapshot:
     index: Int[np.ndarray, " m"] | None = None
 
     def save(self, path: Path) -> None:
-        """Write it as ``.npz``, whole or not at all."""
+        """Write it as ``.npz``, atomically."""
         _write_arrays(path, {k: value for k, value in vars(self).items() if value is not None})
 
     @classmethod
     def load(cls, path: Path) -> "Snapshot":
-        """Read it; nothing in the file is run."""
+        """Read a file without executing code from it."""
         with np.load(path, allow_pickle=False) as arrays:
-            found: dict[str, Any] = dict(arrays)
-        return cls(**{**found, "explained": float(found["explained"])})
+            values: dict[str, Any] = dict(arrays)
+        return cls(**{**values, "explained": float(values["explained"])})
 
 
 def choose_samples(count: int, most: int, seed: int) -> Int[Tensor, " m"]:
-    """Choose which of so many samples are drawn, in their order: all, or as many as fit."""
+    """Choose at most ``most`` of ``count`` samples, in ascending order."""
     if count <= most:
         return torch.arange(count)
-    drawn = np.random.default_rng(seed).permutation(count)[:most]
-    return torch.from_numpy(np.sort(drawn))
+    return torch.from_numpy(np.sort(np.random.default_rng(seed).permutation(count)[:most]))
 
 
 def take_snapshot(
@@ -118,66 +110,65 @@ def take_snapshot(
     head: OrdinalHead,
     index: Int[Tensor, " m"] | None = None,
 ) -> Snapshot:
-    """Project the features of the samples that are drawn, and the proxies, onto their plane."""
-    vectors, proxies = features.numpy(), proxies_of(head)
-    axes = plane_of(vectors, ranks.numpy(), proxies)
+    """Project features and proxies onto their plane."""
+    vectors, proxies = features.numpy(), get_proxies(head)
+    axes = fit_plane(vectors, ranks.numpy(), proxies)
     smallest = np.min_scalar_type(head.num_classes - 1)
+
+    def project(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        points: NDArray[np.float32] = (rows.astype(np.float64) @ axes.T).astype(np.float32)
+        return points
+
     return Snapshot(
-        points=_projected(vectors, axes),
+        points=project(vectors),
         ranks=ranks.numpy().astype(smallest),
         predicted=predicted.numpy().astype(smallest),
         explained=explained_variance(vectors, axes),
-        proxies=None if proxies is None else _projected(proxies, axes),
+        proxies=None if proxies is None else project(proxies),
         index=None if index is None else index.numpy(),
     )
 
 
-def plane_of(
+def fit_plane(
     features: Float[np.ndarray, "m d"],
     ranks: Int[np.ndarray, " m"],
     proxies: Float[np.ndarray, "K d"] | None,
 ) -> Float[np.ndarray, "2 d"]:
-    """Choose two orthonormal axes, the classes rising along the first one.
+    """Choose two orthonormal axes, so that the ranks increase along the first one.
 
-    The axes are rows. In one dimension the second is zero, in two they are the coordinates.
-    Backbone may be none, and a head need not have proxies.
+    In one dimension the second axis is zero, in two the axes are the coordinates.
     """
     dim = features.shape[1]
     if dim <= 2:
         return np.eye(2, dim)
-    features = _centred(features)
+    features = _center(features)
     if proxies is None:
         axes = _principal_directions(features, 2)
-        rising, bulging = features.T @ _centred(ranks), np.zeros(dim)
+        upward, outward = features.T @ _center(ranks), np.zeros(dim)
     else:
         proxies = proxies.astype(np.float64)
-        axes = _plane_through(_centred(proxies), features)
-        rising = proxies[-1] - proxies[0]
-        bulging = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
-    return np.stack([_oriented(axes[0], rising), _oriented(axes[1], bulging)])
+        axes = _proxy_plane(_center(proxies), features)
+        upward = proxies[-1] - proxies[0]
+        outward = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
+    return np.stack([_orient(axes[0], upward), _orient(axes[1], outward)])
 
 
 def explained_variance(features: Float[np.ndarray, "m d"], axes: Float[np.ndarray, "2 d"]) -> float:
-    """Give the share of the features' variance, around their mean, that lies in the plane."""
+    """Compute the share of the variance of the features that is in the plane."""
     if features.shape[1] <= 2 or len(features) == 0:
         return 1.0
-    centred = _centred(features)
-    total = float((centred**2).sum())
-    return float(((centred @ axes.T) ** 2).sum()) / total if total > 0 else 1.0
+    centered = _center(features)
+    total = float((centered**2).sum())
+    return float(((centered @ axes.T) ** 2).sum()) / total if total > 0 else 1.0
 
 
-def _projected(vectors: NDArray[np.float32], axes: _Floats) -> NDArray[np.float32]:
-    points: NDArray[np.float32] = (vectors.astype(np.float64) @ axes.T).astype(np.float32)
-    return points
-
-
-def _centred(values: NDArray[np.generic]) -> _Floats:
+def _center(values: NDArray[np.generic]) -> _Floats:
     numbers: _Floats = values.astype(np.float64)
     return numbers - numbers.mean(axis=0) if len(numbers) else numbers
 
 
-def _plane_through(proxies: _Floats, features: _Floats) -> _Floats:
-    """Fit a plane to centred proxies; what they leave open is chosen by the features."""
+def _proxy_plane(proxies: _Floats, features: _Floats) -> _Floats:
+    """Fit a plane to centered proxies; if they are on a line, the features choose the rest."""
     _, spread, directions = np.linalg.svd(proxies, full_matrices=False)
     smallest = _NEGLIGIBLE * max(spread[0], np.finfo(float).tiny)
     fixed: _Floats = directions[:2][spread[:2] > smallest]
@@ -185,33 +176,26 @@ def _plane_through(proxies: _Floats, features: _Floats) -> _Floats:
         return fixed
     rest = features - (features @ fixed.T) @ fixed
     free = _principal_directions(rest, 2 - len(fixed))
-    free -= (free @ fixed.T) @ fixed  # where the features vary nowhere, any direction came out
+    free -= (free @ fixed.T) @ fixed  # if the features do not vary, the direction is arbitrary
     return np.linalg.qr(np.concatenate([fixed, free]).T)[0].T
 
 
-def _principal_directions(centred: _Floats, count: int) -> _Floats:
-    """Find the directions in which rows vary most, the widest first.
-
-    In many dimensions they are approximated, at a cost that does not hold up training.
-    """
-    rows, dim = centred.shape
-    found: _Floats
+def _principal_directions(centered: _Floats, count: int) -> _Floats:
+    """Find the directions of largest variance; in many dimensions approximately, to be fast."""
+    dim = centered.shape[1]
     if dim <= _EXACT_DIMENSIONS:
-        _, vectors = eigh(centred.T @ centred, subset_by_index=[dim - count, dim - 1])
-        found = vectors.T[::-1].copy()
-    elif rows > _FEW_ROWS:
-        # here: scikit-learn is half of the time that a run takes to start
-        from sklearn.utils.extmath import randomized_svd
+        _, vectors = eigh(centered.T @ centered, subset_by_index=[dim - count, dim - 1])
+        exact: _Floats = vectors.T[::-1].copy()
+        return exact
+    from sklearn.utils.extmath import randomized_svd  # slow to import
 
-        _, _, found = randomized_svd(centred, count, n_iter=_PASSES, random_state=0)
-    else:  # rows of zeros, so that there are enough directions
-        enough = np.concatenate([centred, np.zeros((count, dim))])
-        found = np.linalg.svd(enough, full_matrices=False)[2][:count]
-    return found
+    padded = np.concatenate([centered, np.zeros((count, dim))])  # there may be fewer rows
+    directions: _Floats = randomized_svd(padded, count, n_iter=8, random_state=0)[2]
+    return directions
 
 
-def _oriented(axis: _Floats, towards: _Floats) -> _Floats:
-    """Fix the sign of an axis, which a decomposition leaves open."""
+def _orient(axis: _Floats, towards: _Floats) -> _Floats:
+    """Fix the sign of an axis."""
     along = float(axis @ towards)
     if abs(along) <= _NEGLIGIBLE * float(np.linalg.norm(towards)):
         along = float(axis[np.abs(axis).argmax()])
@@ -220,11 +204,8 @@ def _oriented(axis: _Floats, towards: _Floats) -> _Floats:
 
 @torch.no_grad()
 def write_proxies(path: Path, head: OrdinalHead) -> None:
-    """Write the proxies (K, d), Q (K, K) and, where the head has a smoothing, U (K, K).
-
-    Nothing is written for a head without proxies.
-    """
-    proxies = proxies_of(head)
+    """Write the proxies (K, d), Q (K, K) and U (K, K), as far as the head has them."""
+    proxies = get_proxies(head)
     if proxies is None:
         return
     arrays: dict[str, Any] = {"proxies": proxies}
@@ -281,7 +262,7 @@ def write_pictures(
             record["image"] = f"{index:06}.jpg"
             _write_thumbnail(folder.thumbnails / record["image"], inputs.load(index, at_least))
         elif isinstance(inputs, Rows):
-            record["values"] = cells_of(inputs, index)
+            record["values"] = read_cells(inputs, index)
         return record
 
     mistakes = worst_mistakes(ranks, predicted, proba, report.mistakes).tolist()
@@ -310,7 +291,7 @@ def worst_mistakes(
     proba: Float[np.ndarray, "n K"],
     most: int,
 ) -> Int[np.ndarray, " m"]:
-    """Find the samples that are furthest off, the least probable truth first among equals."""
+    """Find the largest errors; of equal ones, the least probable labels come first."""
     error = np.abs(predicted - ranks)
     truth = proba[np.arange(len(ranks)), ranks]
     order = np.lexsort((np.arange(len(ranks)), truth, -error))
@@ -326,15 +307,14 @@ def samples_to_review(
 ) -> dict[int, str]:
     """Find the samples that a person should look at first, each with the reason.
 
-    Those that contradict their labels come first, at most half of them: the prediction is another
-    class, at least twenty times as probable as the label, which is likely to be wrong. The others
-    are those that the model is least certain of.
+    At most half of them contradict their labels: the prediction is at least twenty times as
+    probable as the label, which is probably wrong. The others have the least certain predictions.
     """
     each = np.arange(len(ranks))
-    truth, said = proba[each, ranks], proba[each, predicted]
-    ratio = truth / np.maximum(said, np.finfo(float).tiny)
-    order = np.lexsort((each, -said, ratio))
-    against = (predicted != ranks) & (ratio <= _CONTRADICTORY)
+    truth, top = proba[each, ranks], proba[each, predicted]
+    ratio = truth / np.maximum(top, np.finfo(float).tiny)
+    order = np.lexsort((each, -top, ratio))
+    against = (predicted != ranks) & (ratio <= _CONTRADICTION)
     contradictory = order[against[order]][: most // 2]
     least = np.lexsort((each, certainty(proba, predicted)))
     uncertain = least[~np.isin(least, contradictory)][: most - len(contradictory)]
@@ -343,22 +323,22 @@ def samples_to_review(
     )
 
 
-def cells_of(rows: Rows, index: int) -> dict[str, float | str | None]:
-    """Give the cells of a row as they stood in the table; None for a missing or unknown one."""
+def read_cells(rows: Rows, index: int) -> dict[str, float | str | None]:
+    """Return the cells of a row as in the table; None for a missing or unknown one."""
     encoded = iter(rows.values[index].tolist())
-    found: dict[str, float | str | None] = {}
+    cells: dict[str, float | str | None] = {}
     for number in rows.encoding.numeric:
         value = next(encoded)
         missing = number.indicator and next(encoded)
-        found[number.name] = None if missing else float(f"{value:.6g}")
+        cells[number.name] = None if missing else float(f"{value:.6g}")
     for column in rows.encoding.categorical:
         flags = [next(encoded) for _ in column.categories]
-        found[column.name] = column.categories[flags.index(1)] if 1 in flags else None
-    return found
+        cells[column.name] = column.categories[flags.index(1)] if 1 in flags else None
+    return cells
 
 
 def _write_thumbnail(path: Path, pixels: Pixels) -> None:
-    from layline.data.decoding import Image
+    from PIL import Image
 
     image = Image.fromarray(pixels)
     image.thumbnail((LONGER_SIDE, LONGER_SIDE))

@@ -233,7 +233,8 @@ def _open_folder(
     except NotImplementedError:
         run.log(f"The file system of {folder.path} has no locks; do not use it in another process.")
     folder.open(run.config, environment)
-    copy_initial_model(run.config, folder.initial)
+    if run.config.init_from is not None:
+        copy_initial_model(run.config.init_from.model, folder.initial)
 
 
 def _calibrate(

@@ -1,0 +1,93 @@
+"""A run is a straight line: each stage happens once, and few files of the package take part."""
+
+import subprocess
+import sys
+
+import pytest
+
+import layline
+from layline import backbones
+from layline.data import images, splits
+from layline.training import recipes, run
+
+SMALL = {"dim": 4, "epochs": 1, "workers": 0, "verbose": False, "report": False}
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the calls of functions."""
+
+    def count(owner, name):
+        calls, function = [], getattr(owner, name)
+
+        def counting(*args, **kwargs):
+            calls.append(name)
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counting)
+        return calls
+
+    return count
+
+
+@pytest.mark.parametrize("network", ["convnet", "resnet10t"])
+def test_each_stage_happens_once(counted, photographs, tmp_path, network):
+    counts = {
+        "listing": counted(images, "list_images"),
+        "split": counted(splits, "_divide"),
+        "backbone": counted(backbones, "create"),
+        "configuration": counted(run, "resolve_config"),
+        "reading": counted(layline.data, "read"),
+        "test": counted(run, "evaluate_split"),
+    }
+    elsewhere = counted(recipes, "resolve_config")
+    photos = tmp_path / "photos"
+    for split in photographs.iterdir():  # without prescribed splits
+        for name in split.iterdir():
+            (photos / name.name).mkdir(parents=True, exist_ok=True)
+            for file in name.iterdir():
+                (photos / name.name / file.name).write_bytes(file.read_bytes())
+    # the budget makes the planner time the network
+    options = {"backbone": network, "weights": "none", "size": 32, "budget": "1h"}
+    layline.train(photos, **SMALL, **options, out=tmp_path / "run")
+    assert {stage: len(calls) for stage, calls in counts.items()} == dict.fromkeys(counts, 1)
+    assert elsewhere == []
+
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+import layline
+from layline.cli import app
+
+package, used = str(Path(layline.__file__).parent), set()
+
+def watch(frame, event, argument):
+    name = frame.f_code.co_filename
+    if name.startswith(package) and name.endswith(".py"):
+        used.add(name)
+
+def run(out):
+    app([*sys.argv[1:], "--out", out], standalone_mode=False)
+
+run("first")  # everything is imported now
+sys.settrace(watch)
+run("second")
+sys.settrace(None)
+print("\\n".join(sorted(used)))
+"""
+
+
+def test_few_files_take_part_in_a_run(photographs, tmp_path):
+    """Counted are files of the package in which a function is called, without imports."""
+    options = ["--dim", "4", "--epochs", "1", "--workers", "0", "--backbone", "convnet"]
+    made = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "train", str(photographs), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert made.returncode == 0, made.stderr
+    files = [line for line in made.stdout.splitlines() if line.endswith(".py")]
+    assert 20 < len(files) <= 55, "\n".join(files)

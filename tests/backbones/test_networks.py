@@ -76,7 +76,8 @@ def load(mlp):
     [
         ({"in_features": 0}, "in_features must be an integer, at least 1, got 0"),
         ({"dim": -1}, "dim must be an integer, at least 1, got -1"),
-        ({"hidden": (8, 0)}, "hidden must be an integer, at least 1, got 0"),
+        ({"hidden": (8, 0)}, "hidden must be an integer from 1 to 10000, got 0"),
+        ({"hidden": (50_000, 50_000)}, "hidden must be an integer from 1 to 10000, got 50000"),
         ({"hidden": 8}, "hidden must be a sequence, got 8: write"),
     ],
 )

@@ -45,9 +45,10 @@ class MLP(TableBackbone):
         super().__init__()
         if not isinstance(hidden, Sequence):
             raise UserError(f"hidden must be a sequence, got {hidden!r}: write (128, 128)")
-        for name, widths in {"in_features": [in_features], "hidden": hidden, "dim": [dim]}.items():
-            for width in widths:
-                check_integer(name, width, 1, "a layer has units")
+        for name, width in {"in_features": in_features, "dim": dim}.items():
+            check_integer(name, width, 1, "a layer has units")
+        for width in hidden:
+            check_integer("hidden", width, 1, "it is the width of a layer", most=10_000)
         check_dropout("dropout", dropout)
         # float64, so that loading saved statistics keeps their digits
         self.register_buffer("mean", torch.zeros(in_features, dtype=torch.float64))

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -164,3 +165,14 @@ def test_a_missing_library_is_named_with_its_extra(refused, run, exported, monke
         message = refused(*arguments)
         assert "onnxruntime" in message
         assert "pip install layline[export]" in message
+
+
+def test_bad_files_are_listed_and_the_others_predicted(layline, photos, exported, tmp_path):
+    good = (photos / "low" / "0.png").read_bytes()
+    for name, content in {"a.png": good, "b.png": b"", "c.png": good}.items():
+        (tmp_path / name).write_bytes(content)
+    found = layline("predict", exported[0], tmp_path, "--batch-size", 2)
+    assert [Path(row["path"]).name for row in read_rows(found.out)] == ["a.png", "c.png"]
+    assert "b.png" in found.err
+    assert found.code == 1
+    assert layline("predict", exported[0], tmp_path, "--skip-bad").code == 0

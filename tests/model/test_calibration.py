@@ -17,6 +17,7 @@ from layline.model.calibration import (
     apply_temperature,
     expected_coverage,
     fit_temperature,
+    measure_ranges,
     nonconformity_scores,
     samples_needed,
 )
@@ -190,3 +191,25 @@ def test_by_class_every_class_needs_its_samples():
     calibration = Calibration.fit(None, (log_probs, ranks))
     with pytest.raises(ValueError, match="at least 9 calibration samples in every class, got 0"):
         calibration.check(0.9, 5, by_class=True)
+
+
+def test_what_is_measured_of_ranges():
+    calibration = calibrated(60)
+    log_probs, ranks = sampled(300, seed=3)
+    proba, truth = log_probs.exp().numpy(), ranks.numpy()
+    decided = proba.argmax(axis=1)
+    found = measure_ranges(calibration, truth, proba, decided)
+    assert [each["coverage"] for each in found] == [0.8, 0.9, 0.95]
+    for each in found:
+        low, high = calibration.ranges(proba, decided, each["coverage"])
+        assert each["measured"] == pytest.approx(((low <= truth) & (truth <= high)).mean())
+        assert each["width"] == pytest.approx((high - low).mean() + 1)
+        assert each["missed_by"] is None or each["missed_by"] >= 1
+    few = measure_ranges(calibrated(9), truth, proba, decided)
+    assert [each["coverage"] for each in few] == [0.8, 0.9]  # 0.95 needs 19
+
+
+@pytest.mark.parametrize("coverage", [0, 1, 1.5, -0.1, float("nan"), "0.9", 90])
+def test_a_coverage_is_a_share(coverage):
+    with pytest.raises(ValueError, match="coverage must be a number between 0 and 1"):
+        calibrated().check(coverage, 5)

@@ -402,3 +402,31 @@ def test_a_description_of_gigabytes_is_refused_before_memory_is_allocated(
     assert "does not describe a valid model" in refusal(path)
     assert devices == ["meta"]  # where tensors have a shape and no memory
     assert psutil.Process().memory_info().rss - before < 500_000_000
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(data=st.data(), value=JSON)
+def test_any_value_in_any_place_is_refused_or_harmless(tmp_path, sound, data, value):
+    """Whatever stands in a description, the outcome is a model or one sentence."""
+    path = tmp_path / "model.safetensors"
+    key = data.draw(st.sampled_from(sorted(sound[1])))
+    inside = sound[1][key]
+    if isinstance(inside, dict) and inside and data.draw(st.booleans()):
+        value = inside | {data.draw(st.sampled_from(sorted(inside))): value}
+    save_file(sound[2], path, metadata={"layline": json.dumps(sound[1] | {key: value})})
+    assert_a_model_or_a_sentence(path)
+
+
+@pytest.mark.parametrize("key", ["backbone", "dim", "classes", "inputs"])
+def test_a_description_that_lacks_something_is_refused(tmp_path, sound, key):
+    path = tmp_path / "model.safetensors"
+    less = {name: value for name, value in sound[1].items() if name != key}
+    save_file(sound[2], path, metadata={"layline": json.dumps(less)})
+    assert key in refusal(path)

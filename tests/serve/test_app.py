@@ -305,3 +305,9 @@ def test_a_failure_of_the_model_shows_no_details(run, image, open_client, monkey
         assert answer.status_code == 500
         assert "secret" not in answer.text
     assert client.post("/predict", files=[("file", ("a", image()))]).status_code == 200
+
+
+def test_allowed_hosts(run, open_client):
+    client = open_client(run, allowed_hosts=["localhost", "grades.example"])
+    assert client.get("/health", headers={"host": "grades.example:80"}).status_code == 200
+    assert client.get("/health", headers={"host": "127.0.0.1"}).status_code == 400

@@ -58,7 +58,7 @@ def public_names(module):
     place = PACKAGE.joinpath(*module.split(".")[1:])
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__":
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
             return ast.literal_eval(node.value)
     raise PluginError(f"{file} has no __all__")
 

@@ -78,7 +78,8 @@ class Registry(Mapping[str, T]):
 
     def find(self, name: str) -> T:
         """Look up a name; an unknown one is an error that suggests similar names."""
-        check_known(self._argument, name, self.names())
+        if not isinstance(name, str) or name not in self.builtin:  # entry points are slow to list
+            check_known(self._argument, name, self.names())
         return self[name]
 
     def options_of(self, name: str) -> tuple[str, ...]:

@@ -1,72 +1,85 @@
-"""``layline cache``: list and clear what is cached."""
+"""``layline cache`` and ``layline cache clear``."""
 
 import json
 import os
+import time
 
 import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from layline import data
 from layline.cli import app
+from layline.cli.cache import parse_age
 from layline.data.array_cache import ArrayCache
+from layline.data.image_cache import cache_images
+from layline.data.images import ImageFiles
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("LAYLINE_CACHE", str(folder))
-    return folder
+    monkeypatch.setenv("LAYLINE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture
-def filled(folder, tmp_path):
-    """An index of files, features, and an entry that is not finished."""
+def root(tmp_path):
+    """Images with an index and cached pixels, and unfinished features."""
+    root = tmp_path / "images"
+    root.mkdir()
     for number in range(3):
-        for name in ("low", "high"):
-            (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
-            path = tmp_path / "photos" / name / f"{number}.png"
-            Image.new("RGB", (30, 20), (number, len(name), 0)).save(path)
-    data.index_files(data.read("folder", tmp_path / "photos"))
-    for key, is_done in (("features-abc", True), ("pixels-def", False)):
-        writer = ArrayCache().writer(key, (4, 2), np.dtype("float32"), {"samples": 4, "root": "x"})
-        writer.array[:] = 1
-        writer.commit(4 if is_done else 2)
-        if is_done:
-            writer.finish()
-    return folder
+        Image.new("RGB", (30, 20), (number, 0, 0)).save(root / f"{number}.png")
+    cache_images(ImageFiles(root, [f"{number}.png" for number in range(3)]), 10)
+    ArrayCache().writer("features-abc", (50, 10), np.float32, {"samples": 50})
+    return root
 
 
-def test_an_empty_folder(layline, folder):
-    assert layline("cache").out == f"Nothing in {folder}\n"
-    assert layline("cache", "clear").out == "Nothing to clear.\n"
-    assert json.loads(layline("cache", "--json").out) == []
+def run(*arguments, **options):
+    return CliRunner().invoke(app, ["cache", *arguments], **options)
 
 
-def test_entries_are_listed_with_kind_samples_and_data(layline, filled, tmp_path):
-    entries = {entry["kind"]: entry for entry in json.loads(layline("cache", "--json").out)}
-    assert sorted(entries) == ["features", "index", "unfinished"]
-    assert (entries["features"]["samples"], entries["features"]["root"]) == (4, "x")
-    assert entries["index"]["root"] == str(tmp_path / "photos")
-    assert str(tmp_path / "photos") in layline("cache").out
+def kinds():
+    return sorted(entry["kind"] for entry in json.loads(run("--json").stdout))
 
 
-def test_clearing_takes_what_is_old_or_named_and_asks_before(layline, filled):
-    for path in filled.rglob("features-abc*"):
-        os.utime(path, (10**9, 10**9))
-    refused = CliRunner().invoke(app, ["cache", "clear", "--older-than", "30d"], input="n\n")
-    assert refused.exit_code == 0
-    assert "Nothing was cleared" in refused.stdout
-    assert len(json.loads(layline("cache", "--json").out)) == 3
-    assert layline("cache", "clear", "--older-than", "30d", "--yes").code == 0
-    kinds = {entry["kind"] for entry in json.loads(layline("cache", "--json").out)}
-    assert kinds == {"index", "unfinished"}
-    layline("cache", "clear", "pixels-d", "--yes")
-    layline("cache", "clear", "--yes")
-    assert json.loads(layline("cache", "--json").out) == []
+def test_an_empty_cache_is_listed_and_cleared(folder):
+    assert run().stdout == f"Nothing in {folder}\n"
+    assert run("clear").stdout == "Nothing to clear.\n"
+    assert kinds() == []
 
 
-@pytest.mark.parametrize("arguments", [["--older-than", "soon"], ["nothing"]])
-def test_what_is_not_understood_is_refused(refused, filled, arguments):
-    assert arguments[-1] in refused("cache", "clear", *arguments)
+def test_entries_are_listed_with_their_data(root, folder):
+    entries = {entry["kind"]: entry for entry in json.loads(run("--json").stdout)}
+    assert sorted(entries) == ["index", "pixels", "unfinished"]
+    for kind in ("index", "pixels"):
+        assert entries[kind]["samples"] == 3
+        assert entries[kind]["root"] == str(root.resolve())
+    text = run().stdout
+    assert text.count(str(root.resolve())) == 2
+    assert text.endswith(f" in {folder}\n")
+
+
+def test_entries_are_cleared_by_name_age_or_all(root):
+    pixels = next(e for e in json.loads(run("--json").stdout) if e["kind"] == "pixels")
+    assert "There is no cache entry 'nothing'" in run("clear", "nothing").stderr
+    assert run("clear", pixels["name"][:12], input="n\n").stdout.endswith("Nothing was cleared.\n")
+    assert run("clear", "--older-than", "1h", "--yes").stdout == "Nothing to clear.\n"
+    state = ArrayCache().folder / f"{pixels['name']}.json"
+    os.utime(state, (time.time() - 7200,) * 2)
+    assert "1 of 3 entries" in run("clear", "--older-than", "1h", "--yes").stdout
+    assert kinds() == ["index", "unfinished"]
+    assert run("clear", input="y\n").exit_code == 0
+    assert kinds() == []
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("12h", 43200), ("1.5d", 129600), (" 2 w", 1209600)])
+def test_ages_are_parsed(text, seconds):
+    assert parse_age(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y"])
+def test_a_wrong_age_is_named(text):
+    result = run("clear", "--older-than", text)
+    assert (result.exit_code, bool(result.stderr)) == (0, False) or "such as 30d" in result.stderr
+    with pytest.raises(ValueError, match="such as 30d"):
+        parse_age(text)

@@ -161,7 +161,7 @@ def test_sixteen_bits_are_rounded_to_eight():
 
 @pytest.mark.parametrize("image", [solid("I", 70000), solid("I", -1), solid("F", 0.5)])
 def test_pixels_without_a_known_range_are_refused(image):
-    with pytest.raises(BadImageError, match="no known range: save it with 8 or 16 bits"):
+    with pytest.raises(BadImageError, match="unknown range; save it with 8 or 16 bits"):
         decode(saved(image, "TIFF"))
 
 
@@ -184,7 +184,7 @@ def test_an_image_that_is_too_large_is_refused_in_any_format(monkeypatch, image_
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the user does about warnings changes nothing
         with pytest.raises(
-            BadImageError, match=r"too large: (10×6 pixels,|its pixels are) more than .*e-05 mill"
+            BadImageError, match=r"too large: (10×6 pixels|more than .*e-05 million)"
         ):
             decode(saved(noise(6, 10), image_format))
     assert pixels == Image.MAX_IMAGE_PIXELS
@@ -222,13 +222,13 @@ def test_threads_leave_the_filters_of_warnings_as_they_were():
 def test_a_caller_may_ask_for_fewer_pixels_than_pillow_does(image_format):
     data = saved(noise(6, 10), image_format).getvalue()
     assert decode(io.BytesIO(data), most_pixels=60).shape == (6, 10, 3)
-    with pytest.raises(BadImageError, match=r"^too large: 10×6 pixels, more than 5.9e-05 million$"):
+    with pytest.raises(BadImageError, match=r"^too large: 10×6 pixels$"):
         decode(io.BytesIO(data), most_pixels=59)
 
 
 def test_a_size_that_is_only_found_while_loading_is_too_large_as_well():
     error = Image.DecompressionBombError("Image size exceeds limit")
-    assert why_bad(error) == "too large: its pixels are more than 89.5 million"
+    assert why_bad(error) == "too large: more than 89.5 million pixels"
 
 
 def heic(pixels, orientation=1):
@@ -260,7 +260,7 @@ def test_what_phones_write_is_upright(orientation, at_least):
 def test_without_its_library_heic_says_what_to_install(monkeypatch):
     file = heic(smooth(40, 60))
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(BadImageError, match=r"^HEIC: pip install layline\[heic\] reads it$"):
+    with pytest.raises(BadImageError, match=r"^HEIC; to read it, pip install layline\[heic\]$"):
         decode(file)
 
 
@@ -270,15 +270,15 @@ def test_heic_that_is_damaged_or_too_large_is_refused(monkeypatch):
         with pytest.raises(BadImageError, match="truncated or damaged"):
             decode(io.BytesIO(content[:cut]))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2399)
-    with pytest.raises(BadImageError, match="too large: 60×40 pixels, more than"):
+    with pytest.raises(BadImageError, match="too large: 60×40 pixels"):
         decode(io.BytesIO(content))
 
 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (bytes(128) + b"DICM" + bytes(50), "DICOM: save it as PNG or TIFF"),
-        (b"II*\0" + bytes(50), "a damaged TIFF, or one of a kind that is not read: save it with 8"),
+        (bytes(128) + b"DICM" + bytes(50), "DICOM; save it as PNG or TIFF"),
+        (b"II*\0" + bytes(50), "damaged or unsupported TIFF; save it with 8"),
         (b"\0\0\0\x18ftypmp42" + bytes(50), "not an image"),
         (b"%!PS-Adobe-3.0 EPSF-3.0", "not an image"),
     ],

@@ -1,12 +1,10 @@
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
 from layline import data
-from layline.data.detect import find_source, recognise
+from layline.data.detect import detect, find_source
 
 
 def put(path):
@@ -35,25 +33,24 @@ def listed(tmp_path):
     return write(tmp_path / "listed" / "labels.csv", "path,label", "a.jpg,low", "b.JPG,high")
 
 
-def test_a_folder_per_class_is_recognised_with_and_without_a_split(photos, tmp_path):
-    assert recognise(photos).source == "folder"
+def test_a_folder_per_class_is_detected_with_and_without_a_split(photos, tmp_path):
+    assert detect(photos).source == "folder"
     for part in ("train", "test"):
         put(tmp_path / "split" / part / "low" / "a.jpg")
         put(tmp_path / "split" / part / "high" / "deep" / "a.jpg")
-    found = recognise(tmp_path / "split")
+    found = detect(tmp_path / "split")
     assert (found.source, found.root) == ("folder", tmp_path / "split")
-    assert "test, train" in found.why or "train, test" in found.why
 
 
 def test_classes_in_folders_win_over_a_table_beside_them(photos):
     write(photos / "notes.csv", "file,remark", "low/a.jpg,old")
     (photos / ".cache").mkdir()
-    assert recognise(photos).source == "folder"
+    assert detect(photos).source == "folder"
 
 
-def test_a_list_of_images_is_recognised_by_itself_and_by_its_folder(listed):
-    assert recognise(listed).source == "csv"
-    found = recognise(listed.parent)
+def test_a_list_of_images_is_detected_by_itself_and_by_its_folder(listed):
+    assert detect(listed).source == "csv"
+    found = detect(listed.parent)
     assert (found.source, found.root) == ("csv", listed)
 
 
@@ -63,7 +60,7 @@ def test_the_columns_of_a_list_are_found_and_said(tmp_path, header):
         put(tmp_path / "images" / f"{i}.png")
     lines = [f"{i}.png;{i % 2}" for i in range(12)]
     path = write(tmp_path / "labels.tsv", header, *lines)
-    assert recognise(path).source == "csv"
+    assert detect(path).source == "csv"
     dataset = data.read("csv", path)
     assert dataset.inputs.root == tmp_path / "images"
     assert dataset.ranks.tolist() == [0, 1] * 6
@@ -76,33 +73,33 @@ def test_the_columns_of_a_list_are_found_and_said(tmp_path, header):
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "txt"])
 def test_a_table_is_what_names_no_images(tmp_path, suffix):
     path = write(tmp_path / f"t.{suffix}", "age\tfile\tgrade", "3\tyes\t1", "4\tno\t2")
-    assert recognise(path).source == "table"
+    assert detect(path).source == "table"
     path.rename(tmp_path / "t.csv")
-    assert recognise(tmp_path).source == "table"
+    assert detect(tmp_path).source == "table"
 
 
-def test_arrays_are_recognised_by_their_file_and_by_its_folder(tmp_path):
+def test_arrays_are_detected_by_their_file_and_by_its_folder(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(1))
-    assert recognise(tmp_path / "a.npz").source == "npz"
-    assert recognise(tmp_path).root == tmp_path / "a.npz"
+    assert detect(tmp_path / "a.npz").source == "npz"
+    assert detect(tmp_path).root == tmp_path / "a.npz"
 
 
 def test_images_that_are_not_where_a_list_says_are_asked_for(listed, tmp_path):
     moved = write(tmp_path / "elsewhere" / "labels.csv", "path,label", "a.jpg,low")
-    with pytest.raises(ValueError, match=r"got none for a.jpg: .*data.options.images=FOLDER"):
-        recognise(moved)
-    assert recognise(moved, images=listed.parent).source == "csv"
+    with pytest.raises(ValueError, match=r"such as a.jpg, do not exist. Set the option images"):
+        detect(moved)
+    assert detect(moved, images=listed.parent).source == "csv"
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "with no images, no CSV and no npz file"),
+        ([], "no images, no table and no npz file"),
         (["a.jpg", "b.jpg"], "images but no classes"),
-        (["one/a.jpg"], "the images of one class, one: there must be two or more"),
-        (["all/low/a.jpg", "all/high/a.jpg"], "one folder, all: did you mean .*all"),
-        (["a.csv", "b.csv"], r"with a.csv, b.csv: name one of them"),
-        (["config.toml", "state/x"], "the folder of a run, .* layline train --resume"),
+        (["one/a.jpg"], "images of one class only, one"),
+        (["all/low/a.jpg", "all/high/a.jpg"], "one folder. Did you mean .*all"),
+        (["a.csv", "b.csv"], r"several files: a.csv, b.csv"),
+        (["config.toml", "state/x"], "the folder of a run"),
     ],
 )
 def test_a_folder_that_is_nothing_is_one_sentence(tmp_path, files, message):
@@ -110,14 +107,16 @@ def test_a_folder_that_is_nothing_is_one_sentence(tmp_path, files, message):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     with pytest.raises(ValueError, match=message):
-        recognise(tmp_path)
+        detect(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "cure"), [("a.xls", "save it as CSV"), ("a.jpg", "name another")])
+@pytest.mark.parametrize(
+    ("name", "cure"), [("a.xls", "Save it as CSV"), ("a.jpg", "is none of them")]
+)
 def test_a_file_that_is_nothing_is_one_sentence(tmp_path, name, cure):
     (tmp_path / name).touch()
     with pytest.raises(ValueError, match=cure):
-        recognise(tmp_path / name)
+        detect(tmp_path / name)
 
 
 def test_the_name_of_a_source_wins_and_another_spelling_means_the_path(photos, monkeypatch):
@@ -125,21 +124,21 @@ def test_the_name_of_a_source_wins_and_another_spelling_means_the_path(photos, m
     photos.rename("csv")
     name, root, sentence = find_source("csv", None, data.names())
     assert (name, root) == ("csv", None)
-    assert sentence == "csv is the source of that name; the path is ./csv"
+    assert "./csv" in sentence
     name, root, sentence = find_source("./csv", None, data.names())
     assert (name, str(root)) == ("folder", "csv")
-    assert sentence == "./csv is taken as folder: there is a folder of images per class"
+    assert sentence == "Reading ./csv as folder: it has a folder of images per class."
     assert find_source("table", photos, data.names()) == ("table", photos, None)
 
 
 def test_a_path_and_a_root_are_one_too_many(photos):
-    with pytest.raises(ValueError, match="root must be left out after a path"):
+    with pytest.raises(ValueError, match="leave out the root"):
         find_source(str(photos), photos, data.names())
 
 
 @pytest.mark.parametrize("argument", ["nothing/here", "fold.csv", "qqqqq"])
 def test_what_is_neither_a_name_nor_there_is_one_sentence(argument):
-    with pytest.raises(ValueError, match="there is no such file or folder, and the names are"):
+    with pytest.raises(ValueError, match="neither a file, a folder nor the name of a source"):
         find_source(argument, None, data.names())
 
 
@@ -149,42 +148,41 @@ def test_images_without_their_endings_are_found_beside_the_list(tmp_path):
     path = write(
         tmp_path / "train.csv", "id_code,diagnosis", *(f"{i:03},{i % 2}" for i in range(6))
     )
-    found = recognise(path)
-    assert (found.source, found.why) == ("csv", "its column 'id_code' names images")
+    found = detect(path)
+    assert (found.source, found.why) == ("csv", "column 'id_code' names images")
     # numbers that happen to be names of images are no such column unless it is called so
     write(path, "age,diagnosis", *(f"{i:03},{i % 2}" for i in range(6)))
-    assert recognise(path).source == "table"
+    assert detect(path).source == "table"
     # and a column that is called so needs images of that name
     write(path, "visit_id,diagnosis", *(f"v{i},{i % 2}" for i in range(6)))
-    assert recognise(path).source == "table"
+    assert detect(path).source == "table"
 
 
-def test_workbooks_are_recognised_like_text(tmp_path, listed):
+def test_workbooks_are_detected_like_text(tmp_path, listed):
     frame = pd.read_csv(listed)
     frame.to_excel(listed.with_suffix(".xlsx"), index=False)
-    assert recognise(listed.with_suffix(".xlsx")).source == "csv"
+    assert detect(listed.with_suffix(".xlsx")).source == "csv"
     listed.unlink()
     (listed.parent / "~$labels.xlsx").write_bytes(b"a lock of Excel")
-    assert recognise(listed.parent).root == listed.with_suffix(".xlsx")
+    assert detect(listed.parent).root == listed.with_suffix(".xlsx")
     frame.assign(path=[1, 2]).rename(columns={"path": "size"}).to_excel(tmp_path / "t.xlsx")
-    assert recognise(tmp_path / "t.xlsx").source == "table"
+    assert detect(tmp_path / "t.xlsx").source == "table"
     with pd.ExcelWriter(tmp_path / "s.xlsx") as book:
         pd.DataFrame({"notes": ["…"]}).to_excel(book, sheet_name="about", index=False)
         frame.to_excel(book, sheet_name="images", index=False)
-    assert recognise(tmp_path / "s.xlsx", listed.parent).source == "table"
-    assert recognise(tmp_path / "s.xlsx", listed.parent, sheet="images").source == "csv"
+    assert detect(tmp_path / "s.xlsx", listed.parent).source == "table"
+    assert detect(tmp_path / "s.xlsx", listed.parent, sheet="images").source == "csv"
 
 
-def test_classes_of_images_that_cannot_be_read_are_a_folder_that_says_so(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+def test_classes_of_images_that_cannot_be_read_are_a_folder_that_says_so(tmp_path):
     for name in ("1-low", "2-high"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "a.heic").write_bytes(b"")
-    assert recognise(tmp_path).source == "folder"
-    with pytest.raises(ValueError, match=r"got none in .*1-low: it has 1 \.heic file; pip install"):
+        (tmp_path / name / "a.dcm").write_bytes(b"")
+    assert detect(tmp_path).source == "folder"
+    with pytest.raises(ValueError, match=r"1-low has no images. .*1 \.dcm. Save"):
         data.read("folder", tmp_path)
 
 
 def test_a_list_of_images_that_are_not_read_is_a_list(tmp_path):
     (tmp_path / "a.dcm").write_bytes(b"")
-    assert recognise(write(tmp_path / "l.csv", "x,y", "a.dcm,1", "b.dcm,2")).source == "csv"
+    assert detect(write(tmp_path / "l.csv", "x,y", "a.dcm,1", "b.dcm,2")).source == "csv"

@@ -1,6 +1,3 @@
-import re
-import shlex
-import tomllib
 import warnings
 
 import numpy as np
@@ -15,7 +12,6 @@ from layline.data.images import ImageArrays
 from layline.data.labels import (
     categorical_order,
     match_classes,
-    natural_key,
     natural_order,
     order_classes,
     order_names,
@@ -58,87 +54,37 @@ def test_any_names_can_be_ordered(names):
 ASCII_NAMES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=6)
 
 
-@given(st.lists(ASCII_NAMES, max_size=6))
-def test_names_in_ascii_are_ordered_by_their_texts_and_digits(names):
-    def key(name):
-        pieces = re.split(r"(\d+)", name.casefold())
-        return [int(piece) if i % 2 else piece for i, piece in enumerate(pieces)]
-
-    assert sorted(names, key=natural_key()) == sorted(names, key=key)
-
-
-def test_letters_beyond_ascii_stay_in_the_order_of_their_code_points():
-    """As runs and splits on disk have them."""
-    assert natural_order(["mäßig", "mittel", "Ж", "leicht", "é2", "É10"]) == [
-        *["leicht", "mittel", "mäßig", "é2", "É10", "Ж"]
-    ]
-
-
-def test_ties_stay_as_they_were():
-    assert natural_order(["b", "A", "a", "a01", "a1"]) == ["A", "a", "a01", "a1", "b"]
-    assert natural_key()("Grade 07") == natural_key()("grade 7")
-
-
-def test_the_order_is_known_or_the_one_given():
-    assert order_names({"10", "9"}, None, "labels") == (
-        ("9", "10"),
-        "The labels are in the order of their values",
-    )
-    assert order_names({"severe", "mild"}, None, "labels") == (
-        ("mild", "severe"),
-        "The labels are in the order of the known scale mild < severe",
-    )
-    assert order_names({"low", "high"}, "low, high", "labels") == (
-        ("low", "high"),
-        "The classes are in the order given",
-    )
-    assert order_names({"0", "1"}, [1, 0], "labels")[0] == ("1", "0")
-
-
 @pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ["a", ""], "", ["1", 1]])
 def test_names_are_different_and_not_empty(classes):
-    with pytest.raises(ValueError, match="classes must be different names, got"):
+    with pytest.raises(ValueError, match="classes (must be names separated|lists .* twice)"):
         parse_names("classes", classes)
 
 
 def test_a_class_that_the_data_lack_is_named():
-    with pytest.raises(ValueError, match=r"must be labels of the data, got 'c', 'd': .* only a, b"):
+    with pytest.raises(
+        ValueError, match=r"classes lists 'c', 'd', but the data have only the labels a, b"
+    ):
         order_names({"a", "b"}, "a,b,c,d", "labels")
 
 
 @pytest.mark.parametrize(
-    "names",
-    [
-        ["wobbly", "mild", "severe"],
-        ["a", "b"],
-        ["it's", "$HOME", "a b"],
-        ["one, two", "three"],
-        [" x", 'y"'],
-        ["medium", "moderate"],
-    ],
+    "names", [["wobbly", "mild", "severe"], ["a", "b"], ["medium", "moderate"]]
 )
-def test_an_unknown_order_stops_with_the_line_to_paste(names):
-    with pytest.raises(ValueError, match="labels must have an order that is known") as refused:
+def test_an_unknown_order_is_refused_with_a_guess(names):
+    with pytest.raises(ValueError, match="order of the labels .* is unknown") as refused:
         order_names(names, None, "labels")
-    option, value = shlex.split(str(refused.value).split("a guess to be corrected: ")[1])
-    if option == "--set":
-        (classes,) = tomllib.loads(value.removeprefix("data.options.")).values()
-    else:
-        assert option == "--classes"
-        classes = value
-    ordered, note = order_names(names, classes, "labels")
-    assert sorted(ordered) == sorted(names)
-    assert note == "The classes are in the order given"
+    guess = str(refused.value).split("for example ")[1].removesuffix(".")
+    assert sorted(order_names(names, guess, "labels")[0]) == sorted(names)
 
 
 def test_the_guess_has_what_is_known_in_its_order():
-    with pytest.raises(ValueError, match=r"corrected: --classes none,mild,severe,odd$"):
+    with pytest.raises(ValueError, match=r"for example none,mild,severe,odd"):
         order_names(["mild", "odd", "severe", "none"], None, "labels")
 
 
 @pytest.mark.parametrize("found", [{"Mild", "mild", "none"}, {"1", "1.0", "2"}, {"a1", "a01"}])
 def test_two_spellings_of_one_class_are_not_given_an_order(found):
-    with pytest.raises(ValueError, match=r"labels must have an order, got '.*' and '.*': write"):
+    with pytest.raises(ValueError, match=r"'.*' and '.*' have the same place in the order"):
         order_names(found, None, "labels")
     assert len(order_names(found, sorted(found), "labels")[0]) == len(found)
 
@@ -150,7 +96,7 @@ def test_ranks_are_places_among_the_classes():
 
 
 def test_a_label_outside_the_classes_is_named_with_its_row():
-    with pytest.raises(ValueError, match="labels must be among a, b, got 'c' in row 9: correct it"):
+    with pytest.raises(ValueError, match="'c' in row 9 is not one of the classes a, b"):
         rank_labels(["a", "b", "c"], [2, 3, 9], "a,b")
 
 
@@ -252,13 +198,13 @@ def test_classes_are_matched_by_name_whatever_their_order():
     nothing = np.zeros(0, dtype=np.int64)
     parts = Splits(np.array([0, 1]), nothing, np.array([2, 3]))
     found = Dataset(inputs, np.array([0, 1, 2, 0]), ("high", "low", "odd"), parts)
-    with pytest.raises(ValueError, match=r"low, mid, high, got odd: .* its 1 sample out"):
+    with pytest.raises(ValueError, match=r"does not know the classes odd; it knows low, mid, high"):
         match_classes(found, ("low", "mid", "high"))
     matched = match_classes(found, ("low", "mid", "high"), skip_unknown=True)
     assert [matched.classes[rank] for rank in matched.ranks] == ["high", "low", "high"]
     assert list(matched.inputs.names) == ["a", "b", "d"]
     assert matched.splits.test.tolist() == [2]
     assert matched.fixed_classes
-    assert matched.notes[-1].endswith("mid")
-    with pytest.raises(ValueError, match="got no sample of them"):
+    assert matched.notes[-1].endswith("mid.")
+    with pytest.raises(ValueError, match="no samples of the model's classes"):
         match_classes(found, ("x", "y"), skip_unknown=True)

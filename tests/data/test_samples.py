@@ -2,7 +2,6 @@
 
 import io
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,14 +114,14 @@ def test_a_subset_keeps_the_order_given(files):
     ],
 )
 def test_what_is_no_image_is_refused_with_its_type_and_shape(samples, message):
-    with pytest.raises(ValueError, match="samples must be images of bytes.*" + message):
+    with pytest.raises(ValueError, match="Images must be uint8 arrays.*" + message):
         as_images(samples)
 
 
 def test_a_path_that_is_not_there_and_a_folder_without_images_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"samples must exist, got .*no\.png"):
+    with pytest.raises(FileNotFoundError, match=r"no\.png does not exist"):
         as_images(tmp_path / "no.png")
-    with pytest.raises(ValueError, match="a folder without any"):
+    with pytest.raises(ValueError, match="has no images"):
         as_images(tmp_path)
 
 
@@ -130,7 +129,7 @@ def test_why_a_file_is_bad_is_said_in_a_few_words(tmp_path):
     (tmp_path / "empty.png").write_bytes(b"")
     (tmp_path / "text.png").write_text("hello")
     found = as_images([tmp_path / "empty.png", tmp_path / "text.png", pixels()])
-    with pytest.raises(ValueError, match=r"image must be readable, got .*empty\.png: empty file"):
+    with pytest.raises(ValueError, match=r"empty\.png cannot be read: empty file"):
         found.load(0)
     assert [bad.why for bad in find_bad(found)] == ["empty file", "not an image"]
 
@@ -173,14 +172,14 @@ def test_a_csv_file_becomes_rows_called_by_their_place_in_it(tmp_path):
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        ({"size": [1]}, "must have the column 'colour', got only size"),
+        ({"size": [1]}, "no column 'colour', which"),
         ({"size": ["x"], "colour": ["red"]}, "size.*'x'"),
-        ([1, 2], "a data frame or the path of a CSV file, got list"),
-        (np.zeros((2, 2)), "a data frame or the path of a CSV file, got ndarray"),
-        (pd.DataFrame(), "must have the column 'size', got only"),
-        ({"size": 1, "colour": "red"}, "a column must be a list, got 1 as 'size'"),
-        ({"colour": "red", "size": [1]}, "a column must be a list, got 'red' as 'colour'"),
-        ({"size": [1, 2], "colour": ["red"]}, "columns must be of one length, got 2 and 1"),
+        ([1, 2], "a data frame or the path of a CSV file, not list"),
+        (np.zeros((2, 2)), "a data frame or the path of a CSV file, not ndarray"),
+        (pd.DataFrame(), "no column 'size'"),
+        ({"size": 1, "colour": "red"}, "Column 'size' must be a list, got 1"),
+        ({"colour": "red", "size": [1]}, "Column 'colour' must be a list, got 'red'"),
+        ({"size": [1, 2], "colour": ["red"]}, "different lengths: 1, 2"),
     ],
 )
 def test_what_is_no_table_of_the_model_is_refused(samples, message):
@@ -189,7 +188,7 @@ def test_what_is_no_table_of_the_model_is_refused(samples, message):
 
 
 def test_a_table_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"must exist, got .*no\.csv"):
+    with pytest.raises(FileNotFoundError, match=r"no\.csv does not exist"):
         as_rows(tmp_path / "no.csv", ENCODING)
 
 
@@ -232,27 +231,23 @@ def test_an_open_file_is_read_from_its_beginning_and_called_by_its_name(files):
 def test_damaged_bytes_are_called_by_their_place():
     found = as_images([png(), png().getvalue()[:60], b"", b"text"]).subset(np.array([1, 2, 3]))
     for index, why in enumerate(("truncated or damaged", "empty file", "not an image")):
-        with pytest.raises(
-            ValueError, match=f"must be readable, got the bytes at place {index + 1}: {why}"
-        ):
+        with pytest.raises(ValueError, match=f"The image {index + 1} cannot be read: {why}"):
             found.load(index)
     assert [bad.name for bad in find_bad(found)] == ["1", "2", "3"]
 
 
 def test_a_file_of_text_and_one_that_is_closed_are_refused(files):
-    with (files / "notes.txt").open() as file, pytest.raises(ValueError, match="open it with 'rb'"):
+    with (files / "notes.txt").open() as file, pytest.raises(ValueError, match="Open it with 'rb'"):
         as_images([pixels(), file])
-    with pytest.raises(ValueError, match=r"at place 0 that cannot be read: .*closed file"):
+    with pytest.raises(ValueError, match=r"at place 0 cannot be read: .*closed file"):
         as_images(file)
 
 
-def test_what_a_folder_has_beside_images_is_known(files, monkeypatch):
+def test_what_a_folder_has_beside_images_is_known(files):
     assert [path.name for path in as_images(files).skipped] == ["notes.txt"]
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (files / "other").mkdir()
-    (files / "other" / "a.heic").write_bytes(b"")
-    message = r"a folder without any, but with 1 \.heic; pip install layline\[heic\] reads \.heic"
-    with pytest.raises(ValueError, match=message):
+    (files / "other" / "a.dcm").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"has no images\. .*1 \.dcm\. Save"):
         as_images(files / "other")
 
 

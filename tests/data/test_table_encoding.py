@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from layline.data.table_encoding import Rows, TableEncoding, numbers_of, texts_of
+from layline.data.table_encoding import Rows, TableEncoding, name_rows, numbers_of, texts_of
 
 
 def fitted(cells):
@@ -66,14 +66,14 @@ def test_other_words_are_not_numbers():
 
 
 def test_decimal_commas_are_not_guessed():
-    with pytest.raises(ValueError, match="column 'a' must have decimal points, got '3,5': replace"):
+    with pytest.raises(ValueError, match="'a' has numbers with commas, such as '3,5'"):
         fitted(["1", "3,5", "-0,25", ""])
     assert fitted(["1", "3,5", "much"]).categorical
 
 
 @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999"])
 def test_infinity_is_refused(cell):
-    with pytest.raises(ValueError, match=f"column 'a' must hold finite numbers, got '{cell}': "):
+    with pytest.raises(ValueError, match=f"Column 'a' must hold finite numbers, got '{cell}'"):
         fitted(["1", cell])
 
 
@@ -129,7 +129,7 @@ def test_a_value_missing_only_later_is_the_median_without_an_indicator():
 
 def test_an_unseen_category_is_told():
     (note,) = ENCODING.unseen(FRAME)
-    assert "'sex' has values that training never saw, 'x': they count as none" in note
+    assert "not in the training rows: 'x'" in note
     assert ENCODING.unseen(pd.DataFrame({"sex": ["f", "m"]})) == ()
 
 
@@ -141,15 +141,13 @@ def test_none_is_a_category_where_the_others_are_words():
 def test_a_column_that_is_empty_in_training_is_left_out():
     encoding = TableEncoding.fit(pd.DataFrame({"a": ["1", "2"], "b": ["", "5"]}), np.array([0]))
     assert encoding.names == ("a",)
-    with pytest.raises(ValueError, match=r"columns must have values .* got \[\]"):
+    with pytest.raises(ValueError, match=r"no columns with values"):
         TableEncoding.fit(pd.DataFrame({"b": ["", "5"]}), np.array([0]))
 
 
 def test_a_name_of_each_row_is_not_a_category():
     names = [f"patient {i}" for i in range(60)]
-    with pytest.raises(
-        ValueError, match=r"column 'a' must repeat .* got 60 in 60 .* name it in drop"
-    ):
+    with pytest.raises(ValueError, match=r"'a' has 60 different texts in 60 .* drop it"):
         fitted(names)
     assert len(fitted(names * 2).columns) == 60
     assert len(fitted(names[:50]).columns) == 50
@@ -168,23 +166,21 @@ def test_rows_are_called_by_their_id_where_they_have_one():
     frame = pd.DataFrame({"a": [1, 2, 3], "who": ["007", None, " x "]})
     encoding = TableEncoding.fit(frame, np.arange(3), "who")
     assert encoding.names == ("a",)
-    assert encoding.row_names(frame, ["row 2", "row 3", "row 4"]) == ["007", "row 3", "x"]
-    assert encoding.row_names(frame[["a"]], ["row 2", "row 3", "row 4"])[0] == "row 2"
+    assert name_rows(frame, "who", ["row 2", "row 3", "row 4"]) == ["007", "row 3", "x"]
+    assert name_rows(frame[["a"]], "who", ["row 2", "row 3", "row 4"])[0] == "row 2"
 
 
 def test_two_columns_of_one_name_are_refused():
     frame = pd.DataFrame([[1, 2]], columns=["age", "age"])
     for use in (lambda: TableEncoding.fit(frame, np.arange(1)), lambda: ENCODING.apply(frame)):
-        with pytest.raises(ValueError, match="different names, got 'age' twice"):
+        with pytest.raises(ValueError, match="two columns 'age'"):
             use()
 
 
 def test_other_columns_are_ignored_and_a_missing_one_is_named():
     frame = pd.DataFrame({"sex": ["m"], "more": [1], "ill": [True], "age": [44.5]})
     assert ENCODING.apply(frame).tolist() == [[44.5, 0, 1, 0, 1]]
-    with pytest.raises(
-        ValueError, match="must have the column 'age', got only sex, more, ill: the"
-    ):
+    with pytest.raises(ValueError, match="no column 'age', .* sex, more, ill"):
         ENCODING.apply(frame.drop(columns="age"))
 
 
@@ -248,7 +244,7 @@ def changed(place, value):
     ],
 )
 def test_plain_data_of_another_kind_are_refused(data):
-    with pytest.raises(ValueError, match="must"):
+    with pytest.raises(ValueError, match="must|damaged|no columns|two columns"):
         TableEncoding.from_json(data)
 
 

@@ -79,13 +79,13 @@ def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detect
         )
     if found:
         return detect(found[0], images, sheet)
-    if len([name for name in user_folders(path) if _has_image(path / name, any_kind=True)]) > 1:
+    if len([name for name in user_folders(path) if _has_image(path / name, readable=False)]) > 1:
         return Detected("folder", path, "it has a folder per class")  # which cannot be read
     if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
         why = f"it has one folder. Did you mean {path / filled[0]}?"
     elif len(filled) == 1:
         why = f"it has images of one class only, {filled[0]}."
-    elif any(is_image(f.name) for f in files):
+    elif any(is_image(f.name, readable=True) for f in files):
         why = "it has images but no classes. Put them into a folder per class, or list them."
     else:
         why = "it has no images, no table and no npz file."
@@ -245,13 +245,13 @@ def user_folders(folder: Path) -> list[str]:
     return natural_order(name for name in names if name.lower() not in CLUTTER)
 
 
-def is_image(name: str, any_kind: bool = False) -> bool:
-    """Check by its suffix that a file is an image that can be read, or one of any kind."""
+def is_image(name: str, readable: bool = False) -> bool:
+    """Check by its suffix that a file is an image, or one that can be read."""
     from layline.data import images
 
-    known = images.KNOWN_SUFFIXES if any_kind else images.readable_suffixes()
+    known = images.readable_suffixes() if readable else images.KNOWN_SUFFIXES
     return images.suffix_of(name) in known
 
 
-def _has_image(folder: Path, any_kind: bool = False) -> bool:
-    return any(is_image(file, any_kind) for _, _, files in os.walk(folder) for file in files)
+def _has_image(folder: Path, readable: bool = True) -> bool:
+    return any(is_image(file, readable) for _, _, files in os.walk(folder) for file in files)

@@ -26,6 +26,7 @@ EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 _ZIP = b"PK\x03\x04"  # a workbook is a ZIP file
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +133,7 @@ def read_table_file(
                 "contain the delimiter or a line break."
             ) from None
     frame.index = frame.index + 1
-    empty = frame.isna() | (frame.astype(str).apply(lambda column: column.str.strip()) == "")
-    blank = empty.all(axis=1)
-    short = frame.isna().any(axis=1) & ~blank
-    if delimiter and not raw.startswith(_ZIP) and short.any():
-        row = int(short.idxmax())
-        cells = int((~frame.loc[row].isna()).sum())
-        raise UserError(
-            f"Row {row} of {path.name} has {cells} cells, and the header has {frame.shape[1]}."
-        )
+    blank = frame.apply(lambda column: [not text for text in texts_of(column)]).all(axis=1)
     frame = frame[~blank]
     if len(frame) < 2:
         raise UserError(f"{path} must have a header and at least one row.")
@@ -202,7 +195,9 @@ def _read_decimal_commas(frame: "pd.DataFrame") -> tuple["pd.DataFrame", tuple[s
         numbers = [text for text in texts if text.lower() not in MISSING]
         with_comma = [text for text in numbers if _DECIMAL_COMMA.fullmatch(text)]
         integers = sum(_INTEGER.fullmatch(text) is not None for text in numbers)
-        if with_comma and len(with_comma) + integers == len(numbers):
+        if len(with_comma) + integers < len(numbers):
+            continue
+        if not all(map(_THOUSANDS.fullmatch, with_comma)):  # 1,234 may be a thousand
             changed[name] = [text.replace(",", ".") for text in texts]
     if not changed:
         return frame, ()

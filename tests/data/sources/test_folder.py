@@ -1,16 +1,15 @@
-import sys
+"""Images in a folder per class."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from layline.data import read
-from layline.data.sources.folder import read_folder
+from layline.data import draw_splits, read
 
 
-def put(root, folder, count=1, start=0):
+def put(root, folder, count=1):
     (root / folder).mkdir(parents=True, exist_ok=True)
-    for i in range(start, start + count):
+    for i in range(count):
         Image.new("RGB", (2, 2), (i, 0, 0)).save(root / folder / f"{i}.png")
 
 
@@ -23,179 +22,110 @@ def flat(tmp_path):
 
 @pytest.fixture
 def ready(tmp_path):
-    for part, count in (("Train", 4), ("val", 1), ("test", 2)):
+    for split, count in (("Train", 8), ("val", 1), ("test", 2)):
         for name in ("low", "high"):
-            put(tmp_path, f"{part}/{name}", count)
+            put(tmp_path, f"{split}/{name}", count)
     return tmp_path
 
 
 def test_a_folder_is_a_class_and_numbers_give_the_order(flat):
-    data = read("folder", flat)
-    assert data.classes == ("Grade 1", "grade 9", "grade 10")
-    assert data.notes[0] == "The folder names are in the order of the numbers in them"
-    for name, rank in zip(data.inputs.names, data.ranks, strict=True):
-        assert name.startswith(data.classes[rank] + "/")
-    assert [len(part) for part in data.splits.by_name().values()] == [21, 3, 6]
-    data.check_complete()
+    dataset = read("folder", flat)
+    assert dataset.classes == ("Grade 1", "grade 9", "grade 10")
+    for name, rank in zip(dataset.inputs.names, dataset.ranks, strict=True):
+        assert name.startswith(dataset.classes[rank] + "/")
+    assert len(dataset.splits.train) == 0  # nothing is drawn yet
+    splits = [draw_splits(dataset, seed).splits for seed in (1, 1, 2)]
+    assert [len(index) for index in splits[0].by_name().values()] == [21, 3, 6]
+    assert splits[0].test.tolist() == splits[1].test.tolist() != splits[2].test.tolist()
+    half = draw_splits(read("folder", flat, test=0.5), 0)
+    assert len(half.splits.test) == 15
 
 
 @pytest.mark.parametrize(
     "classes", ["grade 10,Grade 1,grade 9", ["grade 10", "Grade 1", "grade 9"]]
 )
 def test_the_order_may_be_given(flat, classes):
-    data = read_folder(flat, classes=classes)
-    assert data.classes == ("grade 10", "Grade 1", "grade 9")
-    assert "The classes are in the order given" in data.notes
+    assert read("folder", flat, classes=classes).classes == ("grade 10", "Grade 1", "grade 9")
 
 
-def test_the_partition_is_the_seed(flat):
-    first, again, other = (read_folder(flat, partition=p).splits.test for p in (1, 1, 2))
-    assert first.tolist() == again.tolist() != other.tolist()
+def test_a_given_split_is_used_and_a_missing_one_taken_from_training(ready):
+    dataset = read("folder", ready, classes="low,high")
+    splits = dataset.splits.by_name().values()
+    for folder, index in zip(("Train", "val", "test"), splits, strict=True):
+        assert {dataset.inputs.names[i].split("/")[0] for i in index} == {folder}
+    assert np.bincount(dataset.ranks[dataset.splits.test]).tolist() == [2, 2]
+    for name in ("low", "high"):
+        (ready / "val" / name / "0.png").unlink()
+        (ready / "val" / name).rmdir()
+    (ready / "val").rmdir()
+    splits = draw_splits(read("folder", ready), 0).splits
+    assert [len(index) for index in splits.by_name().values()] == [14, 2, 4]
 
 
-def test_a_ready_made_split_is_taken(ready):
-    data = read_folder(ready, classes="low,high", partition=3)
-    for folder, part in zip(("Train", "val", "test"), data.splits.by_name().values(), strict=True):
-        assert {data.inputs.names[i].split("/")[0] for i in part} == {folder}
-    assert np.bincount(data.ranks[data.partition.test]).tolist() == [2, 2]
-    assert "The split is the one given, whatever the partition" in data.notes
-
-
-def test_a_part_that_is_missing_is_taken_from_training(tmp_path):
-    for part in ("train", "test"):
-        put(tmp_path, f"{part}/low", 10)
-        put(tmp_path, f"{part}/high", 10)
-    data = read_folder(tmp_path)
-    data.check_complete()
-    assert any(note.startswith("No validation part was given") for note in data.notes)
-
-
-def test_folders_inside_a_class_belong_to_it_and_what_is_outside_is_counted(flat):
-    put(flat, "grade 9/patient 1", 2)
-    put(flat, ".", 3)
-    put(flat, "__MACOSX/grade 9", 1)
-    put(flat, ".thumbnails", 1)
-    data = read_folder(flat)
-    assert len(data.inputs) == 32
-    assert "grade 9/patient 1/0.png" in data.inputs.names
-    assert any("were left out" in note for note in data.notes)
+def test_folders_inside_a_class_belong_to_it_and_other_images_are_counted(flat):
+    put(flat, "grade 9/deep/deeper", 2)
+    Image.new("RGB", (2, 2)).save(flat / "outside.png")
+    (flat / "grade 9" / "notes.pdf").touch()
+    (flat / "grade 9" / ".hidden.png").touch()
+    dataset = read("folder", flat)
+    assert np.bincount(dataset.ranks).tolist() == [10, 12, 10]
+    notes = " ".join(dataset.notes)
+    assert "1 images outside the class folders" in notes
+    assert "1 .pdf" in notes
 
 
 def test_a_class_may_be_called_test_if_it_is_listed(tmp_path):
-    put(tmp_path, "control", 10)
-    put(tmp_path, "test", 10)
-    assert read_folder(tmp_path, classes="control,test").classes == ("control", "test")
-    with pytest.raises(ValueError, match=r"got the folders test beside control: .* in classes"):
-        read_folder(tmp_path)
-
-
-def test_every_root_without_a_tree_is_answered_with_the_tree(tmp_path):
-    tree = "expected is root/<class>/<image>"
-    with pytest.raises(ValueError, match=f"two or more classes, got none: {tree}"):
-        read_folder(tmp_path)
-    put(tmp_path, ".", 2)
-    with pytest.raises(ValueError, match=f"got none: {tree}"):
-        read_folder(tmp_path)
-    put(tmp_path, "only", 2)
-    with pytest.raises(ValueError, match=f"got one, only: {tree}"):
-        read_folder(tmp_path)
-    with pytest.raises(ValueError, match=f"root must be a folder, got .*0.png: {tree}"):
-        read_folder(tmp_path / "0.png")
-    with pytest.raises(FileNotFoundError, match="root must exist"):
-        read_folder(tmp_path / "none")
-
-
-def test_folders_and_classes_have_to_agree(flat):
-    with pytest.raises(ValueError, match=r"folders must be among the classes .*, got grade 9: add"):
-        read_folder(flat, classes="Grade 1,grade 10")
-    with pytest.raises(ValueError, match="must be folder names of the data, got 'grade 11'"):
-        read_folder(flat, classes="Grade 1,grade 9,grade 10,grade 11")
-    (flat / "grade 11").mkdir()
-    with pytest.raises(ValueError, match=r"must have images, got none in .*grade 11"):
-        read_folder(flat)
-
-
-def test_parts_of_a_ready_made_split_have_the_same_classes(ready):
-    (ready / "test/middle").mkdir()
-    with pytest.raises(ValueError, match="test must have classes of Train only, got middle"):
-        read_folder(ready)
-    put(ready, "Train/middle")
-    with pytest.raises(
-        ValueError, match="val must have every class of Train, got no folder middle"
-    ):
-        read_folder(ready)
-    put(ready, "val/middle")
-    with pytest.raises(ValueError, match=r"must have images, got none in .*test/middle"):
-        read_folder(ready)
-
-
-def test_a_ready_made_split_has_each_part_once(ready):
-    put(ready, "valid/low")
-    with pytest.raises(ValueError, match="one train folder and at most one val and test, got"):
-        read_folder(ready)
-
-
-def test_a_ready_made_split_needs_training(tmp_path):
-    put(tmp_path, "test/low")
-    with pytest.raises(ValueError, match=r"one train folder .* got test"):
-        read_folder(tmp_path)
-
-
-def patients(root, count=12):
-    for name in ("1-low", "2-high"):
-        put(root, name, count)
-        for file in sorted((root / name).iterdir()):
-            file.rename(file.with_name(f"p{int(file.stem) // 3}_{file.stem}.png"))
-    return root
-
-
-def test_a_pattern_keeps_the_images_of_a_patient_in_one_part(tmp_path):
-    data = read("folder", patients(tmp_path, 30), group_by=r"p(\d+)_")
-    homes = [{data.groups[i] for i in part} for part in data.splits.by_name().values()]
-    assert sum(map(len, homes)) == len({*data.groups}) == 10
-    assert "10 groups in 60 images, the largest has 6" in data.notes
-    assert not any("look like groups" in note for note in data.notes)
-    with pytest.raises(ValueError, match=r"such as 1-low/p0_0\.png, .*: change it, or move them"):
-        read_folder(tmp_path, group_by="patient")
-
-
-def test_names_of_patients_are_told_where_they_are_not_used(tmp_path):
-    notes = " ".join(read_folder(patients(tmp_path)).notes)
-    assert r"--group-by '\bp\d+' keeps the images of each in one part" in notes
-
-
-def test_files_that_are_not_read_are_counted_by_their_endings(flat, monkeypatch):
-    for name in ("a.HEIC", "b.heic", "c.pdf", "d", ".hidden", "Thumbs.db", "e.nii.gz"):
-        (flat / "grade 9" / name).write_bytes(b"")
-    (flat / "README.txt").write_text("outside of the classes")
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    data = read_folder(flat)
-    assert data.notes[-1] == (
-        "5 files skipped: 2 .heic, 1 .nii.gz, 1 .pdf, 1 without an ending; "
-        "pip install layline[heic] reads .heic; save .nii.gz as PNG or TIFF"
-    )
-    assert len(data.inputs) == 30
+    put(tmp_path, "test", 5)
+    put(tmp_path, "try", 5)
+    assert read("folder", tmp_path, classes="try,test").classes == ("try", "test")
+    with pytest.raises(ValueError, match=r"folders of splits \(test\) and others \(try\)"):
+        read("folder", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("folders", "options", "message"),
     [
-        ("a.heic", r"it has 2 \.heic files; pip install layline\[heic\] reads \.heic$"),
-        ("a.dcm", r"it has 2 \.dcm files; save \.dcm as PNG or TIFF$"),
-        ("a.pdf", r"it has 2 \.pdf files; add some, or remove the folder$"),
+        ([], {}, "no class folders; at least two are needed"),
+        (["one"], {}, "one class folder, one"),
+        (["a", "b"], {"classes": "a,c"}, "classes lists 'c'"),
+        (["a", "b", "c"], {"classes": "a,b"}, "does not list the folders c"),
+        (["zebra", "apple"], {}, r"order .* is unknown. Give the classes"),
+        (["1", "2"], {"class": "1,2"}, "option of folder must be a known name, got 'class'"),
+        (["1", "2"], {"test": 2}, "must be below 1 together"),
+        (["test/1", "test/2"], {}, "must have one for training"),
+        (["train/1", "train/2", "training/1"], {}, "must have one for training"),
+        (["train/1", "train/2", "val/1"], {}, "val has no folder for the classes 2"),
+        (["train/1", "train/2", "val/1", "val/2", "val/3"], {}, "train does not have: 3"),
     ],
 )
-def test_a_class_without_images_says_what_it_has_instead(flat, monkeypatch, name, message):
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path, folders, options, message):
+    for folder in folders:
+        put(tmp_path, folder, 10)
+    with pytest.raises(ValueError, match=message):
+        draw_splits(read("folder", tmp_path, **options), 0)
+
+
+def test_a_root_that_is_no_folder_or_a_class_without_images_is_named(flat):
+    with pytest.raises(ValueError, match=r"0\.png is not a folder. Expected root/<class>/<image>"):
+        read("folder", flat / "grade 9" / "0.png")
+    with pytest.raises(FileNotFoundError, match="absent does not exist"):
+        read("folder", flat / "absent")
+    with pytest.raises(ValueError, match="needs the folder or file"):
+        read("folder")
     (flat / "grade 11").mkdir()
-    for copy in (name, "b" + name):
-        (flat / "grade 11" / copy).write_bytes(b"")
-    with pytest.raises(ValueError, match=r"got none in .*grade 11: " + message):
-        read_folder(flat)
+    (flat / "grade 11" / "scan.dcm").touch()
+    with pytest.raises(ValueError, match=r"grade 11 has no images\. .* 1 \.dcm"):
+        read("folder", flat)
 
 
-def test_the_name_of_a_class_is_unicode(tmp_path):
-    put(tmp_path, "1-low", 5)
-    put(tmp_path, "2-h\udcff", 5)
-    with pytest.raises(ValueError, match=r"folder names must be Unicode, got '2-h.udcff': rename"):
-        read_folder(tmp_path)
+def test_a_pattern_keeps_the_images_of_a_patient_in_one_split(tmp_path):
+    for name in ("low", "high"):
+        (tmp_path / name).mkdir()
+        for i in range(30):
+            path = tmp_path / name / f"patient{i // 3}_{i}.png"
+            Image.new("RGB", (2, 2), (i, 0, 0)).save(path)
+    assert any(r"'\bpatient\d+'" in note for note in read("folder", tmp_path).notes)
+    dataset = draw_splits(read("folder", tmp_path, group_by=r"patient\d+"), 0)
+    groups = np.array(dataset.groups)
+    found = [{*groups[index]} for index in dataset.splits.by_name().values()]
+    assert sum(map(len, found)) == len({*groups}) == 10

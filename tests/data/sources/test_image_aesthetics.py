@@ -3,12 +3,10 @@ from statistics import median
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from layline import data
-from layline.data.sources.image_aesthetics import _draw, _photograph, read_image_aesthetics
+from layline.data.sources.image_aesthetics import read_image_aesthetics
 
 TABLE = "beauty-icwsm15-dataset.tsv"
 HEADER = "#flickr_photo_id\tcategory\tbeauty_scores"
@@ -40,21 +38,13 @@ def by_name(dataset):
     }
 
 
-@given(st.lists(st.integers(1, 5), min_size=5, max_size=12))
-def test_the_rank_is_the_integer_part_of_the_median_minus_one(scores):
-    photograph = _photograph("7", "nature", ",".join(map(str, scores)))
-    assert photograph.rank == math.floor(median(scores)) - 1
-    assert 0 <= photograph.rank <= 4
-
-
-@given(st.integers(1, 5000), st.integers(0, 4))
-def test_a_twentieth_and_a_fifth_are_held_out_rounded_up(count, seed):
-    drawn = _draw(count, np.random.default_rng(seed))
-    assert 20 * (len(drawn.validation) - 1) < count <= 20 * len(drawn.validation)
-    held_out = len(drawn.validation) + len(drawn.test)
-    assert len(drawn.test) == min(-(-count // 5), count - len(drawn.validation))
-    assert len(drawn.train) == max(count - held_out, 0)
-    assert sorted(np.concatenate(list(drawn.by_name().values()))) == list(range(count))
+def test_the_rank_is_the_integer_part_of_the_median_minus_one(tmp_path):
+    rng = np.random.default_rng(0)
+    scores = [rng.integers(1, 6, rng.integers(5, 13)).tolist() for _ in range(60)]
+    make(tmp_path, [(i, "nature", ",".join(map(str, each))) for i, each in enumerate(scores)])
+    dataset = read_image_aesthetics(tmp_path)
+    for name, rank in zip(dataset.inputs.names, dataset.ranks, strict=True):
+        assert rank == math.floor(median(scores[int(name.removesuffix(".jpg"))])) - 1
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -87,7 +77,7 @@ def test_five_partitions_all_different_each_always_the_same_in_any_order_of_line
         "\n".join([HEADER, *("\t".join(map(str, row)) for row in rows[::-1])])
     )
     assert by_name(read_image_aesthetics(tmp_path, partition=4)) == drawn[4]
-    with pytest.raises(ValueError, match="partition must be in 0…4, got 5"):
+    with pytest.raises(ValueError, match="partitions 0…4, got 5"):
         data.read("image-aesthetics", tmp_path, 5)
 
 
@@ -98,7 +88,7 @@ def test_missing_photographs_are_left_out_and_counted(tmp_path):
     assert len(dataset.inputs) == 18
     assert sum(len(part) for part in dataset.splits.by_name().values()) == 18
     assert dataset.notes == (
-        "Photographs whose file is missing were left out: "
+        "Photographs whose file is missing are not used: "
         "2 of 20 nature, 0 of 20 animals, 1 of 20 people, 0 of 20 urban.",
     )
 
@@ -108,7 +98,7 @@ def test_a_class_that_training_lacks_is_noted_and_stays(tmp_path):
     dataset = read_image_aesthetics(tmp_path)
     assert len(dataset.classes) == 5
     (note,) = dataset.notes
-    assert note.endswith("that is unacceptable or flawed or professional or exceptional.")
+    assert note.endswith("that are unacceptable or flawed or professional or exceptional.")
     dataset.check_complete()
 
 
@@ -117,7 +107,7 @@ def test_a_photograph_counts_once_in_a_category(tmp_path):
     make(tmp_path, [*rows_of(5, ("nature",))[:4], *twice])
     dataset = read_image_aesthetics(tmp_path)
     assert sorted(dataset.inputs.names) == ["0.jpg", "1.jpg", "2.jpg", "3.jpg", "7.jpg"]
-    assert dataset.notes[0] == "1 lines repeat a photograph; the last counts."
+    assert dataset.notes[0] == "1 lines repeat a photograph; the last is used."
 
 
 @pytest.mark.parametrize("place", ["", "beauty", f"beauty/{TABLE}"])
@@ -128,34 +118,30 @@ def test_the_table_may_be_pointed_at_or_lie_one_folder_below(tmp_path, place):
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ("x1\tnature\t1,2,3", "#flickr_photo_id must be a whole number, got 'x1'"),
-        ("1\tcity\t1,2,3", "category must be a known name, got 'city'"),
-        ("1\tnature\t1,6,3", r"beauty_scores must be numbers in 1…5 .* got '1,6,3'"),
-        ("1\tnature\t", "beauty_scores must be numbers in 1…5"),
-        ("1\tnature", "beauty_scores must be numbers in 1…5"),
-    ],
+    "row",
+    ["x1\tnature\t1,2,3", "1\tcity\t1,2,3", "1\tnature\t1,6,3", "1\tnature\t", "1\tnature"],
 )
-def test_a_malformed_line_is_named(tmp_path, row, message):
+def test_a_malformed_line_is_named(tmp_path, row):
     make(tmp_path, rows_of(5))
     with (tmp_path / TABLE).open("a") as stream:
         stream.write(row + "\n")
-    with pytest.raises(ValueError, match=rf"line 22 of .*{TABLE}: {message}"):
+    with pytest.raises(ValueError, match=rf"Line 22 of .*{TABLE} is not"):
         read_image_aesthetics(tmp_path)
 
 
 def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"root must hold {TABLE}, got"):
+    with pytest.raises(
+        FileNotFoundError, match=f"does not contain the table of the scores, {TABLE}"
+    ):
         read_image_aesthetics(tmp_path)
     make(tmp_path, rows_of(5, ("nature",)))
-    with pytest.raises(FileNotFoundError, match="root must have images of urban, got none"):
+    with pytest.raises(FileNotFoundError, match="no images of urban"):
         read_image_aesthetics(tmp_path, category="urban")
     with pytest.raises(ValueError, match="category must be a known name, got 'natur'"):
         read_image_aesthetics(tmp_path, category="natur")
     (tmp_path / TABLE).write_text("id\tcategory\n")
-    with pytest.raises(ValueError, match="must have the column #flickr_photo_id, got"):
+    with pytest.raises(ValueError, match="has no column #flickr_photo_id"):
         read_image_aesthetics(tmp_path)
     (tmp_path / "img_files").rename(tmp_path / "images")
-    with pytest.raises(FileNotFoundError, match="root must hold the folder img_files"):
+    with pytest.raises(FileNotFoundError, match="the folder of the photographs, img_files"):
         read_image_aesthetics(tmp_path)

@@ -63,13 +63,13 @@ def grid_of(root, *given, calibrate=True, calibration=0.15, **more):
 def fit(tmp_path, go, monkeypatch):
     """Run a grid; give the numbers by setting, and a function that gives the rows of a split."""
     seen = {}
-    assemble = baselines.assemble
+    prepare_run = baselines.prepare_run
 
     def record(*arguments, **options):
-        seen["run"] = assemble(*arguments, **options)
+        seen["run"] = prepare_run(*arguments, **options)
         return seen["run"]
 
-    monkeypatch.setattr(baselines, "assemble", record)
+    monkeypatch.setattr(baselines, "prepare_run", record)
 
     def call(grid):
         assert go(grid, tmp_path)[0] == []

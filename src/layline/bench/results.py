@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from layline.bench.statistics import (
     summary,
 )
 from layline.bench.store import METRIC_COLUMNS, Store
-from layline.bench.tables import Column, Entry, Table, mark_best, summary_entries, write_tables
+from layline.bench.tables import Column, Entry, Table, summary_entries, write_tables
 from layline.utils.files import atomic_write, write_json, write_text
 
 RESULTS = "results.csv"
@@ -192,99 +192,74 @@ def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
         frame: The runs that are compared.
         decodings: Each metric uses its own decoding if it is among these, or the first.
     """
-    metrics = measured(frame) or {"mae": find_metric("mae")}
-    used = {name: metric.own_decoding(decodings) for name, metric in metrics.items()}
-    ranks = rank_methods(frame, "mae", used.get("mae", decodings[0]))
-    summaries = {
-        name: summary(select_decoding(frame, used[name]), name, by=("method", "data"))
-        for name in metrics
-    }
-    methods = (*map(str, ranks.ranks.index), *ranks.left_out)
-    columns = [
-        Column.of_metric(metric, f"{metric.title}, {used[name]}" if metric.decode else "")
-        for name, metric in metrics.items()
-    ]
-    return mark_best(
-        Table(
-            caption="All data sets",
-            rows=methods,
-            columns=(_RANK, *columns),
-            entries=tuple(
-                (
-                    _rank(ranks, method),
-                    *(_average(summaries[name], method, metrics[name]) for name in metrics),
-                )
-                for method in methods
-            ),
-            notes=(
-                "Each number is the mean over data sets of the mean over seeds.",
-                "Mean ranks are those of MAE.",
-                *ranks.notes,
-            ),
-        )
+    columns = {}
+    for name, metric in measured(frame).items():
+        decode = metric.own_decoding(decodings)
+        runs = select_decoding(frame, decode)
+        column = Column.of_metric(metric, f"{metric.title}, {decode}" if metric.decode else "")
+        columns[column] = _averages(summary(runs, name, by=("method", "data")), metric.scale)
+    ranks = rank_methods(frame, "mae", find_metric("mae").own_decoding(decodings))
+    return Table.of_columns(
+        "All data sets",
+        (*map(str, ranks.ranks.index), *ranks.left_out),
+        {_RANK: _rank_entries(ranks), **columns},
+        notes=(
+            "Each number is the mean over data sets of the mean over seeds.",
+            "Mean ranks are those of MAE.",
+            *ranks.notes,
+        ),
     )
 
 
-def _average(lines: pd.DataFrame, method: str, metric: Metric) -> Entry:
+def _averages(lines: pd.DataFrame, scale: float) -> dict[str, Entry]:
     """Average over the data sets on which any method has a number, and count runs."""
     numbers = lines["n"].groupby("data", sort=False).sum()
-    own = lines.loc[method].reindex(numbers.index[numbers > 0])
-    if not own["n"].any():
-        return Entry()
-    return Entry(
-        mean=float(own["mean"].mean()) * metric.scale,
-        n=int(own["n"].sum()),
-        failed=int(own["failed"].fillna(1).sum()),
-    )
+    found = {}
+    for method, own in lines.groupby("method", sort=False):
+        own = own.droplevel("method").reindex(numbers.index[numbers > 0])
+        if own["n"].any():
+            failed = int(own["failed"].fillna(1).sum())
+            found[str(method)] = Entry(own["mean"].mean() * scale, n=own["n"].sum(), failed=failed)
+    return found
 
 
-def _rank(ranks: MeanRanks, method: str) -> Entry:
-    if method not in ranks.ranks.index:
-        return Entry()
-    return Entry(mean=float(ranks.ranks[method]), n=ranks.num_data)
+def _rank_entries(ranks: MeanRanks) -> dict[str, Entry]:
+    return {str(method): Entry(mean, n=ranks.num_data) for method, mean in ranks.ranks.items()}
 
 
 def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
     """Compare methods on each data set: mean ± standard deviation over seeds, and mean rank."""
     shown_as = find_metric(metric)
-    data, methods = ([*dict.fromkeys(frame[label])] for label in ("data", "method"))
     entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"))
     ranks = rank_methods(frame, metric, decode)
-    return mark_best(
-        Table(
-            caption=f"{shown_as.caption(decode)}: mean ± standard deviation over seeds",
-            rows=tuple(methods),
-            columns=(*(Column.of_metric(shown_as, name, shown_as.title) for name in data), _RANK),
-            entries=tuple(
-                (*(entries.get((name, method), Entry()) for name in data), _rank(ranks, method))
-                for method in methods
-            ),
-            notes=ranks.notes,
-        )
-    )
+    columns = {
+        Column.of_metric(shown_as, data, shown_as.title): {
+            method: entry for (place, method), entry in entries.items() if place == data
+        }
+        for data in frame["data"].unique()
+    }
+    caption = f"{shown_as.caption(decode)}: mean ± standard deviation over seeds"
+    columns[_RANK] = _rank_entries(ranks)
+    return Table.of_columns(caption, frame["method"].unique(), columns, notes=ranks.notes)
 
 
 def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
     """Give the mean rank of each method over data sets in several metrics, sorted by MAE."""
     found: dict[str, MeanRanks] = {}
-    for name in _RANKED_BY:
+    for name in ("mae", *(each for each in _RANKED_BY if each in measured(frame))):
         metric = find_metric(name)
         decode = metric.own_decoding(decodings)
-        if name in frame and frame[name].notna().any():
-            title = f"{metric.title}, {decode}" if metric.decode else metric.title
-            found[title] = rank_methods(frame, name, decode)
-    first = next(iter(found.values()), MeanRanks(pd.Series(dtype=float), (), 0, None, None))
-    methods = (*map(str, first.ranks.index), *first.left_out)
-    return mark_best(
-        Table(
-            caption="Mean ranks over data sets, 1 is the best possible",
-            rows=methods,
-            columns=tuple(Column(title, digits=2, lower_is_better=True) for title in found),
-            entries=tuple(
-                tuple(_rank(ranks, method) for ranks in found.values()) for method in methods
-            ),
-            notes=tuple(f"{title}: {note}" for title, each in found.items() for note in each.notes),
-        )
+        title = f"{metric.title}, {decode}" if metric.decode else metric.title
+        found[title] = rank_methods(frame, name, decode)
+    first = next(iter(found.values()))
+    return Table.of_columns(
+        "Mean ranks over data sets, 1 is the best possible",
+        (*map(str, first.ranks.index), *first.left_out),
+        {
+            Column(title, digits=2, lower_is_better=True): _rank_entries(ranks)
+            for title, ranks in found.items()
+        },
+        notes=tuple(f"{title}: {note}" for title, each in found.items() for note in each.notes),
     )
 
 
@@ -294,7 +269,7 @@ def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: st
     found = compare_with_reference(frame, reference, metric, decode)
     ends = ["difference", "low", "high"]
     found[ends] = found[ends] * shown_as.scale
-    columns: Mapping[str, Column] = {
+    columns = {
         "wins": Column("Wins", digits=0),
         "ties": Column("Ties", digits=0),
         "losses": Column("Losses", digits=0),
@@ -305,14 +280,13 @@ def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: st
         "p": Column("p", form="p"),
         "p_holm": Column("p (Holm)", form="p"),
     }
-    return Table(
-        caption=f"{shown_as.caption(decode)}: every method compared with {reference}",
-        rows=tuple(map(str, found.index)),
-        columns=tuple(columns.values()),
-        entries=tuple(
-            tuple(Entry(None if pd.isna(line[name]) else float(line[name])) for name in columns)
-            for line in found.to_dict("records")
-        ),
+    return Table.of_columns(
+        f"{shown_as.caption(decode)}: every method compared with {reference}",
+        [str(method) for method in found.index],
+        {
+            column: {str(k): Entry(float(v)) for k, v in found[name].dropna().items()}
+            for name, column in columns.items()
+        },
         notes=(
             f"A win is a data set on which the method is better than {reference}. "
             "From, to: the 95 % interval of a bootstrap over data sets. "

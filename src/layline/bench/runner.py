@@ -24,7 +24,6 @@ import joblib
 import torch
 from joblib.externals.loky.process_executor import TerminatedWorkerError as WorkerDied
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from threadpoolctl import threadpool_limits
 
 from layline.backbones import find as find_backbone
@@ -61,29 +60,20 @@ class Job:
         folder: The folder of the store.
         keep_models: Keep weights and checkpoints of finished runs.
         command: The command that started the grid.
-        process: The process that runs the grid.
-        remote: Whether the workers are those of a cluster.
+        process: The process that runs the grid; 0 if the workers are those of a cluster.
     """
 
     folder: Path
     keep_models: bool
     command: tuple[str, ...]
     process: int
-    remote: bool = False
 
 
 class GridProgress:
-    """Show how many cells are done, the last one, and the time left.
-
-    Args:
-        console: A terminal gets a live progress bar, a log file a line per cell.
-    """
+    """Print a line per finished cell, with the time left."""
 
     def __init__(self, console: Console) -> None:
-        self.log, self._is_live = Reporter(console), console.is_terminal
-        columns = BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}")
-        self._bar = Progress(*columns, console=console, transient=True, disable=not self._is_live)
-        self._task = self._bar.add_task("")
+        self.log = Reporter(console)
         self._total = self._done = 0
         self._seconds: list[float] = []
 
@@ -91,28 +81,18 @@ class GridProgress:
         """Print the number of cells, and how many are finished already."""
         self._total, self._done = total, done
         self.log(amount(total, "run") + (f", {done} finished before" if done else ""))
-        self._bar.update(self._task, total=total, completed=done)
 
     def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:
-        """Show the outcome of a cell, of a grid that runs ``jobs`` cells at once."""
+        """Print the outcome of a cell, of a grid that runs ``jobs`` cells at once."""
         self._done += 1
         self._seconds.append(outcome.seconds)
         mean = sum(self._seconds) / len(self._seconds)
-        time_left = f"{format_time(mean * (self._total - self._done) / jobs)} left"
+        time_left = format_time(mean * (self._total - self._done) / jobs)
         result = f"failed: {outcome.error}"
         if not outcome.error:
             mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
             result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
-        if outcome.error or not self._is_live:
-            self.log(f"{self._done}/{self._total}  {cell.name}  {result}  {time_left}")
-        self._bar.update(self._task, completed=self._done, description=time_left)
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self.log(f"{self._done}/{self._total}  {cell.name}  {result}  {time_left} left")
 
 
 def run_grid(
@@ -153,8 +133,8 @@ def run_grid(
         if todo:
             command = (Path(sys.argv[0]).name, *sys.argv[1:])
             place = store.folder.resolve()
-            job = Job(place, keep_models, command, os.getpid(), remote=dask is not None)
-            with progress, _backend(dask, todo, jobs) as workers, _Stop(place) as stop:
+            job = Job(place, keep_models, command, 0 if dask else os.getpid())
+            with _backend(dask, todo, jobs) as workers, _Stop(place) as stop:
                 _run(todo, store, progress, job, workers, stop)
     return [cell for cell in distinct if not store.is_done(cell)]
 
@@ -326,7 +306,7 @@ def _watch(job: Job) -> Iterator[threading.Event]:
     stop, over = threading.Event(), threading.Event()
 
     def look() -> bool:
-        is_orphan = not job.remote and os.getpid() != job.process and os.getppid() != job.process
+        is_orphan = job.process not in (0, os.getpid(), os.getppid())
         if is_orphan or (job.folder / _STOP).exists():
             stop.set()
         return stop.is_set()

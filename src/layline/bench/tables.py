@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import nan
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import pandas as pd
 
@@ -101,6 +101,18 @@ class Table:
     corner: str = "Method"
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of_columns(
+        cls,
+        caption: str,
+        rows: Sequence[str],
+        columns: Mapping[Column, Mapping[str, Entry]],
+        **others: Any,
+    ) -> Self:
+        """Make a table from the entries of each column, by row, and mark the best."""
+        entries = [tuple(found.get(row, Entry()) for found in columns.values()) for row in rows]
+        return mark_best(cls(caption, tuple(rows), tuple(columns), tuple(entries), **others))
+
     def without_last_column(self) -> Self:
         """Leave the last column out."""
         entries = tuple(line[:-1] for line in self.entries)
@@ -110,6 +122,9 @@ class Table:
         """Iterate over the rows: the label of each, and its entries with their columns."""
         for label, entries in zip(self.rows, self.entries, strict=True):
             yield label, list(zip(self.columns, entries, strict=True))
+
+
+T = TypeVar("T", bound=Table)
 
 
 def summary_entries(
@@ -139,7 +154,7 @@ def summary_entries(
     }
 
 
-def mark_best(table: Table) -> Table:
+def mark_best(table: T) -> T:
     """Mark the best and the second best number of each column, as they are rounded.
 
     Numbers from which failed runs are missing have no mark, nor have columns with a single number

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from layline import heads
 from layline.bench.grid import Cell, Grid, GridData, Variant
 from layline.bench.paper.presets import Preset, load_presets
 from layline.bench.statistics import find_metric, select_decoding
-from layline.bench.tables import Column, Entry, Table, mark_best, summary_entries
+from layline.bench.tables import Column, Entry, Table, summary_entries
 from layline.heads.constrained_proxies import ConstrainedProxies
 from layline.training.config import Section, combine, read_toml, validate
 from layline.training.record import Snapshot
@@ -62,6 +62,10 @@ class Method(Section):
     options: dict[str, Any] = Field(default_factory=dict)
 
 
+def _expand(method: Any) -> Any:
+    return {"method": method} if isinstance(method, str) else method
+
+
 class Reproduction(Section):
     """A table or a figure of the paper.
 
@@ -80,7 +84,7 @@ class Reproduction(Section):
     """
 
     title: str
-    methods: dict[str, str | Method]
+    methods: dict[str, Annotated[Method, BeforeValidator(_expand)]]
     data: list[str] = Field(default_factory=list)
     caption: str = ""
     columns: list[PaperColumn] = Field(default_factory=list)
@@ -103,7 +107,7 @@ class Reproduction(Section):
     def variants(self, preset: Preset) -> list[Variant]:
         """List the methods with their options, without those that are impossible."""
         found = []
-        for row, method in self._methods().items():
+        for row, method in self.methods.items():
             if self.layouts:
                 own = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
                 settings = combine(preset.layouts.get(method.method, {}), own)
@@ -146,53 +150,47 @@ class Reproduction(Section):
             return self._curve_table(frame, preset)
         runs = _add_overall(select_decoding(frame, _DECODING))
         found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in METRICS}
-        columns = self.columns or [
-            PaperColumn(group="", title=find_metric(m).title, data=self.data[0], metric=m)
-            for m in METRICS
-        ]
-        printed = self.paper_numbers() or {row: [Entry()] * len(columns) for row in self.methods}
-        entries = tuple(
-            tuple(
-                replace(
-                    found[column.metric].get((row, column.data), Entry()),
-                    reference=number.reference,
-                    reference_sd=number.reference_sd,
-                )
-                for column, number in zip(columns, numbers, strict=True)
-            )
-            for row, numbers in printed.items()
-        )
+        printed = self.paper_numbers()
+        columns = {}
+        for place, each in enumerate(self.columns or _plain_columns(self.data[0])):
+            entries = {
+                row: found[each.metric].get((row, each.data), Entry()) for row in self.methods
+            }
+            for row, numbers in printed.items():
+                mean, sd = numbers[place].reference, numbers[place].reference_sd
+                entries[row] = replace(entries[row], reference=mean, reference_sd=sd)
+            columns[self._column(each, place)] = entries
         notes = self._notes(preset)
-        if any(column.data == OVERALL for column in columns):
+        if any(each.data == OVERALL for each in self.columns):
             notes += ("Overall (IA) is the mean over the four categories of Image Aesthetics.",)
-        heads_ = tuple(map(self._column, columns, range(len(columns))))
         caption = self.caption or self.title
-        return mark_best(Table(caption, tuple(printed), heads_, entries, notes=notes))
+        return Table.of_columns(caption, list(self.methods), columns, notes=notes)
 
     def curves(self, frame: pd.DataFrame) -> list[Curve]:
         """Give the points of a figure, without values that have no result."""
-        found = self._curve_entries(frame)
-        return [
-            Curve(
-                row,
-                tuple(x for x in self.values if found("mae", row, x).mean is not None),
-                {
-                    metric: tuple(
-                        found(metric, row, x)
-                        for x in self.values
-                        if found("mae", row, x).mean is not None
-                    )
-                    for metric in METRICS
-                },
-            )
-            for row in self.methods
-        ]
+        runs = select_decoding(frame, _DECODING)
+        curves = []
+        for row in self.methods:
+            names = {self._name(row, x): x for x in self.values}
+            metrics = {
+                metric: {
+                    names[name]: entry
+                    for (name, _), entry in summary_entries(
+                        runs, metric, ("method", "data")
+                    ).items()
+                    if name in names and entry.mean is not None
+                }
+                for metric in METRICS
+            }
+            points = {metric: tuple(found.values()) for metric, found in metrics.items()}
+            curves.append(Curve(row, tuple(metrics["mae"]), points))
+        return curves
 
     def impossible(self) -> dict[tuple[str, float], str]:
         """Give the values that a method cannot have, with the reason."""
         return {
             (row, x): reason
-            for row, method in self._methods().items()
+            for row, method in self.methods.items()
             for x in self.values
             if (reason := self._why_impossible(method.method, x))
         }
@@ -212,42 +210,28 @@ class Reproduction(Section):
         digits = max((len(each.partition(".")[2]) for each in numbers), default=metric.digits)
         return Column(column.title, column.group, digits, metric.lower_is_better)
 
-    def _curve_entries(self, frame: pd.DataFrame) -> Any:
-        runs = select_decoding(frame, _DECODING)
-        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in METRICS}
-        return lambda metric, row, x: found[metric].get((self._name(row, x), self.data[0]), Entry())
-
     def _curve_table(self, frame: pd.DataFrame, preset: Preset) -> Table:
-        found, impossible = self._curve_entries(frame), self.impossible()
-        columns = [(row, metric) for row in self.methods for metric in METRICS]
-        return Table(
-            caption=self.title,
-            rows=tuple(f"{x:g}" for x in self.values),
-            columns=tuple(
-                Column.of_metric(find_metric(metric), group=row) for row, metric in columns
-            ),
-            entries=tuple(
-                tuple(
-                    Entry(note="impossible") if (row, x) in impossible else found(metric, row, x)
-                    for row, metric in columns
-                )
-                for x in self.values
-            ),
-            corner=self.symbol,
-            notes=(
-                *self._notes(preset),
-                *(
-                    f"{row} with {self.symbol} = {x:g} is impossible: {reason}"
-                    for (row, x), reason in impossible.items()
-                ),
-            ),
+        """Make a table of curves, with a row for each value."""
+        columns, reasons = {}, self.impossible()
+        for curve in self.curves(frame):
+            for metric, entries in curve.metrics.items():
+                found = {f"{x:g}": entry for x, entry in zip(curve.x, entries, strict=True)}
+                for row, x in reasons:
+                    if row == curve.name:
+                        found[f"{x:g}"] = Entry(note="impossible")
+                shown_as = find_metric(metric)
+                columns[Column(shown_as.title, curve.name, shown_as.digits)] = found
+        impossible = (
+            f"{row} with {self.symbol} = {x:g} is impossible: {why}"
+            for (row, x), why in reasons.items()
         )
-
-    def _methods(self) -> dict[str, Method]:
-        return {
-            row: Method(method=each) if isinstance(each, str) else each
-            for row, each in self.methods.items()
-        }
+        return Table.of_columns(
+            self.title,
+            [f"{x:g}" for x in self.values],
+            columns,
+            corner=self.symbol,
+            notes=(*self._notes(preset), *impossible),
+        )
 
     def _name(self, row: str, x: float) -> str:
         return f"{row}, {self.symbol} = {x:g}"
@@ -279,6 +263,11 @@ class Reproduction(Section):
         ]
         notes = [f"Decoding: {_DECODING}, the most probable class. {spread}"]
         return (*notes, *([f"Not the paper's data: {'; '.join(others)}."] if others else []))
+
+
+def _plain_columns(data: str) -> list[PaperColumn]:
+    titles = {metric: find_metric(metric).title for metric in METRICS}
+    return [PaperColumn(group="", title=t, data=data, metric=m) for m, t in titles.items()]
 
 
 def _parse(text: str) -> Entry:

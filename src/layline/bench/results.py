@@ -21,6 +21,7 @@ from layline.bench.statistics import (
 )
 from layline.bench.store import METRIC_COLUMNS, Store
 from layline.bench.tables import Column, Entry, Table, summary_entries, write_tables
+from layline.evaluation.prediction_file import plain_cell, safe_cell
 from layline.utils.files import atomic_write, write_json, write_text
 
 RESULTS = "results.csv"
@@ -61,7 +62,9 @@ def write_runs(grid: Grid, cells: Sequence[Cell], store: Store) -> pd.DataFrame:
     if frame.empty:
         return frame
     with atomic_write(store.folder / RESULTS) as part:
-        frame.to_csv(part, index=False)
+        frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell).to_csv(
+            part, index=False
+        )
     once = frame[frame["decode"] == frame["decode"].iloc[0]]
     environments = store.environments(cells)
     names = dict.fromkeys(name for each in environments for name in each)
@@ -85,9 +88,10 @@ def read_results(folder: Path) -> pd.DataFrame:
     labels = ("data", "method", "recipe", "backbone", "setting", "seed", "decode")
     texts = (*labels, "key", "version", "error")
     numbers = {name: [""] for name in (*METRIC_COLUMNS, "criterion")}
-    return pd.read_csv(
+    frame = pd.read_csv(
         folder / RESULTS, dtype=dict.fromkeys(texts, str), keep_default_na=False, na_values=numbers
     )
+    return frame.map(lambda cell: plain_cell(cell) if isinstance(cell, str) else cell)
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

@@ -195,7 +195,7 @@ MISTAKES = [
     ("--track nothing", "track: Input should be 'tensorboard', 'mlflow' or 'wandb'"),
     ("--set training.epoch=3", "training.epoch: unknown setting. Did you mean epochs?"),
     ("--set training.epochs", "must be written as key=value"),
-    ("--set backbone.options=3", "backbone.options must be a section of settings, got 3"),
+    ("--set backbone.options=3", "options must be a section of settings, got 3"),
     ("--set backbone.options.deep=3", "option of convnet .*'deep'.*depth"),
     ("--method hard-linear --set head.options.nrom=3", "nrom.*norm"),
     ("--method hard-linear --set head.options.norm=-1.5", "norm .*-1.5"),

@@ -138,7 +138,6 @@ def test_the_file_names_every_choice_that_has_a_value():
             {"training": {"schedule": "linear"}},
             r"training\.schedule: .*'none', 'cosine' or 'steps'",
         ),
-        ({"training": 3}, r"training: .*got 3"),
         ({"data": {"source": None}}, r"data\.source: .*string"),
     ],
 )
@@ -191,15 +190,9 @@ def test_random_weights_are_not_frozen():
         config(backbone={"freeze": True})
 
 
-@pytest.mark.parametrize(
-    ("setting", "place"),
-    [("data=3", "data"), ("head=[]", "head"), ("training=x", "training"), ("report=true", "report"),
-     ("data.options=3", "data.options"), ("backbone.options=[1]", "backbone.options")],
-)  # fmt: skip
-def test_a_value_in_the_place_of_a_section_is_refused(setting, place):
-    with pytest.raises(ValueError, match=f"^{place} must be a section of settings, got"):
-        parse_settings([setting])
+@pytest.mark.parametrize("setting", ["data=3", "head=[]", "training=x", "report=true"])
+def test_a_value_in_the_place_of_a_section_is_refused(setting):
     section, _, value = setting.partition("=")
-    tree = {section: value} if "." not in section else {section.split(".")[0]: {"options": value}}
-    with pytest.raises(ValueError, match=f"^{place} must be a section of settings, got"):
-        train("photo-quality", settings=tree)
+    for attempt in (lambda: parse_settings([setting]), lambda: train(settings={section: value})):
+        with pytest.raises(ValueError, match=f"^{section} must be a section of settings, got"):
+            attempt()

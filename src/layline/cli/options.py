@@ -62,10 +62,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]:
     """Read a file of settings and single settings, which take precedence."""
-    from layline.training.config import check_sections, combine, parse_settings, read_toml
+    from layline.training.config import combine, parse_settings, read_toml
 
     written = read_toml(config) if config else {}
-    check_sections(written)
     return combine(written, parse_settings(set_ or []))
 
 

@@ -18,7 +18,6 @@ from layline.model.model_file import load
 from layline.training.config import (
     SETTINGS,
     Tree,
-    check_sections,
     combine,
     setting_at,
     tree_of,
@@ -130,7 +129,6 @@ def train(
         )
     console = Console(stderr=True, quiet=not verbose)
     log = Reporter(console, is_first_process())
-    check_sections(settings or {})
     tree = combine(settings or {}, tree_of(options))
     if resume is not None:
         if source is not None or out is not None:

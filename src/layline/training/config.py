@@ -24,7 +24,6 @@ from pydantic import (
     PositiveInt,
     ValidationError,
 )
-from typing_extensions import TypedDict
 
 from layline.metrics import CRITERIA
 from layline.utils.errors import UserError
@@ -39,24 +38,24 @@ S = TypeVar("S", bound="Section")
 
 DATA, MODEL, TRAINING, MACHINE, OUTPUT = "Data", "Model", "Training", "Machine", "Output"
 _TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
+_SECTIONS = ("data", "backbone", "head", "training", "report", "init_from", "options")
 _MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60, "": 1.0}
 
 
 def _setting(
-    default: Any, text: str, *, name: str | None = None, panel: str | None = None, **more: Any
+    default: Any, text: str, panel: str | None = None, *, name: str | None = None, **limits: Any
 ) -> Any:
     """Describe a field.
 
     Args:
         default: Its value if neither the recipe nor the user sets it.
         text: The help text.
-        name: Its name as an argument of ``layline.train``, if not the name of the field.
         panel: Where ``layline train --help`` lists it; without one it has no option of its own.
-        more: What else ``pydantic.Field`` takes, such as limits.
+        name: Its name as an argument of ``layline.train``, if not the name of the field.
+        limits: Other arguments of ``pydantic.Field``.
     """
-    return Field(
-        default, description=text, json_schema_extra={"name": name, "panel": panel}, **more
-    )
+    extra: dict[str, Any] = {"name": name, "panel": panel}
+    return Field(default, description=text, json_schema_extra=extra, **limits)
 
 
 def parse_minutes(budget: Any) -> Any:
@@ -68,10 +67,6 @@ def parse_minutes(budget: Any) -> Any:
     if not parts or rest or not total > 0 or (len(parts) > 1 and any(not u for _, u in parts)):
         raise UserError(f"budget must be a time such as 90s, 10min or 1h, got {budget!r}")
     return total
-
-
-def _split_names(value: Any) -> Any:
-    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 def _check_augmentation(value: str | None) -> str | None:
@@ -91,9 +86,8 @@ def _reserved(**settings: str) -> AfterValidator:
     """Refuse options that are settings of their own, and say which setting to use instead."""
 
     def check(options: Tree) -> Tree:
-        for name, setting in settings.items():
-            if name in options:
-                raise UserError(f"must not contain {name}: {setting}")
+        for name in settings.keys() & options.keys():
+            raise UserError(f"must not contain {name}: {settings[name]}")
         return options
 
     return AfterValidator(check)
@@ -105,61 +99,22 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", validate_default=True, allow_inf_nan=False)
 
 
-if TYPE_CHECKING:
-    SourceOptions = dict[str, Any]
-else:
-
-    class SourceOptions(TypedDict, total=False):
-        """Options of the data source. Other sources may have more than these."""
-
-        __pydantic_config__ = ConfigDict(extra="allow")
-
-        classes: Annotated[
-            list[str],
-            BeforeValidator(_split_names),
-            _setting(..., "Class names, lowest first: low,mid,high.", panel=DATA),
-        ]
-        label: Annotated[str | int, _setting(..., "Column that contains the labels.", panel=DATA)]
-        group: Annotated[
-            str | int,
-            _setting(
-                ...,
-                "Column of groups, such as patients, that must stay in one split.",
-                panel=DATA,
-            ),
-        ]
-        group_by: Annotated[
-            str,
-            _setting(
-                ..., "Regular expression that finds the group in an image's path.", panel=DATA
-            ),
-        ]
-
-
 class DataConfig(Section):
     """The data: where they are, how they are split, and how images are prepared."""
 
     source: str = Field(description="Name of the data source; see layline data list.")
-    root: Path | None = _setting(
-        None, "Folder or file with the data of a named source.", panel=DATA
-    )
+    root: Path | None = _setting(None, "Folder or file with the data of a named source.", DATA)
     partition: int = _setting(
-        0, "Number of the official fold, or seed of a random split.", panel=DATA, ge=0
+        0, "Number of the official fold, or seed of a random split.", DATA, ge=0
     )
     calibration: float = _setting(
-        0.0,
-        "Share of the training samples to hold out for calibration.",
-        panel=DATA,
-        ge=0,
-        lt=1,
+        0.0, "Share of the training samples to hold out for calibration.", DATA, ge=0, lt=1
     )
     duplicates: Literal["exact", "near", "off"] = _setting(
-        "exact",
-        "Which duplicate images to keep in one split: exact (same bytes), near, or off.",
-        panel=DATA,
+        "exact", "Which duplicate images to keep in one split: exact (same bytes), near, off.", DATA
     )
     options: Annotated[
-        SourceOptions,
+        dict[str, Any],
         _reserved(
             name="set data.source",
             root="set data.root",
@@ -168,7 +123,7 @@ class DataConfig(Section):
         ),
     ] = _setting({}, "Options of the data source.", name="source_options")
     size: PositiveInt | None = _setting(
-        None, "Height and width of the network's input images.", panel=MODEL, le=8192
+        None, "Height and width of the input images.", MODEL, le=8192
     )
     augmentation: Annotated[str, AfterValidator(_check_augmentation)] | None = _setting(
         None, "Augmentation of training images: crop, mild, shift, flip or none."
@@ -177,31 +132,34 @@ class DataConfig(Section):
     crop: float | None = _setting(
         None, "Share of the resized test image that the center crop keeps.", gt=0, le=1
     )
-    cache: bool = _setting(False, "Cache decoded images on disk.", panel=DATA)
-    skip_bad: bool = _setting(False, "Skip images that cannot be decoded.", panel=DATA)
-    workers: int | None = _setting(
-        None,
-        "Number of processes that decode images (default: one per core).",
-        panel=MACHINE,
-        ge=0,
-        le=1024,
+    cache: bool = _setting(False, "Cache decoded images on disk.", DATA)
+    skip_bad: bool = _setting(False, "Skip images that cannot be decoded.", DATA)
+    workers: Annotated[int, Field(ge=0, le=1024)] | None = _setting(
+        None, "Number of processes that decode images (default: one per core).", MACHINE
     )
-    verify: bool = _setting(
-        False, "Read all files again instead of trusting the index.", panel=DATA
-    )
+    verify: bool = _setting(False, "Read all files again instead of trusting the index.", DATA)
+
+
+# Options of data sources that have an option of their own; each source lists all of its options.
+_SOURCE_OPTIONS = {
+    "classes": "Class names, lowest first: low,mid,high.",
+    "label": "Column that contains the labels.",
+    "group": "Column of groups, such as patients, that must stay in one split.",
+    "group_by": "Regular expression that finds the group in an image's path.",
+}
 
 
 class BackboneConfig(Section):
     """The backbone: the network that maps a sample to a feature vector."""
 
     name: str | None = _setting(
-        None, "mlp, convnet, or the name of any timm model.", name="backbone", panel=MODEL
+        None, "mlp, convnet, or the name of any timm model.", MODEL, name="backbone"
     )
     weights: str | None = _setting(
-        None, "Initial weights: none, imagenet, bundled, or a file.", panel=MODEL
+        None, "Initial weights: none, imagenet, bundled, or a file.", MODEL
     )
     freeze: bool = _setting(
-        False, "Train only the last layers and the head, on frozen features.", panel=MODEL
+        False, "Train only the last layers and the head, on frozen features.", MODEL
     )
     stages: PositiveInt | None = _setting(
         None, "Train only this many stages of the backbone, counted from its end."
@@ -222,14 +180,12 @@ class BackboneConfig(Section):
 class HeadConfig(Section):
     """The head: the ordinal method."""
 
-    method: str = _setting("arc", "Ordinal method; see layline methods.", panel=MODEL)
-    dim: PositiveInt = _setting(512, "Dimension of the feature vectors.", panel=MODEL, le=65536)
+    method: str = _setting("arc", "Ordinal method; see layline methods.", MODEL)
+    dim: PositiveInt = _setting(512, "Dimension of the feature vectors.", MODEL, le=65536)
     options: Annotated[
         dict[str, Any],
         _reserved(
-            name="set head.method",
-            dim="set head.dim",
-            num_classes="it follows from the data",
+            name="set head.method", dim="set head.dim", num_classes="it follows from the data"
         ),
     ] = _setting({}, "Options of the method.", name="head_options")
 
@@ -237,28 +193,25 @@ class HeadConfig(Section):
 class TrainingConfig(Section):
     """The training: epochs, optimizer, learning rates, precision and checkpoints."""
 
-    epochs: PositiveInt = _setting(48, "Number of epochs.", panel=TRAINING, le=1_000_000)
+    epochs: PositiveInt = _setting(48, "Number of epochs.", TRAINING, le=1_000_000)
     batch_size: PositiveInt = _setting(
-        32, "Samples per optimizer step, over all processes.", panel=TRAINING, le=1_000_000
+        32, "Samples per optimizer step, over all processes.", TRAINING, le=1_000_000
     )
     optimiser: Literal["adamw", "sgd"] = _setting("adamw", "Optimizer.")
     learning_rate: PositiveFloat = _setting(
-        1e-3, "Learning rate of the backbone.", name="lr", panel=TRAINING
+        1e-3, "Learning rate of the backbone.", TRAINING, name="lr"
     )
     backbone_learning_rate: PositiveFloat | None = _setting(
         None,
         "Learning rate of the backbone without its last layers (default: lr).",
+        TRAINING,
         name="backbone_lr",
-        panel=TRAINING,
     )
     layer_decay: float = _setting(
-        1.0,
-        "Factor of the learning rate from each backbone layer to the one before it.",
-        gt=0,
-        le=1,
+        1.0, "Factor of the learning rate from each layer to the one before it.", gt=0, le=1
     )
     head_learning_rate: PositiveFloat = _setting(
-        1e-2, "Learning rate of the head.", name="head_lr", panel=TRAINING
+        1e-2, "Learning rate of the head.", TRAINING, name="head_lr"
     )
     weight_decay: float = _setting(1e-2, "Weight decay.", ge=0)
     decay_vectors: bool = _setting(True, "Also decay biases, normalization layers and proxies.")
@@ -278,32 +231,24 @@ class TrainingConfig(Section):
         "epoch", "What advances the schedule; sample imitates the authors' released code."
     )
     head_epochs: Annotated[float, Field(ge=0)] | None = _setting(
-        0.0,
-        "Epochs in which only the last layers and the head are trained (unset: as the warm-up).",
+        0.0, "Epochs that train only the last layers and the head (unset: as the warm-up)."
     )
     clip: float = _setting(0.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
     ema: float = _setting(
-        0.0,
-        "Decay of the moving average of the weights that is validated and kept; 0 for none.",
-        ge=0,
-        lt=1,
+        0.0, "Decay of the moving average of the weights; 0 for no average.", ge=0, lt=1
     )
     drop_last: bool = _setting(False, "Drop the samples that do not fill the last batch.")
     precision: Literal["no", "bf16", "fp16", "auto"] = _setting(
-        "no",
-        "Mixed precision: no, bf16, fp16, or auto (bf16 on GPUs that support it).",
-        panel=MACHINE,
+        "no", "Mixed precision: no, bf16, fp16, or auto (bf16 on GPUs that support it).", MACHINE
     )
     accumulation: PositiveInt = _setting(
         1, "Number of parts in which a batch is computed, to save memory."
     )
     class_weight: Literal["off", "balanced", "effective"] | dict[str, PositiveFloat] = _setting(
-        "off",
-        "Class weights: off, balanced, or effective (effective number of samples).",
-        panel=TRAINING,
+        "off", "Class weights: off, balanced, or effective (effective number of samples).", TRAINING
     )
     metric: Annotated[str, AfterValidator(_check_metric)] = _setting(
-        "mae", "Metric that selects the best epoch: mae, accuracy or qwk.", panel=TRAINING
+        "mae", "Metric that selects the best epoch: mae, accuracy or qwk.", TRAINING
     )
     ties: Literal["first", "loss"] = _setting(
         "first", "Which of several equally good epochs to keep: the first, or by validation loss."
@@ -312,25 +257,22 @@ class TrainingConfig(Section):
         None,
         "How probabilities become a class: mode, median, mean, quadratic, or a matrix of costs "
         "(default: what suits the metric).",
-        panel=TRAINING,
+        TRAINING,
     )
     calibrate: bool = _setting(
-        False, "Calibrate the probabilities with a temperature after training.", panel=TRAINING
+        False, "Calibrate the probabilities with a temperature after training.", TRAINING
     )
     patience: int = _setting(
-        0, "Stop after this many epochs without improvement; 0 never stops early.", panel=TRAINING,
-        ge=0,
-    )  # fmt: skip
+        0, "Stop after this many epochs without improvement; 0 never stops.", TRAINING, ge=0
+    )
     budget: Annotated[float, BeforeValidator(parse_minutes)] | None = _setting(
-        None,
-        "Time that training may take, such as 90s, 10min or 1h (default: 10min without a GPU).",
-        panel=MACHINE,
+        None, "Time for training, such as 90s, 10min or 1h (default: 10min without GPU).", MACHINE
     )
     seed: int = _setting(
-        0, "Random seed of weights, sample order and augmentation.", panel=TRAINING, ge=0, lt=2**63
+        0, "Random seed of weights, sample order and augmentation.", TRAINING, ge=0, lt=2**63
     )
     checkpoint_minutes: float = _setting(5.0, "Minutes between checkpoints within an epoch.", ge=0)
-    device: str = _setting("auto", "Device: auto, cpu, cuda, cuda:1, mps.", panel=MACHINE)
+    device: str = _setting("auto", "Device: auto, cpu, cuda, cuda:1, mps.", MACHINE)
 
     @property
     def decoding(self) -> "Decode":
@@ -338,7 +280,7 @@ class TrainingConfig(Section):
         return self.decode or CRITERIA[self.metric].decode or "mode"
 
     def options(self) -> "Options":
-        """Give the options of the trainer."""
+        """Return the options of the trainer."""
         from layline.training.optim import Options, default_warmup
 
         names = {each.name for each in dataclass_fields(Options)} & set(type(self).model_fields)
@@ -357,25 +299,21 @@ class InitConfig(Section):
     """The trained model that a new run is initialized from."""
 
     model: Path = _setting(
-        ...,
-        "Trained run or .safetensors model to initialize from, with its network and classes.",
-        name="init_from",
-        panel=MODEL,
+        ..., "Trained run or .safetensors model to initialize from.", MODEL, name="init_from"
     )
     digest: str | None = _setting(None, "Digest of the model file.", name="init_digest")
     rate: PositiveFloat = _setting(
-        0.1, "Factor of the recipe's learning rates when initialized from a model.",
-        name="init_rate",
-    )  # fmt: skip
+        0.1, "Factor of the recipe's learning rates with init_from.", name="init_rate"
+    )
     skip_unknown: bool = _setting(
-        False, "Skip samples of classes that the initial model does not know.", panel=DATA
+        False, "Skip samples of classes that the initial model does not know.", DATA
     )
 
 
 class ReportConfig(Section):
     """What a run records for its report."""
 
-    enabled: bool = _setting(True, "Write report.html.", name="report", panel=OUTPUT)
+    enabled: bool = _setting(True, "Write report.html.", OUTPUT, name="report")
     points: int = _setting(2000, "Largest number of samples drawn in a layout.", ge=0)
     mistakes: int = _setting(24, "Number of worst mistakes shown.", ge=0)
     review: int = _setting(24, "Number of samples to review shown.", ge=0)
@@ -390,7 +328,7 @@ class Config(Section):
     """The configuration of a run."""
 
     recipe: str = _setting(
-        "modern", "Recipe: modern, paper, or released (the authors' code).", panel=TRAINING
+        "modern", "Recipe: modern, paper, or released (authors' code).", TRAINING
     )
     data: DataConfig
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
@@ -399,12 +337,10 @@ class Config(Section):
     report: ReportConfig = Field(default_factory=ReportConfig)
     init_from: InitConfig | None = None
     track: Literal["tensorboard", "mlflow", "wandb"] | None = _setting(
-        None, "Experiment tracker: tensorboard, mlflow or wandb.", panel=OUTPUT
+        None, "Experiment tracker: tensorboard, mlflow or wandb.", OUTPUT
     )
     plugins: list[Annotated[str, BeforeValidator(str)]] | None = _setting(
-        None,
-        "Python file or module with your own methods, backbones or data sources; repeatable.",
-        panel=MODEL,
+        None, "Python file or module with your own methods, backbones or data sources.", MODEL
     )
 
 
@@ -418,7 +354,7 @@ class Setting:
     Attributes:
         name: As an argument of ``layline.train``; the option is ``--name``.
         path: In the configuration, such as ``training.learning_rate``.
-        help: What it is.
+        help: The help text.
         kind: ``int``, ``float``, ``bool``, ``list`` or ``str``.
         choices: The names that it may have, where they are fixed.
         default: Its value if neither the recipe nor the user sets it.
@@ -428,70 +364,71 @@ class Setting:
     name: str
     path: str
     help: str
-    kind: type
-    choices: tuple[str, ...]
-    default: Any
-    panel: str | None
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    default: Any = None
+    panel: str | None = DATA
 
 
-def _walk(section: Any, prefix: str = "") -> Iterator[Setting]:
-    if hasattr(section, "model_fields"):
-        leaves = {name: (each.annotation, each) for name, each in section.model_fields.items()}
-    else:  # the typed options of a data source
-        annotations = section.__annotations__
-        leaves = {
-            name: (get_args(each)[0], get_args(each)[-1]) for name, each in annotations.items()
-        }
-    for key, (annotation, field) in leaves.items():
-        path = f"{prefix}{key}"
-        inner = next(
-            (each for each in (annotation, *get_args(annotation)) if _is_section(each)), None
-        )
-        about = field.json_schema_extra or {}
-        if about:
-            kind, choices = _kind_of(annotation)
+def _walk(section: type[Section], prefix: str = "") -> Iterator[Setting]:
+    for key, field in section.model_fields.items():
+        path, kinds = f"{prefix}{key}", (field.annotation, *get_args(field.annotation))
+        inner = [each for each in kinds if isinstance(each, type) and issubclass(each, Section)]
+        if inner:
+            yield from _walk(inner[0], f"{path}.")
+        elif isinstance(about := field.json_schema_extra, dict):
+            kind, choices = _kind_of(field.annotation)
             default = None if field.is_required() else field.default
-            name = about["name"] or key
-            yield Setting(name, path, field.description, kind, choices, default, about["panel"])
-        if inner is not None:
-            yield from _walk(inner, f"{path}.")
-
-
-def _is_section(annotation: Any) -> bool:
-    is_section = isinstance(annotation, type) and issubclass(annotation, Section)
-    return is_section or annotation is SourceOptions
+            panel: Any = about["panel"]
+            yield Setting(
+                str(about["name"] or key),
+                path,
+                str(field.description),
+                kind,
+                choices,
+                default,
+                panel,
+            )
 
 
 def _kind_of(annotation: Any) -> tuple[type, tuple[str, ...]]:
     """Tell how the command line reads a value: its type, and its choices if they are fixed."""
-    kinds = [each for each in get_args(annotation) if each is not type(None)]
     if get_origin(annotation) is Literal:
         return str, tuple(get_args(annotation))
     if get_origin(annotation) in (Union, UnionType, Annotated):
-        return _kind_of(kinds[0])
+        return _kind_of(next(each for each in get_args(annotation) if each is not type(None)))
     origin = get_origin(annotation) or annotation
     return origin if origin in (int, float, bool, list) else str, ()
 
 
-SETTINGS: dict[str, Setting] = {each.name: each for each in _walk(Config)}
+SETTINGS: dict[str, Setting] = {
+    each.name: each
+    for each in (
+        *_walk(Config),
+        *(Setting(name, f"data.options.{name}", text) for name, text in _SOURCE_OPTIONS.items()),
+    )
+}
 
 
 def tree_of(values: Mapping[str, Any]) -> Tree:
     """Put settings by their flat names into a tree; None is left out."""
     tree: Tree = {}
     for name, value in values.items():
-        if name not in SETTINGS:
-            check_known("argument", name, SETTINGS)
-        if value is None:
-            continue
-        branch: Any = str(value) if isinstance(value, Path) else value
-        for key in reversed(SETTINGS[name].path.split(".")):
-            branch = {key: branch}
-        tree = combine(tree, branch)
+        check_known("argument", name, SETTINGS)
+        if value is not None:
+            plain = str(value) if isinstance(value, Path) else value
+            tree = combine(tree, _branch(SETTINGS[name].path, plain))
     return tree
 
 
 # Trees of settings
+
+
+def _branch(path: str, value: Any) -> Tree:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    tree: Tree = value
+    return tree
 
 
 def combine(*trees: Mapping[str, Any]) -> Tree:
@@ -499,9 +436,12 @@ def combine(*trees: Mapping[str, Any]) -> Tree:
     result: Tree = {}
     for tree in trees:
         for key, value in tree.items():
+            if key in _SECTIONS and not isinstance(value, Mapping):
+                raise UserError(f"{key} must be a section of settings, got {value!r}.")
             below = result.get(key)
-            both = isinstance(below, Mapping) and isinstance(value, Mapping)
-            result[key] = combine(below, value) if both else value  # type: ignore[arg-type]
+            if isinstance(below, Mapping) and isinstance(value, Mapping):
+                value = combine(below, value)
+            result[key] = value
     return result
 
 
@@ -511,18 +451,6 @@ def setting_at(tree: Mapping[str, Any], path: str) -> Any:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def check_sections(tree: Mapping[str, Any]) -> None:
-    """Refuse a value in the place of a section, which other settings would silently replace."""
-    places = ["data", "backbone", "head", "training", "report"]
-    places += [f"{name}.options" for name in ("data", "backbone", "head")]
-    for place in places:
-        value = setting_at(tree, place)
-        if value is not None and not isinstance(value, Mapping):
-            raise UserError(
-                f"{place} must be a section of settings, got {value!r}: write {place}.NAME=VALUE"
-            )
 
 
 def read_toml(path: Path) -> Tree:
@@ -550,25 +478,17 @@ def parse_settings(settings: Iterable[str]) -> Tree:
     tree: Tree = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
-        path = key.strip().split(".")
-        if not equals or not all(path):
+        if not equals or not all(key.strip().split(".")):
             raise UserError(
                 f"A setting must be written as key=value, such as training.epochs=10; "
                 f"got {setting!r}."
             )
-        branch: Any = _toml_value(text.strip())
-        for name in reversed(path):
-            branch = {name: branch}
-        check_sections(branch)
-        tree = combine(tree, branch)
+        try:
+            value = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        tree = combine(tree, _branch(key.strip(), value))
     return tree
-
-
-def _toml_value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def validate(kind: type[S], tree: Mapping[str, Any]) -> S:
@@ -580,26 +500,18 @@ def validate(kind: type[S], tree: Mapping[str, Any]) -> S:
 
 
 def _explain(error: ValidationError, kind: type[Section]) -> str:
-    first, *more = error.errors()
-    name = ".".join(map(str, first["loc"]))
+    first = error.errors()[0]
     if first["type"] == "extra_forbidden":
-        known = list(_known_settings(first["loc"], kind))
+        known: Any = kind.model_fields
+        for name in first["loc"][:-1]:
+            if isinstance(name, str):  # a number is a place in a list
+                kinds = (known[name].annotation, *get_args(known[name].annotation))
+                known = next(each.model_fields for each in kinds if hasattr(each, "model_fields"))
         near = get_close_matches(str(first["loc"][-1]), known, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
         message = f"unknown setting. {hint}"
+    elif first["type"] in ("missing", "value_error"):  # the last: our own messages
+        message = first["msg"].removeprefix("Value error, ")
     else:
-        names_value = first["type"] in ("missing", "value_error")  # the last: our own messages
-        got = "" if names_value else f", got {first['input']!r}"
-        message = first["msg"].removeprefix("Value error, ") + got
-    rest = f" (and {len(more)} more)" if more else ""
-    return f"{name}: {message}{rest}"
-
-
-def _known_settings(location: tuple[int | str, ...], kind: type[Section]) -> Iterable[str]:
-    section: Any = kind
-    for name in location[:-1]:
-        if isinstance(name, str):  # a number is a place in the list that was named before
-            annotation = section.model_fields[name].annotation
-            section = next(iter(get_args(annotation)), annotation)  # one of a list, or none
-    fields: Mapping[str, Any] = section.model_fields
-    return fields
+        message = f"{first['msg']}, got {first['input']!r}"
+    return f"{'.'.join(map(str, first['loc']))}: {message}"

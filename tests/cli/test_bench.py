@@ -283,7 +283,7 @@ def test_a_stopped_bench_leaves_no_process_and_is_resumed(
     if number != signal.SIGKILL:
         assert process.returncode == 130, log
         assert "of 2 runs finished. Run the same command to resume." in log
-        assert "Traceback" not in log
+        assert "layline/bench" not in log  # no traceback of ours; loky's tracker may print one
     wait_for(lambda: not family(mark))
     for cell in tmp_path.glob("out/cells/[!.]*"):
         if not (cell / "outcome.json").exists():

@@ -8,11 +8,14 @@ import torch
 
 from layline import heads
 from layline.data.images import ImageArrays
-from layline.evaluation.alarms import find_alarms
-from layline.evaluation.diagnostics import class_rates, referral, threshold_rates
-from layline.evaluation.evaluate import Evaluation, measure
+from layline.evaluation.diagnostics import (
+    bootstrap_intervals,
+    class_rates,
+    referral,
+    threshold_rates,
+)
+from layline.evaluation.evaluate import Evaluation, find_alarms, measure
 from layline.evaluation.predictions import Predictions
-from layline.evaluation.resampling import bootstrap_intervals
 from layline.training.config import ReportConfig, to_toml
 from layline.training.recipes import resolve_config
 from layline.training.record import (

@@ -519,10 +519,6 @@ def test_bad_weights_are_named(bad, message):
             metric(RANKS, PROBA, sample_weight=bad)
 
 
-def test_other_bad_arguments_are_named():
+def test_ranks_beyond_the_columns_are_named():
     with pytest.raises(UserError, match=r"y_true must be below 3, .*got 7 at position 1"):
         metrics.log_loss([0, 7, 2], PROBA)
-    with pytest.raises(UserError, match="tolerance must be non-negative, got -1"):
-        metrics.accuracy_within(RANKS, RANKS, tolerance=-1)
-    with pytest.raises(UserError, match=r"bins must be a positive integer, got 2\.5"):
-        metrics.expected_calibration_error(RANKS, PROBA, bins=2.5)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from layline.evaluation.alarms import find_alarms
+from layline.evaluation.evaluate import find_alarms
 
 CLASSES = ["none", "mild", "moderate", "severe", "worst"]
 FINE = np.diag([30, 30, 30])

@@ -11,8 +11,7 @@ import torch
 from layline.model.calibration import Calibration
 from layline.model.model_file import load
 from layline.model.predictor import Prediction
-from layline.serve.batcher import Batcher
-from layline.serve.served_model import ServedModel
+from layline.serve.served_model import Batcher, ServedModel
 
 
 def predict_reviews(served, proba):
@@ -96,5 +95,5 @@ def test_concurrent_samples_share_batches(make_model):
 def test_damaged_predictions_are_reported(write_served, tmp_path):
     folder = write_served(tmp_path / "run")
     (folder / "predictions.csv").write_text("what\n")
-    with pytest.raises(ValueError, match=r"predictions.csv cannot be read.*best\.safetensors"):
+    with pytest.raises(ValueError, match=r"predictions.csv.*best\.safetensors"):
         ServedModel(folder)

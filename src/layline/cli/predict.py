@@ -79,8 +79,12 @@ def predict(
     from layline.data.images import describe_skipped
     from layline.data.index import describe_bad, find_bad
     from layline.data.samples import UserImages
-    from layline.evaluation.diagnostics import REVIEW_SHARE, certainty_columns
-    from layline.evaluation.prediction_file import check_format, write_predictions
+    from layline.evaluation.prediction_file import (
+        REVIEW_SHARE,
+        certainty_columns,
+        check_format,
+        write_predictions,
+    )
     from layline.model.predictor import WHY_NO_PROBABILITIES
     from layline.utils.validation import check_decode
 

@@ -63,23 +63,21 @@ def serve(
     from layline.serve.server import bind, find_hosts, format_url, is_local, run_server
     from layline.utils.plugins import load_plugins
 
-    limits = Limits(
-        max_mb=max_mb,
-        max_pixels=max_pixels,
-        max_files=max_files,
-        max_rows=max_rows,
-        timeout=timeout,
-    )
-    share = None if review is None else read_share(review)
     load_plugins(plugins or ())
     with bind(host, port) as address:
         app = create_app(
             run,
             coverage=coverage,
             decode=None if decode is None else read_decode(decode, lambda: load(run).classes),
-            review=share,
+            review=None if review is None else read_share(review),
             device=device,
-            limits=limits,
+            limits=Limits(
+                max_mb=max_mb,
+                max_pixels=max_pixels,
+                max_files=max_files,
+                max_rows=max_rows,
+                timeout=timeout,
+            ),
             allowed_hosts=[*find_hosts(host), *(allow_host or ())],
         )
         if not is_local(address):
@@ -89,7 +87,5 @@ def serve(
             f"Serving {run} at {format_url(address)}: {names[0]} to {names[-1]}, {len(names)} "
             "classes. Press Ctrl-C to stop."
         )
-        try:
-            run_server(app, address, timeout)
-        except KeyboardInterrupt:
-            typer.echo("Stopped")
+        run_server(app, address, timeout)
+        typer.echo("Stopped.")

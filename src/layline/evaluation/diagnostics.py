@@ -1,24 +1,41 @@
-"""Rates per class and threshold with Wilson intervals, and the value of referring unsure samples.
+"""Statistics of predictions: rates, the value of referring unsure samples, intervals, comparisons.
 
 Pure functions on ranks, predictions and probabilities, as in :mod:`layline.metrics`. Their results
-can be written as JSON: plain numbers, and None where something is undefined. Wilson intervals
-treat samples as independent.
+can be written as JSON: plain numbers, and None where something is undefined.
+
+Rates have Wilson intervals, which treat samples as independent. Metrics have bootstrap intervals.
+The unit of resampling is a sample, or a group of samples that belong together, such as the images
+of a patient. Every unit has a row of sums; a resampling is a weighted sum of rows, from which all
+metrics follow. So thousands of resamplings are a few matrix products.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 from scipy.special import ndtri
 
-from layline.evaluation.resampling import Interval
-from layline.metrics import Floats, Ranks, check_predictions
+from layline.metrics import (
+    Floats,
+    Ranks,
+    calibration_gaps,
+    check_predictions,
+    sample_log_losses,
+    sample_scores,
+)
+from layline.utils.errors import UserError
 
-REVIEW_SHARE = 0.2  # the share of samples that are marked for review by default
+Groups = Sequence[Hashable] | None
+Interval = list[float] | None
+Model = tuple[ArrayLike, ArrayLike]  # predicted ranks and probabilities
+
+COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
 _MAX_POINTS = 100  # of a curve
 _MAX_CURVES = 50  # with more thresholds, only their numbers are given
+_BINS = 15
+_AT_ONCE = 4_000_000  # weights of resampled units in memory
 
 
 def wilson_interval(hits: int, total: int, level: float = 0.95) -> Interval:
@@ -53,13 +70,13 @@ def class_rates(confusion: ArrayLike, classes: Sequence[str]) -> list[dict[str, 
         classes: Names of the classes, lowest first.
     """
     table = np.asarray(confusion)
-    rows = []
-    for rank, name in enumerate(classes):
-        hits, samples = int(table[rank, rank]), int(table[rank].sum())
-        predicted = int(table[:, rank].sum())
-        row: dict[str, Any] = {"class": name, "samples": samples, "predicted": predicted}
-        rows.append(row | _rate("recall", hits, samples) | _rate("precision", hits, predicted))
-    return rows
+    counts = zip(classes, table.diagonal(), table.sum(axis=1), table.sum(axis=0), strict=True)
+    return [
+        {"class": name, "samples": int(samples), "predicted": int(predicted)}
+        | _rate("recall", int(hits), int(samples))
+        | _rate("precision", int(hits), int(predicted))
+        for name, hits, samples, predicted in counts
+    ]
 
 
 def threshold_rates(
@@ -69,12 +86,6 @@ def threshold_rates(
 
     Sensitivity, specificity and predictive values use the predicted rank; the ROC curve and its
     area use the probability of that class or a higher one.
-
-    Args:
-        ranks: The true ranks.
-        predicted: The predicted ranks.
-        proba: The probabilities, (n, K).
-        classes: Names of the classes, lowest first.
     """
     from sklearn.metrics import auc, roc_curve
 
@@ -111,42 +122,9 @@ def _thin_curve(fpr: Floats, tpr: Floats) -> dict[str, list[float]]:
     return {"fpr": np.round(fpr[kept], 5).tolist(), "tpr": np.round(tpr[kept], 5).tolist()}
 
 
-def certainty(proba: ArrayLike, predicted: ArrayLike) -> Float[np.ndarray, " n"]:
-    """Return the probability of each predicted rank.
-
-    Example:
-        >>> certainty([[0.5, 0.25, 0.25]], [0]).tolist()
-        [0.5]
-    """
-    shares, chosen = np.asarray(proba, dtype=np.float64), np.asarray(predicted)
-    return np.asarray(shares[np.arange(len(chosen)), chosen])
-
-
-def certainty_columns(
-    proba: Floats,
-    predicted: Ranks,
-    classes: Sequence[str],
-    ranges: tuple[Ranks, Ranks] | None,
-    review: float = REVIEW_SHARE,
-) -> dict[str, list[Any]]:
-    """Make the columns ``low``, ``high``, ``confidence`` and ``review`` of a prediction file.
-
-    Args:
-        proba: Calibrated probabilities.
-        predicted: The predicted ranks.
-        classes: Names of the classes.
-        ranges: Lowest and highest rank of each conformal range, if there are ranges.
-        review: Share of the samples to mark for review, the least certain ones.
-    """
-    sure = certainty(proba, predicted)
-    marked = np.zeros(len(sure), dtype=bool)
-    marked[np.argsort(sure, kind="stable")[: round(review * len(sure))]] = True
-    ends = {} if ranges is None else dict(zip(("low", "high"), ranges, strict=True))
-    return {
-        **{name: [classes[rank] for rank in ranks.tolist()] for name, ranks in ends.items()},
-        "confidence": sure.tolist(),
-        "review": marked.tolist(),
-    }
+def certainty(proba: Floats, predicted: Ranks) -> Floats:
+    """Return the probability of each predicted rank."""
+    return np.asarray(proba[np.arange(len(predicted)), predicted])
 
 
 def referral(
@@ -156,12 +134,7 @@ def referral(
 
     ``aurc`` is the area under it, the mean error rate over the coverages 1/n, 2/n, …, 1;
     ``aurc_mae`` is the same for the absolute error. Equally certain samples count as their mean.
-
-    Args:
-        ranks: The true ranks.
-        predicted: The predicted ranks.
-        proba: The probabilities, (n, K).
-        points: The maximum number of points of the curve.
+    The curve has at most ``points`` points.
     """
     ranks, predicted, proba = check_predictions(ranks, predicted, proba)
     _, level = np.unique(np.round(certainty(proba, predicted), 12), return_inverse=True)
@@ -185,3 +158,199 @@ def referral(
         **{name: float(risk[-1]) for name, risk in risks.items()},
         **{f"{name}_at_80": float(risk[eighty - 1]) for name, risk in risks.items()},
     }
+
+
+def bootstrap_intervals(
+    ranks: ArrayLike,
+    predicted: ArrayLike,
+    proba: ArrayLike,
+    *,
+    groups: Groups = None,
+    level: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Compute the percentile bootstrap interval of each metric.
+
+    Resampling increases the expected calibration error, because random gaps add up; its interval
+    is shifted back by the mean increase.
+
+    Args:
+        ranks: The true ranks.
+        predicted: The predicted ranks.
+        proba: The probabilities, (n, K).
+        groups: The group of each sample; None if samples are independent.
+        level: The confidence level.
+        draws: The number of resamplings.
+        seed: Random seed.
+
+    Returns:
+        ``level``, ``over`` (the unit), ``draws``, and an interval for each metric; None where the
+        metric is undefined or there is only one unit.
+    """
+    ranks, predicted, proba = check_predictions(ranks, predicted, proba)
+    num_classes, cells = proba.shape[1], np.unique(ranks * proba.shape[1] + predicted)
+    table = _sum_by_unit(ranks, predicted, proba, _units(groups, len(ranks)), cells)
+    values = _metrics(table.sum(axis=0)[None], cells, num_classes)
+    drawn = [
+        _metrics(weights @ table, cells, num_classes)
+        for weights in _bootstrap_weights(np.random.default_rng(seed), table.shape[0], draws)
+    ]
+    intervals: dict[str, Interval] = {}
+    for name, (value,) in values.items():
+        resampled = np.concatenate([np.zeros(0), *(each[name] for each in drawn)])
+        interval = _percentiles(resampled, level) if np.isfinite(value) else None
+        if interval is not None and name == "ece":
+            gain = resampled.mean() - value
+            interval = [max(end - gain, 0.0) for end in interval]
+        intervals[name] = interval
+    del intervals["nll"]  # only compared between models
+    over = "samples" if groups is None else "groups"
+    return {"level": level, "over": over, "draws": draws, **intervals}
+
+
+def paired_differences(
+    ranks: ArrayLike,
+    first: Model,
+    second: Model,
+    *,
+    groups: Groups = None,
+    level: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    r"""Compare two models on the same samples.
+
+    The interval of a difference is a percentile bootstrap in which both models are measured on the
+    same resampling. The p value is that of a permutation test: if the models are equally good,
+    their predictions for a unit can be exchanged, so
+
+    .. math:: p = \Pr\big(|d^*| \ge |d|\big)
+
+    over random exchanges, the one that was observed among them.
+
+    Args:
+        ranks: The true ranks.
+        first: Predicted ranks and probabilities of the first model.
+        second: Those of the second model.
+        groups: See :func:`bootstrap_intervals`, like ``level`` and ``seed``.
+        level: The confidence level.
+        draws: The number of resamplings, and of random exchanges.
+        seed: Random seed.
+
+    Returns:
+        For each metric of ``COMPARED`` the values ``first``, ``second``, ``difference`` (second
+        minus first), ``interval`` and ``p``; None where undefined.
+    """
+    both = [check_predictions(ranks, *each) for each in (first, second)]
+    num_classes, others = (proba.shape[1] for _, _, proba in both)
+    if num_classes != others:
+        raise UserError(f"The models have {num_classes} and {others} classes.")
+    cells = np.unique(np.concatenate([true * num_classes + chosen for true, chosen, _ in both]))
+    unit = _units(groups, len(both[0][0]))
+    one, other = (_sum_by_unit(*each, unit, cells) for each in both)
+    count = one.shape[0]
+
+    def measure(before: Floats, after: Floats) -> dict[str, Floats]:
+        """Compute both values of each metric: (2, draws)."""
+        old, new = (_metrics(sums, cells, num_classes) for sums in (before, after))
+        return {name: np.stack([old[name], new[name]]) for name in COMPARED}
+
+    rng = np.random.default_rng(seed)
+    resampled = [
+        measure(weights @ one, weights @ other) for weights in _bootstrap_weights(rng, count, draws)
+    ]
+    exchanged = []
+    for size in _batch_sizes(count, draws):
+        swap = rng.integers(2, size=(size, count)).astype(np.float64)
+        stay = 1 - swap
+        exchanged.append(measure(stay @ one + swap @ other, swap @ one + stay @ other))
+    observed = measure(*(table.sum(axis=0)[None] for table in (one, other)))
+
+    rows = {}
+    for name, values in observed.items():
+        before, after = (float(value) if np.isfinite(value) else None for value in values[:, 0])
+        row: dict[str, Any] = dict.fromkeys(("difference", "interval", "p"))
+        if before is not None and after is not None:
+            drawn, swapped = (
+                np.concatenate([np.zeros(0), *(each[name][1] - each[name][0] for each in draw)])
+                for draw in (resampled, exchanged)
+            )
+            swapped = np.abs(swapped[np.isfinite(swapped)])
+            hits = int((swapped >= abs(after - before) - 1e-12).sum())  # rounding of sums
+            row["difference"] = after - before
+            row["interval"] = _percentiles(drawn, level)
+            row["p"] = (hits + 1) / (len(swapped) + 1)
+        rows[name] = {"first": before, "second": after, **row}
+    over = "samples" if groups is None else "groups"
+    return {"level": level, "over": over, "units": count, "draws": draws, "metrics": rows}
+
+
+def _units(groups: Groups, count: int) -> Ranks:
+    """Number the units; one per sample if there are no groups."""
+    if groups is None:
+        return np.arange(count)
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(group, len(numbers)) for group in groups])
+
+
+def _sum_by_unit(
+    ranks: Ranks, predicted: Ranks, proba: Floats, unit: Ranks, cells: Ranks
+) -> csr_array:
+    """Sum over the samples of each unit what the metrics follow from.
+
+    The columns are the samples in each cell of the confusion matrix, the gaps between accuracy
+    and confidence in each bin, the log loss and the ranked probability score.
+    """
+    n, width = len(ranks), len(cells) + _BINS + 2
+    bins, gaps = calibration_gaps(ranks, proba, _BINS)
+    cell = np.searchsorted(cells, ranks * proba.shape[1] + predicted)
+    columns = [cell, len(cells) + bins, np.full(n, width - 2), np.full(n, width - 1)]
+    values = [np.ones(n), gaps, sample_log_losses(ranks, proba), sample_scores(ranks, proba)]
+    places = np.tile(unit, 4), np.concatenate(columns)
+    return csr_array((np.concatenate(values), places), shape=(int(unit.max()) + 1, width))
+
+
+def _metrics(sums: Floats, cells: Ranks, num_classes: int) -> dict[str, Floats]:
+    """Compute the metrics of many resamplings at once, from the sums of :func:`_sum_by_unit`."""
+    true, predicted = np.divmod(cells, num_classes)
+    counts, gaps = sums[:, : len(cells)], sums[:, len(cells) : -2]
+    total, error = counts.sum(axis=1), np.abs(predicted - true)
+    members = true[:, None] == np.unique(true)  # (cells, classes)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        by_class = (counts @ (members * error[:, None])) / (counts @ members)
+        means = [counts @ ranks / total for ranks in (true, predicted)]
+        squares = [counts @ ranks**2 / total for ranks in (true, predicted)]
+        by_chance = sum(squares) - 2 * means[0] * means[1]
+        return {
+            "accuracy": counts @ (error == 0) / total,
+            "mae": counts @ error / total,
+            "macro_mae": np.nanmean(by_class, axis=1),
+            "within_one": counts @ (error <= 1) / total,
+            "qwk": 1 - (counts @ error**2 / total) / np.where(by_chance > 1e-12, by_chance, np.nan),
+            "nll": sums[:, -2] / total,
+            "rps": sums[:, -1] / total,
+            "ece": np.abs(gaps).sum(axis=1) / total,
+        }
+
+
+def _bootstrap_weights(rng: np.random.Generator, count: int, draws: int) -> Iterator[Floats]:
+    """Count how often each unit is drawn with replacement; a single unit is not resampled."""
+    for size in _batch_sizes(count, draws if count > 1 else 0):
+        drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(size)]
+        yield np.stack(drawn).astype(np.float64)
+
+
+def _batch_sizes(count: int, draws: int) -> list[int]:
+    """Divide draws of ``count`` units into batches that fit into memory."""
+    size = max(1, _AT_ONCE // count)
+    return [min(size, draws - start) for start in range(0, draws, size)]
+
+
+def _percentiles(drawn: Floats, level: float) -> Interval:
+    """Compute the central interval of the finite values."""
+    drawn = drawn[np.isfinite(drawn)]
+    if len(drawn) == 0:
+        return None
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return [float(low), float(high)]

@@ -1,4 +1,7 @@
-"""Evaluation of a model on a split: metrics, calibration, ranges, intervals and alarms."""
+"""Evaluation of a model on a split: metrics, calibration, ranges, intervals and alarms.
+
+Alarms are plain sentences for the person who is about to use the model.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +13,14 @@ from jaxtyping import Int
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from layline.evaluation.alarms import find_alarms
-from layline.evaluation.diagnostics import certainty_columns, class_rates, referral, threshold_rates
-from layline.evaluation.prediction_file import write_predictions
+from layline.evaluation.diagnostics import (
+    bootstrap_intervals,
+    class_rates,
+    referral,
+    threshold_rates,
+)
+from layline.evaluation.prediction_file import certainty_columns, write_predictions
 from layline.evaluation.predictions import Predictions
-from layline.evaluation.resampling import bootstrap_intervals
 from layline.geometry.decoding import Decode, decode_name
 from layline.metrics import METRICS
 from layline.model.calibration import Range, measure_ranges, shown_coverage
@@ -22,6 +28,9 @@ from layline.model.description import ModelDescription
 from layline.model.model import to_probabilities
 
 CALIBRATED = ("rps", "nll", "ece")  # the metrics that a temperature changes
+FEW = 20  # samples of a class; with fewer, a 95 % interval of its recall is over 40 points wide
+_MUCH_WORSE = 1.2  # times the validation error
+_MAX_NAMED = 5  # classes in a sentence
 
 
 def compute_metrics(
@@ -49,18 +58,11 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
     }
     confusion = np.zeros((proba.shape[1], proba.shape[1]), dtype=int)
     np.add.at(confusion, (ranks.numpy(), predictions.decisions[chosen].numpy()), 1)
-    cost = (
-        {} if isinstance(decode, str) else {"cost": float((confusion * decode).sum() / len(ranks))}
-    )
-    return {
-        "samples": len(ranks),
-        "decode": chosen,
-        **cost,
-        **by_decoding[chosen],
-        **compute_metrics(of_proba, ranks, proba),
-        "by_decoding": by_decoding,
-        "confusion": confusion.tolist(),
-    }
+    numbers: dict[str, Any] = {"samples": len(ranks), "decode": chosen}
+    if not isinstance(decode, str):
+        numbers["cost"] = float((confusion * decode).sum() / len(ranks))
+    numbers |= by_decoding[chosen] | compute_metrics(of_proba, ranks, proba)
+    return numbers | {"by_decoding": by_decoding, "confusion": confusion.tolist()}
 
 
 @dataclass(frozen=True)
@@ -156,3 +158,107 @@ def evaluate_split(
         ranges = calibration.ranges(proba, chosen, shown_coverage(len(calibration.scores)))
     paths = not description.is_table
     return Evaluation(numbers, names, classes, ranks, predictions, ranges, paths, groups)
+
+
+def find_alarms(
+    numbers: Mapping[str, Any], counts: Mapping[str, Sequence[int]], classes: Sequence[str]
+) -> list[str]:
+    """List what a person should know before using a model.
+
+    Args:
+        numbers: The numbers of ``test.json``. ``confusion`` is required; ``mae``, ``intervals``,
+            ``validation``, ``run_test``, ``ranges`` and ``duplicates`` are used if present.
+        counts: Samples by split and class; may be empty.
+        classes: Names of the classes, lowest first.
+    """
+    confusion = np.asarray(numbers["confusion"])
+    samples, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
+    alarms = []
+    if missing := {
+        name: int(samples[k]) for k, name in enumerate(classes) if samples[k] and not predicted[k]
+    }:
+        alarms.append(
+            f"Never predicted: {_list_classes(missing)}. Train longer, add training samples, use "
+            "balanced class weights if they are rare, or merge neighboring classes."
+        )
+    last = len(classes) - 1
+    if last > 1 and (
+        confused := [
+            f"{confusion[true, chosen]} of {samples[true]} samples of “{classes[true]}” predicted "
+            f"as “{classes[chosen]}”"
+            for true, chosen in ((0, last), (last, 0))
+            if confusion[true, chosen]
+        ]
+    ):
+        alarms.append(
+            f"The two ends of the scale are confused: {' and '.join(confused)}. Look at these "
+            "samples among the worst mistakes: their labels may be wrong, or the model misses "
+            "something."
+        )
+    alarms += _compare_errors(numbers)
+    if low := [
+        f"{each['measured']:.1%} instead of {each['coverage']:.0%} (by chance at least "
+        f"{each['expected'][0]:.1%})"
+        for each in numbers.get("ranges") or ()
+        if each["measured"] < each["expected"][0]
+    ]:
+        alarms.append(
+            f"Ranges contain the true class too rarely: {', '.join(low)}. The test samples differ "
+            "in kind from the calibration samples. Calibrate on data like those that the model "
+            "will see."
+        )
+    duplicates = numbers.get("duplicates") or {}
+    if leaked := (duplicates.get("in_training") or {}).get("test"):
+        alarms.append(
+            f"{leaked} of {samples.sum()} test images have a duplicate in the training split: the "
+            "results are too good. Remove the duplicates, or draw a new split."
+        )
+    if contradicting := duplicates.get("contradicting"):
+        alarms.append(
+            f"Duplicate images with different labels: {contradicting} groups. "
+            "`layline data check` lists them."
+        )
+    part = numbers.get("part", "test")
+    measured = counts.get(part, samples.tolist())
+    for split, per_class, advice in (
+        ("training ", counts.get("train", ()), "Add some."),
+        ("" if part == "all" else f"{part} ", measured, "Their numbers are uncertain."),
+    ):
+        if few := {k: n for k, n in zip(classes, per_class, strict=False) if n < FEW}:
+            alarms.append(f"Fewer than {FEW} {split}samples: {_list_classes(few)}. {advice}")
+    return alarms
+
+
+def _compare_errors(numbers: Mapping[str, Any]) -> list[str]:
+    """Compare the MAE with that on validation samples, and on other data with the run's test."""
+    interval, now = (numbers.get("intervals") or {}).get("mae"), numbers.get("mae")
+    if interval is None or now is None:
+        return []
+    alarms, reach = [], now - interval[0]
+    validation, own = numbers.get("validation") or {}, numbers.get("run_test") or {}
+    if (before := validation.get("mae")) is not None:
+        # the interval is widened, because the validation MAE varies, too
+        ratio = numbers.get("samples", 0) / (validation.get("samples") or np.inf)
+        if now - before > reach * np.sqrt(1 + ratio) and now > _MUCH_WORSE * before:
+            alarms.append(
+                f"Much worse on test than on validation samples: MAE {now:.3f} instead of "
+                f"{before:.3f}, more than chance explains. The test samples differ in kind, or the "
+                "validation split contains duplicates of training samples. Expect the test result."
+            )
+    if own.get("interval") is not None:
+        before = own["mae"]
+        if now - before > np.hypot(reach, own["interval"][1] - before):
+            alarms.append(
+                f"Worse than on the run's own test samples: MAE {now:.3f} instead of {before:.3f}, "
+                "more than chance explains. These data differ in kind: look at the mistakes, "
+                "calibrate on such data, or train further on some of them."
+            )
+    return alarms
+
+
+def _list_classes(counts: Mapping[str, int]) -> str:
+    """List classes with their counts; only the first ones of many."""
+    names = [f"“{name}” ({count})" for name, count in counts.items()]
+    if len(names) > _MAX_NAMED + 1:
+        names[_MAX_NAMED:] = [f"{len(names) - _MAX_NAMED} more classes"]
+    return ", ".join(names)

@@ -12,17 +12,20 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from layline.evaluation.diagnostics import certainty
+from layline.model.calibration import Range
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, json_text
 
 Cell = str | float | bool
 Rows = Iterable[tuple[Sequence[Cell], Sequence[float]]]
 FORMATS = (".csv", ".jsonl")
+REVIEW_SHARE = 0.2  # the share of samples that are marked for review by default
 _DIGITS = 8
 # the start of a formula, or of an escaped one
 _FORMULA = re.compile(r"'*(\./'*)?[=+\-@\t\r]")
@@ -59,8 +62,12 @@ def write_predictions(
     ):
         if path.suffix == ".csv":
             write_csv(file, columns, classes, rows, paths)
-        else:
-            _write_json_lines(file, columns, classes, rows)
+            return
+        for cells, shares in rows:
+            record: dict[str, object] = dict(zip(columns, cells, strict=True))
+            rounded = (float(_format_cell(share)) for share in shares)
+            record["probabilities"] = dict(zip(classes, rounded, strict=True))
+            file.write(json_text(record) + "\n")
 
 
 def write_csv(
@@ -71,23 +78,11 @@ def write_csv(
     quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow([*columns, *(f"p_{name}" for name in classes)])
     for cells, shares in rows:
-        line = [
-            _format_cell(cell, paths and column == "path")
-            for column, cell in zip(columns, cells, strict=True)
-        ]
+        named = zip(columns, cells, strict=True)
+        line = [_format_cell(cell, paths and column == "path") for column, cell in named]
         # the writer does not quote a carriage return, at which readers end the line
         out = quoting if any("\r" in cell for cell in line) else writer
         out.writerow([*line, *map(_format_cell, shares)])
-
-
-def _write_json_lines(
-    file: TextIO, columns: Sequence[str], classes: Sequence[str], rows: Rows
-) -> None:
-    for cells, shares in rows:
-        rounded = (float(_format_cell(share)) for share in shares)
-        record: dict[str, object] = dict(zip(columns, cells, strict=True))
-        record["probabilities"] = dict(zip(classes, rounded, strict=True))
-        file.write(json_text(record) + "\n")
 
 
 def _format_cell(value: Cell, is_path: bool = False) -> str:
@@ -109,6 +104,33 @@ def plain_cell(cell: str) -> str:
         if cell.startswith(mark) and _FORMULA.match(cell.removeprefix(mark)):
             return cell.removeprefix(mark)
     return cell
+
+
+def certainty_columns(
+    proba: Float[np.ndarray, "n K"],
+    predicted: Int[np.ndarray, " n"],
+    classes: Sequence[str],
+    ranges: Range | None,
+    review: float = REVIEW_SHARE,
+) -> dict[str, list[Any]]:
+    """Make the columns ``low`` and ``high`` (if there are ranges), ``confidence`` and ``review``.
+
+    Args:
+        proba: Calibrated probabilities.
+        predicted: The predicted ranks.
+        classes: Names of the classes.
+        ranges: Lowest and highest rank of each conformal range, if there are ranges.
+        review: Share of the samples to mark for review, the least certain ones.
+    """
+    sure = certainty(proba, predicted)
+    marked = np.zeros(len(sure), dtype=bool)
+    marked[np.argsort(sure, kind="stable")[: round(review * len(sure))]] = True
+    columns = {} if ranges is None else dict(zip(("low", "high"), ranges, strict=True))
+    return {
+        **{name: [classes[rank] for rank in ranks.tolist()] for name, ranks in columns.items()},
+        "confidence": sure.tolist(),
+        "review": marked.tolist(),
+    }
 
 
 @dataclass(frozen=True)

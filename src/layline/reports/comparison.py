@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from layline.evaluation.resampling import COMPARED, paired_differences
+from layline.evaluation.diagnostics import COMPARED, paired_differences
 from layline.metrics import METRICS
 from layline.reports.figures import confusion_figure, interval_rows, line_at
 from layline.reports.pages import (

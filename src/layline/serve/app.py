@@ -16,10 +16,10 @@ that cannot be read have an ``error`` in their place.
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO
 
 import torch
 from fastapi import FastAPI, File, HTTPException, Request, UploadFile
@@ -39,7 +39,6 @@ from layline.data.samples import UserImages, as_rows
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
-from layline.serve.batcher import Batcher
 from layline.serve.schemas import (
     Error,
     Failure,
@@ -51,10 +50,9 @@ from layline.serve.schemas import (
     RowsRequest,
     SamplePrediction,
 )
-from layline.serve.served_model import ServedModel
+from layline.serve.served_model import Batcher, ServedModel
 from layline.utils.errors import UserError
 
-_T = TypeVar("_T")
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _BATCH = {"images": 64, "table": 4096}
 _MAX_COLUMNS = 10_000
@@ -67,11 +65,11 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Error, "description": "The request cannot be parsed."},
-    413: {"model": Error, "description": "The request is larger than the limits."},
-    422: {"model": Error, "description": "No sample can be read."},
-    503: {"model": Error, "description": "The server is busy."},
+_ERRORS = {
+    400: "The request cannot be parsed.",
+    413: "The request is larger than the limits.",
+    422: "No sample can be read.",
+    503: "The server is busy.",
 }
 
 
@@ -111,13 +109,15 @@ def create_app(
     app.state.classes = served.classes
     app.add_middleware(_Guard, max_mb=service.limits.max_mb)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts], www_redirect=False)
-    forms, bodies = (
-        (service.predict_csv, service.predict_rows)
-        if served.model.is_table
-        else (service.predict_files, service.predict_images)
-    )
-    app.add_api_route("/predict", forms, methods=["POST"], responses=_ERRORS)
-    app.add_api_route("/predict/json", bodies, methods=["POST"], responses=_ERRORS)
+    forms: Callable[..., Any] = service.predict_files
+    bodies: Callable[..., Any] = service.predict_images
+    if served.model.is_table:
+        forms, bodies = service.predict_csv, service.predict_rows
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": Error, "description": reason} for status, reason in _ERRORS.items()
+    }
+    app.add_api_route("/predict", forms, methods=["POST"], responses=errors)
+    app.add_api_route("/predict/json", bodies, methods=["POST"], responses=errors)
     app.add_api_route("/model", service.describe_model)
     app.add_api_route("/health", service.report_health)
     app.mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True))
@@ -125,29 +125,24 @@ def create_app(
 
 
 class _Service:
-    """The handlers of the requests.
-
-    Args:
-        served: The model.
-        limits: Limits of a request.
-    """
+    """The handlers of the requests."""
 
     def __init__(self, served: ServedModel, limits: Limits) -> None:
         self.served, self.limits = served, limits
-        self._description = served.describe(limits)
-        self._batcher: Batcher
+        self.about = served.describe(limits)
+        self.batcher: Batcher
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         """Run the batcher as long as the server."""
-        self._batcher = Batcher(self.served.predict, _BATCH[self._description.kind])
-        task = asyncio.create_task(self._batcher.run())
+        self.batcher = Batcher(self.served.predict, _BATCH[self.about.kind])
+        task = asyncio.create_task(self.batcher.run())
         yield
         task.cancel()
 
     async def describe_model(self) -> Model:
         """Describe the model."""
-        return self._description
+        return self.about
 
     async def report_health(self) -> Health:
         """Report that the server works."""
@@ -159,71 +154,64 @@ class _Service:
 
     async def predict_images(self, request: ImagesRequest) -> Predictions:
         """Predict images in base64."""
-        return await self._predict_images(
-            [(each.name, io.BytesIO(each.data)) for each in request.images]
-        )
+        files = [(each.name, io.BytesIO(each.data)) for each in request.images]
+        return await self._predict_images(files)
 
     async def predict_csv(self, file: UploadFile) -> Predictions:
         """Predict the rows of a CSV file."""
-        return await self._predict_table(await file.read())
+        return await self._respond(self._predict_table(await file.read()))
 
     async def predict_rows(self, request: RowsRequest) -> Predictions:
         """Predict rows; an absent cell is a missing value."""
-        self._check_count("rows", len(request.rows), self.limits.max_rows)
+        _check_count("rows", len(request.rows), self.limits.max_rows)
         names = dict.fromkeys(name for row in request.rows for name in row)
-        if len(names) > _MAX_COLUMNS:
-            raise HTTPException(422, f"The rows have more than {_MAX_COLUMNS:,} columns.")
+        _check_count("columns", len(names), _MAX_COLUMNS)
         columns = {name: [row.get(name) for row in request.rows] for name in names}
-        return await self._predict_table(columns)
+        return await self._respond(self._predict_table(columns))
 
-    async def _predict_images(self, files: list[tuple[str, BinaryIO]]) -> Predictions:
-        self._check_count("images", len(files), self.limits.max_files)
+    async def _predict_images(self, files: Sequence[tuple[str, BinaryIO]]) -> Predictions:
+        _check_count("images", len(files), self.limits.max_files)
+        inputs, max_pixels = self.served.model.description.inputs, self.limits.max_pixels
 
         async def predict(name: str, file: BinaryIO) -> SamplePrediction | Failure:
             try:
-                x = await self._batcher.in_thread(_prepare_image, file, inputs, max_pixels)
+                x = await self.batcher.in_thread(_prepare_image, file, inputs, max_pixels)
             except BadImageError as error:
                 return Failure(name=name, error=f"{name} cannot be read: {error.why}")
-            (answer,) = self.served.describe_samples([name], await self._batcher.predict(x))
+            (answer,) = self.served.describe_samples([name], await self.batcher.predict(x))
             return answer
 
-        inputs, max_pixels = self.served.model.description.inputs, self.limits.max_pixels
         tasks = [
             predict(_clean_name(name) or str(place), file)
             for place, (name, file) in enumerate(files, 1)
         ]
-        return _check_any(await self._within_timeout(asyncio.gather(*tasks)))
+        return await self._respond(asyncio.gather(*tasks))
 
-    async def _predict_table(self, table: bytes | dict[str, list[Any]]) -> Predictions:
-        async def predict() -> list[SamplePrediction | Failure]:
-            inputs = self.served.model.description.inputs
-            rows = await self._batcher.in_thread(_read_rows, table, inputs, self.limits.max_rows)
-            predicted = await self._batcher.predict(torch.from_numpy(rows.values))
-            return self.served.describe_samples(list(rows.names), predicted)
+    async def _predict_table(
+        self, table: bytes | dict[str, list[Any]]
+    ) -> list[SamplePrediction | Failure]:
+        inputs = self.served.model.description.inputs
+        rows = await self.batcher.in_thread(_read_rows, table, inputs, self.limits.max_rows)
+        predicted = await self.batcher.predict(torch.from_numpy(rows.values))
+        return self.served.describe_samples(list(rows.names), predicted)
 
-        return _check_any(await self._within_timeout(predict()))
-
-    async def _within_timeout(self, work: Awaitable[_T]) -> _T:
+    async def _respond(self, work: Awaitable[list[SamplePrediction | Failure]]) -> Predictions:
+        """Wait for predictions; refuse a request that takes too long or has none."""
+        timeout = self.limits.timeout
         try:
-            return await asyncio.wait_for(work, self.limits.timeout)
+            predictions = await asyncio.wait_for(work, timeout)
         except TimeoutError:
-            raise HTTPException(
-                503,
-                f"The server is busy: there was no answer within {self.limits.timeout:g} seconds.",
-                {"Retry-After": "5"},
-            ) from None
-
-    def _check_count(self, noun: str, count: int, most: int) -> None:
-        if count > most:
-            raise HTTPException(413, f"A request may have at most {most:,} {noun}, got {count:,}.")
+            detail = f"The server is busy: there was no answer within {timeout:g} seconds."
+            raise HTTPException(503, detail, {"Retry-After": "5"}) from None
+        failures = [each for each in predictions if isinstance(each, Failure)]
+        if len(failures) == len(predictions):
+            raise HTTPException(422, failures[0].error)
+        return Predictions(predictions=predictions)
 
 
-def _check_any(predictions: list[SamplePrediction | Failure]) -> Predictions:
-    """Refuse a request in which no sample can be predicted."""
-    failures = [each for each in predictions if isinstance(each, Failure)]
-    if len(failures) == len(predictions):
-        raise HTTPException(422, failures[0].error)
-    return Predictions(predictions=predictions)
+def _check_count(noun: str, count: int, most: int) -> None:
+    if count > most:
+        raise HTTPException(413, f"A request may have at most {most:,} {noun}, got {count:,}.")
 
 
 def _clean_name(name: str) -> str:
@@ -249,13 +237,9 @@ def _read_rows(table: bytes | dict[str, list[Any]], encoding: TableEncoding, max
     if isinstance(table, bytes):
         if table.startswith(b"PK\x03\x04"):  # a small workbook can be of any size when unpacked
             raise HTTPException(422, "The file is an Excel workbook. Save it as CSV.")
-        lines = max(table.count(b"\n"), table.count(b"\r"))
-        if lines > max_rows + 1:
-            raise HTTPException(
-                413, f"A table may have at most {max_rows:,} rows, got {lines:,} lines."
-            )
-        if any(line.count(mark) > _MAX_COLUMNS for line in table.splitlines() for mark in b",;\t"):
-            raise HTTPException(422, f"The table has more than {_MAX_COLUMNS:,} columns.")
+        _check_count("rows", max(table.count(b"\n"), table.count(b"\r")) - 1, max_rows)
+        columns = (line.count(mark) for line in table.splitlines() for mark in b",;\t")
+        _check_count("columns", max(columns, default=0), _MAX_COLUMNS)
     try:
         return as_rows(table, encoding)
     except Exception as error:  # pandas raises almost any exception for invalid files
@@ -264,29 +248,21 @@ def _read_rows(table: bytes | dict[str, list[Any]], encoding: TableEncoding, max
         raise HTTPException(422, why if known else f"The table cannot be read: {why}") from error
 
 
-async def _refuse_invalid(request: Request, error: Exception) -> JSONResponse:
+async def _refuse_invalid(request: Request, error: Any) -> JSONResponse:
     """Name the first invalid field; FastAPI's own response would repeat the whole request."""
-    assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    place = ".".join(str(each) for each in first["loc"][1:])[:100]
-    detail = f"{place}: {first['msg']}" if place else str(first["msg"])
-    detail = detail.encode("ascii", "backslashreplace").decode()
+    place = ".".join(map(str, first["loc"][1:]))[:100]
+    detail = f"{place or 'request'}: {first['msg']}".encode("ascii", "backslashreplace").decode()
     return JSONResponse({"detail": f"{detail}. See /openapi.json."}, 422)
 
 
 class _Guard:
-    """Limits the size of requests and sets the headers of responses.
-
-    Args:
-        app: The application.
-        max_mb: Megabytes of a request.
-    """
+    """Limits the size of requests and sets the headers of responses."""
 
     def __init__(self, app: ASGIApp, max_mb: float) -> None:
         self._app, self._max_mb = app, max_mb
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -306,9 +282,7 @@ class _Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        length = Headers(scope=scope).get("content-length", "")
+        app, length = self._app, Headers(scope=scope).get("content-length", "")
         if length.isdecimal() and int(length) > most:
-            response = JSONResponse({"detail": detail}, 413)
-            await response(scope, receive, send_with_headers)
-        else:
-            await self._app(scope, receive_limited, send_with_headers)
+            app = JSONResponse({"detail": detail}, 413)
+        await app(scope, receive_limited, send_with_headers)

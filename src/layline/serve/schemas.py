@@ -4,8 +4,6 @@ from typing import Annotated, Literal
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
-_MAX_PIXELS = 89_478_485  # Pillow regards larger images as an attack
-
 
 class Limits(BaseModel):
     """Limits of one request."""
@@ -14,7 +12,7 @@ class Limits(BaseModel):
 
     max_mb: float = Field(default=32.0, gt=0, description="Megabytes of a request.")
     max_pixels: int = Field(
-        default=50_000_000, gt=0, le=_MAX_PIXELS, description="Pixels of an image."
+        default=50_000_000, gt=0, le=89_478_485, description="Pixels of an image."
     )
     max_files: int = Field(default=100, gt=0, description="Images of a request.")
     max_rows: int = Field(default=10_000, gt=0, description="Rows of a table.")

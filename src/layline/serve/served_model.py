@@ -1,31 +1,42 @@
-"""A model with its run: predictions, ranges, and which samples a person should check.
+"""A model with its run, and batches that are shared by concurrent requests.
 
-A single sample cannot be compared with others, so its confidence is compared with those of the test
-split of the run: it is marked if the model is at most as confident as for the least certain share
-of the test samples. About the same share of similar new samples is then marked.
+**Samples to review.** A single sample cannot be compared with others, so its confidence is compared
+with those of the test split of the run: it is marked if the model is at most as confident as for
+the least certain share of the test samples. About the same share of similar new samples is marked.
+
+**Batches.** Threads prepare samples while the model computes. All samples that are ready when the
+model has finished a batch form its next batch, so batches grow with the load and a single sample
+does not wait.
 """
 
-import json
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+import joblib
 import numpy as np
 import torch
+from torch import Tensor
 
 import layline
 from layline.data.loaders import PreparedBatches
 from layline.data.table_encoding import TableEncoding
+from layline.evaluation.diagnostics import certainty
+from layline.evaluation.prediction_file import REVIEW_SHARE, read_predictions
 from layline.geometry.decoding import Decode, check_decode, decide, decode_name
 from layline.model.calibration import shown_coverage
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.model.predictor import Prediction
+from layline.model.predictor import WHY_NO_PROBABILITIES, Prediction
 from layline.serve.schemas import Failure, Limits, Model, SamplePrediction
+from layline.training.run_folder import RunFolder, as_written
 from layline.utils.devices import choose_device
 from layline.utils.errors import UserError
 
-_REVIEW = 0.2
-NO_PROBABILITIES = "A value is too large, or far from all training data."
+_T = TypeVar("_T")
+_Waiting = tuple[Tensor, "asyncio.Future[Prediction]"]
 
 
 class ServedModel:
@@ -47,11 +58,14 @@ class ServedModel:
         review: float | None = None,
         device: str | None = None,
     ) -> None:
-        path = None if isinstance(source, OrdinalModel) else Path(source).expanduser().resolve()
-        self.model = source if isinstance(source, OrdinalModel) else load(source)
-        self.run = path if path is not None and path.is_dir() else None
+        self.run: RunFolder | None = None
+        if isinstance(source, OrdinalModel):
+            self.model, self.name = source, source.description.method
+        else:
+            path = Path(source).expanduser().resolve()
+            self.model, self.name = load(path), path.stem
+            self.run = RunFolder(path) if (path / "test.json").is_file() else None
         description = self.model.description
-        self.name = description.method if path is None else path.stem
         self.classes = description.classes
         self.decode = check_decode(decode or description.decode, len(self.classes))
         if coverage is not None:
@@ -63,28 +77,25 @@ class ServedModel:
         if device is not None:
             self.model.to(choose_device(device, self.model.is_table))
 
-    def predict(self, x: torch.Tensor) -> Prediction:
+    def predict(self, x: Tensor) -> Prediction:
         """Predict prepared samples as one batch."""
-        batches = PreparedBatches(x)
-        (predicted,) = self.model.stream_batches(batches, len(x), decode=self.decode)
+        (predicted,) = self.model.stream_batches(PreparedBatches(x), len(x), decode=self.decode)
         return predicted
 
     def describe_samples(
         self, names: list[str], predicted: Prediction
     ) -> list[SamplePrediction | Failure]:
         """Convert the predictions for some samples to responses."""
-        ends = None
+        calibration, at_most, ends = self.model.description.calibration, self.review_at_most, None
         if self.coverage is not None:
-            calibration = self.model.description.calibration
             ends = calibration.ranges(predicted.proba, predicted.chosen, self.coverage)
         answers: list[SamplePrediction | Failure] = []
         for i, (name, known) in enumerate(zip(names, predicted.has_probabilities, strict=True)):
             if not known:
-                answers.append(Failure(name=name, error=NO_PROBABILITIES))
+                answers.append(Failure(name=name, error=f"No prediction: {WHY_NO_PROBABILITIES}."))
                 continue
             rank = int(predicted.chosen[i])
             shares = [float(f"{share:.8g}") for share in predicted.proba[i]]
-            at_most = self.review_at_most
             answers.append(
                 SamplePrediction(
                     name=name,
@@ -101,10 +112,12 @@ class ServedModel:
 
     def describe(self, limits: Limits) -> Model:
         """Describe the model for ``GET /model``."""
-        description = self.model.description
+        description, trained_on, tested = self.model.description, None, None
+        if self.run is not None:
+            numbers, counts = self.run.read_numbers(), self.run.read_environment()["counts"]
+            tested = {key: numbers[key] for key in ("samples", "accuracy", "mae")}
+            trained_on = dict(zip(self.classes, counts["train"], strict=True))
         inputs = description.inputs
-        counts = self._read_json("environment.json").get("counts", {}).get("train")
-        tested = self._read_json("test.json")
         return Model(
             name=self.name,
             version=layline.__version__,
@@ -117,44 +130,81 @@ class ServedModel:
             coverage=self.coverage,
             review=self.review,
             review_at_most=self.review_at_most,
-            trained_on=dict(zip(self.classes, counts, strict=True)) if counts else None,
-            tested={key: tested[key] for key in ("samples", "accuracy", "mae")} if tested else None,
+            trained_on=trained_on,
+            tested=tested,
             limits=limits,
         )
 
-    def _read_json(self, name: str) -> dict[str, Any]:
-        if self.run is None or not (self.run / name).is_file():
-            return {}
-        values: dict[str, Any] = json.loads((self.run / name).read_text(encoding="utf-8"))
-        return values
-
     def _find_review_threshold(self, share: float | None) -> tuple[float | None, float | None]:
         """Find the share of samples to review, and the confidence up to which they are marked."""
-        path = None if self.run is None else self.run / "predictions.csv"
-        if path is None or not path.is_file():
+        if self.run is None:
             if share is not None:
                 raise UserError(
                     "review needs the folder of a finished run: the confidences on its test split "
-                    "set the threshold"
+                    "set the threshold."
                 )
             return None, None
-        import pandas as pd
-
-        try:
-            frame = pd.read_csv(path, usecols=[f"p_{name}" for name in self.classes])
-            proba = frame[[f"p_{name}" for name in self.classes]].to_numpy(dtype=np.float64)
-        except ValueError as error:  # damaged, or columns are missing
-            raise UserError(
-                f"{path} cannot be read ({error}). Serve best.safetensors instead of the run."
-            ) from None
-        # the model may have been calibrated again since
-        before = (self._read_json("test.json").get("calibration") or {}).get("temperature", 1.0)
+        with as_written(self.run.predictions, "serve best.safetensors instead of the run"):
+            proba = read_predictions(self.run.predictions).proba
+            # the model may have been calibrated again since
+            before = self.run.read_numbers()["calibration"]["temperature"]
         proba = proba.clip(1e-300) ** (before / self.model.description.calibration.temperature)
         proba = proba / proba.sum(axis=1, keepdims=True)
-        chosen = decide(torch.from_numpy(proba), self.decode).numpy()
-        confidences = np.sort(proba[np.arange(len(proba)), chosen])
-        share = _REVIEW if share is None else share
+        confidences = np.sort(certainty(proba, decide(torch.from_numpy(proba), self.decode)))
+        share = REVIEW_SHARE if share is None else share
         marked = round(share * len(confidences))
         if marked == 0:
             return None, None
         return share, 1.0 if share == 1 else float(f"{confidences[marked - 1]:.8g}")
+
+
+class Batcher:
+    """Predicts samples of concurrent requests together.
+
+    Args:
+        predict: Predicts a batch; called in a thread, one batch at a time.
+        batch_size: A batch is not enlarged beyond this size.
+    """
+
+    def __init__(self, predict: Callable[[Tensor], Prediction], batch_size: int) -> None:
+        self._predict, self._batch_size = predict, batch_size
+        self._queue: asyncio.Queue[_Waiting] = asyncio.Queue()
+        # the number of threads also limits how many images are decoded at once
+        self._threads = ThreadPoolExecutor(joblib.cpu_count(), "layline-prepare")
+
+    async def in_thread(self, function: Callable[..., _T], *arguments: object) -> _T:
+        """Call a function in one of the threads that prepare samples."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, function, *arguments)
+
+    async def predict(self, x: Tensor) -> Prediction:
+        """Predict prepared samples, (n, …)."""
+        answer: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((x, answer))
+        return await answer
+
+    async def run(self) -> None:
+        """Predict batches until the task is cancelled."""
+        while True:
+            batch = [await self._queue.get()]
+            size = len(batch[0][0])
+            while size < self._batch_size and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+                size += len(batch[-1][0])
+            # a request that timed out has cancelled its futures
+            if batch := [each for each in batch if not each[1].done()]:
+                await self._predict_batch(batch)
+
+    async def _predict_batch(self, batch: list[_Waiting]) -> None:
+        try:
+            predicted = await asyncio.to_thread(self._predict, torch.cat([x for x, _ in batch]))
+        except Exception as error:
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        start = 0
+        for x, answer in batch:
+            part = predicted.part(slice(start, start := start + len(x)))
+            if not answer.done():
+                answer.set_result(part)

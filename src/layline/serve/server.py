@@ -2,7 +2,9 @@
 
 import errno
 import ipaddress
+import signal
 import socket
+from contextlib import suppress
 
 import uvicorn
 from fastapi import FastAPI
@@ -36,16 +38,13 @@ def bind(host: str, port: int) -> socket.socket:
 
 def find_hosts(host: str) -> list[str]:
     """List the names by which clients may reach a server that listens on ``host``."""
-    hosts = [*LOCAL_HOSTS, f"[{host}]" if ":" in host else host]
+    hosts = {host}
     if host in ("0.0.0.0", "::"):
         name = socket.gethostname()
-        hosts += [name, socket.getfqdn()]
-        try:
-            found = {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
-        except OSError:  # the name of this machine is not in any directory
-            found = set()
-        hosts += [f"[{each}]" if ":" in each else each for each in sorted(found)]
-    return hosts
+        hosts |= {name, socket.getfqdn()}
+        with suppress(OSError):  # the name of this machine may not be in any directory
+            hosts |= {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
+    return [*LOCAL_HOSTS, *(f"[{each}]" if ":" in each else each for each in sorted(hosts))]
 
 
 def format_url(address: socket.socket) -> str:
@@ -61,7 +60,7 @@ def is_local(address: socket.socket) -> bool:
 
 
 def run_server(app: FastAPI, address: socket.socket, timeout: float) -> None:
-    """Serve until SIGTERM or SIGINT, then finish the requests under way.
+    """Serve until SIGTERM or SIGINT, and answer the requests under way before returning.
 
     Args:
         app: The application of :func:`layline.serve.create_app`.
@@ -77,4 +76,10 @@ def run_server(app: FastAPI, address: socket.socket, timeout: float) -> None:
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=max(1, round(timeout)),
     )
-    uvicorn.Server(config).run(sockets=[address])
+    # uvicorn raises the signal again after its shutdown; both then end in a KeyboardInterrupt
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[address])
+    finally:
+        signal.signal(signal.SIGTERM, before)

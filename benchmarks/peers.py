@@ -65,7 +65,7 @@ _FROZEN = 500  # tables have fewer columns, frozen features have more
 def body_widths(columns: int, hidden: Sequence[int] | None = None) -> tuple[int, ...]:
     """Give the widths of the hidden layers, if nobody says as our own methods have them.
 
-    Two of 128 for a table (``layline.backbones.mlp``); one of 512 for frozen features, as in the
+    Two of 128 for a table (``layline.backbones.MLP``); one of 512 for frozen features, as in the
     recipe ``modern``. An estimator is not told which of both it gets: from 500
     columns on they are taken for frozen features.
     """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from layline.model.onnx_export import export
     from layline.training.api import Run, compare, train
     from layline.training.evaluate import Evaluated, evaluate
+    from layline.utils.errors import UserError
 
 __version__ = "0.2.0"  # the only place: the package's metadata are read from here
 
@@ -37,6 +38,7 @@ _LAZY = {
     "load": "layline.model.model_file",
     "export": "layline.model.onnx_export",
     "OrdinalClassifier": "layline.estimator",
+    "UserError": "layline.utils.errors",
     "metrics": "layline.metrics",
     "scorers": "layline.estimator.scorers",
 }
@@ -47,6 +49,7 @@ __all__ = [
     "OrdinalClassifier",
     "OrdinalHead",
     "Run",
+    "UserError",
     "__version__",
     "compare",
     "create",

@@ -86,15 +86,11 @@ def test_a_network_is_rebuilt_from_its_options(name, options):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("resnet81", "Did you mean resnet"),
-        ("convnte", "Did you mean convnet"),
-        ("resnet18.a1_in2k", "Did you mean resnet18.a1_in1k"),
-        ("?", "timm.list_models"),
-        ("local-dir:/tmp", "Unknown backbone"),
-        ("timm/resnet18", "Did you mean hf-hub:timm/resnet18"),
-        ("hf-hub:mine", "must be hf-hub:owner/name"),
-        ("hf-hub:../x/y", "must be hf-hub:owner/name"),
-        (18, "backbone must be a name"),
+        ("resnet81", "did you mean resnet"),
+        ("convnte", "did you mean convnet"),
+        ("resnet18.a1_in2k", "did you mean resnet18.a1_in1k"),
+        ("local-dir:/tmp", "backbone must be a known name"),
+        ("timm/resnet18", "did you mean"),
         ("deit_tiny_distilled_patch16_224", "must end in one linear layer, .* ends in tuple"),
     ],
 )
@@ -106,10 +102,10 @@ def test_a_name_that_cannot_be_built_is_refused(name, message):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("densenet121", {"size": 8}, "size must suit densenet121, got 8: "),
+        ("densenet121", {"size": 8}, "densenet121 does not take size 8"),
         ("resnet18", {"dim": 0}, "dim must be an integer, at least 1, got 0"),
         ("resnet18", {"std": (1, 1)}, r"std must be three finite numbers, got \(1, 1\)"),
-        ("vgg11", {"drop_path_rate": 0.1}, "vgg11 does not support drop_path_rate"),
+        ("vgg11", {"drop_path_rate": 0.1}, "vgg11 with .*drop_path_rate"),
         ("resnet18", {"drop_rate": 1.0}, "drop_rate must be below 1, got 1.0"),
         ("resnet18", {"dropout": "half"}, "dropout must be a finite number, at least 0"),
         ("resnet18", {"sise": 8}, "did you mean size"),
@@ -120,7 +116,7 @@ def test_a_name_that_cannot_be_built_is_refused(name, message):
             {"architecture": SMALL, "arguments": {"checkpoint_path": "x"}},
             "must not contain 'checkpoint_path'",
         ),
-        ("swin_tiny_patch4_window7_224", {"size": 1}, "size must suit swin_tiny_.*, got 1: "),
+        ("swin_tiny_patch4_window7_224", {"size": 1}, "swin_tiny_.* does not take size 1"),
     ],
 )
 def test_a_wrong_option_is_named(name, options, message):

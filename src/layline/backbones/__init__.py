@@ -1,6 +1,6 @@
 """Networks that map a sample to a feature vector.
 
-To add one: its file, and one line in ``BACKBONES``. Other names are networks of timm.
+To add one: its class, and one line in ``BACKBONES``. Other names are networks of timm.
 """
 
 import inspect
@@ -10,14 +10,30 @@ from functools import partial
 from typing import Any, Literal
 
 from layline.backbones.base import Backbone, ImageBackbone, InputSpec, TableBackbone
-from layline.backbones.convnet import ConvNet
-from layline.backbones.mlp import MLP
-from layline.backbones.timm import TimmBackbone, check_model, has_bundled_weights
+from layline.backbones.networks import MLP, ConvNet
+from layline.backbones.timm import TimmBackbone, check_model
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_known
 
+__all__ = [
+    "BACKBONES",
+    "MLP",
+    "Backbone",
+    "BackboneSpec",
+    "ConvNet",
+    "ImageBackbone",
+    "InputSpec",
+    "TableBackbone",
+    "TimmBackbone",
+    "create",
+    "find",
+    "names",
+    "options_of",
+]
+BUNDLED = "tf_efficientnet_lite0"  # its weights come in a Python package
 Kind = Literal["table", "image"]
+_KINDS: dict[Any, Kind] = {TableBackbone: "table", ImageBackbone: "image"}
 
 
 @dataclass(frozen=True)
@@ -45,44 +61,42 @@ def _adopt(name: str, found: Any) -> BackboneSpec:
     if isinstance(found, BackboneSpec):
         return found
     for base, kind in _KINDS.items():
-        if isinstance(found, type) and issubclass(found, base):
-            if inspect.isabstract(found):
-                missing = ", ".join(sorted(getattr(found, "__abstractmethods__", ())))
-                raise TypeError(f"a subclass of {base.__name__} that has {missing}")
+        if isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found):
             return BackboneSpec(found, first_line(found), kind)
-    raise TypeError("a subclass of TableBackbone or ImageBackbone, or a BackboneSpec")
+    raise TypeError(
+        "a BackboneSpec, or a subclass of TableBackbone or ImageBackbone with all abstract methods"
+    )
 
 
-_KINDS: dict[Any, Kind] = {TableBackbone: "table", ImageBackbone: "image"}
-_BUILT_IN: dict[str, BackboneSpec] = {
-    "mlp": BackboneSpec(MLP, "a multilayer perceptron on standardized columns", "table"),
-    "convnet": BackboneSpec(
-        ConvNet,
-        "a small network for small images, from scratch",
-        "image",
-        augmentation="shift",  # a crop of a small image has too few pixels
-    ),
-}
 BACKBONES: Registry[BackboneSpec] = Registry(
-    "backbones", "backbone", _BUILT_IN, _adopt, reserved=("dim",)
+    "backbones",
+    "backbone",
+    {
+        "mlp": BackboneSpec(MLP, "a multilayer perceptron on standardized columns", "table"),
+        "convnet": BackboneSpec(
+            ConvNet,
+            "a small network for small images, from scratch",
+            "image",
+            augmentation="shift",  # a crop of a small image has too few pixels
+        ),
+    },
+    _adopt,
+    reserved=("dim",),
 )
 
 
 def names(kind: Kind | None = None) -> tuple[str, ...]:
-    """List the backbones, built-in ones and those of plug-ins.
-
-    Args:
-        kind: Only those for this kind of input.
-    """
+    """List the backbones, built-in ones and those of plug-ins; only those of a kind if given."""
     return tuple(name for name, spec in BACKBONES.items() if kind in (None, spec.kind))
 
 
-def find(name: str) -> BackboneSpec:
-    """Look up a name, in the registry and in timm.
+def has_bundled_weights(name: str) -> bool:
+    """Return whether the weights of a network, tagged or not, come in a Python package."""
+    return name.partition(".")[0] == BUNDLED
 
-    Args:
-        name: One of :func:`names`, or a model of timm such as ``vgg16``.
-    """
+
+def find(name: str) -> BackboneSpec:
+    """Look up a name: one of :func:`names`, or a model of timm such as ``vgg16``."""
     if name in BACKBONES:
         return BACKBONES[name]
     check_model(name, others=BACKBONES)
@@ -115,25 +129,7 @@ def create(name: str, dim: int, **options: Any) -> Backbone:
         check_known(f"option of {name}", option, options_of(spec))
     module = spec.build(dim=dim, **options)
     if BACKBONES.plugin_of(name) is not None:
-        base = next(base for base, kind in _KINDS.items() if kind == spec.kind)
-        if not isinstance(module, base):
-            raise UserError(f"{name} must be a {base.__name__}, got {type(module).__name__}")
+        if not any(isinstance(module, base) for base, kind in _KINDS.items() if kind == spec.kind):
+            raise UserError(f"{name} must make a backbone for {spec.kind}s, got {type(module)}")
         module.name = name
     return module
-
-
-__all__ = [
-    "BACKBONES",
-    "MLP",
-    "Backbone",
-    "BackboneSpec",
-    "ConvNet",
-    "ImageBackbone",
-    "InputSpec",
-    "TableBackbone",
-    "TimmBackbone",
-    "create",
-    "find",
-    "names",
-    "options_of",
-]

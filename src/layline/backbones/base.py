@@ -24,8 +24,9 @@ from layline.utils.validation import check_above, check_at_least, check_integer
 class DropoutLinear(nn.Linear):
     """A Linear layer with dropout in front; its tensors have the names of a plain Linear."""
 
-    def __init__(self, in_features: int, out_features: int, dropout: float) -> None:
+    def __init__(self, in_features: int, out_features: int, dropout: float = 0.0) -> None:
         super().__init__(in_features, out_features)
+        check_dropout("dropout", dropout)
         self.dropout = dropout
 
     def forward(self, x: Float[Tensor, "n width"]) -> Float[Tensor, "n d"]:
@@ -38,8 +39,7 @@ class HiddenLayer(nn.Module):
 
     def __init__(self, in_features: int, hidden: int, out_features: int, dropout: float) -> None:
         super().__init__()
-        self.in_features = in_features
-        self.dropout = dropout
+        self.in_features, self.dropout = in_features, dropout
         self.hidden = DropoutLinear(in_features, hidden, dropout)
         self.activation = nn.GELU()
         self.out = DropoutLinear(hidden, out_features, dropout)
@@ -50,29 +50,25 @@ class HiddenLayer(nn.Module):
         return features
 
 
-def make_linear(in_features: int, out_features: int, dropout: float) -> nn.Linear:
-    """Make a Linear layer, with dropout in front if there is any."""
-    if dropout:
-        return DropoutLinear(in_features, out_features, dropout)
-    return nn.Linear(in_features, out_features)
+LastLayer = DropoutLinear | HiddenLayer
 
 
-def make_last_layer(
-    width: int, dim: int, hidden: int = 0, dropout: float = 0.0
-) -> nn.Linear | HiddenLayer:
+def make_last_layer(width: int, dim: int, hidden: int = 0, dropout: float = 0.0) -> LastLayer:
     """Make the last layer of a backbone, with random weights.
 
     It maps ``width`` units to ``dim`` features, with a hidden layer if ``hidden`` is not zero.
     """
+    check_integer("dim", dim, 1)
     check_integer("hidden", hidden, 0, "it is a number of units, 0 for no hidden layer")
-    check_dropout("dropout", dropout)
-    return HiddenLayer(width, hidden, dim, dropout) if hidden else make_linear(width, dim, dropout)
+    if hidden:
+        return HiddenLayer(width, hidden, dim, dropout)
+    return DropoutLinear(width, dim, dropout)
 
 
-def last_layer_options(last: nn.Linear | HiddenLayer) -> dict[str, Any]:
+def last_layer_options(last: LastLayer) -> dict[str, Any]:
     """Return the options that a last layer was made with, without those that were zero."""
     hidden = last.hidden.out_features if isinstance(last, HiddenLayer) else 0
-    options = {"hidden": hidden, "dropout": getattr(last, "dropout", 0.0)}
+    options = {"hidden": hidden, "dropout": last.dropout}
     return {name: value for name, value in options.items() if value}
 
 
@@ -94,7 +90,7 @@ class Backbone(nn.Module, ABC):
     """
 
     name: str
-    last: nn.Linear | HiddenLayer
+    last: LastLayer
     _frozen: tuple[str, ...] = ()  # names of the modules that stay in evaluation mode
 
     @property
@@ -135,16 +131,18 @@ class Backbone(nn.Module, ABC):
         """Replace the last layer, with random weights; see :func:`make_last_layer`."""
         self.last = make_last_layer(self.width, dim, hidden, dropout)
 
-    # Depth: learning rates that decrease towards the input, and first stages that stay frozen
+    def layer_groups(self, coarse: bool = False) -> list[list[nn.Parameter]]:
+        """Return the parameters of the body by layer, or by stage if ``coarse``, first ones first.
 
-    def layer_groups(self) -> list[list[nn.Parameter]]:
-        """Return the parameters of the body by layer, first layers first."""
-        return _join_vectors(self._groups(coarse=False))
-
-    @property
-    def num_stages(self) -> int:
-        """Number of stages of the body, which are coarser than layers in most networks."""
-        return len(_join_vectors(self._groups(coarse=True)))
+        A group of vectors only, such as a normalization, is part of the group before.
+        """
+        groups: list[list[nn.Parameter]] = []
+        for group in self._groups(coarse):
+            if groups and all(parameter.ndim < 2 for parameter in group):
+                groups[-1] += group
+            else:
+                groups.append(list(group))
+        return groups
 
     def train_stages(self, count: int) -> Self:
         """Freeze the body except its last stages.
@@ -155,16 +153,13 @@ class Backbone(nn.Module, ABC):
         Args:
             count: Number of stages to train; zero freezes the whole body.
         """
-        stages = _join_vectors(self._groups(coarse=True))
-        check_integer("stages", count, 0, "0 freezes the whole body")
-        if count > len(stages):
-            raise UserError(f"stages must be at most {len(stages)} for {self.name}, got {count}")
+        stages = self.layer_groups(coarse=True)
+        check_integer("stages", count, 0, f"{self.name} has {len(stages)} stages", len(stages))
         cut = len(stages) - count
         for place, stage in enumerate(stages):
             for parameter in stage:
                 parameter.requires_grad_(place >= cut)
-        trained = {id(parameter) for stage in stages[cut:] for parameter in stage}
-        self._frozen = tuple(self._modules_without(trained)) if cut else ()
+        self._frozen = tuple(self._frozen_modules()) if cut else ()
         return self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
@@ -174,16 +169,16 @@ class Backbone(nn.Module, ABC):
             self.get_submodule(name).training = False
         return self
 
-    def _groups(self, coarse: bool) -> list[list[nn.Parameter]]:
-        """Return the parameters of the body by module, or by stage if ``coarse``."""
+    def _groups(self, coarse: bool) -> Iterable[list[nn.Parameter]]:
+        """Return the parameters of the body by module; ``coarse`` is for larger networks."""
         groups: dict[str, list[nn.Parameter]] = {}
         for name, parameter in self.named_parameters():
             if not name.startswith("last."):
                 groups.setdefault(name.rpartition(".")[0], []).append(parameter)
-        return list(groups.values())
+        return groups.values()
 
-    def _modules_without(self, trained: set[int]) -> Iterator[str]:
-        """Name the modules of the body without a trained parameter, given by their ids.
+    def _frozen_modules(self) -> Iterator[str]:
+        """Name the modules of the body without a trained parameter.
 
         A module without parameters, such as dropout, belongs to the last module with some.
         """
@@ -192,23 +187,11 @@ class Backbone(nn.Module, ABC):
             if not name or name.split(".")[0] == "last":
                 continue
             parameters = list(module.parameters())
-            frozen = before
-            if parameters:
-                frozen = not any(id(parameter) in trained for parameter in parameters)
-                before = frozen if not any(module.children()) else before
+            frozen = not any(each.requires_grad for each in parameters) if parameters else before
+            if parameters and not any(module.children()):
+                before = frozen
             if frozen:
                 yield name
-
-
-def _join_vectors(groups: Iterable[list[nn.Parameter]]) -> list[list[nn.Parameter]]:
-    """Merge groups that contain only vectors, such as a normalization, into the group before."""
-    joined: list[list[nn.Parameter]] = []
-    for group in groups:
-        if joined and all(parameter.ndim < 2 for parameter in group):
-            joined[-1] = [*joined[-1], *group]
-        else:
-            joined.append(group)
-    return joined
 
 
 class TableBackbone(Backbone):
@@ -292,9 +275,7 @@ class ImageBackbone(Backbone):
                 f"images must have the shape (n, 3, height, width), got {tuple(x.shape)}"
             )
         # CPUs and half precision are faster in channels_last; bytes are cheaper to permute
-        channels_last = x.is_cpu or autocast_is_on(x.device)
-        x = x.contiguous(
-            memory_format=torch.channels_last if channels_last else torch.contiguous_format
-        )
+        fast = x.is_cpu or autocast_is_on(x.device)
+        x = x.contiguous(memory_format=torch.channels_last if fast else torch.contiguous_format)
         # one product and one difference per pixel
         return x.to(self.dtype) * (1 / (255 * self.std)) - self.mean / self.std

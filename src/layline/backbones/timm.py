@@ -5,9 +5,8 @@ from the hub or the local cache; a saved model contains it and is rebuilt withou
 """
 
 import inspect
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,9 +16,8 @@ from torch import Tensor, nn
 from layline.backbones.base import ImageBackbone, InputSpec, check_dropout, make_last_layer
 from layline.utils.errors import UserError
 from layline.utils.optional import require
-from layline.utils.validation import check_boolean, check_integer
+from layline.utils.validation import check_boolean, check_integer, check_known
 
-BUNDLED = "tf_efficientnet_lite0"  # its weights come in a Python package
 HUB_PREFIX = "hf-hub:"
 _HUB_TIMEOUT = 3.0  # seconds
 
@@ -29,14 +27,18 @@ def import_timm() -> Any:
     return require("timm", extra="images", needed_by="a network of timm")
 
 
-def has_bundled_weights(name: str) -> bool:
-    """Return whether the weights of a network, tagged or not, come in a Python package."""
-    return name.partition(".")[0] == BUNDLED
-
-
 def is_hub_name(name: str) -> bool:
     """Return whether a name is that of a repository of the hub, such as ``hf-hub:owner/name``."""
     return name.startswith(HUB_PREFIX)
+
+
+def check_model(name: str, others: Collection[str] = ()) -> None:
+    """Raise an error for a name that timm does not know; ``others`` are further suggestions."""
+    timm = import_timm()
+    if is_hub_name(name) or ("." not in name and timm.is_model(name)):
+        return  # listing all models takes longer
+    known = [*others, *timm.list_models(include_tags="." in name)]
+    check_known("backbone", name, known)
 
 
 def check_hub(hub_id: str, files: Sequence[str | None]) -> None:
@@ -58,20 +60,12 @@ def check_hub(hub_id: str, files: Sequence[str | None]) -> None:
     except hub.errors.HfHubHTTPError:
         return  # the hub answers; the download reports what is wrong with the repository
     except Exception as error:  # each HTTP library has its own
-        raise OSError(f"the Hugging Face hub is not reachable ({_first_line(error)})") from error
+        raise OSError(f"the Hugging Face hub is not reachable ({first_line(error)})") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, without a full stop."""
     return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A network as timm builds it; ``config`` is the pretrained configuration of the hub."""
-
-    architecture: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
 
 
 class TimmBackbone(ImageBackbone):
@@ -110,20 +104,25 @@ class TimmBackbone(ImageBackbone):
         **spec: Any,
     ) -> None:
         check_boolean("all_stages", all_stages)
-        check_integer("dim", dim, 1, "it is the length of a feature vector")
+        check_integer("dim", dim, 1)
         given = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
         rates = {name: rate for name, rate in given.items() if rate is not None}
         for name, rate in rates.items():
             check_dropout(name, rate)
         check_model(model)
-        source = _find_source(model, architecture, arguments)
-        own = _default_input(source)
+        hub: dict[str, Any] = {}
+        if is_hub_name(model):
+            if architecture is None:
+                architecture, arguments, hub = _read_hub_config(model)
+            _check_architecture(model, architecture, arguments or {})
+        elif architecture or arguments:
+            raise UserError(f"architecture is only for networks of the hub, got {model}")
+        own = _default_input(architecture or model, hub)
         super().__init__(replace(own, **{k: v for k, v in spec.items() if v is not None}))
-        self.name = model
-        self._source = source
-        self._rates = rates
+        self.name, self._rates, self._hub_config = model, rates, hub
+        self._architecture, self._arguments = architecture or model, dict(arguments or {})
         self.network = self._build(num_classes=dim)
-        self.classifier, width = _remove_classifier(self.network, model, dim)
+        self.classifier, width = _remove_classifier(self.network, model)
         own_dropout = _remove_dropout(self.network)
         self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
         if self.all_stages or self.input.size != own.size:
@@ -141,13 +140,10 @@ class TimmBackbone(ImageBackbone):
     @property
     def options(self) -> dict[str, Any]:
         """The options for ``create(name, dim, **options)`` that rebuild it, as plain JSON."""
-        hub: dict[str, Any] = {}
+        options = super().options | self._rates
         if is_hub_name(self.name):
-            hub["architecture"] = self._source.architecture
-            if self._source.arguments:
-                hub["arguments"] = dict(self._source.arguments)
-        stages = {"all_stages": True} if self.all_stages else {}
-        return super().options | hub | self._rates | stages
+            options |= {"architecture": self._architecture, "arguments": dict(self._arguments)}
+        return options | ({"all_stages": True} if self.all_stages else {})
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Compute the pooled features before the classifier, of all stages if wanted."""
@@ -162,27 +158,6 @@ class TimmBackbone(ImageBackbone):
         means = [stage.mean(dim=(-2, -1)) for stage in stages]
         return torch.cat([*means, self.network.forward_head(maps, pre_logits=True)], dim=-1)
 
-    @torch.no_grad()
-    def _measure_width(self) -> int:
-        """Count the units of the body's output with one image, which also tries the size."""
-        size = self.input.size or 224
-        self.network.eval()
-        try:
-            return self._pool(torch.zeros(1, 3, size, size)).shape[1]
-        except (AssertionError, RuntimeError) as error:
-            raise self._size_error(error) from error
-        finally:
-            self.network.train()
-
-    def _groups(self, coarse: bool) -> list[list[nn.Parameter]]:
-        """Return the parameters of the body by timm's layers or stages."""
-        if not hasattr(self.network, "group_matcher"):
-            return super()._groups(coarse)
-        from timm.models import group_parameters
-
-        names = group_parameters(self.network, self.network.group_matcher(coarse=coarse))
-        return [[self.network.get_parameter(name) for name in names[key]] for key in sorted(names)]
-
     def timm_names(self) -> dict[str, str]:
         """Return our name of each tensor by timm's."""
         names = {name: f"network.{name}" for name in self.network.state_dict()}
@@ -192,86 +167,67 @@ class TimmBackbone(ImageBackbone):
 
     def download(self) -> dict[str, Tensor]:
         """Load timm's pretrained weights from its cache or the hub, under timm's names."""
-        config = self._source.config
+        config = self._hub_config
         if is_hub_name(self.name) and not config:  # rebuilt from options
-            config = _read_hub_config(self.name).config
-        own = import_timm().get_pretrained_cfg(self._source.architecture)
-        hub_id = config.get("hf_hub_id") or own.hf_hub_id
-        if hub_id:
+            config = _read_hub_config(self.name)[2]
+        own = import_timm().get_pretrained_cfg(self._architecture)
+        if hub_id := config.get("hf_hub_id") or own.hf_hub_id:
             check_hub(hub_id, (own.hf_hub_filename, "model.safetensors", "pytorch_model.bin"))
-        tensors: dict[str, Tensor] = self._build(
-            pretrained=True, **({"pretrained_cfg": config} if config else {})
-        ).state_dict()
+        network = self._build(pretrained=True, **({"pretrained_cfg": config} if config else {}))
+        tensors: dict[str, Tensor] = network.state_dict()
         return {k: v for k, v in tensors.items() if not k.startswith(f"{self.classifier}.")}
 
     def _build(self, **arguments: Any) -> Any:
-        timm, source = import_timm(), self._source
-        config = timm.get_pretrained_cfg(source.architecture)
+        timm = import_timm()
+        config = timm.get_pretrained_cfg(self._architecture)
+        options: dict[str, Any] = {}
+        if self._architecture.startswith("vgg"):
+            options["drop_rate"] = 0.5  # as published
+        options |= {name: rate for name, rate in self._rates.items() if name != "dropout"}
         if config.fixed_input_size and self.input.size != config.input_size[-1]:
-            arguments["img_size"] = self.input.size
-        rates = {"drop_rate": 0.5} if source.architecture.startswith("vgg") else {}  # as published
-        rates |= {name: rate for name, rate in self._rates.items() if name != "dropout"}
+            options["img_size"] = self.input.size
         try:
-            return timm.create_model(source.architecture, **source.arguments, **arguments, **rates)
-        except TypeError as error:
-            for name, rate in rates.items():
-                if f"'{name}'" in str(error):
-                    raise UserError(f"{self.name} does not support {name}, got {rate}") from error
-            raise
+            return timm.create_model(self._architecture, **self._arguments, **arguments, **options)
+        except (TypeError, AssertionError, RuntimeError) as error:
+            raise UserError(
+                f"Cannot build {self.name} with {options}: {first_line(error)}"
+            ) from error
+
+    @torch.no_grad()
+    def _measure_width(self) -> int:
+        """Count the units of the body's output with one image, which also tries the size."""
+        size = self.input.size or 224
+        self.network.eval()
+        try:
+            return self._pool(torch.zeros(1, 3, size, size)).shape[1]
         except (AssertionError, RuntimeError) as error:
-            if "img_size" not in arguments or arguments.get("pretrained"):
-                raise
-            raise self._size_error(error) from error
+            raise UserError(
+                f"{self.name} does not take size {size}: {first_line(error)}"
+            ) from error
+        finally:
+            self.network.train()
 
-    def _size_error(self, error: Exception) -> UserError:
-        return UserError(f"size must suit {self.name}, got {self.input.size}: {_first_line(error)}")
+    def _groups(self, coarse: bool) -> Iterable[list[nn.Parameter]]:
+        """Return the parameters of the body by timm's layers or stages."""
+        if not hasattr(self.network, "group_matcher"):
+            return super()._groups(coarse)
+        from timm.models import group_parameters
 
-
-def check_model(name: str, others: Collection[str] = ()) -> None:
-    """Raise an error for a name that timm does not know; ``others`` are further suggestions."""
-    if not isinstance(name, str):
-        raise UserError(f"backbone must be a name such as resnet18, got {name!r}")
-    if is_hub_name(name):
-        repo = name.removeprefix(HUB_PREFIX).partition("@")[0]
-        if repo.count("/") != 1 or not all(repo.split("/")) or ":" in repo:
-            raise UserError(f"backbone must be {HUB_PREFIX}owner/name, got {name!r}")
-        return
-    if "/" in name and ":" not in name:
-        raise UserError(f"Unknown backbone {name!r}. Did you mean {HUB_PREFIX}{name}?")
-    timm = import_timm()
-    if "." not in name and timm.is_model(name):
-        return  # listing all models takes longer
-    tagged = timm.list_models(include_tags=True)
-    known = [*others, *timm.list_models()]
-    if name not in known and name not in tagged:
-        near = get_close_matches(name, tagged if "." in name else known, n=3, cutoff=0.5)
-        cure = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them."
-        raise UserError(f"Unknown backbone {name!r}. {cure}")
+        names = group_parameters(self.network, self.network.group_matcher(coarse=coarse))
+        return [[self.network.get_parameter(name) for name in names[key]] for key in sorted(names)]
 
 
-def _find_source(
-    model: str, architecture: str | None, arguments: Mapping[str, Any] | None
-) -> _Source:
-    """Find the network of a name; the hub is asked only if the architecture is not given."""
-    if not is_hub_name(model):
-        if architecture or arguments:
-            raise UserError(f"architecture is only for networks of the hub, got {model}")
-        return _Source(model)
-    if architecture is None:
-        source = _read_hub_config(model)
-    else:
-        source = _Source(architecture, dict(arguments or {}))
-    if not import_timm().is_model(source.architecture):
-        raise UserError(f"{model} is not a network of timm: {source.architecture!r} is unknown")
-    # a file or a repository must not make timm load something else
+def _check_architecture(model: str, architecture: Any, arguments: Mapping[str, Any]) -> None:
+    """Raise an error if a file or a repository would make timm load something else."""
+    if not import_timm().is_model(architecture):
+        raise UserError(f"{model} is not a network of timm: {architecture!r} is unknown")
     reserved = {*inspect.signature(import_timm().create_model).parameters, "num_classes"}
-    if taken := sorted(reserved & set(source.arguments)):
+    if taken := sorted(reserved & set(arguments)):
         raise UserError(f"arguments of {model} must not contain {taken[0]!r}")
-    return source
 
 
-def _read_hub_config(name: str) -> _Source:
-    """Read the configuration of a network of the hub, from the local cache or the hub."""
+def _read_hub_config(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Read the architecture, arguments and configuration of a network of the hub."""
     repo = name.removeprefix(HUB_PREFIX)
     try:
         check_hub(repo, ("config.json",))
@@ -280,31 +236,29 @@ def _read_hub_config(name: str) -> _Source:
         raise UserError(f"{name} is not a network of timm: its config.json is different") from error
     except Exception as error:
         raise OSError(
-            f"Cannot load {name}: {_first_line(error)}. Choose a network of timm, such as "
+            f"Cannot load {name}: {first_line(error)}. Choose a network of timm, such as "
             "tf_efficientnet_lite0."
         ) from error
-    arguments = {key: value for key, value in (arguments or {}).items() if key != "num_classes"}
-    return _Source(architecture, arguments, config)
+    return architecture, {k: v for k, v in (arguments or {}).items() if k != "num_classes"}, config
 
 
-def _default_input(source: _Source) -> InputSpec:
+def _default_input(architecture: str, hub: Mapping[str, Any]) -> InputSpec:
     """Return the input that a model was made for."""
-    own = import_timm().get_pretrained_cfg(source.architecture).to_dict()
-    config = own | source.config
+    config = import_timm().get_pretrained_cfg(architecture).to_dict() | hub
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
         raise UserError(
-            f"backbone must take square RGB images, got {source.architecture!r}, which takes "
+            f"backbone must take square RGB images, got {architecture!r}, which takes "
             f"{channels} channels of {height}×{width}"
         )
     return InputSpec(height, *(config[k] for k in ("mean", "std", "interpolation", "crop_pct")))
 
 
-def _remove_classifier(network: Any, model: str, dim: int) -> tuple[str, int]:
+def _remove_classifier(network: Any, model: str) -> tuple[str, int]:
     """Remove the classifier of a network; return its name and its number of inputs."""
     last = network.get_classifier()
     names = [name for name, module in network.named_modules() if module is last]
-    if not isinstance(last, nn.Linear) or last.out_features != dim or not names:
+    if not isinstance(last, nn.Linear) or not names:
         raise UserError(
             f"backbone must end in one linear layer, got {model!r}, which ends in "
             f"{type(last).__name__}"

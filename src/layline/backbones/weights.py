@@ -12,15 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from layline.backbones import BACKBONES
+from layline.backbones import BACKBONES, BUNDLED, has_bundled_weights
 from layline.backbones.base import Backbone
-from layline.backbones.timm import (
-    BUNDLED,
-    TimmBackbone,
-    check_hub,
-    has_bundled_weights,
-    import_timm,
-)
+from layline.backbones.timm import TimmBackbone, check_hub, first_line, import_timm
 from layline.utils.errors import MissingDependencyError, UserError
 from layline.utils.optional import require
 from layline.utils.validation import check_known
@@ -49,13 +43,10 @@ def check_weights(weights: str, backbone: str) -> None:
     if weights in NAMES:
         return
     path = Path(weights).expanduser()
-    if path.suffix.lower() in SUFFIXES:
-        if not path.is_file():
-            raise FileNotFoundError(f"weights: the file {weights} does not exist")
-    elif path.exists():
-        raise UserError(f"weights must be a file that ends in {', '.join(SUFFIXES)}, got {weights}")
-    else:
+    if path.suffix.lower() not in SUFFIXES:
         check_known("weights", weights, (*NAMES, *(f"FILE{suffix}" for suffix in SUFFIXES)))
+    if not path.is_file():
+        raise FileNotFoundError(f"weights: the file {weights} does not exist")
 
 
 class BackboneChoice(NamedTuple):
@@ -101,13 +92,12 @@ def load_weights(backbone: Backbone, weights: str) -> list[str]:
     try:
         return _fill(backbone, backbone.download(), weights)
     except Exception as error:  # timm and the libraries below it have many
-        problem = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
         if has_bundled_weights(backbone.name) and find_spec(_PACKAGE):
             _fill(backbone, _read_bundled(backbone), "bundled")
-            return [f"The bundled weights are used, because {problem}."]
+            return [f"The bundled weights are used, because {first_line(error)}."]
         raise OSError(
-            f"Cannot load the ImageNet weights of {backbone.name}: {problem}. Use the bundled "
-            f"weights of {BUNDLED}, a file of weights, or none."
+            f"Cannot load the ImageNet weights of {backbone.name}: {first_line(error)}. Use the "
+            f"bundled weights of {BUNDLED}, a file of weights, or none."
         ) from error
 
 
@@ -126,29 +116,37 @@ def _read_bundled(backbone: Backbone) -> dict[str, Tensor]:
 def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> list[str]:
     """Copy tensors into a backbone, and report those that were not used."""
     state, unused = _rename(backbone, tensors)
-    if mismatches := _find_mismatches(backbone, state):
+    differences = [
+        f"{name} has the shape {tuple(state[name].shape)} instead of {tuple(tensor.shape)}"
+        if name in state
+        else f"{name} is missing"
+        for name, tensor in backbone.body_state().items()
+        if name not in state or state[name].shape != tensor.shape
+        if not name.endswith("num_batches_tracked")  # older files lack it
+    ]
+    if differences:
         raise UserError(
-            f"The weights {source} do not fit {backbone.name}: {len(mismatches)} tensors differ: "
-            f"{_shorten(mismatches)}"
+            f"The weights {source} do not fit {backbone.name}: {len(differences)} tensors differ: "
+            f"{_shorten(differences)}"
         )
     last = {k: v for k, v in backbone.state_dict().items() if k.startswith("last.")}
     if any(k not in state or state[k].shape != tensor.shape for k, tensor in last.items()):
-        unused |= {name: state.pop(name) for name in last if name in state}
+        unused += [name for name in last if state.pop(name, None) is not None]
     backbone.load_state_dict(state, strict=False)
     if not unused:
         return []
-    return [f"{source}: {len(unused)} tensors were not used: {_shorten(list(unused))}"]
+    return [f"{source}: {len(unused)} tensors were not used: {_shorten(unused)}"]
 
 
 def _rename(
     backbone: Backbone, tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Give tensors our names, without the prefixes of wrappers; unknown ones come second."""
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Give tensors our names, without the prefixes of wrappers; also return unknown names."""
     names = {name: name for name in backbone.state_dict()}
     if isinstance(backbone, TimmBackbone):
         names |= backbone.timm_names()
     state: dict[str, Tensor] = {}
-    unused: dict[str, Tensor] = {}
+    unused = []
     for name, tensor in tensors.items():
         short = name
         while short not in names and short.startswith(_PREFIXES):
@@ -156,22 +154,8 @@ def _rename(
         if short in names and names[short] not in state:
             state[names[short]] = tensor
         else:
-            unused[name] = tensor
+            unused.append(name)
     return state, unused
-
-
-def _find_mismatches(backbone: Backbone, state: Mapping[str, Tensor]) -> list[str]:
-    """Describe the tensors of the body that are missing or have a different shape."""
-    mismatches = []
-    for name, tensor in backbone.body_state().items():
-        if name not in state:
-            if not name.endswith("num_batches_tracked"):  # older files lack it
-                mismatches.append(f"{name} is missing")
-        elif state[name].shape != tensor.shape:
-            mismatches.append(
-                f"{name} has the shape {tuple(state[name].shape)} instead of {tuple(tensor.shape)}"
-            )
-    return mismatches
 
 
 def _shorten(items: list[str]) -> str:
@@ -180,12 +164,18 @@ def _shorten(items: list[str]) -> str:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read all tensors of a file by name, without executing code from it."""
-    content = _read(path)
-    while isinstance(content, Mapping):
-        inner = [content[key] for key in _CHECKPOINT_KEYS if isinstance(content.get(key), Mapping)]
-        if not inner:
-            break
-        content = inner[0]
+    try:
+        content = _read(path)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file may fail anywhere
+        raise UserError(
+            f"Cannot read tensors from {path}. The file is damaged, or it contains more than "
+            "tensors, which would execute code; save model.state_dict()."
+        ) from error
+    for key in _CHECKPOINT_KEYS:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
     items = content.items() if isinstance(content, Mapping) else ()
     tensors = {name: value for name, value in items if isinstance(value, Tensor)}
     if not tensors:
@@ -194,17 +184,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _read(path: Path) -> Any:
-    try:
-        if path.suffix.lower() == ".safetensors":
-            safetensors = require("safetensors.torch", extra="images", needed_by=str(path))
-            return safetensors.load_file(path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of old pickles and TorchScript
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # a damaged file may fail anywhere
-        raise UserError(
-            f"Cannot read tensors from {path}. The file is damaged, or it contains more than "
-            "tensors, which would execute code; save model.state_dict()."
-        ) from error
+    if path.suffix.lower() == ".safetensors":
+        return require("safetensors.torch", "images", needed_by=str(path)).load_file(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of old pickles and TorchScript
+        return torch.load(path, map_location="cpu", weights_only=True)

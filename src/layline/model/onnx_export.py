@@ -17,7 +17,7 @@ from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from layline import __version__
-from layline.backbones.mlp import MLP
+from layline.backbones import MLP
 from layline.data.loaders import PreparedBatches
 from layline.geometry.decoding import decide
 from layline.heads import HEADS

@@ -59,7 +59,8 @@ def check_known(argument: str, name: str, known: Collection[str]) -> None:
     """
     if not isinstance(name, str) or name not in known:
         near = get_close_matches(str(name), known, n=3, cutoff=0.5)
-        cure = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(known)}"
+        names = ", ".join(list(known)[:50]) + (", …" if len(known) > 50 else "")
+        cure = f"did you mean {' or '.join(near)}?" if near else f"known are {names}"
         raise UserError(f"{argument} must be a known name, got {name!r}: {cure}")
 
 

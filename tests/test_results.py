@@ -91,25 +91,22 @@ def test_every_grid_can_be_run(file, monkeypatch):
 
 
 @pytest.mark.slow
-def test_six_runs_of_the_second_edition_give_the_published_numbers(tmp_path, monkeypatch):
-    """On photographs that come with the package; another processor may round differently."""
+def test_six_runs_of_the_second_edition_agree_with_the_published_ones(tmp_path, monkeypatch):
+    """On photographs that come with the package, within the noise of five published seeds."""
     monkeypatch.chdir(ROOT)
     grid = read_grid(EDITION / "grid.toml")
     published = read_results(EDITION)
     labels = ["data", "method", "setting", "seed"]
-    wanted = {
-        tuple(row)
-        for row in published[labels].itertuples(index=False)
-        if row.data == "photo-quality" and row.method in SIX and row.seed == "0"
-    }
+    chosen = published[(published["data"] == "photo-quality") & published["method"].isin(SIX)]
+    wanted = {tuple(row) for row in chosen[chosen["seed"] == "0"][labels].itertuples(index=False)}
     only = [each for each in grid.data if each.name == "photo-quality"]
     cells = grid.model_copy(update={"data": only}).cells()
     cells = [cell for cell in cells if tuple(cell.labels[name] for name in labels) in wanted]
     assert len(cells) == len(SIX)
     store = Store(tmp_path)
     assert run_grid(cells, store, GridProgress(Console(quiet=True)), jobs=1) == []
-    found = store.frame(cells, grid.used_decodings()).merge(published, on=[*labels, "decode"])
-    assert len(found) == len(SIX) * len(grid.used_decodings())
-    for metric, tolerance in {"mae": 0.005, "accuracy": 0.005, "rps": 5e-4, "nll": 5e-3}.items():
-        difference = found[f"{metric}_x"] - found[f"{metric}_y"]
-        assert difference.abs().max() <= tolerance, metric
+    metrics = ["mae", "accuracy", "rps", "nll"]
+    new = store.frame(cells, ["median"]).set_index("method")[metrics]
+    seeds = chosen[chosen["decode"] == "median"].groupby("method")[metrics]
+    assert len(new) == len(SIX)
+    assert ((new - seeds.mean()).abs() <= 4 * seeds.std()).all(axis=None), new - seeds.mean()

@@ -112,7 +112,7 @@ def build_model(
     else:
         assert isinstance(backbone, ImageBackbone)
         preparation, options = preprocessing_for(config, backbone, inputs), backbone.options
-    with _seeded(seed):
+    with _seeded(seed + 1):  # not the numbers that the backbone began with
         classes, dim = dataset.classes, config.head.dim
         head = heads.create(config.head.method, len(classes), dim, **config.head.options)
     description = ModelDescription(

@@ -105,7 +105,7 @@ def test_it_is_resumed_bit_for_bit_without_the_first_run(
         (("--backbone", "convnet"), "backbone.name cannot be set with init_from"),
         (("--weights", "bundled"), "backbone.weights cannot be set with init_from"),
         (("--classes", "3,2,1,0"), "classes cannot be changed with init_from"),
-        (("--set", "backbone.options.hidden=[4]"), "backbone.options cannot be set"),
+        (("--set", "backbone.options.hidden=[4]"), "backbone.options.hidden cannot be set"),
     ],
 )
 def test_settings_that_contradict_the_model_are_refused(command, first, other, arguments, message):

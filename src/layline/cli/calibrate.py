@@ -32,7 +32,7 @@ def calibrate(
     from rich.console import Console
 
     from layline.model.calibration import COVERAGES, samples_needed
-    from layline.training.finished_run import calibrate_run
+    from layline.training.evaluate import calibrate_run
     from layline.training.run_folder import RunFolder
 
     calibration = calibrate_run(RunFolder(run), root, Console(stderr=True), plugins or ())

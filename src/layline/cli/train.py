@@ -114,9 +114,8 @@ def _describe_defaults() -> dict[str, str]:
     for name, setting in SETTINGS.items():
         recipes_of: dict[str, list[str]] = {}
         for recipe, chosen in RECIPES.items():
-            own = {"head": {"method": chosen.method}, "backbone": {"name": chosen.backbone}}
-            tree = combine({"recipe": "modern"}, own, chosen.settings)
-            value = setting_at(tree, setting.path)
+            own = {"recipe": "modern", "backbone": {"name": chosen.backbone}}
+            value = setting_at(combine(own, chosen.settings), setting.path)
             text = _text(setting.default if value is None else value)
             if recipe == "modern":
                 text = _CHOSEN.get(name, text)

@@ -1,6 +1,6 @@
-"""Training in one call, from data to a tested model, and what it leaves behind.
+"""Training in one call, from data to a tested model and its report.
 
-``layline train`` is a thin shell around :func:`train`; its flags have the same names.
+``layline train`` is a thin shell around :func:`train`; its options have the same names.
 """
 
 import inspect
@@ -15,16 +15,10 @@ from rich.console import Console
 from layline import data
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.training.config import (
-    SETTINGS,
-    Tree,
-    combine,
-    setting_at,
-    tree_of,
-)
+from layline.training.config import SETTINGS, Config, Tree, combine, flatten, setting_at, tree_of
 from layline.training.display import Reporter
-from layline.training.init_from import add_model_settings
-from layline.training.recipes import draft_config
+from layline.training.prepare import add_model_settings
+from layline.training.recipes import draft_config, resolve_config
 from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
 from layline.training.trainer import EpochRecord, Interrupted
@@ -51,7 +45,7 @@ class Run:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._folder = RunFolder(Path(folder))
+        self._folder = RunFolder(folder)
 
     @property
     def folder(self) -> Path:
@@ -65,7 +59,7 @@ class Run:
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
-        """The numbers on the test part, as in ``test.json``."""
+        """The numbers on the test split, as in ``test.json``."""
         if not self._folder.test.is_file():
             raise FileNotFoundError(
                 f"{self.folder} is not the folder of a finished run: no test.json"
@@ -74,7 +68,7 @@ class Run:
 
     @property
     def history(self) -> list[EpochRecord]:
-        """A record of each epoch: losses, and the errors on the validation part."""
+        """A record of each epoch: losses, and the metrics on the validation split."""
         return self._folder.read_history()
 
     @property
@@ -87,7 +81,7 @@ class Run:
 
 
 class Stopped(KeyboardInterrupt):
-    """Training was stopped from outside, by Ctrl-C or SIGTERM, and can go on.
+    """Training was stopped from outside, by Ctrl-C or SIGTERM, and can be resumed.
 
     Args:
         folder: Of the run.
@@ -128,37 +122,26 @@ def train(
             "layline.OrdinalClassifier for arrays and data frames."
         )
     console = Console(stderr=True, quiet=not verbose)
-    log = Reporter(console, is_first_process())
     tree = combine(settings or {}, tree_of(options))
-    if resume is not None:
-        if source is not None or out is not None:
-            raise UserError(
-                "resume takes neither source nor out: a run has its own data and folder."
-            )
+    wanted: Config | Tree
+    if resume is None:
+        wanted, folder = _start(source, tree, out, Reporter(console, is_first_process()))
+    elif source is not None or out is not None:
+        raise UserError("resume takes neither source nor out: a run has its own data and folder.")
+    else:
         folder = RunFolder(resume)
-        before = folder.read_config(tree.pop("plugins", ()))
-        tree = _with_changes(before.model_dump(mode="json", exclude_none=True), tree)
-        _run(tree, folder, console)
-        return Run(folder.path)
-
-    load_plugins(tree.get("plugins") or [])
-    name = setting_at(tree, "data.source")
-    if source is not None:
-        found, place = _find_source(str(source), tree, log)
-        name = found if found == source else Path(source).expanduser().resolve().stem
-        tree = combine(tree, {"data": {"source": found}}, place)
-    if name is None:
-        raise UserError(
-            "A data source is needed: a folder, a file, or a name such as photo-quality."
-        )
-    if tree.get("init_from") is not None:
-        tree = add_model_settings(tree, log)
-    if out is None and count_processes() > 1:
-        raise UserError("out is needed with several processes, or each would choose a name.")
-    draft = draft_config(tree)
-    folder = RunFolder(out if out is not None else new_folder(f"{name}-{draft.head.method}"))
-    folder.check_new()
-    _run(tree, folder, console)
+        wanted = _resume(folder, tree)
+    try:
+        numbers = train_run(wanted, folder, console)
+    except KeyboardInterrupt as stop:
+        if not folder.config.exists():
+            raise  # nothing was saved yet
+        how = "Stopped at once; earlier checkpoints are kept"
+        if isinstance(stop, Interrupted):
+            how = f"{str(stop).capitalize()}; the state is saved"
+        raise Stopped(folder.path, how) from None
+    if numbers is not None and folder.read_record().report.enabled:
+        write_report(folder, console)
     return Run(folder.path)
 
 
@@ -175,6 +158,58 @@ def _document_settings() -> None:
 
 
 _document_settings()
+
+
+def _start(
+    source: str | Path | None, tree: Tree, out: str | Path | None, log: Reporter
+) -> tuple[Tree, RunFolder]:
+    """Find the data and the initial model of a new run, and choose its folder."""
+    load_plugins(tree.get("plugins") or [])
+    name = setting_at(tree, "data.source")
+    if source is not None:
+        root, options = setting_at(tree, "data.root"), setting_at(tree, "data.options")
+        root = None if root is None else Path(str(root)).expanduser()
+        found, place, note = data.find_source(str(source), root, data.names(), options)
+        if note:
+            log(note)
+        name = found if found == source else Path(source).expanduser().resolve().stem
+        tree = combine(tree, {"data": {"source": found}}, tree_of({"root": place}))
+    if name is None:
+        raise UserError(
+            "A data source is needed: a folder, a file, or a name such as photo-quality."
+        )
+    if tree.get("init_from") is not None:
+        tree = add_model_settings(tree, log)
+    if out is None and count_processes() > 1:
+        raise UserError("out is needed with several processes, or each would choose a name.")
+    method = draft_config(tree).head.method
+    folder = RunFolder(out if out is not None else new_folder(f"{name}-{method}"))
+    folder.check_new()
+    return tree, folder
+
+
+def _resume(folder: RunFolder, changes: Tree) -> Config:
+    """Read the configuration of a run, with changes that do not make it another run."""
+    config = folder.read_config(changes.pop("plugins", ()))
+    before = config.model_dump(mode="json", exclude_none=True)
+    allowed = set(_CHANGEABLE)
+    if config.training.schedule == "cosine":  # its rates depend on the number of epochs
+        allowed.remove("training.epochs")
+    after, old = combine(before, changes), flatten(before)
+    for path, value in flatten(after).items():
+        if value != old.get(path) and path not in allowed:
+            raise UserError(f"{path} cannot change when a run is resumed. Start a new run.")
+    return resolve_config(after)
+
+
+def write_report(folder: RunFolder, console: Console) -> None:
+    """Write the report of a finished run; a failure is a warning, because the results exist."""
+    try:
+        from layline.reports.run import write_run_report
+
+        write_run_report(folder.path, folder.report)
+    except (ImportError, OSError) as error:
+        Reporter(console)(f"report.html was not written: {error}. The other results are complete.")
 
 
 def compare(
@@ -200,56 +235,3 @@ def compare(
         return found
     write_comparison(found, Path(out))
     return replace(found, report=Path(out))
-
-
-def _run(settings: Mapping[str, Any], folder: RunFolder, console: Console) -> None:
-    """Train, test and report."""
-    try:
-        numbers = train_run(settings, folder, console)
-    except KeyboardInterrupt as stop:
-        if not folder.config.exists():
-            raise  # nothing was saved yet
-        how = "Stopped at once; earlier checkpoints are kept"
-        if isinstance(stop, Interrupted):
-            how = f"{str(stop).capitalize()}; the state is saved"
-        raise Stopped(folder.path, how) from None
-    if numbers is not None and folder.read_record().report.enabled:
-        write_report(folder, console)
-
-
-def write_report(folder: RunFolder, console: Console) -> None:
-    """Write the report of a finished run; a failure is a warning, because the results exist."""
-    try:
-        from layline.reports.run import write_run_report
-
-        write_run_report(folder.path, folder.report)
-    except (ImportError, OSError) as error:
-        Reporter(console)(f"report.html was not written: {error}. The other results are complete.")
-
-
-def _find_source(source: str, tree: Mapping[str, Any], log: Reporter) -> tuple[str, Tree]:
-    """Give the name of the source, and the root where a path was given instead."""
-    value = setting_at(tree, "data.root")
-    root = None if value is None else Path(str(value)).expanduser()
-    options = setting_at(tree, "data.options")
-    name, place, sentence = data.find_source(source, root, data.names(), options)
-    if sentence:
-        log(sentence)
-    return name, {} if place == root else tree_of({"root": place})
-
-
-def _with_changes(before: Tree, changes: Mapping[str, Any]) -> Tree:
-    """Change the settings of a run that is resumed, where this does not make it another run."""
-    allowed = _CHANGEABLE
-    if before["training"]["schedule"] == "cosine":  # its rates depend on the number of epochs
-        allowed = allowed - {"training.epochs"}
-    after = combine(before, changes)
-    for section, values in after.items():
-        old = before.get(section)
-        if not isinstance(values, dict) or not isinstance(old, dict):
-            values, old = {"": values}, {"": old}
-        for key in values:
-            path = f"{section}.{key}".rstrip(".")
-            if values[key] != old.get(key) and path not in allowed:
-                raise UserError(f"{path} cannot change when a run is resumed. Start a new run.")
-    return after

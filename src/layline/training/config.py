@@ -372,23 +372,20 @@ class Setting:
 
 def _walk(section: type[Section], prefix: str = "") -> Iterator[Setting]:
     for key, field in section.model_fields.items():
-        path, kinds = f"{prefix}{key}", (field.annotation, *get_args(field.annotation))
-        inner = [each for each in kinds if isinstance(each, type) and issubclass(each, Section)]
-        if inner:
-            yield from _walk(inner[0], f"{path}.")
-        elif isinstance(about := field.json_schema_extra, dict):
+        inner = _section_of(field.annotation)
+        if inner is not None:
+            yield from _walk(inner, f"{prefix}{key}.")
+        elif isinstance(field.json_schema_extra, dict):
+            about: Any = field.json_schema_extra
+            name, default = about["name"] or key, None if field.is_required() else field.default
             kind, choices = _kind_of(field.annotation)
-            default = None if field.is_required() else field.default
-            panel: Any = about["panel"]
-            yield Setting(
-                str(about["name"] or key),
-                path,
-                str(field.description),
-                kind,
-                choices,
-                default,
-                panel,
-            )
+            text = str(field.description)
+            yield Setting(name, prefix + key, text, kind, choices, default, about["panel"])
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    kinds = (annotation, *get_args(annotation))
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
 
 
 def _kind_of(annotation: Any) -> tuple[type, tuple[str, ...]]:
@@ -401,13 +398,12 @@ def _kind_of(annotation: Any) -> tuple[type, tuple[str, ...]]:
     return origin if origin in (int, float, bool, list) else str, ()
 
 
-SETTINGS: dict[str, Setting] = {
-    each.name: each
-    for each in (
-        *_walk(Config),
-        *(Setting(name, f"data.options.{name}", text) for name, text in _SOURCE_OPTIONS.items()),
-    )
+SETTINGS: dict[str, Setting] = {each.name: each for each in _walk(Config)} | {
+    name: Setting(name, f"data.options.{name}", text) for name, text in _SOURCE_OPTIONS.items()
 }
+
+
+# Trees of settings
 
 
 def tree_of(values: Mapping[str, Any]) -> Tree:
@@ -419,9 +415,6 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
             plain = str(value) if isinstance(value, Path) else value
             tree = combine(tree, _branch(SETTINGS[name].path, plain))
     return tree
-
-
-# Trees of settings
 
 
 def _branch(path: str, value: Any) -> Tree:
@@ -436,13 +429,22 @@ def combine(*trees: Mapping[str, Any]) -> Tree:
     result: Tree = {}
     for tree in trees:
         for key, value in tree.items():
-            if key in _SECTIONS and not isinstance(value, Mapping):
+            if isinstance(value, Mapping):
+                below = result.get(key)
+                value = combine(below if isinstance(below, Mapping) else {}, value)
+            elif key in _SECTIONS:
                 raise UserError(f"{key} must be a section of settings, got {value!r}.")
-            below = result.get(key)
-            if isinstance(below, Mapping) and isinstance(value, Mapping):
-                value = combine(below, value)
             result[key] = value
     return result
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Tree:
+    """Name nested values by their paths, such as ``training.epochs``."""
+    flat: Tree = {}
+    for key, value in tree.items():
+        is_tree = isinstance(value, Mapping)
+        flat |= flatten(value, f"{prefix}{key}.") if is_tree else {prefix + key: value}
+    return flat
 
 
 def setting_at(tree: Mapping[str, Any], path: str) -> Any:
@@ -502,11 +504,11 @@ def validate(kind: type[S], tree: Mapping[str, Any]) -> S:
 def _explain(error: ValidationError, kind: type[Section]) -> str:
     first = error.errors()[0]
     if first["type"] == "extra_forbidden":
-        known: Any = kind.model_fields
+        section: Any = kind
         for name in first["loc"][:-1]:
             if isinstance(name, str):  # a number is a place in a list
-                kinds = (known[name].annotation, *get_args(known[name].annotation))
-                known = next(each.model_fields for each in kinds if hasattr(each, "model_fields"))
+                section = _section_of(section.model_fields[name].annotation)
+        known = section.model_fields
         near = get_close_matches(str(first["loc"][-1]), known, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
         message = f"unknown setting. {hint}"

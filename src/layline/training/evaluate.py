@@ -1,42 +1,44 @@
-"""Evaluation of the model of a run, on a split of its own data or on other data."""
+"""A finished run: evaluate or calibrate its model, on its own data or on other labelled data."""
 
-import platform
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Int
 from rich.console import Console
+from torch import Tensor
 
-import layline
+from layline import data
 from layline.data.dataset import Dataset, Indices, groups_of
 from layline.data.index import digest_file
+from layline.data.splits import stratified_holdout
 from layline.evaluation.evaluate import Evaluation, evaluate_split
 from layline.evaluation.prediction_file import check_format, read_predictions
+from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import Decode, check_decode
+from layline.model.calibration import Calibration
+from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.api import write_report
-from layline.training.config import Config
+from layline.training.config import Config, combine, validate
 from layline.training.display import Reporter
-from layline.training.finished_run import (
-    change_config,
-    find_own_data,
-    move_data,
-    other_config,
-    predict_samples,
-    read_other_data,
-    read_own_data,
-)
+from layline.training.prepare import fingerprint_data, known_inputs, make_batches, read_data
 from layline.training.record import choose_samples, take_snapshot, write_pictures
+from layline.training.run import describe_software
 from layline.training.run_folder import RunFolder, as_written, new_folder
+from layline.utils.devices import Processes, choose_device
 from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_json
 from layline.utils.validation import check_known
 
 SPLITS = ("train", "validation", "test", "calibration")
 ALL = "all"
+_OWN_OPTIONS = ("classes", "images")  # options of a source that only fit the data of the run
 
 
 class Evaluated:
@@ -105,7 +107,7 @@ def evaluate(
     """
     console = Console(stderr=True, quiet=not verbose)
     log, folder = Reporter(console), RunFolder(run)
-    root = None if root is None else Path(root)
+    root = None if root is None else Path(root).expanduser().resolve()
     place = None if out is None else RunFolder(out)
     if place is not None:
         place.check_new()
@@ -117,19 +119,21 @@ def evaluate(
         raise UserError("label and group are for other data: the run knows its own columns.")
     if part is not None:
         check_known("part", part, (*SPLITS, ALL))
-    config = change_config(folder.read_config(plugins), settings or {})
+    config = _change_config(folder.read_config(plugins), settings or {})
     model = load(folder.path)
     decode = config.training.decoding if decode is None else decode
     decode = check_decode(decode, len(model.classes))
 
+    # read the data: those of the run, perhaps moved, or others
     notes: list[str] = []
     facts: dict[str, Any] = {}
     dataset = None
     if root is None:
-        dataset = read_own_data(folder, config, model, log)
-    elif not options:
-        dataset = find_own_data(folder, moved := move_data(config, root), model)
-        config = config if dataset is None else moved
+        dataset = _read_own_data(folder, config, model, log)
+    elif not options and folder.environment.exists():
+        moved, quiet = _change_data(config, root=root), Reporter(Console(quiet=True))
+        with suppress(UserError, OSError):  # then they are others
+            dataset, config = _read_own_data(folder, moved, model, quiet), moved
     is_own = dataset is not None
     if dataset is not None:
         part = part or "test"
@@ -137,27 +141,30 @@ def evaluate(
             notes.append("All samples were evaluated, including those that the model learned from.")
     else:
         assert root is not None
-        config = other_config(config, root, log, options)
-        dataset = read_other_data(config, model, log, skip_unknown, whole=part not in SPLITS)
-        tested = len(dataset.splits.test)
-        part = part or ("test" if 0 < tested < len(dataset.inputs) else ALL)
+        config = _configure_other_data(config, root, log, options)
+        known = replace(known_inputs(config, model.description), skip_unknown=skip_unknown)
+        dataset = read_data(config, log, known=known, whole=part not in SPLITS)
+        part = part or ("test" if 0 < len(dataset.splits.test) < len(dataset.inputs) else ALL)
         notes += _find_own_samples(folder, config, dataset)
         facts["run_test"] = _read_own_test(folder)
     index = _select(dataset, part)
     for note in (f"Evaluated: {len(index)} of {len(dataset.inputs)} samples ({part})", *notes):
         log(note)
 
+    # predict and evaluate
     drawn = choose_samples(len(index), config.report.points, config.training.seed)
-    ranks, predicted = predict_samples(model, config, dataset, index, decode, drawn)
+    ranks, predicted = _predict(model, config, dataset, index, decode, drawn)
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
     evaluation = evaluate_split(
         part, ranks, inputs.names, predicted, model.description, decode, groups, facts
     )
     evaluation.numbers["alarms"][:0] = notes
+
+    # write
     if predictions is not None:
         evaluation.write_predictions(Path(predictions))
     if place is None and root is not None:
-        place = RunFolder(new_folder(root.resolve().stem, folder.path / "evaluations"))
+        place = RunFolder(new_folder(root.stem, folder.path / "evaluations"))
     if place is None:
         return Evaluated(evaluation.numbers, None)
     place.path.mkdir(parents=True, exist_ok=True)
@@ -174,27 +181,144 @@ def evaluate(
     return Evaluated(evaluation.numbers, place.path)
 
 
-def _describe(
-    run: RunFolder, config: Config, evaluation: Evaluation, is_own: bool
-) -> dict[str, Any]:
-    """Describe an evaluation for ``evaluation.json``."""
-    part, size = evaluation.numbers["part"], len(evaluation.classes)
-    counts = {part: np.bincount(evaluation.ranks, minlength=size).tolist()}
-    if run.environment.is_file():
-        counts = {"train": run.read_environment()["counts"]["train"], **counts}
-    return {
-        "run": str(run.path.resolve()),
-        "model": digest_file(run.best),
-        "part": part,
-        "own_data": is_own,
-        "counts": counts,
-        "config": config.model_dump(mode="json", exclude_none=True),
-        "command": sys.argv,
-        "layline": layline.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-    }
+def calibrate_run(
+    folder: RunFolder, root: Path | None, console: Console, plugins: Sequence[str | Path] = ()
+) -> Calibration:
+    """Calibrate the best model of a run and save it.
+
+    On the run's own data, the validation split gives the temperature and the calibration split the
+    ranges. Other data are split into two random halves.
+
+    Args:
+        folder: The run.
+        root: Labelled data like those that the model will be used on; the run's own if None.
+        console: Where messages are printed.
+        plugins: Plug-in files or modules.
+    """
+    log, config, model = Reporter(console), folder.read_config(plugins), load(folder.path)
+    model.description = replace(model.description, calibration=Calibration())
+    if root is None:
+        dataset = _read_own_data(folder, config, model, log)
+        halves = dataset.splits.validation, dataset.splits.calibration
+        if len(halves[1]) == 0:
+            log("This run has no calibration split, so its model gets no ranges.")
+    else:
+        config = _configure_other_data(config, root.expanduser().resolve(), log)
+        known = replace(known_inputs(config, model.description), skip_unknown=False)
+        dataset = read_data(config, log, known=known, whole=True)
+        rng = np.random.default_rng(config.data.partition)
+        halves = stratified_holdout(dataset.ranks, 0.5, rng, dataset.groups)
+    outcomes: list[tuple[Tensor, Tensor] | None] = []
+    for index in halves:
+        if len(index) == 0:
+            outcomes.append(None)
+            continue
+        ranks, predicted = _predict(model, config, dataset, index)
+        outcomes.append((predicted.log_probs, ranks))
+    calibration = Calibration.fit(*outcomes)
+    model.description = replace(model.description, calibration=calibration)
+    model.save(folder.best)
+    return calibration
+
+
+def _predict(
+    model: OrdinalModel,
+    config: Config,
+    dataset: Dataset,
+    index: Indices,
+    decode: Decode = "mode",
+    keep: Int[Tensor, " m"] | None = None,
+) -> tuple[Int[Tensor, " n"], Predictions]:
+    """Return the ranks of some samples, and the predictions of a model for them."""
+    device = choose_device(config.training.device, model.is_table)
+    processes = Processes(device)
+    inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
+    split = Split(make_batches(inputs, model.description), ranks, torch.ones(len(ranks)))
+    batches = split.batches(processes, config.training.batch_size, config.data.workers)
+    temperature = model.description.calibration.temperature
+    options: dict[str, Any] = {"keep": keep, "decode": decode, "temperature": temperature}
+    return ranks, predict_split(model.to(device), split, batches, processes, **options)
+
+
+# The data
+
+
+def _change_config(before: Config, changes: Mapping[str, Any]) -> Config:
+    """Change settings of a finished run; those of the model must stay."""
+    after = validate(Config, combine(before.model_dump(mode="json", exclude_none=True), changes))
+    for section in ("recipe", "backbone", "head"):
+        if getattr(after, section) != getattr(before, section):
+            raise UserError(f"{section} cannot change, because the model was trained with it.")
+    return after
+
+
+def _change_data(config: Config, **changes: Any) -> Config:
+    return config.model_copy(update={"data": config.data.model_copy(update=changes)})
+
+
+def _read_own_data(
+    folder: RunFolder, config: Config, model: OrdinalModel, log: Reporter
+) -> Dataset:
+    """Read the data that a run was trained on; raise an error if they changed."""
+    known = None if config.init_from is None else known_inputs(config, model.description)
+    dataset = read_data(config, log, known=known)
+    if dataset.classes != model.classes:
+        raise UserError(
+            f"The classes of the data, {', '.join(dataset.classes)}, are not those of the model, "
+            f"{', '.join(model.classes)}."
+        )
+    if not folder.environment.exists():  # only the model and its configuration were copied
+        return dataset
+    before = folder.read_environment()
+    if before["data"] != fingerprint_data(dataset):
+        change = "files were added, removed or renamed"
+    elif before.get("content") != dataset.inputs.digest():
+        change = "files with the same names have different content"
+    else:
+        return dataset
+    raise UserError(
+        f"The data changed since {folder.path} was trained: {change}. A split of them would mix "
+        "training and test samples. Give the path of the data to evaluate them as other data."
+    )
+
+
+def _configure_other_data(
+    config: Config, root: Path, log: Reporter, options: Mapping[str, Any] | None = None
+) -> Config:
+    """Point the configuration of a run to other data, whose kind is detected.
+
+    Data of the same kind are read with the options of the run, such as the column of the labels.
+    """
+    if not root.exists():
+        raise FileNotFoundError(f"There is no {root}.")
+    own, options = config.data, dict(options or {})
+    source, place = own.source, root
+    # a published data set or a plug-in can only be read by its own source
+    if source in data.SOURCES.builtin and not data.SOURCES[source].origin:
+        source, place, why = _detect(config, root)
+        log(f"{root} is read as {source}: {why}")
+    kept = own.options if source == own.source else {}
+    for name, value in options.items():
+        if name not in data.options_of(source):
+            raise UserError(f"{source} data have no option {name}, got {value}.")
+    options = {k: v for k, v in kept.items() if k not in _OWN_OPTIONS} | options
+    return _change_data(config, root=place, source=source, options=options)
+
+
+def _detect(config: Config, root: Path) -> tuple[str, Path, str]:
+    """Detect the kind of other data; in doubt it is that of the run."""
+    images = config.data.options.get("images")
+    for place in (None,) if images is None else (None, Path(str(images))):
+        try:
+            found = data.detect(root, place)
+        except UserError as error:
+            problem = error
+        else:
+            return found.source, found.root, found.why
+    # a folder with one folder of images may hold a single class
+    if config.data.source == "folder" and root.is_dir() and any(root.glob("*/*")):
+        return "folder", root, "like the data of the run"
+    raise problem
 
 
 def _select(dataset: Dataset, part: str) -> Indices:
@@ -225,6 +349,9 @@ def _find_own_samples(folder: RunFolder, config: Config, dataset: Dataset) -> li
     ]
 
 
+# The results
+
+
 def _read_own_test(run: RunFolder) -> dict[str, Any] | None:
     """Read the result of a run on its own test split."""
     if not run.test.is_file():
@@ -232,3 +359,23 @@ def _read_own_test(run: RunFolder) -> dict[str, Any] | None:
     numbers = run.read_numbers()
     interval = (numbers.get("intervals") or {}).get("mae")
     return {"mae": numbers.get("mae"), "samples": numbers.get("samples"), "interval": interval}
+
+
+def _describe(
+    run: RunFolder, config: Config, evaluation: Evaluation, is_own: bool
+) -> dict[str, Any]:
+    """Describe an evaluation for ``evaluation.json``."""
+    part, size = evaluation.numbers["part"], len(evaluation.classes)
+    counts = {part: np.bincount(evaluation.ranks, minlength=size).tolist()}
+    if run.environment.is_file():
+        counts = {"train": run.read_environment()["counts"]["train"], **counts}
+    return {
+        "run": str(run.path.resolve()),
+        "model": digest_file(run.best),
+        "part": part,
+        "own_data": is_own,
+        "counts": counts,
+        "config": config.model_dump(mode="json", exclude_none=True),
+        "command": sys.argv,
+        **describe_software(),
+    }

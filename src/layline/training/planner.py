@@ -8,8 +8,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from layline.data.loaders import ImageBatches, RowBatches
 from layline.data.table_encoding import Rows
 from layline.training.config import Config, Tree, combine
 from layline.training.prepare import preprocessing_for
-from layline.training.recipes import RECIPES, default_backbone
+from layline.training.recipes import default_backbone
 from layline.utils.errors import UserError
 
 _MINUTES = 10.0  # the default budget without a GPU
@@ -38,7 +37,7 @@ def choose_network(draft: Config, device: torch.device, log: Callable[[str], Non
     """Choose the backbone, and its weights, if the user set none."""
     if draft.backbone.name is not None:
         return {}
-    name = default_backbone(draft.data.source, RECIPES[draft.recipe])
+    name = default_backbone(draft.data.source, draft.recipe)
     if draft.recipe != "modern" or name in backbones.BACKBONES:
         return {"backbone": {"name": name}}
     choice = choose_backbone(device.type)
@@ -68,32 +67,32 @@ def plan_run(
     spec = backbones.find(backbone.name)
     has_weights = draft.init_from is not None or (draft.backbone.weights or spec.weights) != "none"
     pretrained = spec.kind == "image" and has_weights
-    wanted = settings.get("backbone", {})
-    is_open = pretrained and "freeze" not in wanted and "stages" not in wanted
+    is_open = pretrained and not {"freeze", "stages"} & set(settings.get("backbone", {}))
     plan: Tree = {}
     if draft.training.budget is not None or (is_open and device.type == "cpu"):
-        times = _time_samples(draft, dataset, backbone, device)
-        plan = _fit_budget(draft, settings, dataset, times, is_open, device, log)
+        ways = _list_ways(draft, dataset, _time_samples(draft, dataset, backbone, device), is_open)
+        plan = _fit_budget(draft, "epochs" in settings.get("training", {}), ways, device, log)
     elif is_open:
         log(f"The whole network is trained, on {device}.")
     freeze = plan.get("backbone", {}).get("freeze", draft.backbone.freeze)
+    has_batch_norm = any(
+        isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in backbone.modules()
+    )
     sets_rate = "learning_rate" in settings.get("training", {})
-    if pretrained and not freeze and not sets_rate and not _has_batch_norm(backbone):
+    if pretrained and not freeze and not sets_rate and not has_batch_norm:
         rate = _CAREFUL_RATE * (1.0 if draft.init_from is None else draft.init_from.rate)
         plan = combine({"training": {"backbone_learning_rate": rate}}, plan)
     return plan
 
 
-@dataclass(frozen=True)
-class _Times:
+class _Times(NamedTuple):
     """Seconds per sample: to read and prepare it, and for a forward pass of the network."""
 
     read: float
     forward: float
 
 
-@dataclass(frozen=True)
-class _Candidate:
+class _Way(NamedTuple):
     """A way to train: what is trained, its settings, and the seconds it takes."""
 
     text: str
@@ -103,67 +102,7 @@ class _Candidate:
     fewest: int
 
     def total(self, epochs: int) -> float:
-        """Estimate the seconds of a run."""
         return self.once + epochs * self.per_epoch
-
-
-def _fit_budget(
-    draft: Config,
-    settings: Mapping[str, Any],
-    dataset: Dataset,
-    times: _Times,
-    is_open: bool,
-    device: torch.device,
-    log: Callable[[str], None],
-) -> Tree:
-    """Take the best way to train that fits into the budget."""
-    budget = draft.training.budget
-    seconds = 60 * (_MINUTES if budget is None else budget)
-    most = draft.training.epochs
-    epochs_given = "epochs" in settings.get("training", {})
-    candidates = _candidates(draft, dataset, times, is_open)
-    last, passed_over = candidates[-1], ""
-    for each in candidates:
-        fewest = most if epochs_given else min(each.fewest, most)
-        fit = int((seconds - each.once) / each.per_epoch)
-        if each is last and budget is None and fit < fewest:  # nobody asked for so short a time
-            fit = max(int(seconds / each.per_epoch), fewest)
-        if fit >= fewest:
-            epochs = min(most, fit)
-            log(
-                f"Budget {_format(seconds)} on {device}: {each.text}, {epochs} epochs, about "
-                f"{_format(each.total(epochs))}{passed_over}."
-            )
-            return combine(each.settings, {"training": {"epochs": epochs}})
-        passed_over = f"; {each.text} would take {_format(each.total(fewest))}"
-    needed = last.total(most if epochs_given else last.fewest)
-    raise UserError(
-        f"A budget of {_format(seconds)} is too short: {last.text} would take {_format(needed)}. "
-        f"Set a budget of {math.ceil(needed / 60)}min, fewer epochs or a smaller size."
-    )
-
-
-def _candidates(draft: Config, dataset: Dataset, times: _Times, is_open: bool) -> list[_Candidate]:
-    """List the ways to train, the best one first."""
-    splits = dataset.splits
-    train, validation = len(splits.train), len(splits.validation)
-    once_seen = len(splits.test) + len(splits.calibration)
-    look = times.read + times.forward
-    index = (train + validation + once_seen) * times.read
-    epoch = train * (times.read + _STEP * times.forward) + validation * look
-    whole = _Candidate("all of the network", {}, index + once_seen * look, epoch, _FEWEST_EPOCHS)
-    frozen = _Candidate(
-        "the last layers on frozen features",
-        {"backbone": {"freeze": True}},
-        index + (train + validation + once_seen) * look,
-        (train + validation) * _HEAD_SECONDS,
-        1,
-    )
-    if is_open:
-        return [whole, frozen]
-    if draft.backbone.freeze:
-        return [frozen]
-    return [_Candidate("training", {}, whole.once, epoch, 1)]
 
 
 def _time_samples(
@@ -195,8 +134,53 @@ def _time_samples(
     return _Times(read, sorted(passes[1:])[_REPEATS // 2] / len(x))
 
 
-def _has_batch_norm(network: nn.Module) -> bool:
-    return any(isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in network.modules())
+def _list_ways(draft: Config, dataset: Dataset, times: _Times, is_open: bool) -> list[_Way]:
+    """List the ways to train, the best one first."""
+    splits = dataset.splits
+    train, validation = len(splits.train), len(splits.validation)
+    once_seen = len(splits.test) + len(splits.calibration)
+    look = times.read + times.forward
+    index = (train + validation + once_seen) * times.read
+    once = index + once_seen * look
+    epoch = train * (times.read + _STEP * times.forward) + validation * look
+    all_looks = index + (train + validation + once_seen) * look
+    per_epoch = (train + validation) * _HEAD_SECONDS
+    freeze = {"backbone": {"freeze": True}}
+    frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, 1)
+    if is_open:
+        return [_Way("all of the network", {}, once, epoch, _FEWEST_EPOCHS), frozen]
+    return [frozen] if draft.backbone.freeze else [_Way("training", {}, once, epoch, 1)]
+
+
+def _fit_budget(
+    draft: Config,
+    epochs_given: bool,
+    ways: list[_Way],
+    device: torch.device,
+    log: Callable[[str], None],
+) -> Tree:
+    """Take the best way to train that fits into the budget."""
+    budget, most = draft.training.budget, draft.training.epochs
+    seconds = 60 * (_MINUTES if budget is None else budget)
+    passed_over = ""
+    for way in ways:
+        fewest = most if epochs_given else min(way.fewest, most)
+        fit = int((seconds - way.once) / way.per_epoch)
+        if way is ways[-1] and budget is None and fit < fewest:  # nobody asked for so short a time
+            fit = max(int(seconds / way.per_epoch), fewest)
+        if fit >= fewest:
+            epochs = min(most, fit)
+            log(
+                f"Budget {_format(seconds)} on {device}: {way.text}, {epochs} epochs, about "
+                f"{_format(way.total(epochs))}{passed_over}."
+            )
+            return combine(way.settings, {"training": {"epochs": epochs}})
+        passed_over = f"; {way.text} would take {_format(way.total(fewest))}"
+    needed = way.total(most if epochs_given else way.fewest)
+    raise UserError(
+        f"A budget of {_format(seconds)} is too short: {way.text} would take {_format(needed)}. "
+        f"Set a budget of {math.ceil(needed / 60)}min, fewer epochs or a smaller size."
+    )
 
 
 def _format(seconds: float) -> str:

@@ -1,9 +1,12 @@
-"""The first stages of a run: read the data, build the model, and make the splits."""
+"""The first stages of a run: the initial model, the data, the network and the splits."""
 
 import hashlib
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,19 +17,146 @@ from layline import backbones, data, heads
 from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
 from layline.backbones.weights import load_weights
 from layline.data.dataset import Dataset, Images
-from layline.data.labels import weigh_classes
+from layline.data.index import digest_file
+from layline.data.labels import parse_names, weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing, smallest_part
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.evaluation.predictions import Split
+from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
 from layline.model.model import Network, OrdinalModel
-from layline.training.config import Config
+from layline.model.model_file import load
+from layline.training.config import Config, Tree, combine, flatten, read_toml, setting_at, validate
 from layline.training.display import Reporter
 from layline.utils.errors import UserError
+from layline.utils.files import atomic_write
+from layline.utils.plugins import load_plugins
 
 _LARGEST_SMALL_IMAGE = 64  # pixels per side
 _OF_LAST_LAYER = ("hidden", "dropout", "all_stages")
+# options of a backbone that are settings of their own, or follow from the data
+_NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
+
+
+# The initial model
+
+
+def add_model_settings(tree: Mapping[str, Any], log: Callable[[str], None]) -> Tree:
+    """Add the settings that follow from the initial model to those of the user.
+
+    Args:
+        tree: Settings by section; ``init_from.model`` is a model file or the folder of a run.
+        log: Shows what the run is initialized from.
+    """
+    if setting_at(tree, "init_from.model") is None:
+        raise UserError("skip_unknown needs init_from: only a trained model knows its classes.")
+    path = _find_model(tree["init_from"]["model"])
+    load_plugins(tree.get("plugins") or [])
+    description = load(path).description
+    own = _settings_of(description)
+    fixed = flatten(own)
+    for place, value in flatten(tree).items():
+        is_fixed = place in fixed or place.startswith(("backbone.options.", "head.options."))
+        if is_fixed and fixed.get(place) != value:
+            raise UserError(f"{place} cannot be set with init_from: {path} has its own.")
+    classes = setting_at(tree, "data.options.classes")
+    if classes is not None and parse_names("classes", classes) != description.classes:
+        known = ", ".join(description.classes)
+        raise UserError(f"classes cannot be changed with init_from: {path} has {known}.")
+    initial = {"model": str(path), "digest": digest_file(path)}
+    if setting_at(tree, "init_from.digest") not in (None, initial["digest"]):
+        raise UserError(f"{path} changed since init_from.digest was written; remove the digest.")
+    log(
+        f"Initialized from {path}: {description.backbone}, {description.method}, "
+        f"{len(description.classes)} classes. Default learning rates are lowered."
+    )
+    return combine(_settings_of_run(path), own, tree, {"init_from": initial})
+
+
+def _find_model(run: str | Path) -> Path:
+    path = Path(run).expanduser().resolve()
+    file = path / "best.safetensors" if path.is_dir() else path
+    if not file.is_file():
+        why = "it has no best.safetensors" if path.is_dir() else "it does not exist"
+        raise FileNotFoundError(
+            f"init_from must be the folder of a trained run or a .safetensors model, got {run}: "
+            f"{why}."
+        )
+    return file
+
+
+def _settings_of(description: ModelDescription) -> Tree:
+    """Return the settings that describe a model; TOML has no None."""
+    own, inputs = description.backbone_options, description.inputs
+    options = {k: v for k, v in own.items() if k not in _NOT_OPTIONS and v is not None}
+    head = {"method": description.method, "dim": description.dim}
+    tree: Tree = {
+        "backbone": {"name": description.backbone, "options": options, "weights": "none"},
+        "head": {**head, "options": dict(description.head_options)},
+    }
+    if isinstance(inputs, ImagePreprocessing):
+        tree["data"] = {"size": inputs.size, "keep_ratio": inputs.keep_ratio}
+        if own.get("crop") is not None:
+            tree["data"]["crop"] = own["crop"]
+    return tree
+
+
+def _settings_of_run(path: Path) -> Tree:
+    """Return what the run of a model used, as defaults, if its configuration is there."""
+    file = path.parent / "config.toml"
+    if path.name != "best.safetensors" or not file.is_file():
+        return {}
+    before = validate(Config, read_toml(file))
+    backbone: Tree = {"freeze": True} if before.backbone.freeze else {}
+    if before.backbone.stages is not None:
+        backbone["stages"] = before.backbone.stages
+    return {
+        "recipe": before.recipe,
+        "data": {"augmentation": before.data.augmentation},
+        "training": {"metric": before.training.metric},
+        "backbone": backbone,
+    }
+
+
+def load_initial_model(config: Config, copy: Path | None = None) -> OrdinalModel | None:
+    """Load the model that a run is initialized from, without its calibration.
+
+    Args:
+        config: Contains the path and the digest of the model file.
+        copy: The copy in the folder of the run, which is used if it exists.
+    """
+    if config.init_from is None:
+        return None
+    path = copy if copy is not None and copy.is_file() else _find_model(config.init_from.model)
+    if config.init_from.digest not in (None, digest_file(path)):
+        raise UserError(f"{path} changed since the run was started. Start a new run.")
+    model = load(path)
+    decode = config.training.decoding
+    model.description = replace(model.description, calibration=Calibration(), decode=decode)
+    return model.train()
+
+
+def copy_initial_model(config: Config, copy: Path) -> None:
+    """Copy the initial model into the folder of the run, so that it can be resumed without it."""
+    if config.init_from is not None and not copy.is_file():
+        with atomic_write(copy) as part:
+            shutil.copyfile(_find_model(config.init_from.model), part)
+
+
+def known_inputs(config: Config, description: ModelDescription) -> data.KnownInputs:
+    """Return what a model knows about its inputs, to read data for it."""
+    encoding = description.inputs if isinstance(description.inputs, TableEncoding) else None
+    own = data.SOURCES.find(config.data.source).backbone
+    is_table = own is not None and backbones.find(own).kind == "table"
+    if is_table != (encoding is not None):
+        takes, got = ("images", "a table") if is_table else ("a table", "images")
+        raise UserError(f"The model takes {takes}, but {config.data.root} is {got}.")
+    skip = config.init_from is not None and config.init_from.skip_unknown
+    return data.KnownInputs(description.classes, encoding, skip)
+
+
+# The data
 
 
 def read_data(
@@ -54,9 +184,8 @@ def read_data(
         dataset = data.group_duplicates(dataset, options.duplicates)
     if not whole:
         dataset = data.draw_splits(dataset, options.partition, options.calibration)
-    for note in dataset.notes:
+    for note in (*dataset.notes, "Classes, lowest first: " + " < ".join(dataset.classes)):
         log(note)
-    log("Classes, lowest first: " + " < ".join(dataset.classes))
     if not whole:
         dataset.check_complete()
         counts = {name: len(index) for name, index in dataset.splits.by_name().items()}
@@ -73,6 +202,24 @@ def fingerprint_data(dataset: Dataset) -> str:
     for array in (dataset.ranks, *dataset.splits.by_name().values()):
         digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes() + b"|")
     return digest.hexdigest()
+
+
+def cache_pixels(
+    dataset: Dataset, description: ModelDescription, log: Reporter, accelerator: Accelerator
+) -> Dataset:
+    """Decode all image files once into a cache that later epochs and runs read."""
+    from layline.data.image_cache import cache_images
+    from layline.data.images import ImageFiles
+
+    images, preparation = dataset.inputs, description.inputs
+    if not isinstance(images, ImageFiles) or not isinstance(preparation, ImagePreprocessing):
+        return dataset
+    first, progress = accelerator.local_main_process_first, log.progress
+    with first(), progress("Decoding the images", len(images)) as count:
+        return replace(dataset, inputs=cache_images(images, preparation.at_least, count))
+
+
+# The network
 
 
 def build_backbone(config: Config, dataset: Dataset) -> Backbone:
@@ -96,11 +243,11 @@ def build_model(
     config: Config, dataset: Dataset, backbone: Backbone, log: Reporter
 ) -> OrdinalModel:
     """Complete the model: the last layer, initial weights, preprocessing and head."""
-    inputs, seed = dataset.inputs, config.training.seed
+    inputs, dim = dataset.inputs, config.head.dim
     last = {k: v for k, v in config.backbone.options.items() if k in _OF_LAST_LAYER}
     if config.backbone.freeze and last:  # the planner may have decided to freeze it
-        with _seeded(seed):
-            backbone.set_last_layer(config.head.dim, **last)
+        with _seeded(config.training.seed):
+            backbone.set_last_layer(dim, **last)
     for note in load_weights(backbone, str(config.backbone.weights)):
         log(note)
     preparation: ImagePreprocessing | TableEncoding
@@ -112,17 +259,17 @@ def build_model(
     else:
         assert isinstance(backbone, ImageBackbone)
         preparation, options = preprocessing_for(config, backbone, inputs), backbone.options
-    with _seeded(seed + 1):  # not the numbers that the backbone began with
-        classes, dim = dataset.classes, config.head.dim
-        head = heads.create(config.head.method, len(classes), dim, **config.head.options)
+    with _seeded(config.training.seed + 1):  # not the numbers that the backbone began with
+        method, settings = config.head.method, config.head.options
+        head = heads.create(method, len(dataset.classes), dim, **settings)
     description = ModelDescription(
         backbone=backbone.name,
-        method=config.head.method,
+        method=method,
         dim=dim,
-        classes=classes,
+        classes=dataset.classes,
         inputs=preparation,
         backbone_options=options,
-        head_options=config.head.options,
+        head_options=settings,
         decode=config.training.decoding,
     )
     return OrdinalModel(description, backbone, head)
@@ -155,42 +302,31 @@ def preprocessing_for(
     )
 
 
-def cache_pixels(
-    dataset: Dataset, description: ModelDescription, log: Reporter, accelerator: Accelerator
-) -> Dataset:
-    """Decode all image files once into a cache that later epochs and runs read."""
-    from layline.data.image_cache import cache_images
-    from layline.data.images import ImageFiles
+def select_trained(model: OrdinalModel, config: Config) -> Network:
+    """Freeze what is not trained, and return the network to train."""
+    if config.backbone.freeze:
+        model.backbone.train_stages(0)
+        return Network(model.backbone.last, model.head)
+    if config.backbone.stages is not None:
+        model.backbone.train_stages(config.backbone.stages)
+    return model
 
-    images, preparation = dataset.inputs, description.inputs
-    if not isinstance(images, ImageFiles) or not isinstance(preparation, ImagePreprocessing):
-        return dataset
-    with (
-        accelerator.local_main_process_first(),
-        log.progress("Decoding the images", len(images)) as count,
-    ):
-        images = cache_images(images, preparation.at_least, count)
-    return replace(dataset, inputs=images)
+
+# The splits
 
 
 def weigh(config: Config, dataset: Dataset) -> NDArray[np.float64]:
     """Compute the weight of each class from the training split."""
-    wanted, train = config.training.class_weight, dataset.splits.train
-    weights: NDArray[np.float64] = weigh_classes(
-        None if wanted == "off" else wanted,
-        np.array(dataset.classes),
-        dataset.ranks[train],
-        np.ones(len(train)),
-    )
-    return weights
+    wanted, ranks = config.training.class_weight, dataset.ranks[dataset.splits.train]
+    names = np.array(dataset.classes)
+    return weigh_classes(None if wanted == "off" else wanted, names, ranks, np.ones(len(ranks)))
 
 
 def make_splits(
     config: Config, dataset: Dataset, description: ModelDescription
 ) -> dict[str, Split]:
     """Make the splits for the trainer; only training images are augmented."""
-    weights = weigh(config, dataset)
-    splits = {}
+    weights, splits = weigh(config, dataset), {}
     for name, index in dataset.splits.by_name().items():
         augmentation = str(config.data.augmentation) if name == "train" else "none"
         ranks, inputs = dataset.ranks[index], dataset.inputs.subset(index)
@@ -213,13 +349,3 @@ def make_batches(
         return ImageBatches(inputs, description.inputs, augmentation, seed)
     takes = "rows of a table" if description.is_table else "images"
     raise UserError(f"The model takes {takes}, but the data are of another kind.")
-
-
-def select_trained(model: OrdinalModel, config: Config) -> Network:
-    """Freeze what is not trained, and return the network to train."""
-    if config.backbone.freeze:
-        model.backbone.train_stages(0)
-        return Network(model.backbone.last, model.head)
-    if config.backbone.stages is not None:
-        model.backbone.train_stages(config.backbone.stages)
-    return model

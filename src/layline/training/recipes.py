@@ -21,7 +21,6 @@ class Recipe:
 
     Attributes:
         backbone: The network for photographs.
-        method: The ordinal method.
         settings: Settings of every run, by section.
         situations: Further settings by what is trained: ``table``, ``small`` (a small network for
             small images), ``scratch`` and ``pretrained`` (networks for photographs), ``frozen`` and
@@ -29,7 +28,6 @@ class Recipe:
     """
 
     backbone: str
-    method: str
     settings: Tree
     situations: Mapping[str, Tree] = field(default_factory=dict)
 
@@ -39,14 +37,12 @@ _AFTER_FROZEN: Tree = {
     "training": {"batch_size": 128},
 }
 # the center 224 of 256 pixels; small images are not cropped
-_CROP: Tree = {
-    situation: {"data": {"crop": 0.875}} for situation in ("scratch", "pretrained", "frozen")
-}
+_CROP: Tree = {key: {"data": {"crop": 0.875}} for key in ("scratch", "pretrained", "frozen")}
 RECIPES: dict[str, Recipe] = {
     "modern": Recipe(
         backbone="tf_efficientnet_lite0",
-        method=heads.DEFAULT_METHOD,
         settings={
+            "head": {"method": heads.DEFAULT_METHOD},
             "data": {"calibration": 0.1},
             "training": {
                 **MODERN,
@@ -58,10 +54,7 @@ RECIPES: dict[str, Recipe] = {
             },
         },
         situations={
-            "small": {
-                "data": {"augmentation": "flip"},
-                "training": {"learning_rate": 1e-2},
-            },
+            "small": {"data": {"augmentation": "flip"}, "training": {"learning_rate": 1e-2}},
             "frozen small": _AFTER_FROZEN,
             "frozen": combine(_AFTER_FROZEN, {"backbone": {"options": {"all_stages": True}}}),
             "pretrained": {
@@ -77,15 +70,14 @@ RECIPES: dict[str, Recipe] = {
     ),
     "paper": Recipe(
         backbone="vgg16",
-        method="hard-linear",
-        settings={"training": {"decode": "mode"}},
+        settings={"head": {"method": "hard-linear"}, "training": {"decode": "mode"}},
         situations=_CROP,
     ),
     # where the authors' released code differs from the paper
     "released": Recipe(
         backbone="vgg16_bn",
-        method="hard-linear",
         settings={
+            "head": {"method": "hard-linear"},
             "data": {"keep_ratio": True},
             "training": {
                 "optimiser": "sgd",
@@ -104,13 +96,11 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def draft_config(*trees: Mapping[str, Any]) -> Config:
+def draft_config(tree: Mapping[str, Any]) -> Config:
     """Check settings, and combine them with what their recipe sets for every run."""
-    wanted = combine(*trees)
-    load_plugins(wanted.get("plugins") or [])
-    recipe = find_known("recipe", wanted.get("recipe", "modern"), RECIPES)
-    own = combine(recipe.settings, {"head": {"method": recipe.method}})
-    draft = validate(Config, combine(own, wanted))
+    load_plugins(tree.get("plugins") or [])
+    recipe = find_known("recipe", tree.get("recipe", "modern"), RECIPES)
+    draft = validate(Config, combine(recipe.settings, tree))
     if draft.training.budget is not None and draft.recipe != "modern":
         raise UserError(f"budget is only for the recipe modern, got {draft.recipe}.")
     heads.HEADS.find(draft.head.method)
@@ -118,12 +108,6 @@ def draft_config(*trees: Mapping[str, Any]) -> Config:
         spec = backbones.find(draft.backbone.name)
         check_weights(draft.backbone.weights or spec.weights, draft.backbone.name)
     return draft
-
-
-def is_for_tables(config: Config) -> bool:
-    """Tell whether the data are a table."""
-    name = config.backbone.name or default_backbone(config.data.source, RECIPES[config.recipe])
-    return backbones.find(name).kind == "table"
 
 
 def resolve_config(*trees: Mapping[str, Any]) -> Config:
@@ -134,54 +118,24 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
     """
     wanted = combine(*trees)
     draft = draft_config(wanted)
-    recipe = RECIPES[draft.recipe]
-    name = draft.backbone.name or default_backbone(draft.data.source, recipe)
-    method = heads.HEADS.find(draft.head.method)
-    own: Tree = {"head": {"method": recipe.method}}
+    recipe, method = RECIPES[draft.recipe], heads.HEADS.find(draft.head.method)
+    name = draft.backbone.name or default_backbone(draft.data.source, draft.recipe)
+    own: Tree = {}
     if draft.recipe == "released":
-        own["head"]["options"] = dict(method.released)
+        own["head"] = {"options": dict(method.released)}
     if draft.recipe == "modern":
         own["training"] = {"head_learning_rate": default_head_rate(method, draft.recipe)}
     defaults = combine(recipe.settings, recipe.situations.get(_situation(draft, name), {}), own)
     if "learning_rate" in wanted.get("training", {}):  # then it is meant for all of the network
         defaults.get("training", {}).pop("backbone_learning_rate", None)
-    options = defaults.get("backbone", {}).get("options", {})
     if backbones.BACKBONES.plugin_of(name) is not None:  # it need not have the recipe's options
-        known = backbones.options_of(backbones.find(name))
-        defaults["backbone"] = {"options": {k: v for k, v in options.items() if k in known}}
+        options, known = defaults.get("backbone", {}).get("options", {}), backbones.find(name)
+        kept = {k: v for k, v in options.items() if k in backbones.options_of(known)}
+        defaults["backbone"] = {"options": kept}
     if draft.init_from is not None:  # the initial model has its own options of the backbone
         lower = _lower_rates(defaults, draft.init_from.rate)
         defaults = combine({**defaults, "backbone": {}}, lower)
     return _complete(validate(Config, combine(defaults, wanted)), name)
-
-
-def recipe_decoding(recipe: str, *trees: Mapping[str, Any]) -> Decode:
-    """Give the decoding of a recipe's runs with some settings."""
-    below = find_known("recipe", recipe, RECIPES).settings
-    return validate(TrainingConfig, combine(below, *trees).get("training", {})).decoding
-
-
-def used_plugins(config: Config) -> list[Plugin]:
-    """List the plug-ins that a run computes with, each once."""
-    found = (
-        heads.HEADS.plugin_of(config.head.method),
-        backbones.BACKBONES.plugin_of(str(config.backbone.name)),
-        data.SOURCES.plugin_of(config.data.source),
-    )
-    return list({each.name: each for each in found if each is not None}.values())
-
-
-def default_backbone(source: str, recipe: Recipe) -> str:
-    """Name the backbone for a source: its own, or the recipe's network for photographs."""
-    own = data.SOURCES.find(source).backbone
-    return recipe.backbone if own is None else own
-
-
-def _lower_rates(defaults: Tree, rate: float) -> Tree:
-    """Give the learning rates of a recipe for a network that is already trained."""
-    usual = TrainingConfig().model_dump() | defaults.get("training", {})
-    names = ("learning_rate", "backbone_learning_rate", "head_learning_rate")
-    return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
 
 
 def _situation(config: Config, name: str) -> str:
@@ -198,14 +152,18 @@ def _situation(config: Config, name: str) -> str:
     return "scratch" if is_new else "pretrained"
 
 
+def _lower_rates(defaults: Tree, rate: float) -> Tree:
+    """Give the learning rates of a recipe for a network that is already trained."""
+    usual = TrainingConfig().model_dump() | defaults.get("training", {})
+    names = ("learning_rate", "backbone_learning_rate", "head_learning_rate")
+    return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
+
+
 def _complete(config: Config, name: str) -> Config:
     """Fill in what follows from other settings: backbone, weights, full paths, decoding."""
-    source = data.SOURCES.find(config.data.source)
     spec = backbones.find(name)
     weights = config.backbone.weights or spec.weights
     check_weights(weights, name)
-    if weights not in NAMES:
-        weights = str(Path(weights).expanduser().resolve())
     if config.backbone.freeze and weights == "none" and config.init_from is None:
         raise UserError(
             f"freeze needs pretrained weights, but weights is none for {name}: a frozen random "
@@ -215,18 +173,54 @@ def _complete(config: Config, name: str) -> Config:
     if root is not None and re.search(r"[\ud800-\udfff]", str(root)):
         raise UserError(f"The name of {root} is not valid Unicode. Rename the folder.")
     options = dict(config.data.options)
-    for key in source.path_options:  # in full, so that the run can be resumed from elsewhere
+    for key in data.SOURCES.find(config.data.source).path_options:
         if isinstance(options.get(key), str):
-            options[key] = str(Path(options[key]).expanduser().resolve())
-    augmentation = config.data.augmentation or spec.augmentation
-    data_section = {"root": root, "options": options, "augmentation": augmentation}
+            options[key] = _full_path(options[key])
     derived = config.training.options()
-    training = {key: getattr(derived, key) for key in ("decode", "warmup_epochs", "head_epochs")}
-    return config.model_copy(
-        update={
-            "data": config.data.model_copy(update=data_section),
-            "training": config.training.model_copy(update=training),
-            "backbone": config.backbone.model_copy(update={"name": name, "weights": weights}),
-            "plugins": [*map(resolve_reference, config.plugins)] if config.plugins else None,
-        }
+    sections: dict[str, dict[str, Any]] = {
+        "data": {
+            "root": root,
+            "options": options,
+            "augmentation": config.data.augmentation or spec.augmentation,
+        },
+        "backbone": {"name": name, "weights": weights if weights in NAMES else _full_path(weights)},
+        "training": {k: getattr(derived, k) for k in ("decode", "warmup_epochs", "head_epochs")},
+    }
+    update: Tree = {
+        key: getattr(config, key).model_copy(update=value) for key, value in sections.items()
+    }
+    update["plugins"] = [*map(resolve_reference, config.plugins)] if config.plugins else None
+    return config.model_copy(update=update)
+
+
+def _full_path(path: str) -> str:
+    """Make a path independent of where the run was started."""
+    return str(Path(path).expanduser().resolve())
+
+
+def default_backbone(source: str, recipe: str) -> str:
+    """Name the backbone for a source: its own, or the recipe's network for photographs."""
+    own = data.SOURCES.find(source).backbone
+    return RECIPES[recipe].backbone if own is None else own
+
+
+def is_for_tables(config: Config) -> bool:
+    """Tell whether the data are a table."""
+    name = config.backbone.name or default_backbone(config.data.source, config.recipe)
+    return backbones.find(name).kind == "table"
+
+
+def recipe_decoding(recipe: str, *trees: Mapping[str, Any]) -> Decode:
+    """Give the decoding of a recipe's runs with some settings."""
+    settings = combine(find_known("recipe", recipe, RECIPES).settings, *trees)
+    return validate(TrainingConfig, settings.get("training", {})).decoding
+
+
+def used_plugins(config: Config) -> list[Plugin]:
+    """List the plug-ins that a run computes with, each once."""
+    found = (
+        heads.HEADS.plugin_of(config.head.method),
+        backbones.BACKBONES.plugin_of(str(config.backbone.name)),
+        data.SOURCES.plugin_of(config.data.source),
     )
+    return list({each.name: each for each in found if each is not None}.values())

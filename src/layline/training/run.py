@@ -24,13 +24,13 @@ from rich.console import Console
 from torch import Tensor
 
 import layline
-from layline import metrics
 from layline.data.dataset import Dataset, groups_of
 from layline.data.loaders import RowBatches, workers_explained
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
 from layline.heads import HEADS
+from layline.metrics import METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network, OrdinalModel, to_probabilities
 from layline.model.model_file import read_model_file
@@ -42,17 +42,19 @@ from layline.training.callbacks import (
     Tracking,
 )
 from layline.training.checkpoint import Checkpoints
-from layline.training.config import Config, combine
+from layline.training.config import Config, combine, flatten
 from layline.training.display import Reporter
 from layline.training.distributed import SeveralProcesses, make_accelerator, run_on_main
 from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
-from layline.training.init_from import copy_initial_model, known_inputs, load_initial_model
 from layline.training.planner import choose_network, plan_run
 from layline.training.prepare import (
     build_backbone,
     build_model,
     cache_pixels,
+    copy_initial_model,
     fingerprint_data,
+    known_inputs,
+    load_initial_model,
     make_batches,
     make_splits,
     read_data,
@@ -64,6 +66,7 @@ from layline.training.run_folder import RunFolder
 from layline.training.trainer import Trainer
 from layline.utils.devices import processor_name
 from layline.utils.files import write_json
+from layline.utils.plugins import load_plugins
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # besides torch, they change results
 
@@ -96,7 +99,8 @@ def train(
     """Train, or resume training, and test the best epoch.
 
     Args:
-        settings: A configuration, or settings by section; the planner chooses what is not set.
+        settings: A complete configuration, or settings by section; then the recipe and the planner
+            choose what is not set.
         folder: A new folder, or that of the run to resume.
         console: Shows progress.
         command: The command of the run, if it is not that of this process.
@@ -104,7 +108,8 @@ def train(
     Returns:
         The numbers of ``test.json`` in the main process, None in others.
     """
-    draft = draft_config(_tree(settings))
+    draft = settings if isinstance(settings, Config) else draft_config(settings)
+    load_plugins(draft.plugins or ())
     accelerator = make_accelerator(draft, is_for_tables(draft), folder.path)
     log = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
@@ -112,7 +117,17 @@ def train(
     try:
         with workers_explained(), ExitStack() as locks:
             run = prepare_run(settings, accelerator, log, folder.initial)
-            numbers = _fit_and_test(run, folder, console, command, locks)
+            splits, network = _make_splits(run), select_trained(run.model, run.config)
+            trainer = _make_trainer(run, network, splits, folder, console)
+            # the folder is made only now that data and settings are known to be valid
+            run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
+            if run.config.track:
+                accelerator.init_trackers("layline", _track(run.config))
+            best_epoch = trainer.fit().best_epoch
+            run.model.load_state_dict(read_model_file(folder.best)[1])
+            validation = _calibrate(run, network, splits, folder)
+            facts = {"epoch": best_epoch, "validation": validation}
+            numbers = _test(run, network, splits["test"], folder, facts)
     except BaseException:
         # tracked values are kept; ending the process group while others wait can hang
         for tracker in accelerator.trackers:
@@ -131,38 +146,54 @@ def prepare_run(
     """Read the data, plan the run, and build the model.
 
     Args:
-        settings: A configuration, or settings by section.
+        settings: A complete configuration, or settings by section.
         accelerator: One or several processes.
         log: Shows messages.
         initial: Copy of the initial model in the folder of the run.
     """
-    tree, device = _tree(settings), accelerator.device
-    draft = draft_config(tree)
-    choice = run_on_main(accelerator, lambda: choose_network(draft, device, log))
-    draft = draft_config(combine(choice, tree))
-    model = None
-    if draft.init_from is not None:
-        model = load_initial_model(draft, initial)
+    device = accelerator.device
+    if isinstance(settings, Config):
+        draft = settings
+    else:
+        first = draft_config(settings)
+        choice = run_on_main(accelerator, lambda: choose_network(first, device, log))
+        draft = draft_config(combine(choice, settings))
+    model = load_initial_model(draft, initial)
     known = None if model is None else known_inputs(draft, model.description)
     dataset = read_data(draft, log, accelerator, known)
-
-    plan, backbone = {}, None if model is None else model.backbone
-    if draft.recipe == "modern":
+    backbone = None if model is None else model.backbone
+    if isinstance(settings, Config):
+        config = settings
+    elif draft.recipe != "modern":
+        config = resolve_config(choice, settings)
+    else:
         network = backbone = backbone or build_backbone(draft, dataset)
         plan = run_on_main(
-            accelerator, lambda: plan_run(draft, tree, dataset, network, device, log)
+            accelerator, lambda: plan_run(draft, settings, dataset, network, device, log)
         )
-    config = resolve_config(choice, plan, tree)
+        config = resolve_config(choice, plan, settings)
     if model is None:
         model = build_model(config, dataset, backbone or build_backbone(config, dataset), log)
     method, decode = config.head.method, decode_name(config.training.decoding)
     log(
         f"Method: {method}, {HEADS[method].summary}. The best epoch is selected by "
-        f"{metrics.METRICS[config.training.metric].label}; ranks are decoded by the {decode}."
+        f"{METRICS[config.training.metric].label}; ranks are decoded by the {decode}."
     )
     if config.data.cache and not config.backbone.freeze:
         dataset = cache_pixels(dataset, model.description, log, accelerator)
     return PreparedRun(config, dataset, model, SeveralProcesses(accelerator), log)
+
+
+def _make_splits(run: PreparedRun) -> dict[str, Split]:
+    """Make the splits, of frozen features if only the last layers are trained."""
+    splits = make_splits(run.config, run.dataset, run.model.description)
+    if not run.config.backbone.freeze:
+        return splits
+    rows, index = frozen_features(run), run.dataset.splits.by_name()
+    return {
+        name: replace(split, samples=RowBatches(rows, index[name]))
+        for name, split in splits.items()
+    }
 
 
 def frozen_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
@@ -182,59 +213,42 @@ def frozen_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
         )
 
 
-def _fit_and_test(
+def _make_trainer(
     run: PreparedRun,
+    network: Network,
+    splits: dict[str, Split],
     folder: RunFolder,
     console: Console,
-    command: Sequence[str],
-    locks: ExitStack,
-) -> dict[str, Any] | None:
-    config, model, processes, log = run.config, run.model, run.processes, run.log
-    accelerator = processes.accelerator
-    splits = make_splits(config, run.dataset, model.description)
-    environment = describe_environment(run, command)
-    if config.backbone.freeze:
-        rows, index = frozen_features(run), run.dataset.splits.by_name()
-        splits = {
-            name: replace(split, samples=RowBatches(rows, index[name]))
-            for name, split in splits.items()
-        }
-
-    # fit
+) -> Trainer:
+    config, processes, validation = run.config, run.processes, splits["validation"]
     options = replace(config.training.options(), workers=config.data.workers)
-    network, validation = select_trained(model, config), splits["validation"]
     keep = choose_samples(len(validation.ranks), config.report.drawn, options.seed)
-    checkpoints = Checkpoints(folder.state, processes, log)
+    checkpoints = Checkpoints(folder.state, processes, run.log)
     callbacks = [
         Signals(),
         Checkpointing(checkpoints, folder, config.training.checkpoint_minutes),
-        Recording(model, folder, log, keep if config.report.enabled else None),
-        Tracking(accelerator),
+        Recording(run.model, folder, run.log, keep if config.report.enabled else None),
+        Tracking(processes.accelerator),
         ProgressDisplay(options.epochs, console, processes.is_main),
     ]
-    trainer = Trainer(network, splits["train"], validation, options, processes, callbacks)
-    # the folder is made only now that data and settings are known to be valid
-    run_on_main(accelerator, lambda: _open_folder(run, folder, environment, locks))
-    if config.track:
-        accelerator.init_trackers("layline", _flatten(config.model_dump(mode="json")))
-    state = trainer.fit()
-
-    # calibrate and test the best epoch
-    model.load_state_dict(read_model_file(folder.best)[1])
-    facts = {"epoch": state.best_epoch, "validation": _calibrate(run, network, splits, folder)}
-    return _test(run, network, splits["test"], folder, facts)
+    return Trainer(network, splits["train"], validation, options, processes, callbacks)
 
 
 def _open_folder(
-    run: PreparedRun, folder: RunFolder, environment: dict[str, Any], locks: ExitStack
+    run: PreparedRun, folder: RunFolder, command: Sequence[str], locks: ExitStack
 ) -> None:
     try:
         locks.enter_context(folder.lock())
     except NotImplementedError:
         run.log(f"The file system of {folder.path} has no locks; do not use it in another process.")
-    folder.open(run.config, environment)
-    if run.config.init_from is not None:
-        copy_initial_model(run.config.init_from.model, folder.initial)
+    folder.open(run.config, describe_environment(run, command))
+    copy_initial_model(run.config, folder.initial)
+
+
+def _track(config: Config) -> dict[str, Any]:
+    """List the settings as trackers want them: flat, numbers and texts only."""
+    flat = flatten(config.model_dump(mode="json"))
+    return {k: v if isinstance(v, int | float | str) else str(v) for k, v in flat.items()}
 
 
 def _calibrate(
@@ -249,8 +263,7 @@ def _calibrate(
     ranks = splits["validation"].ranks
     log_probs = _predict(run, network, splits["validation"]).log_probs
     held_out = None
-    if "calibration" in splits:
-        split = splits["calibration"]
+    if (split := splits.get("calibration")) is not None:
         held_out = _predict(run, network, split).log_probs, split.ranks
     calibration = Calibration.fit((log_probs, ranks) if options.calibrate else None, held_out)
     model.description = replace(model.description, calibration=calibration)
@@ -271,7 +284,7 @@ def _test(
     run: PreparedRun, network: Network, split: Split, folder: RunFolder, facts: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Evaluate the best epoch on the test split, and write the results."""
-    config, dataset, description = run.config, run.dataset, run.model.description
+    config, dataset = run.config, run.dataset
     drawn = choose_samples(len(split.ranks), config.report.drawn, config.training.seed)
     predictions = _predict(run, network, split, drawn)
     if not run.processes.is_main:
@@ -285,7 +298,7 @@ def _test(
         split.ranks,
         inputs.names,
         predictions,
-        description,
+        run.model.description,
         config.training.decoding,
         groups_of(dataset, index),
         facts,
@@ -323,30 +336,34 @@ def _predict(
 def describe_environment(run: PreparedRun, command: Sequence[str] = ()) -> dict[str, Any]:
     """Describe data, software and machine; a resumed run must have the same fingerprints."""
     config, dataset, accelerator = run.config, run.dataset, run.processes.accelerator
-    about: dict[str, Any] = {"data": fingerprint_data(dataset), "content": dataset.inputs.digest()}
-    if config.backbone.freeze:
-        about["weights"] = fingerprint_body(run.model.backbone)
-    if used := used_plugins(config):
-        about["plugins"] = {each.name: each.version for each in used}
-    if config.init_from is not None:
-        about["init_from"] = config.init_from.model_dump(mode="json")
-    if dataset.duplicates is not None:
-        about["duplicates"] = dataset.duplicates.facts()
-    if (commit := find_commit()) is not None:
-        about["commit"] = commit
-    return {
-        **about,
+    initial, duplicates, frozen = config.init_from, dataset.duplicates, config.backbone.freeze
+    about = {
+        "data": fingerprint_data(dataset),
+        "content": dataset.inputs.digest(),
+        "weights": fingerprint_body(run.model.backbone) if frozen else None,
+        "plugins": {each.name: each.version for each in used_plugins(config)} or None,
+        "init_from": initial and initial.model_dump(mode="json"),
+        "duplicates": duplicates and duplicates.facts(),
+        "commit": find_commit(),
         "counts": _count_classes(dataset),
         "command": list(command or sys.argv),
+        **describe_software(),
+        "processor": processor_name(),
+        "processes": accelerator.num_processes,
+        "device": str(accelerator.device),
+        "threads": torch.get_num_threads(),
+    }
+    return {key: value for key, value in about.items() if value is not None}
+
+
+def describe_software() -> dict[str, str]:
+    """List the versions of this package and of what it computes with."""
+    return {
         "layline": layline.__version__,
         **{name: version(name) for name in _LIBRARIES if find_spec(name)},
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "processor": processor_name(),
-        "processes": accelerator.num_processes,
-        "device": str(accelerator.device),
-        "threads": torch.get_num_threads(),
     }
 
 
@@ -373,20 +390,3 @@ def _count_classes(dataset: Dataset) -> dict[str, list[int]]:
         name: np.bincount(dataset.ranks[index], minlength=len(dataset.classes)).tolist()
         for name, index in dataset.splits.by_name().items()
     }
-
-
-def _tree(settings: Config | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(settings, Config):
-        return settings.model_dump(mode="json", exclude_none=True)
-    return dict(settings)
-
-
-def _flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Name nested values ``section.key``, as trackers want them."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value if isinstance(value, int | float | str) else str(value)
-    return flat

@@ -10,7 +10,7 @@ from pydantic import Field
 from layline.backbones import find as find_backbone
 from layline.data import SOURCES
 from layline.training.config import Section, combine, read_toml, validate
-from layline.training.recipes import RECIPES, default_backbone
+from layline.training.recipes import default_backbone
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 
@@ -56,7 +56,7 @@ class Preset(Section):
 
     def settings_for(self, source: str) -> dict[str, Any]:
         """Give the settings for a source; a table does not use those of an image network."""
-        own = default_backbone(source, RECIPES["paper"])
+        own = default_backbone(source, "paper")
         name = self.settings.get("backbone", {}).get("name")
         if name is None or find_backbone(own).kind == find_backbone(name).kind:
             return self.settings

@@ -1,6 +1,5 @@
 """``layline export``, and ``layline predict`` with the exported model."""
 
-import csv
 import io
 import json
 import subprocess
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pandas as pd
 import pytest
 
 from layline.model.description import KEY
@@ -18,12 +18,8 @@ from layline.model.onnx_runtime import OnnxModel
 pytestmark = pytest.mark.slow  # an export takes seconds
 
 
-def read_rows(text):
-    return list(csv.DictReader(io.StringIO(text)))
-
-
-def probabilities(rows):
-    return np.array([[float(row[name]) for name in row if name.startswith("p_")] for row in rows])
+def read(text):
+    return pd.read_csv(io.StringIO(text))
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +58,13 @@ def test_a_model_card_is_written_unless_there_is_one(exported, graded):
 
 
 def test_photographs_are_predicted_as_by_the_run(layline, run, photos, exported):
-    own, other = (read_rows(layline("predict", model, photos).out) for model in (run, exported[0]))
-    assert [row["path"] for row in own] == [row["path"] for row in other]
+    own, other = (read(layline("predict", model, photos).out) for model in (run, exported[0]))
     # images are resized by different libraries
-    np.testing.assert_allclose(probabilities(own), probabilities(other), atol=0.03)
-    squares = np.random.default_rng(0).integers(0, 256, (9, 1, 1, 3), dtype=np.uint8)
+    pd.testing.assert_frame_equal(own, other, atol=0.03)
+    colors = np.random.default_rng(0).integers(0, 256, (9, 1, 1, 3), dtype=np.uint8)
     opened = OnnxModel(exported[0])
-    squares = squares.repeat(opened.description.inputs.size, 1)
-    squares = squares.repeat(opened.description.inputs.size, 2)
+    size = opened.description.inputs.size
+    squares = colors.repeat(size, 1).repeat(size, 2)
     expected = load(run).predict_proba(squares)
     np.testing.assert_allclose(opened.predict_proba(squares), expected, atol=1e-5)
 
@@ -80,14 +75,10 @@ def test_photographs_are_predicted_as_by_the_run(layline, run, photos, exported)
 def test_rows_are_predicted_as_by_the_run(layline, graded_run, grades, graded, more):
     own, other = (layline("predict", model, grades, *more) for model in (graded_run, graded[0]))
     assert (other.code, other.err) == (0, "")
-    own, other = read_rows(own.out), read_rows(other.out)
-    assert list(own[0]) == list(other[0])
-    for name in ("path", "predicted"):
-        assert [row[name] for row in own] == [row[name] for row in other]
-    for name in {"low", "high", "review"} & set(own[0]):
-        same = [a[name] == b[name] for a, b in zip(own, other, strict=True)]
-        assert np.mean(same) > 0.99  # a calibration sample lies exactly on a bound
-    np.testing.assert_allclose(probabilities(own), probabilities(other), atol=1e-5)
+    own, other = read(own.out), read(other.out)
+    for name in {"low", "high", "review"} & set(own):
+        assert (own.pop(name) == other.pop(name)).mean() > 0.99  # a sample may be on a bound
+    pd.testing.assert_frame_equal(own, other, atol=1e-5)
 
 
 def test_torch_is_not_imported(photos, grades, exported, graded):
@@ -103,7 +94,7 @@ def test_torch_is_not_imported(photos, grades, exported, graded):
             check=False,
         )
         assert found.stderr.strip() == "set()"
-        assert len(read_rows(found.stdout)) > 30
+        assert len(read(found.stdout)) > 30
 
 
 def test_a_damaged_file_is_refused(refused, exported, photos, tmp_path):
@@ -116,25 +107,27 @@ def test_a_damaged_file_is_refused(refused, exported, photos, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    "values",
     [
-        (None, "was not exported by Layline"),
-        ({"format": 99, "version": "9.9"}, "written by Layline 9.9 in format 99"),
-        ({"classes": ["a", "b"]}, "the graph must have 2 classes"),
-        ({"classes": ["a", "a", "b"]}, "different names"),
-        ({"decode": "wild"}, "decode"),
-        ({"inputs": {"kind": "films"}}, "kind must be"),
-        ({"inputs": {"kind": "images", "size": 3, "resize": 3}}, "the graph must take image"),
-        ({"coverage": 0.9}, "the graph has no output low"),
+        {"format": 99, "version": "9.9"},
+        {"classes": ["a", "b"]},
+        {"classes": ["a", "a", "b"]},
+        {"decode": "wild"},
+        {"inputs": {"kind": "films"}},
+        {"inputs": {"kind": "images", "size": 3, "resize": 3}},
+        {"coverage": 0.9},
+        None,
     ],
 )
-def test_a_wrong_description_is_refused(refused, exported, photos, tmp_path, values, message):
+def test_a_wrong_description_is_refused(refused, exported, photos, tmp_path, values):
     model, path = onnx.load(exported[0]), tmp_path / "model.onnx"
     (entry,) = model.metadata_props
     description = json.loads(entry.value)
     del model.metadata_props[:]
+    message = "was not exported by Layline"
     if values is not None:
         model.metadata_props.add(key=KEY, value=json.dumps(description | values))
+        message = "does not describe a valid model"
     onnx.save(model, path)
     assert message in refused("predict", path, photos)
 
@@ -150,7 +143,6 @@ def test_wrong_options_of_predict_are_reported(refused, exported, photos, more):
         (("--out", "m.pt"), "out must end in .onnx, got m.pt"),
         (("--out", "m.onnx", "--coverage", 1), "coverage must be a number between 0 and 1"),
         (("--out", "m.onnx", "--coverage", 0.999), "needs at least 999 calibration samples"),
-        (("--out", "m.onnx", "--opset", 99), "opset 99"),
     ],
 )
 def test_wrong_options_are_reported(refused, graded_run, monkeypatch, tmp_path, more, message):
@@ -172,7 +164,7 @@ def test_bad_files_are_listed_and_the_others_predicted(layline, photos, exported
     for name, content in {"a.png": good, "b.png": b"", "c.png": good}.items():
         (tmp_path / name).write_bytes(content)
     found = layline("predict", exported[0], tmp_path, "--batch-size", 2)
-    assert [Path(row["path"]).name for row in read_rows(found.out)] == ["a.png", "c.png"]
+    assert [Path(path).name for path in read(found.out)["path"]] == ["a.png", "c.png"]
     assert "b.png" in found.err
     assert found.code == 1
     assert layline("predict", exported[0], tmp_path, "--skip-bad").code == 0

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 import layline
 from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.heads import HEADS, ConstrainedProxies
-from layline.model import onnx_export
 from layline.model.calibration import Calibration, find_ranges
 from layline.model.description import ModelDescription
-from layline.model.onnx_export import Graph, export
+from layline.model.onnx_export import Graph, export, trace
 from layline.model.onnx_runtime import OnnxModel
 
 CLASSES = tuple("abcde")
@@ -70,7 +69,7 @@ def test_every_head_computes_the_same_in_onnxruntime():
     rows = torch.randn(200, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     outputs = [f"{name} {kind}" for name in names for kind in ("log_probs", "probs", "rank")]
     graph = Several([Graph(models[name], None).eval() for name in names]).eval()
-    proto = onnx_export._trace(graph, rows, "row", outputs, None)
+    proto = trace(graph, rows, "row", outputs)
     session = onnxruntime.InferenceSession(proto.SerializeToString())
     found = dict(zip(outputs, session.run(None, {"row": rows.numpy()}), strict=True))
     frame = {f"x{i}": rows[:, i].numpy() for i in range(3)}

@@ -24,10 +24,13 @@ def card(
     """Write a model card in Hugging Face's format: what it was trained on, and how good it is.
 
     It has the test metrics with their intervals, the counts of the data, and the alarms of the
-    report. The licence is yours to add.
+    report. The license is yours to add.
     """
-    from layline.model.card import write_card
+    from layline.reports.card import create_card
+    from layline.training.run_folder import RunFolder
+    from layline.utils.files import check_output, write_text
 
     place = out or run / "README.md"
-    write_card(run, place)
+    check_output(place, [each for each in RunFolder(run).inputs() if each.name != "README.md"])
+    write_text(place, create_card(run))
     typer.echo(place)

@@ -26,9 +26,6 @@ def export(
             "calibration samples]"
         ),
     ] = None,
-    opset: Annotated[
-        int | None, typer.Option(min=1, help="Version of ONNX's operators.", show_default=False)
-    ] = None,
     card: Annotated[
         bool, typer.Option("--card/--no-card", help="Write a model card README.md next to it.")
     ] = True,
@@ -41,7 +38,7 @@ def export(
     """
     from layline.model.onnx_export import export as write
 
-    made = write(run, out, coverage, opset, plugins=plugins or ())
+    made = write(run, out, coverage, plugins or ())
     size = made.path.stat().st_size / 1e6
     typer.echo(f"{made.path}: {size:.3g} MB, outputs {', '.join(made.outputs)}")
     typer.echo(
@@ -53,11 +50,12 @@ def export(
     else:
         typer.echo("No ranges: the model has too few calibration samples")
     if card and (run / "test.json").is_file():
-        from layline.model.card import write_card
+        from layline.reports.card import create_card
+        from layline.utils.files import write_text
 
         place = made.path.with_name("README.md")
         if place.exists():
             typer.echo(f"No model card: {place} already exists (layline card {run} --out FILE)")
         else:
-            write_card(run, place)
+            write_text(place, create_card(run))
             typer.echo(f"Model card: {place}")

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from layline.metrics import rank_scores as nonconformity_scores
 from layline.utils.errors import UserError
 from layline.utils.optional import array_namespace
-from layline.utils.validation import check_integer
 
 if TYPE_CHECKING:  # an exported model computes ranges without torch
     from torch import Tensor
@@ -69,11 +68,11 @@ class Calibration:
             held_out: For the temperature; the validation samples are suitable.
             unseen: For the ranges; samples that were used for nothing else.
         """
+        from layline.heads.base import probabilities  # needs torch
+
         temperature = 1.0 if held_out is None else fit_temperature(*held_out)
         if unseen is None:
             return cls(temperature)
-        from layline.heads.base import probabilities
-
         log_probs, ranks = unseen
         proba = probabilities(apply_temperature(log_probs, temperature)).numpy()
         truth = ranks.numpy()
@@ -113,15 +112,22 @@ class Calibration:
             by_class: Guarantee the coverage in every class; ranges become wider.
         """
         self.check(coverage, proba.shape[1], by_class)
-        groups = [self.scores]
+        bounds: float | NDArray[np.float64] = self.bound(coverage)
         if by_class:
-            groups = [self.scores[self.ranks == k] for k in range(proba.shape[1])]
-        low, high = find_ranges(proba, chosen, np.array([_bound(g, coverage) for g in groups]))
-        return low, high
+            bounds = np.array([self.bound(coverage, rank) for rank in range(proba.shape[1])])
+        return find_ranges(proba, chosen, bounds)
 
-    def bound(self, coverage: float) -> float:
-        """Compute the largest nonconformity score of a rank inside a range."""
-        return _bound(self.scores, coverage)
+    def bound(self, coverage: float, rank: int | None = None) -> float:
+        """Compute the largest s with p(s) > 1 - coverage: one of the scores, or infinity.
+
+        Args:
+            coverage: Share of samples whose true rank has a score up to the bound.
+            rank: Use only the calibration samples of this rank.
+        """
+        scores = np.sort(self.scores if rank is None else self.scores[self.ranks == rank])
+        p_values = np.arange(len(scores) + 1, 0, -1) / (len(scores) + 1)  # by smaller scores
+        smaller = int(np.flatnonzero(p_values > 1 - coverage + 1e-12).max())
+        return float(scores[smaller]) if smaller < len(scores) else math.inf
 
     @classmethod
     def from_json(cls, values: Any) -> "Calibration":
@@ -186,14 +192,6 @@ def fit_temperature(log_probs: "Tensor", ranks: "Tensor") -> float:
     return math.exp(minimize_scalar(loss, bounds=(-limit, limit), method="bounded").x)
 
 
-def _bound(scores: NDArray[np.float64], coverage: float) -> float:
-    """Compute the largest s with p(s) > 1 - coverage: one of the scores, or infinity."""
-    ordered, count = np.sort(scores), len(scores)
-    p_values = (count - np.arange(count + 1) + 1) / (count + 1)  # by the number of smaller scores
-    smaller = int(np.flatnonzero(p_values > 1 - coverage + 1e-12).max())
-    return float(ordered[smaller]) if smaller < count else math.inf
-
-
 def find_ranges(proba: Any, chosen: Any, bounds: Any) -> tuple[Any, Any]:
     """Find the lowest and the highest rank whose score is within its bound.
 
@@ -208,8 +206,7 @@ def find_ranges(proba: Any, chosen: Any, bounds: Any) -> tuple[Any, Any]:
     ranks = xp.arange(num_classes)
     inside = (nonconformity_scores(proba) <= bounds) | (ranks == chosen[:, None])
     low = xp.amin(xp.where(inside, ranks, num_classes), axis=1)
-    high = xp.amax(xp.where(inside, ranks, -1), axis=1)
-    return low, high
+    return low, xp.amax(xp.where(inside, ranks, -1), axis=1)
 
 
 def expected_coverage(coverage: float, calibrated: int, tested: int) -> tuple[float, float]:
@@ -219,7 +216,6 @@ def expected_coverage(coverage: float, calibrated: int, tested: int) -> tuple[fl
     """
     from scipy.stats import betabinom  # slow to import
 
-    check_integer("tested", tested, 1)
     missed = max(math.floor((calibrated + 1) * (1 - coverage) + 1e-9), 1)
     distribution = betabinom(tested, calibrated + 1 - missed, missed)
     low, high = distribution.ppf([0.01, 0.99])
@@ -237,11 +233,8 @@ def measure_ranges(
     Each entry has the measured coverage and its expected interval, the mean number of classes in a
     range, and the mean distance of the missed ranks from their range.
     """
-    entries = []
-    count = len(calibration.scores)
-    for coverage in COVERAGES:
-        if count < samples_needed(coverage):
-            continue
+    entries, count = [], len(calibration.scores)
+    for coverage in [each for each in COVERAGES if count >= samples_needed(each)]:
         low, high = calibration.ranges(proba, chosen, coverage)
         outside = np.maximum(low - ranks, ranks - high).clip(min=0)
         missed = outside > 0

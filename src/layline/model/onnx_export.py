@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-3
 """Largest accepted difference of a probability."""
-_CHECKED = 64  # samples
-_MAX_BYTES = 2**31 - 1  # of a protocol buffer
+_CHECKED = {"images": 8, "rows": 64}  # samples
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,6 @@ def export(
     run: "str | Path | Run | OrdinalModel",
     out: str | Path,
     coverage: float | None = None,
-    opset: int | None = None,
     plugins: Sequence[str | Path] = (),
 ) -> Exported:
     """Write a model as an ONNX graph, after a check that it computes the same.
@@ -78,7 +76,6 @@ def export(
         out: The ``.onnx`` file.
         coverage: Coverage of the range between the outputs ``low`` and ``high``. None means 0.9 if
             the model has enough calibration samples, and no range otherwise.
-        opset: Version of ONNX's operators; None for the exporter's default.
         plugins: Files, packages or modules with the head or the backbone of the model.
     """
     out = Path(out).expanduser()
@@ -87,12 +84,9 @@ def export(
     for library in ("onnx", "onnxscript", "onnxruntime"):
         require(library, extra="export", needed_by="export")
     model = _find_model(run, plugins)
-    head = HEADS.get(model.description.method)
-    if head is not None and not head.exports:
-        raise UserError(
-            f"The method {model.description.method} cannot be exported: ONNX lacks operations that "
-            "it needs."
-        )
+    method = model.description.method
+    if method in HEADS and not HEADS[method].exports:
+        raise UserError(f"The method {method} cannot be exported: ONNX lacks an operation of it.")
     calibration = model.description.calibration
     if coverage is not None:
         calibration.check(coverage, len(model.classes))
@@ -101,7 +95,7 @@ def export(
     description = replace(model.description, coverage=coverage)
     x = _random_samples(model)
     outputs = graph_outputs(description)
-    proto = _trace(Graph(model, coverage).eval(), x, graph_input(description)[0], outputs, opset)
+    proto = trace(Graph(model, coverage).eval(), x, graph_input(description)[0], outputs)
     proto.producer_name, proto.producer_version = "layline", __version__
     proto.doc_string = describe_preparation(description.inputs)
     entry = proto.metadata_props.add()
@@ -163,48 +157,34 @@ def _random_samples(model: OrdinalModel) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     _, shape = graph_input(model.description)
     if not model.is_table:
-        size = (_CHECKED // 8, *shape)
+        size = (_CHECKED["images"], *shape)
         return torch.randint(0, 256, size, generator=generator, dtype=torch.uint8)
-    rows = torch.randn((_CHECKED, *shape), generator=generator, dtype=torch.float64)
+    rows = torch.randn((_CHECKED["rows"], *shape), generator=generator, dtype=torch.float64)
     if isinstance(model.backbone, MLP):  # the scale of the training data
         rows = rows * model.backbone.scale.cpu() + model.backbone.mean.cpu()
     return rows
 
 
-def _trace(
-    graph: Graph, x: Tensor, input_name: str, outputs: Sequence[str], opset: int | None
-) -> Any:
+def trace(graph: nn.Module, x: Tensor, input_name: str, outputs: Sequence[str]) -> Any:
     """Translate a graph for batches of any size into a ``ModelProto``."""
-    size = sum(tensor.nbytes for tensor in graph.state_dict().values())
-    if size > _MAX_BYTES:
-        raise UserError(f"An .onnx file is limited to 2 GB; the model has {size / 1e9:.3g} GB.")
-    example = x[:2] if len(x) > 1 else torch.cat([x, x])
     logging.disable(logging.WARNING)  # a user cannot act on the exporter's own messages
     try:
         with warnings.catch_warnings(action="ignore"), torch.no_grad():
-            graph(example)  # fills caches of constants before tracing
-            program = torch.onnx.export(
+            graph(x[:2])  # fills caches of constants before tracing
+            program: Any = torch.onnx.export(
                 graph,
-                (example,),
+                (x[:2],),
                 dynamo=True,
                 dynamic_shapes=({0: torch.export.Dim("n", min=1)},),
                 input_names=[input_name],
                 output_names=list(outputs),
-                opset_version=opset,
                 verbose=False,
             )
     except Exception as error:  # the exporter's errors have no common class
-        root: BaseException = error
-        while root.__cause__ is not None:
-            root = root.__cause__
-        why = next((line for line in str(root).splitlines() if line.strip()), type(root).__name__)
-        raise UserError(f"The model cannot be exported to ONNX: {why.strip()[:200]}") from error
+        raise UserError(f"The model cannot be exported to ONNX: {error}") from error
     finally:
         logging.disable(logging.NOTSET)
-    proto = program.model_proto  # type: ignore[union-attr]  # dynamo=True returns a program
-    written = {each.domain: each.version for each in proto.opset_import}.get("")
-    if opset is not None and written != opset:
-        raise UserError(f"PyTorch cannot write this model in opset {opset}; it wrote {written}.")
+    proto = program.model_proto
     for each in (*proto.graph.node, *proto.graph.value_info, proto.graph):
         del each.metadata_props[:]  # stack traces with paths of this machine
     return proto
@@ -221,7 +201,7 @@ def _compare(
         raise UserError(f"onnxruntime cannot run the exported model: {error}") from error
     name = session.get_inputs()[0].name
     # batches of one sample and of many
-    parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:]) if len(part)]
+    parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:])]
     found = dict(zip(outputs, map(np.concatenate, zip(*parts, strict=True)), strict=True))
     batches = PreparedBatches(x if model.is_table else x.permute(0, 3, 1, 2))
     answers = list(model.stream_batches(batches))

@@ -12,8 +12,8 @@ from typing import Any
 
 import joblib
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from layline.data.dataset import Pixels
 from layline.data.preprocessing import ImagePreprocessing
@@ -57,16 +57,15 @@ def describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
             f"if the shorter side is longer than {inputs.at_least} pixels, resized to that "
             "(Lanczos, aspect ratio kept)"
         )
-    side, how = inputs.resize, f"{inputs.interpolation}, antialiased"
+    side, how = inputs.resize, f"({inputs.interpolation}, antialiased), aspect ratio"
     if inputs.keep_ratio:
-        steps.append(f"shorter side resized to {side} pixels ({how}), aspect ratio kept")
+        steps.append(f"shorter side resized to {side} pixels {how} kept")
     else:
-        steps.append(f"resized to {side}×{side} pixels ({how}), aspect ratio not kept")
-    steps.append(f"center crop of {inputs.size}×{inputs.size} pixels")
+        steps.append(f"resized to {side}×{side} pixels {how} not kept")
+    size = inputs.size
     return (
-        f"image: uint8 (n, {inputs.size}, {inputs.size}, 3), values 0 to 255: "
-        + "; ".join(steps)
-        + ". The graph normalizes the values."
+        f"image: uint8 (n, {size}, {size}, 3), values 0 to 255: {'; '.join(steps)}; center crop of "
+        f"{size}×{size} pixels. The graph normalizes the values."
     )
 
 
@@ -118,7 +117,7 @@ class OnnxModel(Predictor):
         name = graph_input(self.description)[0]
         for x, index in self._batches(samples, batch_size, workers, keep_going):
             log_probs, chosen = self._session.run(["log_probs", "rank"], {name: x})
-            proba = _softmax(log_probs)
+            proba: NDArray[np.float64] = softmax(log_probs.astype(np.float64), axis=1)
             if wanted != own:
                 chosen = decoding.decide(proba, wanted)
             yield Prediction(index, proba, chosen)
@@ -158,22 +157,11 @@ class OnnxModel(Predictor):
         """Refuse a graph whose input or outputs differ from its description."""
         name, shape = graph_input(self.description)
         found = {each.name: each.shape[1:] for each in self._session.get_inputs()}
-        if found != {name: shape}:
-            raise UserError(f"the graph must take {name} of shape {shape}, got {found}")
         outputs = {each.name: each.shape[1:] for each in self._session.get_outputs()}
-        if missing := [each for each in graph_outputs(self.description) if each not in outputs]:
-            raise UserError(f"the graph has no output {missing[0]}")
+        if found != {name: shape} or not {*graph_outputs(self.description)} <= {*outputs}:
+            raise UserError(f"the graph has the inputs {found} and the outputs {outputs}")
         if outputs["log_probs"] != [len(self.classes)]:
-            raise UserError(
-                f"the graph must have {len(self.classes)} classes, got {outputs['log_probs']}"
-            )
+            raise UserError(f"there are {len(self.classes)} classes, but {outputs['log_probs']}")
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path)!r})"
-
-
-def _softmax(log_probs: Float[np.ndarray, "n K"]) -> NDArray[np.float64]:
-    from scipy.special import softmax
-
-    proba: NDArray[np.float64] = softmax(log_probs.astype(np.float64), axis=1)
-    return proba

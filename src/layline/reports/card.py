@@ -16,7 +16,6 @@ from layline.reports.run import tiles
 from layline.reports.run_record import RunRecord, read_run
 from layline.training.run_folder import as_written
 from layline.utils.errors import UserError
-from layline.utils.files import write_text
 from layline.utils.optional import require
 from layline.utils.plugins import is_path
 
@@ -32,16 +31,6 @@ _HUB_TYPES = {
 }
 
 
-def write_card(run: str | Path, out: str | Path) -> None:
-    """Write the model card of a run.
-
-    Args:
-        run: Folder of a finished run.
-        out: The Markdown file.
-    """
-    write_text(Path(out).expanduser(), create_card(run))
-
-
 def create_card(run: str | Path) -> str:
     """Create the model card of a finished run as Markdown."""
     record = read_run(Path(run))
@@ -54,13 +43,13 @@ def create_card(run: str | Path) -> str:
 def _header(run: RunRecord) -> str:
     hub = require("huggingface_hub", extra="images", needed_by="a model card")
     task = "tabular-classification" if _is_table(run) else "image-classification"
-    intervals = run.numbers.get("intervals") or {}
-    results = []
+    intervals, results = run.numbers["intervals"], []
     for key, kind in _HUB_TYPES.items():
-        if run.numbers.get(key) is None:
+        if (value := run.numbers[key]) is None:
             continue
-        ends = intervals.get(key)
-        interval = {} if ends is None else {"interval": list(ends), "level": intervals["level"]}
+        arguments: dict[str, Any] = {"samples": run.numbers["samples"]}
+        if (ends := intervals.get(key)) is not None:
+            arguments |= {"interval": list(ends), "level": intervals["level"]}
         results.append(
             hub.EvalResult(
                 task_type=task,
@@ -70,8 +59,8 @@ def _header(run: RunRecord) -> str:
                 dataset_split="test",
                 metric_type=kind,
                 metric_name=METRICS[key].label,
-                metric_value=run.numbers[key],
-                metric_args={"samples": run.numbers["samples"], **interval},
+                metric_value=value,
+                metric_args=arguments,
             )
         )
     data = hub.ModelCardData(
@@ -111,24 +100,20 @@ def _body(run: RunRecord) -> str:
 
 
 def _summarize(run: RunRecord) -> str:
-    config, version = run.config, run.environment.get("layline", "")
-    method = HEADS.get(config.head.method)
-    about = "" if method is None else f" ({method.summary}; {method.reference})"
-    samples = "rows of a table" if _is_table(run) else "images"
-    weights = config.backbone.weights
-    start = "" if weights in (None, "none") else f", initialized with the weights `{weights}`"
-    frozen = " and frozen" if config.backbone.freeze else ""
+    backbone, method = run.config.backbone, run.config.head.method
+    about = f" ({HEADS[method].summary}; {HEADS[method].reference})" if method in HEADS else ""
+    weights = "" if backbone.weights in (None, "none") else f" with weights `{backbone.weights}`"
     return (
-        f"A model for {samples} in {len(run.classes)} ordered classes, lowest first: "
-        f"{' < '.join(_escape(name) for name in run.classes)}.\n\n"
-        f"It was trained by Layline {version} with the method `{config.head.method}`{about} on "
-        f"the backbone `{config.backbone.name}`{start}{frozen}."
+        f"A model for {'rows of a table' if _is_table(run) else 'images'} in {len(run.classes)} "
+        f"ordered classes, lowest first: {' < '.join(_escape(name) for name in run.classes)}.\n\n"
+        f"It was trained by Layline {run.environment.get('layline', '')} with the method "
+        f"`{method}`{about} on the {'frozen ' if backbone.freeze else ''}backbone "
+        f"`{backbone.name}`{weights}."
     )
 
 
 def _results(run: RunRecord) -> list[str]:
-    numbers = run.numbers
-    level = (numbers.get("intervals") or {}).get("level", 0.95)
+    numbers, level = run.numbers, run.numbers["intervals"]["level"]
     rows = [
         (tile["name"], tile["value"], tile["interval"] or "–", tile["meaning"])
         for tile in tiles(run)
@@ -146,12 +131,11 @@ def _results(run: RunRecord) -> list[str]:
 
 
 def _calibration(numbers: dict[str, Any]) -> list[str]:
-    calibration, found = numbers.get("calibration"), []
-    if calibration is not None and calibration["temperature"] != 1:
-        found.append(
-            f"Probabilities are calibrated with a temperature of {calibration['temperature']:.3g}, "
-            "fitted on held-out samples."
-        )
+    temperature = numbers["calibration"]["temperature"]
+    scaling = f"Probabilities are scaled with a temperature of {temperature:.3g}."
+    found = [] if temperature == 1 else [scaling]
+    if not numbers["ranges"]:
+        return [*found, "The model is not calibrated for ranges of classes."]
     rows = [
         (
             f"{row['coverage']:.0%}",
@@ -159,26 +143,20 @@ def _calibration(numbers: dict[str, Any]) -> list[str]:
             "–".join(f"{end:.1%}" for end in row["expected"]),
             f"{row['width']:.2f}",
         )
-        for row in numbers.get("ranges") or ()
+        for row in numbers["ranges"]
     ]
-    if rows:
-        titles = ("Coverage", "Measured on the test split", "Expected", "Classes in a range")
-        found += ["Ranges of classes contain the true class with a chosen coverage:"]
-        found += [_table(titles, rows)]
-    elif calibration is not None:
-        found.append("The model is not calibrated for ranges of classes.")
-    return found
+    titles = ("Coverage", "Measured on the test split", "Expected", "Classes in a range")
+    found.append("Ranges of classes contain the true class with a chosen coverage:")
+    return [*found, _table(titles, rows)]
 
 
 def _data(run: RunRecord) -> list[str]:
-    counts = run.environment.get("counts")
-    if not counts:
-        return [f"{_escape(run.data_name)}."]
+    counts = run.environment["counts"]
     rows = [
-        (name, *(f"{counts[split][rank]:,}" for split in counts))
+        (name, *(f"{split[rank]:,}" for split in counts.values()))
         for rank, name in enumerate(run.classes)
     ]
-    rows.append(("All classes", *(f"{sum(counts[split]):,}" for split in counts)))
+    rows.append(("All classes", *(f"{sum(split):,}" for split in counts.values())))
     titles = ("Class", *(split.capitalize() for split in counts))
     return [f"Samples of each class in {_escape(run.data_name)}:", _table(titles, rows)]
 
@@ -189,15 +167,16 @@ def _usage(run: RunRecord) -> list[str]:
     options = "".join(f" --plugin {name}" for name in plugins)
     argument = f", plugins={plugins}" if plugins else ""
     return [
-        "```\n"
-        'pip install "layline[images]"\n'
-        f"layline predict best.safetensors {samples}{options} --out predictions.csv\n"
-        "```",
-        "```python\n"
-        "import layline\n\n"
-        f'model = layline.load("best.safetensors"{argument})\n'
-        f'model.predict("{samples}")\n'
-        "```",
+        f"""```
+pip install "layline[images]"
+layline predict best.safetensors {samples}{options} --out predictions.csv
+```""",
+        f"""```python
+import layline
+
+model = layline.load("best.safetensors"{argument})
+model.predict("{samples}")
+```""",
     ]
 
 

@@ -8,7 +8,7 @@ import tomli_w
 from huggingface_hub import ModelCard
 
 from layline.metrics import METRICS
-from layline.model.card import create_card as card
+from layline.reports.card import create_card as card
 from layline.training.run_folder import RunFolder
 from layline.utils.files import write_json
 
@@ -60,14 +60,9 @@ def test_names_mean_nothing_in_markdown(run):
     assert all(line.count(" | ") == 3 for line in text.splitlines() if line.startswith("| mid"))
 
 
-def test_a_run_of_an_earlier_version_has_one_too(write_run, tmp_path):
-    found = ModelCard(card(write_run(tmp_path / "old", recorded=False)))
-    assert all("interval" in each.metric_args for each in found.data.eval_results[:2])
-
-
 @pytest.mark.parametrize("backbone", ["convnet", "tf_efficientnet_lite0"])
 def test_images_of_an_array_file_are_called_images(write_run, tmp_path, backbone):
-    folder = RunFolder(write_run(tmp_path / "run"))
+    folder = RunFolder(write_run(tmp_path / "run", ranges=True))
     text = folder.config.read_text()
     config = tomllib.loads(text)
     config["data"]["source"], config["backbone"]["name"] = "npz", backbone

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from layline.cli import app
 from layline.cli.cache import parse_age
-from layline.data.array_cache import ArrayCache
-from layline.data.image_cache import cache_images
+from layline.data.array_cache import ArrayCache, cache_images
 from layline.data.images import ImageFiles
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from layline.data.decoding import BadImageError
-from layline.data.images import ImageArrays, ImageFiles
+from layline.data.images import BadImageError, ImageArrays, ImageFiles
 from layline.data.loaders import (
     ImageBatches,
     RowBatches,

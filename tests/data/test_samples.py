@@ -131,7 +131,7 @@ def test_why_a_file_is_bad_is_said_in_a_few_words(tmp_path):
     found = as_images([tmp_path / "empty.png", tmp_path / "text.png", pixels()])
     with pytest.raises(ValueError, match=r"empty\.png cannot be read: empty file"):
         found.load(0)
-    assert [bad.why for bad in find_bad(found)] == ["empty file", "not an image"]
+    assert find_bad(found) == {0: "empty file", 1: "not an image"}
 
 
 @pytest.mark.parametrize("make", [dict, pd.DataFrame])
@@ -233,7 +233,7 @@ def test_damaged_bytes_are_called_by_their_place():
     for index, why in enumerate(("truncated or damaged", "empty file", "not an image")):
         with pytest.raises(ValueError, match=f"The image {index + 1} cannot be read: {why}"):
             found.load(index)
-    assert [bad.name for bad in find_bad(found)] == ["1", "2", "3"]
+    assert list(find_bad(found)) == [0, 1, 2]
 
 
 def test_a_file_of_text_and_one_that_is_closed_are_refused(files):

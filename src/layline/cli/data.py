@@ -128,7 +128,8 @@ def check(
     with progress("Looking at the images", len(dataset.inputs)) as count:
         dataset = data.index_files(dataset, count, bool(verify))
     is_file = isinstance(dataset.inputs, data.Images) and not dataset.inputs.decoded
-    bad = find_bad(dataset.inputs) if is_file else []  # type: ignore[arg-type]
+    bad = find_bad(dataset.inputs) if is_file else {}  # type: ignore[arg-type]
+    names = dataset.inputs.names
     why = f"{len(bad)} files are missing or damaged." if bad and not wanted.skip_bad else ""
     dataset = data.group_duplicates(data.check_files(dataset, skip_bad=True), duplicates)
     try:
@@ -139,13 +140,13 @@ def check(
     facts = _count(dataset, why)
     if as_json:
         report = None if dataset.duplicates is None else dataset.duplicates.report()
-        listed = [{"name": each.name, "why": each.why} for each in bad]
+        listed = [{"name": names[place], "why": reason} for place, reason in bad.items()]
         about = {"source": name, **facts, "duplicates": report, "bad": listed}
         typer.echo(json_text(about, indent=2))
     else:
         _show(facts)
         if bad:
-            typer.echo(describe_bad(bad))
+            typer.echo(describe_bad(names, bad))
     if why:
         raise typer.Exit(1)
 

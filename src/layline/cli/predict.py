@@ -134,7 +134,8 @@ def predict(
         rows = zip(cells, proba.tolist(), strict=True)
     write_predictions(out, columns, classes, rows, paths=not model.is_table)
     if bad and isinstance(samples, UserImages):
-        sys.stderr.write(f"layline: {describe_bad(find_bad(samples.subset(np.array(bad))))}\n")
+        damaged = samples.subset(np.array(bad))
+        sys.stderr.write(f"layline: {describe_bad(damaged.names, find_bad(damaged))}\n")
     if unknown:
         lines = [f"layline: No prediction for {len(unknown)} samples: {WHY_NO_PROBABILITIES}"]
         sys.stderr.write("\n  ".join([*lines, *(names[i] for i in unknown)]) + "\n")

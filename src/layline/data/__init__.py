@@ -31,7 +31,7 @@ from layline.data.dataset import (
 )
 from layline.data.detect import Detected, detect, find_source
 from layline.data.duplicates import DuplicateReport, group_duplicates
-from layline.data.index import check_files, digest_files, index_files
+from layline.data.index import check_files, digest_file, index_files
 from layline.data.labels import match_classes
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
@@ -45,6 +45,8 @@ from layline.data.splits import draw_splits, stratified_holdout
 from layline.data.table_encoding import Rows, TableEncoding, UnencodedRows
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
+
+_READABLE = frozenset({".csv", ".tsv", ".txt", ".npz", ".xlsx", ".xlsm", ".tar", ".gz", ".tgz"})
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ def content_digest(
         name: The source.
         root: Its folder or file.
         options: The source's own options.
-        verify: Read all files again, even if they are known.
+        verify: Read all images again, even if they are known.
 
     Returns:
         None for a source that reads no files.
@@ -251,8 +253,10 @@ def content_digest(
         own = (options[key] for key in spec.path_options if options.get(key) is not None)
         for place in [root, *(Path(str(each)).expanduser() for each in own)]:
             # a user's folder may contain other files in subfolders; that of a protocol does not
-            for file, content in digest_files(place, spec.partitions is not None, verify):
-                digest.update(f"\0{file}\0{content}".encode(errors="surrogatepass"))
+            for file in _list_files(place, spec.partitions is not None):
+                relative = "" if place == file else file.relative_to(place).as_posix()
+                content = f"\0{relative}\0{digest_file(file)}"
+                digest.update(content.encode(errors="surrogatepass"))
     if spec.has_images:
         try:
             dataset = index_files(read(name, root, **options), verify=verify)
@@ -264,6 +268,17 @@ def content_digest(
         digest.update(np.ascontiguousarray(dataset.ranks, dtype="<i8").tobytes())
         digest.update(dataset.inputs.digest().encode())
     return digest.hexdigest()
+
+
+def _list_files(place: Path, deep: bool) -> list[Path]:
+    """List a file, or the files of a folder that a source may read."""
+    if place.is_file():
+        return [place]
+    return [
+        file
+        for file in sorted(place.glob("**/*" if deep else "*"))
+        if file.suffix.lower() in _READABLE and file.is_file() and not file.name.startswith(".")
+    ]
 
 
 __all__ = [

@@ -1,29 +1,43 @@
-"""Large arrays in the cache folder: decoded pixels and extracted features.
+"""Large arrays in the cache folder: decoded images and extracted features.
 
 An entry is a NumPy file ``KEY.npy`` and a JSON file ``KEY.json`` that records how many rows are
 written. The key must contain everything that the values depend on. A killed run continues after the
 last :meth:`Writer.commit`.
+
+All images of a data set are one array of bytes: the height and width of each, then its pixels.
+Names are not part of the key, so the data may be moved.
 """
 
+import hashlib
 import json
 import mmap
 import os
 import shutil
 import uuid
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from errno import ENOSPC
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from layline.data.dataset import Indices, Pixels
+from layline.data.preprocessing import shrink, shrunk_shape
 from layline.utils.errors import UserError
 from layline.utils.files import write_json
 
-DEFAULT_LIMIT = 20 * 10**9  # bytes
+if TYPE_CHECKING:
+    from layline.data.images import ImageFiles
+    from layline.data.index import FileIndex
+
+_LIMIT_GB = 20
 _STATE = {"shape", "dtype", "done", "id", "about"}
+_IMAGE_FORMAT = 3
+_COMMIT = 1000  # images
+_HEADER = 8  # bytes of height and width
 
 
 def cache_folder() -> Path:
@@ -36,15 +50,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """An entry of the cache.
-
-    Attributes:
-        key: Its name.
-        size: Bytes on disk.
-        used: When it was last opened, in seconds since the epoch.
-        complete: Whether all rows are written.
-        about: What the writer recorded about it.
-    """
+    """An entry: its size in bytes, its last use, and what its writer recorded about it."""
 
     key: str
     size: int
@@ -63,20 +69,26 @@ class ArrayCache:
 
     def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
         self.folder = cache_folder() / "arrays" if folder is None else Path(folder)
-        self.limit_bytes = _default_limit() if limit_bytes is None else limit_bytes
+        if limit_bytes is None:
+            try:
+                limit_bytes = int(float(os.environ.get("LAYLINE_CACHE_GB") or _LIMIT_GB) * 1e9)
+            except (ValueError, OverflowError):
+                raise UserError("LAYLINE_CACHE_GB must be a number of gigabytes.") from None
+        self.limit_bytes = limit_bytes
 
     def open(self, key: str) -> NDArray[Any] | None:
         """Map an entry for reading; None if it is absent, incomplete or damaged.
 
         Call :func:`check_not_truncated` before each read.
         """
-        state = _read_state(self._state_file(key))
+        file, state_file = self._files(key)
+        state = _read_state(state_file)
         if state is None or state["done"] < state["shape"][0]:
             return None
-        array = _map(self._file(key), state, "r")
+        array = _map(file, state, "r")
         if array is not None:
             with suppress(OSError):
-                os.utime(self._state_file(key))
+                os.utime(state_file)
         return array
 
     def writer(
@@ -93,7 +105,7 @@ class ArrayCache:
         Raises:
             OSError: The array does not fit into the limit or onto the disk. Work without a cache.
         """
-        file, state_file = self._file(key), self._state_file(key)
+        file, state_file = self._files(key)
         wanted = {"shape": list(shape), "dtype": np.dtype(dtype).str}
         state = _read_state(state_file)
         if state is not None and wanted == {name: state[name] for name in wanted}:
@@ -119,21 +131,19 @@ class ArrayCache:
         """List the entries, the least recently used first."""
         entries = []
         for file in self.folder.glob("*.npy"):
-            state = _read_state(file.with_suffix(".json"))
             with suppress(OSError):  # removed by another process
-                size = file.stat().st_size
-                if state is None:
-                    entries.append(CacheEntry(file.stem, size, 0.0, False, {}))
-                    continue
-                used = file.with_suffix(".json").stat().st_mtime
-                complete = state["done"] >= state["shape"][0]
-                entries.append(CacheEntry(file.stem, size, used, complete, state["about"]))
+                size, used, complete, about = file.stat().st_size, 0.0, False, {}
+                state_file = file.with_suffix(".json")
+                if (state := _read_state(state_file)) is not None:
+                    used, about = state_file.stat().st_mtime, state["about"]
+                    complete = state["done"] >= state["shape"][0]
+                entries.append(CacheEntry(file.stem, size, used, complete, about))
         return sorted(entries, key=lambda entry: entry.used)
 
     def remove(self, key: str) -> None:
         """Delete an entry. Processes that have it open can still read it."""
-        self._state_file(key).unlink(missing_ok=True)
-        self._file(key).unlink(missing_ok=True)
+        for file in self._files(key):
+            file.unlink(missing_ok=True)
 
     def _make_room(self, needed: int) -> None:
         """Delete the least recently used entries until an array fits."""
@@ -144,22 +154,17 @@ class ArrayCache:
             if total + needed > self.limit_bytes:
                 self.remove(entry.key)
                 total -= entry.size
-        free = shutil.disk_usage(self.folder).free
-        if needed > min(free, self.limit_bytes):
-            why = "disk has" if needed > free else "cache may use"
+        free = min(shutil.disk_usage(self.folder).free, self.limit_bytes)
+        if needed > free:
             raise OSError(
                 ENOSPC,
-                f"{needed / 1e9:.3g} GB are needed, and the {why} "
-                f"{min(free, self.limit_bytes) / 1e9:.3g} GB. Make room, or set LAYLINE_CACHE to "
-                "another folder or LAYLINE_CACHE_GB to another limit",
+                f"{needed / 1e9:.3g} GB are needed, {free / 1e9:.3g} GB are available. Make room, "
+                "or set LAYLINE_CACHE to another folder or LAYLINE_CACHE_GB to another limit",
                 str(self.folder),
             )
 
-    def _file(self, key: str) -> Path:
-        return self.folder / f"{key}.npy"
-
-    def _state_file(self, key: str) -> Path:
-        return self.folder / f"{key}.json"
+    def _files(self, key: str) -> tuple[Path, Path]:
+        return self.folder / f"{key}.npy", self.folder / f"{key}.json"
 
 
 class Writer:
@@ -194,17 +199,10 @@ class Writer:
 def check_not_truncated(array: NDArray[Any]) -> None:
     """Raise an error if the file of a mapped array became shorter: reading it would be a crash."""
     mapped: Any = array
-    while mapped is not None and not isinstance(mapped, mmap.mmap):
-        mapped = mapped.base if isinstance(mapped, np.ndarray) else None
-    if mapped is not None and mapped.size() < len(mapped):
+    while isinstance(mapped, np.ndarray):
+        mapped = mapped.base
+    if isinstance(mapped, mmap.mmap) and mapped.size() < len(mapped):
         raise UserError("A cache file was truncated while it was in use. Start the command again.")
-
-
-def _default_limit() -> int:
-    try:
-        return int(float(os.environ.get("LAYLINE_CACHE_GB") or DEFAULT_LIMIT / 1e9) * 1e9)
-    except (ValueError, OverflowError):
-        raise UserError("LAYLINE_CACHE_GB must be a number of gigabytes.") from None
 
 
 def _read_state(file: Path) -> dict[str, Any] | None:
@@ -222,3 +220,109 @@ def _map(file: Path, state: dict[str, Any], mode: Any) -> NDArray[Any] | None:
         return None
     same = list(array.shape) == state["shape"] and array.dtype.str == state["dtype"]
     return array if same else None
+
+
+@dataclass(frozen=True, eq=False)
+class CachedImages:
+    """Images that were decoded before; other processes open the cache themselves.
+
+    Attributes:
+        key: The key of the pixels in the cache.
+        names: The names of the images.
+        starts: Where each image starts in the array.
+        index: What is known about the files; it is not sent to workers.
+    """
+
+    key: str
+    names: Sequence[str]
+    starts: Indices
+    index: "FileIndex | None"
+    pixels: Pixels | None = field(repr=False)
+
+    decoded = True
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def subset(self, keep: Indices) -> "CachedImages":
+        """Select images, in the order given; the pixels are shared."""
+        index = None if self.index is None else self.index.subset(keep)
+        names = [self.names[i] for i in keep]
+        return replace(self, names=names, starts=self.starts[keep], index=index)
+
+    def digest(self) -> str:
+        """Hash the content of the files that the images come from, in their order."""
+        assert self.index is not None  # only workers lack it
+        return self.index.digest()
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Copy an image out of the cache, at the size that it was cached with."""
+        if self.pixels is None:
+            raise UserError("The cache of images was removed while it was in use.")
+        check_not_truncated(self.pixels)
+        start = int(self.starts[index]) + _HEADER
+        height, width = np.frombuffer(self.pixels[start - _HEADER : start].tobytes(), np.int32)
+        return np.array(self.pixels[start : start + 3 * height * width].reshape(height, width, 3))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "index": None, "pixels": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"pixels": ArrayCache().open(state["key"])})
+
+
+def cache_images(
+    images: "ImageFiles", at_least: int | None, progress: Callable[[int], None] | None = None
+) -> CachedImages:
+    """Decode all images into the cache, or use the pixels that are there.
+
+    Args:
+        images: The files.
+        at_least: Pixels of the shorter side to keep; None keeps all.
+        progress: Called with the number of images decoded so far; never if all are there.
+    """
+    from layline.data.images import PILLOW  # needs Pillow
+    from layline.data.index import index_images
+
+    index = images.index or index_images(images)
+    about = f"{_IMAGE_FORMAT}, Pillow {PILLOW}, {index.digest()}, {at_least}"
+    key = f"pixels-{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
+    shapes = [(row.height, row.width) for row in index.rows]
+    if at_least is not None:  # JPEGs are decoded at a fraction of their size, which is rounded up
+        shapes = [(h + 2, w + 2) for h, w in (shrunk_shape(*shape, at_least) for shape in shapes)]
+    starts = np.cumsum([0, *(_HEADER + 3 * height * width for height, width in shapes)])
+    pixels = ArrayCache().open(key)
+    if pixels is None:
+        pixels = _decode_all(images, at_least, key, starts, progress)
+    return CachedImages(key, images.names, starts[:-1], index, pixels)
+
+
+def _decode_all(
+    images: "ImageFiles",
+    at_least: int | None,
+    key: str,
+    starts: Indices,
+    progress: Callable[[int], None] | None,
+) -> Pixels:
+    from layline.data.images import thread_map
+
+    about = {"root": str(images.root.resolve()), "samples": len(images)}
+    writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, about)
+    first = int(np.searchsorted(starts, writer.done))  # a killed run continues
+
+    def load(number: int) -> Pixels:
+        image = images.load(first + number, at_least)
+        return image if at_least is None else shrink(image, at_least)
+
+    for place, image in enumerate(thread_map(load, len(images) - first), start=first):
+        start, end = starts[place], starts[place + 1]
+        content = np.array(image.shape[:2], dtype=np.int32).tobytes() + image.tobytes()
+        if len(content) > end - start:
+            raise UserError(f"{images.names[place]} changed while it was read.")
+        writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
+        if (place + 1) % _COMMIT == 0:
+            writer.commit(int(end))
+        if progress is not None:
+            progress(place + 1)
+    pixels: Pixels = writer.finish()
+    return pixels

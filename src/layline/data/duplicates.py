@@ -6,9 +6,8 @@ compared, so the search takes a minute for 100,000 images.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -39,42 +38,33 @@ class DuplicateReport:
         duplicates: Images that could be removed without losing a picture.
         groups: Pictures that occur more than once.
         contradicting: Groups whose labels differ: name and label of each image.
-        in_training: Images of each other prescribed split that have a duplicate in training.
-        samples: Images of each other prescribed split.
-        shared: Pairs of other prescribed splits, with the number of images of the second that have
-            a duplicate in the first.
+        shared: Pairs of prescribed splits, with the number of images of the second that have a
+            duplicate in the first.
+        samples: Images of each prescribed split.
     """
 
     duplicates: int
     groups: int
     contradicting: tuple[tuple[tuple[str, str], ...], ...]
-    in_training: dict[str, int]
-    samples: dict[str, int]
     shared: dict[tuple[str, str], int]
+    samples: dict[str, int]
 
     def notes(self) -> tuple[str, ...]:
         """Describe the duplicates in sentences, with the first contradictions."""
         if self.duplicates == 0:
             return ()
-        given = any(self.in_training.values()) or self.shared
-        kept = "The given split is not changed" if given else "Duplicates stay in one split"
+        shared = {pair: count for pair, count in self.shared.items() if count}
+        kept = "The given split is not changed" if shared else "Duplicates stay in one split"
         notes = [f"{self.duplicates} duplicate images in {self.groups} groups. {kept}."]
-        notes += [
-            f"{count} of the {self.samples[name]} {name} images have a duplicate in the training "
-            "split: results on them are too good."
-            for name, count in self.in_training.items()
-            if count
-        ]
-        notes += [
-            f"{count} of the {self.samples[other]} {other} images have a duplicate in the {one} "
-            "split."
-            for (one, other), count in self.shared.items()
-        ]
+        for (one, other), count in shared.items():
+            images = f"{count} of the {self.samples[other]} {other} images"
+            effect = ": results on them are too good" if one == "train" else ""
+            notes.append(f"{images} have a duplicate in the {one} split{effect}.")
         if self.contradicting:
             lines = [f"{len(self.contradicting)} groups of duplicates have different labels:"]
             for members in self.contradicting[:_LISTED]:
-                other = next(each for each in members if each[1] != members[0][1])
-                pair = (members[0], other)
+                differing = next(each for each in members if each[1] != members[0][1])
+                pair = (members[0], differing)
                 lines.append("  " + " and ".join(f"{name} ({label})" for name, label in pair))
             if len(self.contradicting) > _LISTED:
                 lines.append(f"  … and {len(self.contradicting) - _LISTED} more")
@@ -87,7 +77,9 @@ class DuplicateReport:
             "duplicates": self.duplicates,
             "groups": self.groups,
             "contradicting": len(self.contradicting),
-            "in_training": self.in_training,
+            "in_training": {
+                other: count for (one, other), count in self.shared.items() if one == "train"
+            },
         }
 
     def report(self) -> dict[str, Any]:
@@ -113,11 +105,12 @@ def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
     images = dataset.inputs
     if mode == "off" or not isinstance(images, Images):
         return dataset
-    label = find_duplicates(images, mode)
-    report = _report(dataset, label)
+    picture = find_duplicates(images, mode)
+    report = _report(dataset, picture)
     groups = dataset.groups
     if report.duplicates:
-        groups = _merge(groups, label)
+        links = [*_links_to_first(groups or ()), *_links_to_first(picture.tolist())]
+        groups = tuple(_components(len(picture), links).tolist())
     notes = (*dataset.notes, *report.notes())
     return replace(dataset, groups=groups, notes=notes, duplicates=report)
 
@@ -131,22 +124,14 @@ def find_duplicates(images: Images, mode: str = "exact") -> Indices:
     """
     if mode == "near":
         require("imagehash", extra="images", needed_by="the search for near duplicates")
-    digests, hashes, bad = _fingerprints(images, mode == "near")
-    first: dict[bytes, int] = {}
-    links = [
-        (first.setdefault(digest, place), place)
-        for place, digest in enumerate(digests)
-        if place not in bad
-    ]
+    prints = _fingerprints(images, mode == "near")
+    links = _links_to_first([digest for digest, _ in prints])
     if mode == "near":
-        single = np.array(
-            [b for a, b in links if a == b and len(hashes[b]) == 2 * _HASH_SIZE**2 // 8],
-            dtype=np.int64,
-        )
-        links += [
-            (int(single[i]), int(single[j])) for i, j in _near_pairs([hashes[i] for i in single])
-        ]
-    return _link(len(images), links)
+        wanted = 2 * _HASH_SIZE**2 // 8
+        single = [b for a, b in links if a == b and len(prints[b][1]) == wanted]
+        pairs = _near_pairs([prints[place][1] for place in single])
+        links += [(single[i], single[j]) for i, j in pairs]
+    return _components(len(images), links)
 
 
 def hash_picture(pixels: NDArray[np.uint8]) -> bytes:
@@ -161,28 +146,25 @@ def hash_picture(pixels: NDArray[np.uint8]) -> bytes:
     return b"".join(np.packbits(each.hash).tobytes() for each in both)
 
 
-def _fingerprints(images: Images, near: bool) -> tuple[Sequence[bytes], Sequence[bytes], set[int]]:
-    """Return the digests and hashes of all images, and the places of those that are damaged."""
-    from layline.data.decoding import thread_map
-    from layline.data.images import ImageFiles
+def _fingerprints(images: Images, near: bool) -> list[tuple[Hashable, bytes]]:
+    """Return what exact duplicates have in common, and the perceptual hash, of each image."""
+    from layline.data.images import ImageFiles, thread_map
     from layline.data.index import index_images
 
     if isinstance(images, ImageFiles):
         index = images.index
         if index is None or near:
             index = index_images(images, hashes=near)
-        return index.digests, index.hashes, {*index.faults}
+        # damaged files are duplicates of nothing
+        return [(i if row.fault else row.digest, row.hash) for i, row in enumerate(index.rows)]
 
-    def look(place: int) -> tuple[bytes, bytes]:
+    def look(place: int) -> tuple[Hashable, bytes]:
         pixels = images.load(place)
         content = repr(pixels.shape).encode() + pixels.tobytes()
-        return hashlib.blake2b(content, digest_size=16).digest(), (
-            hash_picture(pixels) if near else b""
-        )
+        hashed = hash_picture(pixels) if near else b""
+        return hashlib.blake2b(content, digest_size=16).digest(), hashed
 
-    with closing(thread_map(look, len(images))) as rows:
-        both = list(rows)
-    return [digest for digest, _ in both], [hashed for _, hashed in both], set()
+    return list(thread_map(look, len(images)))
 
 
 def _near_pairs(hashes: Sequence[bytes]) -> Iterator[tuple[int, int]]:
@@ -203,7 +185,13 @@ def _near_pairs(hashes: Sequence[bytes]) -> Iterator[tuple[int, int]]:
                     yield start + i, start + j
 
 
-def _link(count: int, links: Sequence[tuple[int, int]]) -> Indices:
+def _links_to_first(keys: Sequence[Hashable]) -> list[tuple[int, int]]:
+    """Link each place to the first one with the same key."""
+    first: dict[Hashable, int] = {}
+    return [(first.setdefault(key, place), place) for place, key in enumerate(keys)]
+
+
+def _components(count: int, links: Sequence[tuple[int, int]]) -> Indices:
     """Number the connected components."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -214,42 +202,23 @@ def _link(count: int, links: Sequence[tuple[int, int]]) -> Indices:
     return label
 
 
-def _merge(groups: Sequence[Any] | None, label: Indices) -> tuple[int, ...]:
-    """Combine the groups that are given with those of duplicates."""
-    if groups is None:
-        return tuple(label.tolist())
-    numbers: dict[Any, int] = {}
-    links = [
-        (numbers.setdefault(key, place), place)
-        for place, keys in enumerate(zip(groups, label.tolist(), strict=True))
-        for key in (("group", keys[0]), ("duplicate", keys[1]))
-    ]
-    return tuple(_link(len(label), links).tolist())
-
-
-def _report(dataset: Dataset, label: Indices) -> DuplicateReport:
+def _report(dataset: Dataset, picture: Indices) -> DuplicateReport:
     names, ranks = dataset.inputs.names, dataset.ranks
-    sizes = np.bincount(label)
-    order = np.argsort(label, kind="stable")
-    members = np.split(order, np.cumsum(sizes)[:-1]) if len(label) else []
+    sizes = np.bincount(picture)
+    members = np.split(np.argsort(picture, kind="stable"), np.cumsum(sizes)[:-1])
     contradicting = tuple(
         tuple((names[i], dataset.classes[ranks[i]]) for i in group.tolist())
         for group in members
         if len(group) > 1 and len(np.unique(ranks[group])) > 1
     )
-
-    def count_shared(one: Indices, other: Indices) -> int:
-        return int(np.isin(label[other], label[one]).sum())
-
-    others = asdict(dataset.splits)
-    train = others.pop("train")
-    others = {name: index for name, index in others.items() if len(index)}
-    shared = {(a, b): count_shared(others[a], others[b]) for a, b in combinations(others, 2)}
+    splits = {name: index for name, index in dataset.splits.by_name().items() if len(index)}
     return DuplicateReport(
-        duplicates=len(label) - len(sizes),
+        duplicates=len(picture) - len(sizes),
         groups=int((sizes > 1).sum()),
         contradicting=contradicting,
-        in_training={name: count_shared(train, index) for name, index in others.items()},
-        samples={name: len(index) for name, index in others.items()},
-        shared={pair: count for pair, count in shared.items() if count},
+        shared={
+            (one, other): int(np.isin(picture[splits[other]], picture[splits[one]]).sum())
+            for one, other in combinations(splits, 2)
+        },
+        samples={name: len(index) for name, index in splits.items()},
     )

@@ -1,25 +1,52 @@
-"""Images as inputs: files that are decoded when needed, or arrays in memory."""
+"""Images as inputs: files that are decoded when needed, and arrays in memory.
 
+Images are decoded upright, as RGB with eight bits. Transparent pixels become white, sixteen bits
+are divided by 257, the first of several frames is used, and color profiles are not applied. Every
+fault of a file is a :class:`BadImageError`.
+"""
+
+import errno
 import hashlib
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+import joblib
 import numpy as np
 
 from layline.data.dataset import Indices, Pixels
-from layline.data.decoding import READS_AVIF, decode
 from layline.data.labels import natural_key
 from layline.utils.errors import UserError
+from layline.utils.optional import require
 
 if TYPE_CHECKING:
-    from layline.data.index import FileIndex
+    import PIL
+    from PIL import Image as Image
+    from PIL import ImageFile, ImageOps
+    from PIL import features as _pillow_features
 
+    from layline.data.index import FileIndex
+else:
+    PIL, Image, ImageOps, _pillow_features = (
+        require(name, extra="images", needed_by="reading images")
+        for name in ("PIL", "PIL.Image", "PIL.ImageOps", "PIL.features")
+    )
+
+warnings.filterwarnings("ignore", module=r"PIL\.")  # about damaged metadata, for example
+PILLOW: str = PIL.__version__
+READS_AVIF = "avif" in _pillow_features.modules and bool(_pillow_features.check("avif"))
+# no others: Pillow also opens PostScript, which is a program
+_FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if READS_AVIF else []))
+_HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 # fmt: off
 IMAGE_SUFFIXES = frozenset({
     ".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".bmp", ".tif", ".tiff", ".webp",
@@ -34,6 +61,7 @@ UNREAD_SUFFIXES = frozenset({
 # fmt: on
 KNOWN_SUFFIXES = IMAGE_SUFFIXES | HEIC_SUFFIXES | UNREAD_SUFFIXES
 CLUTTER = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})  # of archivers and servers
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -65,14 +93,14 @@ class ImageFiles:
         return replace(self, names=[self.names[i] for i in keep], index=index)
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
-        """Decode an image, see :func:`layline.data.decoding.decode`."""
+        """Decode an image, see :func:`decode`."""
         return decode(self.path(index), at_least)
 
     def digest(self) -> str:
         """Hash the content of the files in their order, with the index."""
         from layline.data.index import index_images
 
-        return (index_images(self) if self.index is None else self.index).digest()
+        return (self.index or index_images(self)).digest()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "index": None}
@@ -100,8 +128,6 @@ class ImageArrays:
         self._array = array
         self._keep = np.arange(len(array)) if keep is None else np.asarray(keep)
         self.names: Sequence[str] = [*map(str, self._keep)] if names is None else list(names)
-        if len(self.names) != len(self._keep):
-            raise UserError(f"There are {len(self.names)} names for {len(self._keep)} images.")
 
     def __len__(self) -> int:
         return len(self._keep)
@@ -139,11 +165,10 @@ def suffix_of(name: str) -> str:
 def describe_skipped(files: Iterable[str | Path]) -> str:
     """Describe files that are not read: how many of each suffix, and how they can be read."""
     counts = Counter(suffix_of(str(file)) or "without suffix" for file in files)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in ordered)
-    heic, others = (counts.keys() & each for each in (HEIC_SUFFIXES, UNREAD_SUFFIXES))
-    cures = ["To read HEIC: pip install layline[heic]."] if heic - readable_suffixes() else []
-    if others - readable_suffixes():
+    listed = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
+    unread = counts.keys() - readable_suffixes()
+    cures = ["To read HEIC: pip install layline[heic]."] if unread & HEIC_SUFFIXES else []
+    if others := unread & UNREAD_SUFFIXES:
         cures.append(f"Save {' and '.join(sorted(others))} as PNG or TIFF.")
     return " ".join([f"Files that are not read: {listed}.", *cures])
 
@@ -160,13 +185,13 @@ def list_images(folder: Path, skipped: list[str] | None = None) -> list[str]:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder.")
-    readable, found = readable_suffixes(), []
+    readable, images = readable_suffixes(), []
     for name in _walk(str(folder), "", frozenset()):
         if suffix_of(name) in readable:
-            found.append(name)
+            images.append(name)
         elif skipped is not None:
             skipped.append(name)
-    return found
+    return images
 
 
 def _walk(folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[str]:
@@ -186,3 +211,132 @@ def _walk(folder: str, prefix: str, above: frozenset[tuple[int, int]]) -> Iterat
             yield from _walk(place, f"{prefix}{name}/", above | {identity})
         else:
             yield prefix + name
+
+
+class BadImageError(UserError):
+    """An image cannot be read; ``why`` is a short reason."""
+
+    def __init__(self, why: str, name: str = "") -> None:
+        super().__init__(f"The image {name} cannot be read: {why}" if name else why)
+        self.why = why
+
+
+def decode(
+    file: Path | BinaryIO, at_least: int | None = None, most_pixels: int | None = None
+) -> Pixels:
+    """Decode an image: (height, width, 3). The caller may write to the array.
+
+    Args:
+        file: Its path, or the open file.
+        at_least: A JPEG is decoded at a half, a quarter or an eighth of its size if its shorter
+            side keeps this many pixels; None decodes it at full size.
+        most_pixels: A larger image is refused before it is decoded; by default, Pillow's limit.
+
+    Raises:
+        BadImageError: It cannot be read.
+    """
+    return examine(file, at_least, most_pixels)[0]
+
+
+def examine(
+    file: Path | BinaryIO, at_least: int | None = None, most_pixels: int | None = None
+) -> tuple[Pixels, tuple[int, int]]:
+    """Decode an image as :func:`decode` does, and return its full height and width as well."""
+    try:
+        with file.open("rb") if isinstance(file, Path) else nullcontext(file) as stream:
+            image = _identify(stream)
+            width, height = image.size
+            if width * height > (most_pixels or Image.MAX_IMAGE_PIXELS or width * height):
+                raise BadImageError(f"too large: {width}×{height} pixels")
+            if at_least is not None and image.format != "HEIF":  # it would use the thumbnail
+                image.draft(None, (at_least, at_least))
+            before = image.size[::-1]
+            pixels = to_pixels(image)
+            return pixels, (height, width) if pixels.shape[:2] == before else (width, height)
+    except Exception as error:  # Pillow raises almost anything for damaged files
+        name = str(file) if isinstance(file, Path) else ""
+        raise BadImageError(why_bad(error), name) from error
+
+
+def to_pixels(image: "Image.Image") -> Pixels:
+    """Convert an image of Pillow to RGB, upright: (height, width, 3)."""
+    image.load()
+    with suppress(Exception):  # damaged EXIF data do not make an image bad
+        ImageOps.exif_transpose(image, in_place=True)
+    return np.array(_to_rgb(image))
+
+
+def why_bad(error: Exception) -> str:
+    """Return a short reason why an image cannot be read."""
+    match error:
+        case BadImageError():
+            return error.why
+        case FileNotFoundError() | NotADirectoryError():
+            return "missing"
+        case IsADirectoryError():
+            return "a directory, not a file"
+        case Image.DecompressionBombError():
+            return f"too large: more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.3g} million pixels"
+        # damaged files contain wrong offsets, which are invalid seeks
+        case OSError(errno=int() as code, strerror=str() as text) if code != errno.EINVAL:
+            return f"cannot be read: {text.lower()}"
+    text = re.sub(r"<.* at 0x\w+>", "the file", str(error)).partition("\n")[0][:120]
+    return f"truncated or damaged: {text or type(error).__name__}"
+
+
+def _identify(stream: BinaryIO) -> "ImageFile.ImageFile":
+    try:
+        return Image.open(stream, formats=_FORMATS)
+    except PIL.UnidentifiedImageError:
+        stream.seek(0)
+        start = stream.read(132)
+        stream.seek(0)
+    if start[4:8] == b"ftyp" and start[8:12] in _HEIC_BRANDS:
+        if find_spec("pillow_heif") is None:
+            raise BadImageError("HEIC; to read it, pip install layline[heic]")
+        from pillow_heif import HeifImageFile  # without registering it with Pillow for everyone
+
+        image: ImageFile.ImageFile = HeifImageFile(stream)  # type: ignore[no-untyped-call]
+        return image
+    if not start:
+        raise BadImageError("empty file")
+    if start[128:132] == b"DICM":
+        raise BadImageError("DICOM; save it as PNG or TIFF")
+    if start[:4] in (b"II*\0", b"MM\0*"):
+        raise BadImageError("damaged or unsupported TIFF; save it with 8 bits")
+    raise BadImageError("not an image")
+
+
+def _to_rgb(image: "Image.Image") -> "Image.Image":
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        gray = np.asarray(image)
+        if gray.min() < 0 or gray.max() > 65535:
+            raise BadImageError("32-bit pixels of unknown range; save it with 8 or 16 bits")
+        image = Image.fromarray(((gray.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    if image.mode == "F":
+        raise BadImageError("floating-point pixels of unknown range; save it with 8 or 16 bits")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def thread_map(
+    work: Callable[[int], _Result], count: int, workers: int | None = None
+) -> Generator[_Result, None, None]:
+    """Yield ``work(0)``, ``work(1)``, …, computed ahead by threads, one per processor by default.
+
+    Pillow and hashlib let other threads run.
+    """
+    workers = workers or joblib.cpu_count()
+    waiting: deque[Future[_Result]] = deque()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="layline")
+    try:
+        for index in range(count):
+            waiting.append(pool.submit(work, index))
+            if len(waiting) == 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -12,7 +12,6 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import joblib
@@ -62,10 +61,8 @@ class ImageBatches(Dataset[Batch]):
         *,
         keep_going: bool = False,
     ) -> None:
-        self.images = images
-        self._preprocessing = preprocessing
-        self._augmentation = augmentation
-        self._seed = seed
+        self.images, self._preprocessing = images, preprocessing
+        self._augmentation, self._seed = augmentation, seed
         self._keep_going = keep_going
         # resizing a small image costs less than sending it between processes
         self.workers_help = not images.decoded or preprocessing.size > _SMALL_IMAGE
@@ -76,25 +73,19 @@ class ImageBatches(Dataset[Batch]):
     def __getitems__(self, keys: list[Key]) -> Batch:
         """Decode, augment and stack images: bytes, (n, 3, size, size), channels last in memory."""
         index = torch.tensor([index for index, _ in keys])
-        batch = []
-        for place, key in enumerate(keys):
+        side = self._preprocessing.size
+        rows = torch.zeros(len(keys), side, side, 3, dtype=torch.uint8)
+        for place, (sample, epoch) in enumerate(keys):
             try:
-                batch.append(self._load(*key))
+                pixels = self._preprocessing.load(self.images, sample)
+                seed = mixed_seed(self._seed, epoch, sample)
+                image = self._preprocessing.for_training(pixels, self._augmentation, seed)
+                rows[place] = image.permute(1, 2, 0)
             except Exception:  # Pillow raises almost anything for damaged files
                 if not self._keep_going:
                     raise
-                side = self._preprocessing.size
-                batch.append(torch.zeros(3, side, side, dtype=torch.uint8))
-                index[place] = ~index[place]
-        rows = torch.stack([image.permute(1, 2, 0) for image in batch])
+                index[place] = ~sample
         return rows.permute(0, 3, 1, 2), index
-
-    def _load(self, index: int, epoch: int) -> Tensor:
-        pixels = self._preprocessing.load(self.images, index)
-        if self._augmentation == "none":
-            return self._preprocessing.for_testing(pixels)
-        seed = mixed_seed(self._seed, epoch, index)
-        return self._preprocessing.for_training(pixels, self._augmentation, seed)
 
 
 class RowBatches(Dataset[Batch]):
@@ -142,40 +133,29 @@ class WorkerError(OSError):
     """A data-loading worker died."""
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """An error in a worker, which the main process raises."""
-
-    error: Exception
-
-
 class _WorkerSamples(Dataset[Any]):
-    """Samples in a worker: errors of the user are returned, since torch would wrap their text."""
+    """Samples in a worker: errors are returned, since torch would wrap their text."""
 
     def __init__(self, samples: Batches) -> None:
         self._samples = samples
 
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def __getitems__(self, keys: list[Key]) -> "Batch | _Failure":
+    def __getitems__(self, keys: list[Key]) -> "Batch | Exception":
         try:
             return self._samples.__getitems__(keys)
         except (ValueError, OSError) as error:
-            error.__traceback__ = None
-            return _Failure(error)
+            return error
 
 
 class _Loader(DataLoader[Any]):
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        return _raise_failures(super().__iter__())  # workers start now, while the process is small
+        return _raise_errors(super().__iter__())  # workers start now, while the process is small
 
 
-def _raise_failures(batches: Iterator[Any]) -> Iterator[Any]:
+def _raise_errors(batches: Iterator[Any]) -> Iterator[Any]:
     with workers_explained():
         for batch in batches:
-            if isinstance(batch, _Failure):
-                raise batch.error
+            if isinstance(batch, Exception):
+                raise batch
             yield batch
 
 
@@ -227,23 +207,26 @@ def loader(
     own = multiprocessing.get_all_start_methods()
     # DataLoader cannot use the start method of joblib's processes
     method = None if multiprocessing.get_start_method() in own else own[0]
-    count = workers
-    if count is None:
+    if workers is None:
         processes = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
         cores = int(joblib.cpu_count()) // max(1, processes)
-        count = max(1, cores) if method is None else torch.get_num_threads()
-    count = count if samples.workers_help else 0
+        workers = max(1, cores) if method is None else torch.get_num_threads()
+    options: dict[str, Any] = {}
+    if workers and samples.workers_help:
+        options = {
+            "num_workers": workers,
+            "multiprocessing_context": method,
+            "persistent_workers": True,
+            "prefetch_factor": ahead,
+            "worker_init_fn": _ignore_signals,
+        }
     return _Loader(
-        _WorkerSamples(samples) if count > 0 else samples,  # type: ignore[arg-type]
+        _WorkerSamples(samples) if options else samples,  # type: ignore[arg-type]
         batch_sampler=batches,
-        num_workers=count,
-        multiprocessing_context=method if count > 0 else None,
-        persistent_workers=count > 0,
-        prefetch_factor=ahead if count > 0 else None,
         collate_fn=_keep_batch,
         pin_memory=pin_memory,
-        worker_init_fn=_ignore_signals,
         generator=torch.Generator(),  # otherwise each pass uses a number of the global one
+        **options,
     )
 
 

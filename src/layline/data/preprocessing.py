@@ -83,13 +83,10 @@ class ImagePreprocessing:
     def for_testing(self, pixels: Pixels) -> "Tensor":
         """Resize an image and crop its center: bytes, (3, size, size)."""
         functional = _transforms().functional
+        sides = [self.resize, self.resize]
         if self.keep_ratio:
-            pixels = _crop_far_ends(pixels)
-        image = functional.resize(
-            _channels_first(pixels),
-            [self.resize] if self.keep_ratio else [self.resize, self.resize],
-            **self._resize_options(),
-        )
+            pixels, sides = _crop_far_ends(pixels), [self.resize]
+        image = functional.resize(_channels_first(pixels), sides, **self._resize_options())
         cropped: Tensor = functional.center_crop(image, [self.size, self.size])
         return cropped
 
@@ -98,25 +95,24 @@ class ImagePreprocessing:
 
         The weights are rounded differently: about one value in a hundred differs by one.
         """
-        from layline.data.decoding import Image  # needs Pillow
+        from layline.data.images import Image  # needs Pillow
 
+        rows = columns = self.resize
         if self.keep_ratio:
             pixels = _crop_far_ends(pixels)
+            rows, columns = (
+                int(self.resize * side / min(pixels.shape[:2])) for side in pixels.shape[:2]
+            )
         height, width = pixels.shape[:2]
-        shorter, rows, columns = min(height, width), self.resize, self.resize
-        if self.keep_ratio:
-            rows, columns = (int(self.resize * side / shorter) for side in (height, width))
-        if (rows, columns) == (height, width):
-            resized = pixels
-        elif self.interpolation == "nearest":
-            resized = pixels[_nearest(height, rows)[:, None], _nearest(width, columns)]
-        else:
+        if self.interpolation == "nearest":
+            pixels = pixels[_nearest(height, rows)[:, None], _nearest(width, columns)]
+        elif (rows, columns) != (height, width):
             filter_ = Image.Resampling[self.interpolation.upper()]
             # columns first, as torch does
             image = Image.fromarray(pixels).resize((columns, height), filter_)
-            resized = np.asarray(image.resize((columns, rows), filter_))
+            pixels = np.asarray(image.resize((columns, rows), filter_))
         top, left = (round((side - self.size) / 2) for side in (rows, columns))
-        return np.ascontiguousarray(resized[top : top + self.size, left : left + self.size])
+        return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 
     def for_training(self, pixels: Pixels, augmentation: str, seed: int) -> "Tensor":
         """Augment an image: bytes, (3, size, size).
@@ -136,10 +132,8 @@ class ImagePreprocessing:
             torch.default_generator.manual_seed(seed)
             if augmentation in _SMALLEST_PARTS:
                 scale = (_SMALLEST_PARTS[augmentation], 1.0)
-                crop = v2.RandomResizedCrop(
-                    self.size, scale=scale, ratio=_RATIOS, **self._resize_options()
-                )
-                image = crop(_channels_first(pixels))
+                options = {"scale": scale, "ratio": _RATIOS, **self._resize_options()}
+                image = v2.RandomResizedCrop(self.size, **options)(_channels_first(pixels))
             else:
                 image = self.for_testing(pixels)
             if augmentation == "shift":
@@ -169,7 +163,7 @@ def smallest_part(augmentation: str, for_cache: bool = False) -> float:
 
 def shrink(pixels: Pixels, at_least: int) -> Pixels:
     """Resize an image so that its shorter side has ``at_least`` pixels, unless it has fewer."""
-    from layline.data.decoding import Image  # needs Pillow
+    from layline.data.images import Image  # needs Pillow
 
     height, width = shrunk_shape(pixels.shape[0], pixels.shape[1], at_least)
     if (height, width) == pixels.shape[:2]:

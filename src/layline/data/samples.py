@@ -47,7 +47,7 @@ class UserImages:
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :class:`layline.data.Images`."""
-        from layline.data.decoding import BadImageError, decode  # needs Pillow
+        from layline.data.images import BadImageError, decode  # needs Pillow
 
         item = self.items[index]
         if isinstance(item, Path):
@@ -191,7 +191,7 @@ def _list_paths(path: Path, skipped: list[Path]) -> list[Path]:
 
 def _to_pixels(sample: Any, place: int) -> Pixels:
     if _is_pillow(sample):
-        from layline.data.decoding import to_pixels
+        from layline.data.images import to_pixels
 
         return to_pixels(sample.copy())
     array = np.asarray(sample)

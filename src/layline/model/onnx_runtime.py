@@ -130,7 +130,7 @@ class OnnxModel(Predictor):
                 rows = np.ascontiguousarray(samples.values[start : start + size], dtype=np.float64)
                 yield rows, np.arange(start, start + len(rows))
             return
-        from layline.data.decoding import thread_map  # needs Pillow
+        from layline.data.images import thread_map  # needs Pillow
 
         preparation = self.description.inputs
         assert isinstance(preparation, ImagePreprocessing)

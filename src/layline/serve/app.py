@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from torch import Tensor
 
 import layline
-from layline.data.decoding import BadImageError, decode, why_bad
+from layline.data.images import BadImageError, decode, why_bad
 from layline.data.loaders import ImageBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages, as_rows

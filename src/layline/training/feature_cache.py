@@ -16,7 +16,7 @@ from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone
 from layline.data.array_cache import ArrayCache, Writer
 from layline.data.dataset import Inputs
-from layline.data.decoding import PILLOW
+from layline.data.images import PILLOW
 from layline.data.loaders import Batches, loader, sequential_batches
 from layline.evaluation.predictions import evaluation_batch_size
 from layline.training.distributed import SeveralProcesses

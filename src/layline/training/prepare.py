@@ -208,7 +208,7 @@ def cache_pixels(
     dataset: Dataset, description: ModelDescription, log: Reporter, accelerator: Accelerator
 ) -> Dataset:
     """Decode all image files once into a cache that later epochs and runs read."""
-    from layline.data.image_cache import cache_images
+    from layline.data.array_cache import cache_images
     from layline.data.images import ImageFiles
 
     images, preparation = dataset.inputs, description.inputs

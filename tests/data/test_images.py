@@ -1,7 +1,8 @@
+"""Images: decoding, listing, and both kinds of inputs."""
+
 import io
 import sys
 import threading
-import warnings
 
 import numpy as np
 import pytest
@@ -13,7 +14,17 @@ from PIL import Image, ImageOps
 from pillow_heif.constants import HeifCompressionFormat
 from pillow_heif.misc import CtxEncode
 
-from layline.data.decoding import READS_AVIF, BadImageError, decode, examine, why_bad
+from layline.data.images import (
+    READS_AVIF,
+    BadImageError,
+    ImageArrays,
+    ImageFiles,
+    decode,
+    describe_skipped,
+    examine,
+    list_images,
+    thread_map,
+)
 
 SIDES = st.integers(1, 90)
 
@@ -63,14 +74,6 @@ def test_a_jpeg_never_gets_smaller_than_wanted(height, width, at_least, progress
     examined, shape = examine(file, at_least)
     assert_array_equal(examined, pixels)
     assert shape == (height, width)
-
-
-def test_a_smaller_jpeg_shows_the_same():
-    file = saved(smooth(160, 240), "JPEG", quality=95)
-    small = decode(file, at_least=80)
-    full = decode(file).reshape(80, 2, 120, 2, 3).mean(axis=(1, 3))
-    assert small.shape == (80, 120, 3)
-    assert np.abs(small - full).max() < 4
 
 
 def test_formats_without_a_smaller_version_are_decoded_in_full():
@@ -172,50 +175,13 @@ def test_the_first_frame_is_taken(image_format):
     assert_array_equal(decode(file, at_least=1), np.full(decode(file, at_least=1).shape, 255))
 
 
-def test_a_least_size_is_a_positive_integer():
-    with pytest.raises(ValueError, match="at_least must be an integer, at least 1, got 0"):
-        decode(saved(noise(), "JPEG"), at_least=0)
-
-
 @pytest.mark.parametrize("pixels", [59, 30, 29])  # Pillow warns of 60, then refuses
 @pytest.mark.parametrize("image_format", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])
 def test_an_image_that_is_too_large_is_refused_in_any_format(monkeypatch, image_format, pixels):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pixels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what the user does about warnings changes nothing
-        with pytest.raises(
-            BadImageError, match=r"too large: (10×6 pixels|more than .*e-05 million)"
-        ):
-            decode(saved(noise(6, 10), image_format))
+    with pytest.raises(BadImageError, match=r"too large: (10×6 pixels|more than .*e-05 million)"):
+        decode(saved(noise(6, 10), image_format))
     assert pixels == Image.MAX_IMAGE_PIXELS
-
-
-def test_what_pillow_warns_of_is_not_passed_on(monkeypatch):
-    real_open = Image.open
-
-    def grumbling(*args, **kwargs):
-        code = "import warnings; warnings.warn('something odd')"
-        exec(compile(code, "PIL/odd.py", "exec"), {"__name__": "PIL.odd"})
-        return real_open(*args, **kwargs)
-
-    monkeypatch.setattr(Image, "open", grumbling)
-    assert_array_equal(decode(saved(noise(), "PNG")), noise())
-
-
-def test_threads_leave_the_filters_of_warnings_as_they_were():
-    before = list(warnings.filters)
-    data = saved(noise(200, 200), "JPEG").getvalue()
-
-    def often():
-        for _ in range(20):
-            decode(io.BytesIO(data))
-
-    threads = [threading.Thread(target=often) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert warnings.filters == before
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])
@@ -224,11 +190,6 @@ def test_a_caller_may_ask_for_fewer_pixels_than_pillow_does(image_format):
     assert decode(io.BytesIO(data), most_pixels=60).shape == (6, 10, 3)
     with pytest.raises(BadImageError, match=r"^too large: 10×6 pixels$"):
         decode(io.BytesIO(data), most_pixels=59)
-
-
-def test_a_size_that_is_only_found_while_loading_is_too_large_as_well():
-    error = Image.DecompressionBombError("Image size exceeds limit")
-    assert why_bad(error) == "too large: more than 89.5 million pixels"
 
 
 def heic(pixels, orientation=1):
@@ -292,3 +253,67 @@ def test_what_is_not_read_is_called_by_its_name(content, why):
 def test_avif_is_read():
     found = decode(saved(smooth(40, 60), "AVIF", quality=95))
     assert np.abs(found.astype(int) - smooth(40, 60)).mean() < 3
+
+
+def test_images_are_listed_in_natural_order_without_other_files(tmp_path):
+    names = ["b/2.png", "b/10.png", "B/1.jpg", "a.PNG", "notes.txt", ".hidden.png", "x.heic1"]
+    for name in [*names, "__MACOSX/a.png"]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b" / "circle").symlink_to(tmp_path)
+    skipped = []
+    listed = list_images(tmp_path, skipped)
+    assert [name for name in listed if "circle" not in name] == [
+        "a.PNG",
+        *sorted(["b/2.png", "b/10.png", "B/1.jpg"], key=lambda n: (n != "B/1.jpg", len(n))),
+    ]
+    assert not any("circle/b/circle" in name for name in listed)
+    assert "notes.txt" in skipped
+    assert "1 .dcm" in describe_skipped(["x.dcm"])
+    assert "PNG or TIFF" in describe_skipped(["x.dcm"])
+    with pytest.raises(FileNotFoundError, match="not a folder"):
+        list_images(tmp_path / "absent")
+
+
+def test_arrays_and_files_load_the_same_pixels_and_subsets(tmp_path):
+    for i in range(5):
+        Image.fromarray(noise(20 + i, 30, i)).save(tmp_path / f"{i}.png")
+    files = ImageFiles(tmp_path, [f"{i}.png" for i in range(5)])
+    pixels = np.stack([files.load(i)[:20] for i in range(5)])
+    arrays = ImageArrays(pixels, files.names)
+    keep = np.array([3, 0])
+    for images in (arrays.subset(keep), files.subset(keep)):
+        assert list(images.names) == ["3.png", "0.png"]
+        np.testing.assert_array_equal(images.load(1)[:20], pixels[0])
+    gray = ImageArrays(pixels[..., 0])
+    assert gray.load(0).shape == (20, 30, 3)
+    assert gray.names[:2] == ["0", "1"]
+    assert arrays.digest() != arrays.subset(keep).digest()
+    with pytest.raises(ValueError, match="float64"):
+        ImageArrays(np.zeros((1, 4, 4)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 50])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_results_of_threads_come_in_order_and_no_thread_is_left(count, workers):
+    before = threading.active_count()
+    assert list(thread_map(lambda i: i**2, count, workers)) == [i**2 for i in range(count)]
+    results = thread_map(lambda i: 1 // (2 - i), 100, workers=2)
+    assert [next(results), next(results)] == [0, 1]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+    assert threading.active_count() == before
+
+
+def test_an_interrupt_stops_the_threads():
+    done = []
+
+    def interrupted(index):
+        done.append(index)
+        if index == 3:
+            raise KeyboardInterrupt
+        return index
+
+    with pytest.raises(KeyboardInterrupt):
+        list(thread_map(interrupted, 10_000, workers=2))
+    assert len(done) < 100

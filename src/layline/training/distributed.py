@@ -1,8 +1,9 @@
 """One or several processes that train together, through accelerate."""
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from layline.training.config import Config
+from layline.training.trainer import Interrupted
 from layline.utils.devices import Processes, choose_device, count_processes
 from layline.utils.errors import UserError
 
@@ -74,6 +76,28 @@ def run_on_main(accelerator: Accelerator, function: Callable[[], T]) -> T:
     if failure is not None:
         raise failure
     return cast("T", result)
+
+
+@contextmanager
+def end_together(accelerator: Accelerator) -> Iterator[None]:
+    """Finish the trackers at the end, and leave the process group if all processes come here."""
+    together = False
+    try:
+        yield
+        together = True
+    except (Interrupted, FloatingPointError):  # raised by all processes at the same step
+        together = True
+        raise
+    finally:
+        for tracker in accelerator.trackers:
+            tracker.finish()
+        if accelerator.num_processes > 1:
+            if together:  # otherwise the others may never arrive; the launcher ends them
+                accelerator.wait_for_everyone()
+            # gloo's threads need the GIL to free their last tensors, and its destructor holds it
+            time.sleep(0.2)
+            if together:
+                accelerator.state.destroy_process_group()
 
 
 class SeveralProcesses(Processes):

@@ -44,7 +44,12 @@ from layline.training.callbacks import (
 from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config, combine, flatten
 from layline.training.display import Reporter
-from layline.training.distributed import SeveralProcesses, make_accelerator, run_on_main
+from layline.training.distributed import (
+    SeveralProcesses,
+    end_together,
+    make_accelerator,
+    run_on_main,
+)
 from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
 from layline.training.planner import choose_network, plan_run
 from layline.training.prepare import (
@@ -114,27 +119,19 @@ def train(
     log = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
         log(f"{accelerator.num_processes} processes")
-    try:
-        with workers_explained(), ExitStack() as locks:
-            run = prepare_run(settings, accelerator, log, folder.initial)
-            splits, network = _make_splits(run), select_trained(run.model, run.config)
-            trainer = _make_trainer(run, network, splits, folder, console)
-            # the folder is made only now that data and settings are known to be valid
-            run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
-            if run.config.track:
-                accelerator.init_trackers("layline", _track(run.config))
-            best_epoch = trainer.fit().best_epoch
-            run.model.load_state_dict(read_model_file(folder.best)[1])
-            validation = _calibrate(run, network, splits, folder)
-            facts = {"epoch": best_epoch, "validation": validation}
-            numbers = _test(run, network, splits["test"], folder, facts)
-    except BaseException:
-        # tracked values are kept; ending the process group while others wait can hang
-        for tracker in accelerator.trackers:
-            tracker.finish()
-        raise
-    accelerator.end_training()
-    return numbers
+    with end_together(accelerator), workers_explained(), ExitStack() as locks:
+        run = prepare_run(settings, accelerator, log, folder.initial)
+        splits, network = _make_splits(run), select_trained(run.model, run.config)
+        trainer = _make_trainer(run, network, splits, folder, console)
+        # the folder is made only now that data and settings are known to be valid
+        run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
+        if run.config.track:
+            accelerator.init_trackers("layline", _track(run.config))
+        best_epoch = trainer.fit().best_epoch
+        run.model.load_state_dict(read_model_file(folder.best)[1])
+        validation = _calibrate(run, network, splits, folder)
+        facts = {"epoch": best_epoch, "validation": validation}
+        return _test(run, network, splits["test"], folder, facts)
 
 
 def prepare_run(

@@ -51,9 +51,9 @@ def pairs(layout):
     ranks = torch.randint(layout.num_classes, (6,))
     for measure in sorted(layout.measures):
         plain = getattr(layouts, measure)
-        yield features, layout.measure(measure, features), plain(features, layout.proxies())
+        yield features, getattr(layout, measure)(features), plain(features, layout.proxies())
         proxies = layout.proxies()
-        yield features, layout.measure_proxies(measure, ranks), plain(proxies[ranks], proxies)
+        yield features, getattr(layout, f"proxy_{measure}")(ranks), plain(proxies[ranks], proxies)
 
 
 @pytest.mark.parametrize(("name", "arguments"), VARIANTS)
@@ -105,7 +105,7 @@ def test_nearest_is_the_arg_max_of_every_similarity_it_can_measure(name, argumen
     near = layout.proxies()[torch.randint(num_classes, (300,))] + 0.2 * torch.randn(300, 16)
     for similarity in (s() for s in SIMILARITIES.values()):
         if similarity.measure in layout.measures:
-            expected = similarity(layout.measure(similarity.measure, near)).argmax(dim=-1)
+            expected = similarity(getattr(layout, similarity.measure)(near)).argmax(dim=-1)
             assert torch.equal(layout.nearest(similarity.measure, near), expected)
 
 

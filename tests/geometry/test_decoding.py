@@ -9,7 +9,6 @@ from layline.geometry.decoding import (
     DECODINGS,
     check_decode,
     decide,
-    least_cost,
     mean,
     median,
 )
@@ -62,7 +61,7 @@ def test_single_precision_with_many_classes_stays_in_range(decode):
 def test_costs_choose_the_least_expected_one(w, seed):
     probs = distributions(w)
     costs = np.random.default_rng(seed).uniform(0, 9, (probs.shape[1],) * 2)
-    chosen = least_cost(probs, costs)
+    chosen = decide(probs, costs)
     for row, k in zip(probs.numpy(), chosen.tolist(), strict=True):
         expected = [sum(p * costs[j, d] for j, p in enumerate(row)) for d in range(len(row))]
         assert expected[k] == pytest.approx(min(expected))

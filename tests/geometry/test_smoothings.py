@@ -100,5 +100,5 @@ def test_a_temperature_that_is_not_positive_is_refused(kind, tau):
 
 @pytest.mark.parametrize(("a", "b"), [(0.1, 0.9), (0.5, 0.5), (0.9, 0.0), (0.9, -0.1)])
 def test_a_triangle_that_does_not_fall_to_a_positive_end_is_refused(a, b):
-    with pytest.raises(ValueError, match=f"a > b > 0, got a={a}, b={b}"):
+    with pytest.raises(ValueError, match="must be a finite number above"):
         Triangular(a=a, b=b)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from layline.heads.cells import log_cells, log_normal_cdf
+from layline.heads.unimodal import log_cells, log_normal_cdf
 from layline.heads.gp_dnnor import with_tails
 
 EDGES = [-30.0, -8.0, -1.0, -1e-3, 0.0, 1e-9, 1e-3, 0.5, 6.0, 7.0, 7.0001, 35.0, 36.0]

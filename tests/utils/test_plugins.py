@@ -3,10 +3,12 @@
 import contextlib
 import json
 import os
+import pickle
 import re
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,11 +63,8 @@ def forget():
     """Unload all plug-ins, as in a new process."""
     for name in plugins._FILES:
         sys.modules.pop(name, None)
-    plugins._LOADED.clear()
+    plugins.LOADED.clear()
     plugins._FILES.clear()
-    for registry in (heads.HEADS, backbones.BACKBONES, data.SOURCES):
-        registry._of_points.clear()
-        registry._of_modules.clear()
 
 
 @pytest.fixture
@@ -90,19 +89,12 @@ def package(tmp_path, monkeypatch):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Let entry points be there, as (group, name, value, package)."""
-
-    class Dist:
-        def __init__(self, name):
-            self.name, self.version = name, "1.2"
-
-    def point(group, name, value, owner):
-        found = EntryPoint(name, value, f"layline.{group}")
-        vars(found)["dist"] = Dist(owner)
-        return found
+    """Let entry points exist, as (group, name, value, package)."""
 
     def install(*points):
-        made = [point(*each) for each in points]
+        made = [EntryPoint(name, value, f"layline.{group}") for group, name, value, _ in points]
+        for point, (*_, owner) in zip(made, points, strict=True):
+            vars(point)["dist"] = SimpleNamespace(name=owner, version="1.2")
         monkeypatch.setattr(
             registry_module, "entry_points", lambda group: [p for p in made if p.group == group]
         )
@@ -194,7 +186,7 @@ def test_methods_and_sources_are_listed_with_their_plugin(package, installed):
     output = CliRunner().invoke(app, ["methods"]).output
     assert re.search(r"bought +A head of one's own\n +.*pack-of-heads 1\.2", output)
     assert re.search(r"broken .*cannot be imported.*\n +.*pack-of-ruins 1\.2", output)
-    assert "arc is a built-in name" in output
+    assert "'arc', a built-in name" in output
     entries = json.loads(CliRunner().invoke(app, ["methods", "--json"]).output)
     (bought,) = (each for each in entries if each["name"] == "bought")
     assert bought["plugin"] == "pack-of-heads 1.2"
@@ -233,9 +225,8 @@ def test_an_invalid_plug_in_is_refused(tmp_path, source, message):
     [
         ("nothing.py", "nothing.py does not exist"),
         ("no-name.py", "no-name.py cannot be imported by that name"),
-        ("./folder", "./folder is not a package"),
+        ("./folder", "./folder does not exist, or is a folder without __init__.py"),
         ("pack", "pack cannot be imported: ModuleNotFoundError"),
-        ("a b", "a .py file, a package or a module, got 'a b'"),
         ("json.py", "json.py has the name of another module"),
     ],
 )
@@ -247,19 +238,13 @@ def test_what_is_no_plug_in_is_refused(tmp_path, plugin, message):
         load_plugins([plugin])
 
 
-def test_two_plug_ins_with_one_name_are_refused(mine, package, installed, tmp_path):
+def test_two_plug_ins_with_one_name_are_refused(mine, tmp_path):
     (tmp_path / "helper.py").write_text(HEAD)
     load_plugins([mine])
     assert "Mine" in heads.names()
     load_plugins(["helper.py"])
     with pytest.raises(ValueError, match=r"mine .* and helper .* both offer 'Mine'"):
         heads.create("Mine", 3, 4)
-    forget()
-    installed(
-        ("heads", "bought", "pack.heads:Mine", "one"), ("heads", "bought", "pack.other:X", "two")
-    )
-    with pytest.raises(ValueError, match=r"one 1\.2 and two 1\.2 both offer 'bought'"):
-        heads.create("bought", 3, 4)
 
 
 def test_a_head_of_another_size_is_refused(tmp_path):
@@ -280,13 +265,8 @@ def run(ratings, mine, tmp_path):
     return run
 
 
-def test_a_run_records_name_and_version(run):
-    environment = json.loads((run.folder / "environment.json").read_text())
-    assert list(environment["plugins"]) == ["mine"]
-    assert not (run.folder / "plugins").exists()
-
-
 def test_a_run_imports_nothing_that_its_files_name(run, mine, ratings):
+    assert list(json.loads((run.folder / "environment.json").read_text())["plugins"]) == ["mine"]
     mine.write_text("open('ran', 'w')\n")
     calls = (
         lambda: layline.evaluate(run.folder, verbose=False),
@@ -341,13 +321,22 @@ def test_a_hostile_file_imports_nothing(run, mine, tmp_path, changes):
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     about = read_description(path) | changes
-    about.pop("blake2b", None)
     save_file(tensors, tmp_path / "hostile.safetensors", metadata={"layline": json.dumps(about)})
     (tmp_path / "evil.py").write_text("open('ran', 'w')\nfrom os import system\n")
     with contextlib.suppress(ValueError):
         layline.load(tmp_path / "hostile.safetensors", plugins=[mine])
     assert "evil" not in sys.modules
     assert not Path("ran").exists()
+
+
+def test_a_huge_model_of_a_plug_in_is_refused_before_it_is_built(run, mine, tmp_path):
+    path = run.folder / "best.safetensors"
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    about = read_description(path) | {"dim": 10**12}
+    save_file(tensors, tmp_path / "huge.safetensors", metadata={"layline": json.dumps(about)})
+    with pytest.raises(ValueError, match=r"the tensor .* must be floats of shape"):
+        layline.load(tmp_path / "huge.safetensors", plugins=[mine])
 
 
 def test_an_installed_plug_in_need_not_be_named(package, installed, tmp_path, ratings):
@@ -377,8 +366,6 @@ def make_net(in_features, dim):
 
 
 def test_the_estimator_takes_classes_and_functions():
-    import pickle
-
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3))
     y = np.digitize(x.sum(axis=1), [-1, 1])

@@ -1,4 +1,4 @@
-"""``layline methods``: what there is to choose from."""
+"""``layline methods``: list the ordinal methods."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,13 @@ Examples:
 
   layline methods --plugin my_head.py
 """
-_SHOWN = ("family", "summary", "reference", "decode")
 
 
 def methods(as_json: Json = False, plugins: Plugins = None) -> None:
-    """List the ordinal methods by family, each with what it is and where it comes from.
+    """List the ordinal methods by family, each with a summary and its source.
 
-    A name goes wherever a method is asked for: heads.create(NAME, …), OrdinalClassifier(NAME).
-    Those of plug-ins come last, with the package or file that they are of.
+    Use a name wherever a method is expected: heads.create(NAME, …), OrdinalClassifier(NAME).
+    Methods of plug-ins come last, with the package or file that offers them.
     """
     from layline.heads import HEADS
     from layline.utils.plugins import PluginError, load_plugins
@@ -34,10 +33,10 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
     load_plugins(plugins or ())
     outside = list(HEADS.from_plugins())
     if as_json:
-        entries = [_entry(name, spec) for name, spec in HEADS.builtin.items()]
-        for name, found, owner in outside:
-            about = {"error": str(found)} if isinstance(found, PluginError) else _entry(name, found)
-            entries.append({"name": name, **about, "plugin": owner})
+        entries = [_describe(name, spec) for name, spec in HEADS.builtin.items()]
+        for name, spec, plugin in outside:
+            about = {"error": str(spec)} if isinstance(spec, PluginError) else _describe(name, spec)
+            entries.append({"name": name, **about, "plugin": plugin})
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
     width = max(map(len, [*HEADS.builtin, *(name for name, *_ in outside)])) + 2
@@ -50,15 +49,11 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
                 typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}{limit}")
     if outside:
         typer.echo(typer.style("plug-ins", bold=True))
-    for name, found, owner in outside:
-        text = str(found) if isinstance(found, PluginError) else found.summary
-        typer.echo(f"  {name:{width}}{text}")
-        typer.echo(f"  {'':{width}}of {owner}")
+    for name, found, plugin in outside:
+        typer.echo(f"  {name:{width}}{found if isinstance(found, PluginError) else found.summary}")
+        typer.echo(f"  {'':{width}}from {plugin}")
 
 
-def _entry(name: str, spec: "HeadSpec") -> dict[str, Any]:
-    return {
-        "name": name,
-        **{field: getattr(spec, field) for field in _SHOWN},
-        "export": spec.exports,
-    }
+def _describe(name: str, spec: "HeadSpec") -> dict[str, Any]:
+    fields = {key: getattr(spec, key) for key in ("family", "summary", "reference", "decode")}
+    return {"name": name, **fields, "export": spec.exports}

@@ -85,8 +85,8 @@ def predict(
         check_format,
         write_predictions,
     )
+    from layline.geometry.decoding import check_decode
     from layline.model.predictor import WHY_NO_PROBABILITIES
-    from layline.utils.validation import check_decode
 
     if out is not None:
         check_format(out)

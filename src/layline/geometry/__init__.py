@@ -8,52 +8,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from layline.geometry.decoding import DECODINGS
-    from layline.geometry.layouts import LAYOUTS, Free, Layout, Linear, Semicircular
-    from layline.geometry.similarities import (
-        SIMILARITIES,
-        Cosine,
-        LearnedScale,
-        NegativeEuclidean,
-        Similarity,
-        StudentT,
-    )
-    from layline.geometry.smoothings import (
-        SMOOTHINGS,
-        Binomial,
-        Exponential,
-        Poisson,
-        Smoothing,
-        Triangular,
-    )
+    from layline.geometry.decoding import *  # noqa: F403
+    from layline.geometry.layouts import *  # noqa: F403
+    from layline.geometry.similarities import *  # noqa: F403
+    from layline.geometry.smoothings import *  # noqa: F403
 
-__all__ = [
-    "DECODINGS",
-    "LAYOUTS",
-    "SIMILARITIES",
-    "SMOOTHINGS",
-    "Binomial",
-    "Cosine",
-    "Exponential",
-    "Free",
-    "Layout",
-    "LearnedScale",
-    "Linear",
-    "NegativeEuclidean",
-    "Poisson",
-    "Semicircular",
-    "Similarity",
-    "Smoothing",
-    "StudentT",
-    "Triangular",
-]
-_MODULES = ("decoding", "layouts", "similarities", "smoothings")
+_NAMES = {
+    "decoding": ("DECODINGS",),
+    "layouts": ("LAYOUTS", "Free", "Layout", "Linear", "Semicircular"),
+    "similarities": (
+        *("SIMILARITIES", "Similarity"),
+        *("Cosine", "LearnedScale", "NegativeEuclidean", "StudentT"),
+    ),
+    "smoothings": ("SMOOTHINGS", "Smoothing", "Binomial", "Exponential", "Poisson", "Triangular"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: an exported model decodes without PyTorch."""
-    if name in __all__:
-        for module in _MODULES:
-            if hasattr(found := import_module(f"layline.geometry.{module}"), name):
-                return getattr(found, name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"layline.geometry.{module}"), name)
     raise AttributeError(f"module 'layline.geometry' has no attribute {name!r}")

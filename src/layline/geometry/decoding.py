@@ -8,30 +8,30 @@ a matrix   :math:`\arg\min_k \sum_j P_j\,C_{jk}`       least expected cost
 =========  ==========================================  ==============================
 
 ``quadratic`` asks for the least expected squared error, which is the mean. In a matrix of costs
-:math:`C_{jk}` is what it costs to decide for k where j is true.
+:math:`C_{jk}` is the cost of the decision k where j is true.
 
 All functions take PyTorch tensors or NumPy arrays: an exported model decodes without PyTorch.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from layline.utils.errors import UserError
 from layline.utils.optional import array_namespace
-from layline.utils.validation import COST, Costs, Decode, check_decode, decode_name
+from layline.utils.validation import check_known
 
-__all__ = [
-    "COST",
-    "DECODINGS",
-    "Costs",
-    "Decode",
-    "check_decode",
-    "decide",
-    "decode_name",
-    "least_cost",
-    "mean",
-    "median",
-    "mode",
-]
+if TYPE_CHECKING:  # the help of the command does not wait for NumPy
+    from numpy.typing import NDArray
+
+    Costs = Sequence[Sequence[float | int]] | NDArray[Any]
+else:
+    Costs = Any
+
+Decode = str | Costs
+"""The name of a decoding, or the cost of each decision."""
+COST = "cost"
+"""The name of decoding with a matrix of costs."""
+_LARGEST_COST = 3.4e38  # in float32
 
 
 def mode(probs: Any) -> Any:
@@ -48,19 +48,47 @@ def mean(probs: Any) -> Any:
     """Choose the rank nearest to the expected rank."""
     xp = array_namespace(probs)
     ranks = xp.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
-    return ((probs @ ranks)[..., None] > ranks[:-1] + 0.5).sum(-1)  # NaN goes to 0
-
-
-def least_cost(probs: Any, costs: Costs) -> Any:
-    """Choose the rank with the least expected cost."""
-    xp = array_namespace(probs)
-    matrix = xp.asarray(costs, dtype=probs.dtype, device=probs.device)
-    return (probs @ matrix).argmin(-1)
+    return ((probs @ ranks)[..., None] > ranks[:-1] + 0.5).sum(-1)
 
 
 DECODINGS: dict[str, Callable[[Any], Any]] = {"mode": mode, "median": median, "mean": mean}
 
 
 def decide(probs: Any, decode: Decode) -> Any:
-    """Choose a rank for each distribution by a checked decoding."""
-    return DECODINGS[decode](probs) if isinstance(decode, str) else least_cost(probs, decode)
+    """Choose a rank for each distribution with a decoding from :func:`check_decode`."""
+    if isinstance(decode, str):
+        return DECODINGS[decode](probs)
+    costs = array_namespace(probs).asarray(decode, dtype=probs.dtype, device=probs.device)
+    return (probs @ costs).argmin(-1)
+
+
+def check_decode(decode: Any, num_classes: int | None = None) -> Decode:
+    """Return a decoding by its canonical name, or its costs as tuples, or raise an error.
+
+    Args:
+        decode: A name, or a matrix of costs.
+        num_classes: K, if it is known.
+    """
+    if isinstance(decode, str):
+        check_known("decode", decode, (*DECODINGS, "quadratic"))
+        return "mean" if decode == "quadratic" else decode
+    try:
+        costs = tuple(tuple(float(cost) for cost in row) for row in decode)
+    except (TypeError, ValueError):
+        raise UserError(f"decode must be a name or a matrix of costs, got {decode!r}") from None
+    sides = max(num_classes or len(costs), 2)
+    if len(costs) != sides or any(len(row) != sides for row in costs):
+        raise UserError(
+            f"decode must be a matrix with a row for each true class and a column for each "
+            f"decision, {sides} of both"
+        )
+    if not all(abs(cost) <= _LARGEST_COST for row in costs for cost in row):
+        raise UserError(
+            "decode must have finite costs; use a large number for a forbidden decision"
+        )
+    return costs
+
+
+def decode_name(decode: Decode) -> str:
+    """Return the name of a decoding, ``"cost"`` for a matrix."""
+    return decode if isinstance(decode, str) else COST

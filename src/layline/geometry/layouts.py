@@ -31,11 +31,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layline.geometry.decoding import mode
 from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.geometry.similarities import Measure
 from layline.utils.devices import has_double
-from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_at_least, check_integer
 
 
@@ -95,11 +93,11 @@ class Spacing(nn.Module):
 
     def __init__(self, num_classes: int, stiffness: float | None = None) -> None:
         super().__init__()
+        self.num_classes, self.stiffness = num_classes, stiffness
+        self.weights: nn.Parameter | None = None
         if stiffness is not None:
             check_at_least("stiffness", stiffness, 0, "it is the cost of unequal steps")
-        self.num_classes, self.stiffness = num_classes, stiffness
-        zeros = None if stiffness is None else nn.Parameter(torch.zeros(num_classes - 1))
-        self.weights: nn.Parameter | None = zeros
+            self.weights = nn.Parameter(torch.zeros(num_classes - 1))
 
     def reset_parameters(self) -> None:
         """Return to equal steps."""
@@ -134,13 +132,12 @@ class Spacing(nn.Module):
 class Layout(nn.Module, ABC):
     """A few learned vectors, and the K proxies that they generate.
 
-    A subclass defines ``proxies``. All measures have a default; a layout with a closed form
-    overrides them.
+    A subclass defines ``proxies``. A layout with closed forms overrides the measures as well.
 
     Args:
         num_classes: K.
         dim: Dimension d of features and proxies.
-        num_vectors: N, the number of learned vectors v_0 … v_{N−1}.
+        num_vectors: The number of learned vectors.
     """
 
     measures: ClassVar[frozenset[Measure]] = frozenset({"squared_distances", "cosines"})
@@ -190,38 +187,16 @@ class Layout(nn.Module, ABC):
 
     def nearest(self, measure: Measure, features: Features) -> Ranks:
         """Find the most similar proxy of each feature."""
-        measured = self.measure(measure, features)
-        ranks: Tensor = mode(measured if measure == "cosines" else -measured)
-        return ranks
+        if measure == "cosines":
+            return self.cosines(features).argmax(dim=-1)
+        return self.squared_distances(features).argmin(dim=-1)
 
     def penalty(self) -> Scalar | None:
         """Compute what the layout itself adds to the loss; None if it adds nothing."""
 
-    def measure(self, measure: Measure, features: Features) -> PerClass:
-        """Compare features with proxies by the measure that a similarity needs."""
-        measured: Tensor = getattr(self, measure)(features)
-        return measured
-
-    def measure_proxies(self, measure: Measure, ranks: Ranks) -> PerClass:
-        """Compare proxies with proxies by the measure that a similarity needs."""
-        measured: Tensor = getattr(self, f"proxy_{measure}")(ranks)
-        return measured
-
-    def check_measure(self, measure: Measure) -> None:
-        """Refuse a similarity that needs a measure which this layout does not support."""
-        if measure not in self.measures:
-            raise UserError(
-                f"similarity must fit the layout {type(self).__name__}, got one by {measure}: "
-                f"it supports {' and '.join(sorted(self.measures))}"
-            )
-
     def full_vectors(self) -> Float[Tensor, "N d"]:
         """Return the vectors in single precision or better, also when the module is in half."""
         return self.vectors.to(torch.promote_types(self.vectors.dtype, torch.float32))
-
-    def extra_repr(self) -> str:
-        """Show the sizes when the module is printed."""
-        return f"num_classes={self.num_classes}, dim={self.dim}"
 
 
 class Free(Layout):
@@ -267,8 +242,7 @@ class Linear(Layout):
     ) -> None:
         super().__init__(num_classes, dim, num_vectors=1)
         if norm is not None:
-            why = "it is the distance between neighboring proxies; leave it out to learn it"
-            check_above("norm", norm, 0, why)
+            check_above("norm", norm, 0, "it is the distance between neighboring proxies")
         self.norm = norm
         self.spacing = Spacing(num_classes, stiffness)
         self.constant = norm is not None and stiffness is None
@@ -307,10 +281,6 @@ class Linear(Layout):
         step = length if self.norm is None else v0.new_full((), self.norm)
         return v0 / length, (self.num_classes - 1) * step
 
-    def extra_repr(self) -> str:
-        """Show a fixed norm when the module is printed."""
-        return super().extra_repr() + ("" if self.norm is None else f", norm={self.norm}")
-
 
 class Semicircular(Layout):
     """Proxies on half a unit circle, equation (8), made for cosines; distances work as well.
@@ -323,11 +293,7 @@ class Semicircular(Layout):
 
     def __init__(self, num_classes: int, dim: int, *, stiffness: float | None = None) -> None:
         super().__init__(num_classes, dim, num_vectors=2)
-        if dim < 2:
-            raise UserError(
-                f"dim must be at least 2 for a semicircular layout, got {dim}: "
-                "a semicircle needs a plane"
-            )
+        check_integer("dim", dim, 2, "a semicircle needs a plane")
         self.spacing = Spacing(num_classes, stiffness)
         self.constant = stiffness is None
 
@@ -340,7 +306,7 @@ class Semicircular(Layout):
         return self.spacing.positions(self._span())
 
     def polar(self, features: Features) -> tuple[PerSample, PerSample]:
-        """Return the angle φ in the plane, in (−π, π], and the share ρ of the length in the plane.
+        """Return the angle φ in the plane, and the share ρ of the length in the plane.
 
         cos(f, p_k) = ρ cos(φ − θ_k). A feature of zeros has the angle 0 and the share 0.
         """

@@ -26,13 +26,14 @@ def log_p(
     layout: Layout, similarity: Similarity, features: Features, prior: Tensor | None = None
 ) -> PerClass:
     """Compare features with proxies: log P, equation (1), with a prior that is added to logits."""
-    logits = similarity(layout.measure(similarity.measure, features))
+    logits = similarity(getattr(layout, similarity.measure)(features))
     return torch.log_softmax(logits if prior is None else logits + prior.to(logits.dtype), dim=-1)
 
 
 def log_q(layout: Layout, similarity: Similarity, ranks: Ranks) -> PerClass:
     """Compare proxies with proxies: the rows of log Q for these ranks, equation (2)."""
-    return torch.log_softmax(similarity(layout.measure_proxies(similarity.measure, ranks)), dim=-1)
+    measured = getattr(layout, f"proxy_{similarity.measure}")(ranks)
+    return torch.log_softmax(similarity(measured), dim=-1)
 
 
 def kl(log_target: PerClass, log_probs: PerClass) -> PerSample:

@@ -60,8 +60,7 @@ class Cosine(Similarity):
     measure: ClassVar[Measure] = "cosines"
 
     def __post_init__(self) -> None:
-        why = "cosines alone span too little for a softmax to tell classes apart"
-        check_above("scale", self.scale, 1, why)
+        check_above("scale", self.scale, 1, "cosines alone span too little for a softmax")
 
     def __call__(self, measured: PerClass) -> PerClass:
         """Compute s·C."""
@@ -96,12 +95,12 @@ class LearnedScale(nn.Module, Similarity):
         self.log_factor = nn.Parameter(torch.zeros(()))
 
     def reset_parameters(self) -> None:
-        """Go back to the similarity at the start."""
+        """Return to the similarity at the start."""
         nn.init.zeros_(self.log_factor)
 
     @property
     def scale(self) -> float:
-        """What a cosine, or the logit of another similarity, is multiplied by as of now."""
+        """The present factor of a cosine, or of the logit of another similarity."""
         at_start = self.start.scale if isinstance(self.start, Cosine) else 1.0
         return at_start * self.log_factor.exp().item()
 
@@ -110,10 +109,6 @@ class LearnedScale(nn.Module, Similarity):
         return self.log_factor.to(measured.dtype).exp() * self.start(measured)
 
     __call__ = nn.Module.__call__
-
-    def extra_repr(self) -> str:
-        """Show what it began with when the module is printed."""
-        return f"{self.start}"
 
 
 SIMILARITIES: dict[str, Callable[..., Similarity]] = {

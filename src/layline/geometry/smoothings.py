@@ -18,7 +18,6 @@ from torch import Tensor
 
 from layline.geometry.shapes import PerClass, Ranks
 from layline.utils.devices import widest_float
-from layline.utils.errors import UserError
 from layline.utils.validation import check_above
 
 
@@ -31,17 +30,24 @@ class Smoothing(ABC):
 
 
 @dataclass(frozen=True)
-class Poisson(Smoothing):
-    """Equations (14) and (15): a Poisson with its rate at k* + ½, hence its mode at k*.
+class _WithTemperature(Smoothing):
+    """A smoothing with a temperature: towards 0 it becomes one-hot, towards infinity uniform."""
 
-    Args:
-        tau: Temperature. Towards 0 the distribution becomes one-hot, towards infinity uniform.
-    """
-
-    tau: float = 0.11
+    tau: float
 
     def __post_init__(self) -> None:
         check_above("tau", self.tau, 0, "it divides the log probabilities")
+
+
+@dataclass(frozen=True)
+class Poisson(_WithTemperature):
+    """Equations (14) and (15): a Poisson with its rate at k* + ½, hence its mode at k*.
+
+    Args:
+        tau: Temperature.
+    """
+
+    tau: float = 0.11
 
     def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Take the softmax of LPMF(k; k* + ½) / τ."""
@@ -52,19 +58,16 @@ class Poisson(Smoothing):
 
 
 @dataclass(frozen=True)
-class Binomial(Smoothing):
+class Binomial(_WithTemperature):
     """Equations (16) and (17): K − 1 trials with p = (2k* + 1) / 2K, hence its mode at k*.
 
     The paper prints 2k + 1 in (17); only k* puts the mode where the text under (16) says it is.
 
     Args:
-        tau: Temperature. Towards 0 the distribution becomes one-hot, towards infinity uniform.
+        tau: Temperature.
     """
 
     tau: float = 0.13
-
-    def __post_init__(self) -> None:
-        check_above("tau", self.tau, 0, "it divides the log probabilities")
 
     def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Take the softmax of LPMF(k; K − 1, p) / τ."""
@@ -77,7 +80,7 @@ class Binomial(Smoothing):
 
 
 @dataclass(frozen=True)
-class Exponential(Smoothing):
+class Exponential(_WithTemperature):
     """Equation (18): decay with the distance in ranks. Already normalized, so U = E.
 
     The paper's temperature is nearly flat: with 8 classes the smallest entry is 0.79 of the
@@ -88,9 +91,6 @@ class Exponential(Smoothing):
     """
 
     tau: float = 30.0
-
-    def __post_init__(self) -> None:
-        check_above("tau", self.tau, 0, "it divides the log probabilities")
 
     def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Normalize exp(−|k − k*| / τ)."""
@@ -111,12 +111,8 @@ class Triangular(Smoothing):
     b: float = 0.1
 
     def __post_init__(self) -> None:
-        check_above("a", self.a, 0)
-        if not self.a > self.b > 0:
-            raise UserError(
-                f"a and b must satisfy a > b > 0, got a={self.a}, b={self.b}: "
-                "a is the height at the label's own class, b at the farthest one"
-            )
+        check_above("b", self.b, 0, "it is the height at the farthest class")
+        check_above("a", self.a, self.b, "the height at the label must be above b")
 
     def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Normalize f = a − (a − b)·|k − k*| / max(k*, K − k* − 1)."""

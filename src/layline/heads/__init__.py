@@ -1,23 +1,23 @@
-"""The ordinal methods by name. To add one: write its file, and one entry in ``_BUILT_IN``.
+"""The ordinal methods by name.
 
-Plug-ins add others, see :mod:`layline.utils.plugins`.
+To add one: write its file, one entry in ``_BUILT_IN`` and its source in ``_REFERENCES``. Plug-ins
+add others, see :mod:`layline.utils.plugins`.
 """
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from layline.geometry.smoothings import Poisson
-from layline.heads.base import LinearHead, OrdinalHead
-from layline.heads.baselines import Classification, Regression
+from layline.heads.base import Classification, LinearHead, OrdinalHead
 from layline.heads.constrained_proxies import VARIANTS, ConstrainedProxies, Variant
 from layline.heads.cumulative import Coral, Corn, ProportionalOdds, Ranking, StickBreaking
 from layline.heads.gp_dnnor import GPDNNOR
 from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sord
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.pairs import CNNPOR, POE
-from layline.heads.unimodal import UnimodalBinomial, UnimodalPoisson, UnimodalPOM
+from layline.heads.unimodal import Regression, UnimodalBinomial, UnimodalPoisson, UnimodalPOM
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
 from layline.utils.validation import check_integer
@@ -42,11 +42,14 @@ class HeadSpec:
     build: Callable[..., OrdinalHead]
     family: str
     summary: str
-    reference: str
+    reference: str = ""
     decode: str = "mode"
     exports: bool = True
     released: tuple[tuple[str, Any], ...] = ()
     rate_factor: float = 1.0
+
+
+Method = str | type[OrdinalHead] | HeadSpec | Callable[..., OrdinalHead]
 
 
 def _describe_variant(name: str, variant: Variant) -> HeadSpec:
@@ -64,139 +67,98 @@ def _describe_variant(name: str, variant: Variant) -> HeadSpec:
 # a single score and its thresholds start far from their optimum, see docs/recipes.md
 _FAR = 10.0
 _LABELS, _CUMULATIVE, _UNIMODAL = "label distribution", "cumulative", "unimodal"
-_BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
+_EMBEDDING = "embedding"
 
 _BUILT_IN: dict[str, HeadSpec] = {
-    **{name: _describe_variant(name, variant) for name, variant in VARIANTS.items()},
-    "classification": HeadSpec(
-        Classification, "baseline", "a linear layer and cross entropy", "the usual baseline"
-    ),
+    "classification": HeadSpec(Classification, "baseline", "a linear layer and cross entropy"),
     "regression": HeadSpec(
         Regression,
         "baseline",
-        "the rank as a number, with a Laplace or Gaussian around it",
-        "the usual baseline",
+        "the rank as a number, a Laplace or Gaussian around it",
         decode="median",
     ),
-    "sord": HeadSpec(
-        Sord,
-        _LABELS,
-        "cross entropy with labels softened by rank distance",
-        "Díaz and Marathe, Soft Labels for Ordinal Regression, CVPR 2019",
-    ),
+    "sord": HeadSpec(Sord, _LABELS, "cross entropy with labels softened by rank distance"),
     "dldl-v2": HeadSpec(
-        DldlV2,
-        _LABELS,
-        "a Gaussian label distribution, and the mean at the label",
-        "Gao et al., Expectation of Label Distribution Learning, IJCAI 2018",
-        decode="mean",
+        DldlV2, _LABELS, "a Gaussian label distribution, and the mean at the label", decode="mean"
     ),
     "mean-variance": HeadSpec(
-        MeanVariance,
-        _LABELS,
-        "cross entropy, the mean at the label, a small variance",
-        "Pan et al., Mean-Variance Loss, CVPR 2018",
-        decode="mean",
+        MeanVariance, _LABELS, "cross entropy, mean at the label, small variance", decode="mean"
     ),
-    "emd": HeadSpec(
-        Emd,
-        _LABELS,
-        "squared differences of cumulative probabilities",
-        "Hou et al., Squared Earth Mover's Distance-based Loss, arXiv 2016",
-    ),
-    "cdw": HeadSpec(
-        Cdw,
-        _LABELS,
-        "wrong classes cost by their distance (CDW-CE, OLL)",
-        "Polat et al., Class Distance Weighted Cross-Entropy Loss, MIUA 2022",
-    ),
+    "emd": HeadSpec(Emd, _LABELS, "squared differences of cumulative probabilities"),
+    "cdw": HeadSpec(Cdw, _LABELS, "wrong classes cost by their distance (CDW-CE, OLL)"),
     "ranking": HeadSpec(
-        Ranking,
-        _CUMULATIVE,
-        "a binary classifier for each threshold",
-        "Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016",
-        decode="median",
+        Ranking, _CUMULATIVE, "a binary classifier for each threshold", decode="median"
     ),
     "coral": HeadSpec(
         Coral,
         _CUMULATIVE,
         "binary classifiers that share one weight vector",
-        "Cao et al., Rank Consistent Ordinal Regression, Pattern Recognition Letters 2020",
         decode="median",
         rate_factor=_FAR,
     ),
     "corn": HeadSpec(
-        Corn,
-        _CUMULATIVE,
-        "a chain of conditional binary classifiers",
-        "Shi et al., Rank-Consistent Ordinal Regression by Conditional Probabilities, arXiv 2021",
-        decode="median",
+        Corn, _CUMULATIVE, "a chain of conditional binary classifiers", decode="median"
     ),
     "proportional-odds": HeadSpec(
         ProportionalOdds,
         _CUMULATIVE,
         "one score, learned ordered cut points, logistic noise",
-        "McCullagh, Regression Models for Ordinal Data, JRSS B 1980",
         rate_factor=_FAR,
     ),
     "stick-breaking": HeadSpec(
-        StickBreaking,
-        _CUMULATIVE,
-        "each rank in turn takes its share of what is left",
-        "Liu et al., Unimodal Regularized Neuron Stick-Breaking, Neurocomputing 2020",
+        StickBreaking, _CUMULATIVE, "each rank in turn takes its share of what is left"
     ),
     "unimodal-poisson": HeadSpec(
-        UnimodalPoisson,
-        _UNIMODAL,
-        "one number places a Poisson with a learned temperature",
-        _BECKHAM,
-        exports=False,
+        UnimodalPoisson, _UNIMODAL, "a Poisson with a learned temperature", exports=False
     ),
     "unimodal-binomial": HeadSpec(
-        UnimodalBinomial,
-        _UNIMODAL,
-        "one number places a Binomial with a learned temperature",
-        _BECKHAM,
-        exports=False,
+        UnimodalBinomial, _UNIMODAL, "a Binomial with a learned temperature", exports=False
     ),
     "unimodal-pom": HeadSpec(
-        UnimodalPOM,
-        _UNIMODAL,
-        "a normal distribution over equal cells, optimal transport loss",
-        "Shaham et al., Deep Ordinal Regression using Optimal Transport Loss, arXiv 2020",
-        exports=False,
+        UnimodalPOM, _UNIMODAL, "a normal over equal cells, optimal transport loss", exports=False
     ),
-    "poe": HeadSpec(
-        POE,
-        "embedding",
-        "a Gaussian embedding of each sample, ordered by triplets",
-        "Li et al., Learning Probabilistic Ordinal Embeddings, CVPR 2021",
-    ),
+    "poe": HeadSpec(POE, _EMBEDDING, "a Gaussian embedding of each sample, ordered by triplets"),
     "cnnpor": HeadSpec(
-        CNNPOR,
-        "embedding",
-        "cross entropy with a pairwise hinge between adjacent classes",
-        "Liu et al., A Constrained Deep Neural Network for Ordinal Regression, CVPR 2018",
+        CNNPOR, _EMBEDDING, "cross entropy with a pairwise hinge between adjacent classes"
     ),
     "gp-dnnor": HeadSpec(
         GPDNNOR,
         "Gaussian process",
         "a sparse Gaussian process with an ordinal likelihood",
-        "Liu et al., Probabilistic Deep Ordinal Regression Based on Gaussian Processes, ICCV 2019",
         exports=False,
     ),
     "proxy-anchor": HeadSpec(
-        ProxyAnchor,
-        "embedding",
-        "one free proxy per class, Proxy-Anchor loss",
-        "Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020",
+        ProxyAnchor, _EMBEDDING, "one free proxy per class, Proxy-Anchor loss"
     ),
     "soft-triple": HeadSpec(
-        SoftTriple,
-        "embedding",
-        "several free proxies per class, SoftTriple loss",
-        "Qian et al., SoftTriple Loss, ICCV 2019",
+        SoftTriple, _EMBEDDING, "several free proxies per class, SoftTriple loss"
     ),
+}
+_BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
+_REFERENCES = {
+    "classification": "the usual baseline",
+    "regression": "the usual baseline",
+    "sord": "Díaz and Marathe, Soft Labels for Ordinal Regression, CVPR 2019",
+    "dldl-v2": "Gao et al., Expectation of Label Distribution Learning, IJCAI 2018",
+    "mean-variance": "Pan et al., Mean-Variance Loss, CVPR 2018",
+    "emd": "Hou et al., Squared Earth Mover's Distance-based Loss, arXiv 2016",
+    "cdw": "Polat et al., Class Distance Weighted Cross-Entropy Loss, MIUA 2022",
+    "ranking": "Niu et al., Ordinal Regression with Multiple Output CNN, CVPR 2016",
+    "coral": "Cao et al., Rank Consistent Ordinal Regression, Pattern Recognition Letters 2020",
+    "corn": "Shi et al., Rank-Consistent Ordinal Regression by Conditional Probabilities, "
+    "arXiv 2021",
+    "proportional-odds": "McCullagh, Regression Models for Ordinal Data, JRSS B 1980",
+    "stick-breaking": "Liu et al., Unimodal Regularized Neuron Stick-Breaking, Neurocomputing 2020",
+    "unimodal-poisson": _BECKHAM,
+    "unimodal-binomial": _BECKHAM,
+    "unimodal-pom": "Shaham et al., Deep Ordinal Regression using Optimal Transport Loss, "
+    "arXiv 2020",
+    "poe": "Li et al., Learning Probabilistic Ordinal Embeddings, CVPR 2021",
+    "cnnpor": "Liu et al., A Constrained Deep Neural Network for Ordinal Regression, CVPR 2018",
+    "gp-dnnor": "Liu et al., Probabilistic Deep Ordinal Regression Based on Gaussian Processes, "
+    "ICCV 2019",
+    "proxy-anchor": "Kim et al., Proxy Anchor Loss for Deep Metric Learning, CVPR 2020",
+    "soft-triple": "Qian et al., SoftTriple Loss, ICCV 2019",
 }
 
 
@@ -214,29 +176,20 @@ def _adopt(name: str, found: Any) -> HeadSpec:
 
 
 HEADS: Registry[HeadSpec] = Registry(
-    "heads", "method", _BUILT_IN, _adopt, reserved=("num_classes", "dim")
+    "heads",
+    "method",
+    {name: _describe_variant(name, variant) for name, variant in VARIANTS.items()}
+    | {name: replace(spec, reference=_REFERENCES[name]) for name, spec in _BUILT_IN.items()},
+    _adopt,
+    reserved=("num_classes", "dim"),
 )
+names, options_of = HEADS.names, HEADS.options_of
 
 DEFAULT_METHOD = "arc"
 """The method of the command line and the estimator if the user names none."""
 
 
-def names() -> tuple[str, ...]:
-    """List the methods, those of plug-ins last."""
-    return HEADS.names()
-
-
-def options_of(name: str) -> tuple[str, ...]:
-    """List the options that a method takes by name."""
-    return HEADS.options_of(name)
-
-
-def create(
-    name: str | type[OrdinalHead] | HeadSpec | Callable[..., OrdinalHead],
-    num_classes: int,
-    dim: int = 512,
-    **options: Any,
-) -> OrdinalHead:
+def create(name: Method, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
     """Make a head by name.
 
     Args:
@@ -250,14 +203,7 @@ def create(
     check_integer("num_classes", num_classes, 2, "one class needs no classifier")
     check_integer("dim", dim, 1, "it is the length of a feature")
     HEADS.check_options(method, spec, options)
-    if method in HEADS.builtin:
-        return spec.build(num_classes, dim, **options)
-    try:
-        head: Any = spec.build(num_classes, dim, **options)
-    except TypeError as error:
-        raise UserError(
-            f"{method} must take num_classes, dim and its options, got an error ({error})"
-        ) from error
+    head: Any = spec.build(num_classes, dim, **options)
     if not isinstance(head, OrdinalHead) or (head.num_classes, head.dim) != (num_classes, dim):
         raise UserError(
             f"{method} must make an OrdinalHead for {num_classes} classes and dim={dim}, "
@@ -266,9 +212,7 @@ def create(
     return head
 
 
-def find(
-    name: str | type[OrdinalHead] | HeadSpec | Callable[..., OrdinalHead],
-) -> tuple[str, HeadSpec]:
+def find(name: Method) -> tuple[str, HeadSpec]:
     """Return the name and the entry of a method, from its name or from the method itself."""
     if isinstance(name, str):
         return name, HEADS.find(name)

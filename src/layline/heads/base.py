@@ -199,7 +199,7 @@ class OrdinalHead(nn.Module, ABC):
         _check_tensor("ranks", ranks, (len(features),), features.device)
         if ranks.is_floating_point() or ranks.is_complex() or ranks.dtype == torch.bool:
             raise UserError(f"ranks must be integers, got {ranks.dtype}: convert with .long()")
-        ranks = ranks.long()  # a small unsigned type has no minimum in PyTorch
+        ranks = ranks.long()
         if can_check_values(ranks):
             for end in ranks.aminmax():
                 if not 0 <= int(end) < self.num_classes:
@@ -212,12 +212,10 @@ class OrdinalHead(nn.Module, ABC):
     def _check_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
         _check_tensor("sample_weight", sample_weight, (len(losses),), losses.device)
         if can_check_values(sample_weight):
-            wrong = ~((sample_weight >= 0) & sample_weight.isfinite())
-            if wrong.any():
-                raise UserError(
-                    "sample_weight must be finite and not negative, "
-                    f"got {float(sample_weight[wrong][0])}"
-                )
+            wrong = sample_weight[~((sample_weight >= 0) & sample_weight.isfinite())]
+            if len(wrong):
+                value = float(wrong[0])
+                raise UserError(f"sample_weight must be finite and not negative, got {value}")
             if not sample_weight.any():
                 raise UserError("sample_weight must not be zero for all samples")
         return sample_weight.to(losses.dtype)
@@ -260,8 +258,11 @@ class LinearHead(OrdinalHead):
         return apply_linear(self.linear, features)
 
 
-class SoftmaxHead(LinearHead):
-    """A head with one logit per class. Without a loss of its own it uses cross entropy."""
+class Classification(LinearHead):
+    """A linear layer, a softmax and cross entropy: plain classification, which ignores the order.
+
+    Heads with another loss on the same softmax are its subclasses.
+    """
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=num_classes)
@@ -315,9 +316,8 @@ def _check_tensor(
 
 def _check_finite(features: Tensor) -> None:
     """Refuse features that are NaN or infinite: any rank would be meaningless."""
-    if not isinstance(features, Tensor):
-        return  # the check of features names it
-    if torch.compiler.is_compiling() or features.is_meta or features.sum().isfinite():
-        return
-    if not features.isfinite().all():  # a sum can overflow although its terms are finite
+    if torch.compiler.is_compiling() or not isinstance(features, Tensor) or features.is_meta:
+        return  # what is no tensor is refused later
+    # a sum can overflow although its terms are finite
+    if not features.sum().isfinite() and not features.isfinite().all():
         raise UserError("features must be finite, got NaN or infinity")

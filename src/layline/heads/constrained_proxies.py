@@ -18,6 +18,7 @@ and a prior :math:`b_k` of each class may be added:
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -72,21 +73,20 @@ class ConstrainedProxies(OrdinalHead):
     ) -> None:
         _check_part("layout", layout, Layout, "Linear(8, 512)")
         _check_part("similarity", similarity, Similarity, "StudentT()")
-        if smoothing is None:
-            for name, value in (("alpha", alpha), ("unimodal_over", unimodal_over)):
-                if value is not None:
-                    raise UserError(
-                        f"{name} must be left out where there is no smoothing, got {value!r}: "
-                        "it belongs to the unimodal loss"
-                    )
-        else:
+        if similarity.measure not in layout.measures:
+            raise UserError(
+                f"similarity must fit the layout {type(layout).__name__}, got one by "
+                f"{similarity.measure}: it supports {' and '.join(sorted(layout.measures))}"
+            )
+        if smoothing is None and (alpha, unimodal_over) != (None, None):
+            raise UserError("alpha and unimodal_over must be left out without a smoothing")
+        if smoothing is not None:
             _check_part("smoothing", smoothing, Smoothing, "Poisson(0.11)")
             if layout.constant:
                 raise UserError(
                     f"smoothing must be None for this {type(layout).__name__}, got {smoothing}: "
                     "its proxies keep their distances, so there is nothing to smooth"
                 )
-        layout.check_measure(similarity.measure)
         super().__init__(layout.num_classes, layout.dim)
         self.layout = layout
         self.similarity = similarity
@@ -100,8 +100,7 @@ class ConstrainedProxies(OrdinalHead):
         check_boolean("prior", prior)
         check_known("unimodal_over", self.unimodal_over, ("batch", "classes"))
         check_at_least("alpha", self.alpha, 0, "it is the weight of the unimodal loss")
-        zeros = torch.zeros(layout.num_classes)
-        self.prior: nn.Parameter | None = nn.Parameter(zeros) if prior else None
+        self.prior = nn.Parameter(torch.zeros(layout.num_classes)) if prior else None
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again."""
@@ -179,68 +178,54 @@ class Variant:
     """A named combination of layout, similarity and smoothing; calling it makes the head.
 
     Attributes:
-        layout: Its class.
-        smoothing: Its class, if there is a unimodal loss.
-        options: The options that the method takes, with their defaults.
         family: The kind of layout.
+        smoothing: Its class, if there is a unimodal loss.
+        layout: Its class.
+        options: The options that the method takes, with their defaults.
         summary: A description in one line.
     """
 
-    layout: type[Layout]
-    smoothing: type[Smoothing] | None
-    options: Mapping[str, Any]
     family: str
+    smoothing: type[Smoothing] | None
+    layout: type[Layout]
+    options: Mapping[str, Any]
     summary: str
 
     def __call__(self, num_classes: int, dim: int = 512, **options: Any) -> ConstrainedProxies:
         """Make the head."""
         chosen = {**self.options, **options}
-        check_at_least(
-            "stiffness", chosen.get("stiffness", 0), 0, "it is the cost of unequal steps"
-        )
+        if "stiffness" in chosen and chosen["stiffness"] is None:
+            raise UserError("stiffness must be a number, got None")
 
         def pick(*names: str) -> dict[str, Any]:
             return {name: chosen[name] for name in names if chosen.get(name) is not None}
 
-        similarity = _make_similarity(
-            chosen["similarity"], chosen.get("scale"), chosen.get("learn_scale", False)
-        )
-        smoothing = None if self.smoothing is None else self.smoothing(**pick("tau", "a", "b"))
+        similarity: Any = find_known("similarity", chosen["similarity"], SIMILARITIES)
+        if similarity is not Cosine and chosen.get("scale") is not None:
+            raise UserError("scale must be left out unless the similarity is cosine")
+        similarity = similarity(**pick("scale"))
+        check_boolean("learn_scale", chosen.get("learn_scale", False))
         layout: Any = self.layout
         return ConstrainedProxies(
             layout(num_classes, dim, **pick("norm", "stiffness")),
-            similarity,
-            smoothing,
+            LearnedScale(similarity) if chosen.get("learn_scale") else similarity,
+            None if self.smoothing is None else self.smoothing(**pick("tau", "a", "b")),
             **pick("target", "alpha", "unimodal_over", "rps", "prior"),
         )
 
     @property
     def __signature__(self) -> inspect.Signature:
         """The options as keyword arguments, for ``inspect.signature``."""
-        places = [("num_classes", inspect.Parameter.empty), ("dim", 512)]
-        positional, keyword = (
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            inspect.Parameter.KEYWORD_ONLY,
-        )
-        return inspect.Signature(
-            [inspect.Parameter(name, positional, default=value) for name, value in places]
-            + [inspect.Parameter(k, keyword, default=value) for k, value in self.options.items()]
-        )
+        signature = inspect.signature(self.__call__)
+        sizes = list(signature.parameters.values())[:2]
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+            for name, value in self.options.items()
+        ]
+        return signature.replace(parameters=sizes + options)
 
 
-def _make_similarity(name: str, scale: float | None, learn: bool) -> Similarity:
-    """Make a similarity from its name; only the cosine has a scale."""
-    check_boolean("learn_scale", learn)
-    build = find_known("similarity", name, SIMILARITIES)
-    if scale is not None and build is not Cosine:
-        raise UserError(
-            f"scale must be left out for the similarity {name}, got {scale!r}: only cosine has one"
-        )
-    similarity = build() if scale is None else Cosine(scale)
-    return LearnedScale(similarity) if learn else similarity
-
-
-_STUDENT_T = {"similarity": "student-t"}
+_LINE: dict[str, Any] = {"similarity": "student-t", "norm": None}
 _COSINE = {"similarity": "cosine", "scale": None}
 _HARD: dict[str, Any] = {"target": "proxies"}
 _ELASTIC = {**_HARD, "learn_scale": False, "rps": 0.0, "prior": False}
@@ -251,45 +236,29 @@ _TRIANGLE = {**_SOFT, "a": Triangular.a, "b": Triangular.b}
 _LEARNED = {"learn_scale": True, "stiffness": 0.3, "target": 0.2, "rps": 0.5, "prior": True}
 
 
+_hard, _elastic = partial(Variant, "hard layout", None), partial(Variant, "elastic layout", None)
+_unconstrained = partial(Variant, "no layout", None, Free)
+
+
 def _soft(smoothing: type[Smoothing], options: Mapping[str, Any], summary: str) -> Variant:
-    return Variant(Free, smoothing, options, "soft layout", summary)
+    return Variant("soft layout", smoothing, Free, options, summary)
 
 
 VARIANTS: dict[str, Variant] = {
-    "hard-linear": Variant(
-        Linear,
-        None,
-        {**_STUDENT_T, "norm": None, **_HARD},
-        "hard layout",
-        "proxies on a straight line, Student-t similarity",
+    "hard-linear": _hard(Linear, _LINE | _HARD, "proxies on a straight line, Student-t similarity"),
+    "hard-semicircular": _hard(
+        Semicircular, _COSINE | _HARD, "proxies on half a circle, cosine similarity"
     ),
-    "hard-semicircular": Variant(
-        Semicircular,
-        None,
-        {**_COSINE, **_HARD},
-        "hard layout",
-        "proxies on half a circle, cosine similarity",
+    "elastic-linear": _elastic(
+        Linear, _LINE | {"stiffness": 0.1} | _ELASTIC, "a straight line with learned spacing"
     ),
-    "elastic-linear": Variant(
-        Linear,
-        None,
-        {**_STUDENT_T, "norm": None, "stiffness": 0.1, **_ELASTIC},
-        "elastic layout",
-        "a straight line with learned spacing",
-    ),
-    "elastic-semicircular": Variant(
-        Semicircular,
-        None,
-        {**_COSINE, "stiffness": 1.0, **_ELASTIC},
-        "elastic layout",
-        "half a circle with learned spacing",
+    "elastic-semicircular": _elastic(
+        Semicircular, _COSINE | {"stiffness": 1.0} | _ELASTIC, "half a circle with learned spacing"
     ),
     # docs/method.md derives it, docs/decisions/elastic-spring.md explains its defaults
-    "arc": Variant(
+    "arc": _elastic(
         Semicircular,
-        None,
-        {**_COSINE, **_LEARNED},
-        "elastic layout",
+        _COSINE | _LEARNED,
         "half a circle by likelihood, spacing and sharpness learned",
     ),
     "soft-poisson": _soft(Poisson, _TAU, "free proxies held to a Poisson shape"),
@@ -300,10 +269,8 @@ VARIANTS: dict[str, Variant] = {
     "soft-binomial-cosine": _soft(Binomial, _TAU | _COSINE, "soft-binomial, by cosine"),
     "soft-exponential-cosine": _soft(Exponential, _TAU | _COSINE, "soft-exponential, by cosine"),
     "soft-triangular-cosine": _soft(Triangular, _TRIANGLE | _COSINE, "soft-triangular, by cosine"),
-    "unconstrained": Variant(
-        Free, None, _FREE, "no layout", "free proxies, cross entropy, Student-t similarity"
-    ),
-    "unconstrained-cosine": Variant(
-        Free, None, _FREE | _COSINE, "no layout", "free proxies, cross entropy, cosine similarity"
+    "unconstrained": _unconstrained(_FREE, "free proxies, cross entropy, Student-t similarity"),
+    "unconstrained-cosine": _unconstrained(
+        _FREE | _COSINE, "free proxies, cross entropy, cosine similarity"
     ),
 }

@@ -36,7 +36,7 @@ from torch.nn import functional as F
 from layline.geometry.layouts import squared_distances
 from layline.geometry.shapes import Features, PerClass, PerSample, Ranks, Scalar
 from layline.heads.base import LinearHead
-from layline.heads.cells import log_cells
+from layline.heads.unimodal import log_cells
 from layline.utils.devices import widest_float
 from layline.utils.validation import check_integer
 

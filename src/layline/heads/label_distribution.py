@@ -37,7 +37,7 @@ from torch.nn import functional as F
 
 from layline.geometry.losses import squared_emd
 from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
-from layline.heads.base import SoftmaxHead
+from layline.heads.base import Classification
 from layline.utils.devices import widest_float
 from layline.utils.validation import check_above, check_at_least, check_known
 
@@ -77,7 +77,7 @@ def log_one_minus(log_probs: PerClass) -> PerClass:
     return torch.log1p(-probs).scatter(-1, top, others)
 
 
-class Sord(SoftmaxHead):
+class Sord(Classification):
     """Soft labels of Díaz and Marathe.
 
     Args:
@@ -104,7 +104,7 @@ class Sord(SoftmaxHead):
         return soft_cross_entropies(self._scores(features), ranks, self.alpha, power)
 
 
-class DldlV2(SoftmaxHead):
+class DldlV2(Classification):
     """Label distribution and expectation, learned together.
 
     Args:
@@ -124,7 +124,7 @@ class DldlV2(SoftmaxHead):
         return cross_entropies + (mean - ranks).abs()
 
 
-class MeanVariance(SoftmaxHead):
+class MeanVariance(Classification):
     """Cross entropy with penalties on the mean's error and on the variance.
 
     Args:
@@ -159,14 +159,14 @@ class MeanVariance(SoftmaxHead):
         )
 
 
-class Emd(SoftmaxHead):
+class Emd(Classification):
     """Squared differences of cumulative probabilities."""
 
     def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         return squared_emd(torch.softmax(self._scores(features), dim=-1), ranks)
 
 
-class Cdw(SoftmaxHead):
+class Cdw(Classification):
     """Push probability out of every wrong class, more strongly the farther it is.
 
     Args:

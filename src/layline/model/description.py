@@ -16,9 +16,9 @@ from pydantic.types import PositiveInt
 from layline import __version__
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.table_encoding import TableEncoding
+from layline.geometry.decoding import Decode, check_decode
 from layline.model.calibration import Calibration
 from layline.utils.errors import UserError
-from layline.utils.validation import Decode, check_decode
 
 if TYPE_CHECKING:
     from layline.model.model import OrdinalModel

@@ -112,9 +112,14 @@ def _rebuild(description: ModelDescription, tensors: Tensors) -> OrdinalModel:
     if is_hub_name(description.backbone) and not description.backbone_options.get("architecture"):
         raise UserError(f"the architecture of {description.backbone} is missing")
     with torch.random.fork_rng(devices=[]):  # building draws weights that are overwritten
-        if HEADS.plugin_of(description.method) is None:
+        try:
             with torch.device("meta"), warnings.catch_warnings(action="ignore"):
-                _check_shapes(description.build(), tensors)
+                described = description.build()
+        except Exception:
+            if not _find_plugins(description):
+                raise
+            described = description.build()  # a plug-in may need the values of its tensors
+        _check_shapes(described, tensors)
         model = description.build()
     built = model.state_dict()
     for name, tensor in tensors.items():

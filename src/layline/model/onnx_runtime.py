@@ -20,11 +20,11 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.geometry import decoding
+from layline.geometry.decoding import Decode, check_decode
 from layline.model.description import KEY, ModelDescription
 from layline.model.predictor import Prediction, Predictor
 from layline.utils.errors import UserError
 from layline.utils.optional import require
-from layline.utils.validation import Decode, check_decode
 
 
 def graph_input(description: ModelDescription) -> tuple[str, list[int]]:

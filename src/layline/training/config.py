@@ -25,13 +25,14 @@ from pydantic import (
     ValidationError,
 )
 
+from layline.geometry.decoding import check_decode
 from layline.metrics import CRITERIA
 from layline.utils.errors import UserError
-from layline.utils.validation import check_decode, check_known
+from layline.utils.validation import check_known
 
 if TYPE_CHECKING:
+    from layline.geometry.decoding import Decode
     from layline.training.optim import Options
-    from layline.utils.validation import Decode
 
 Tree = dict[str, Any]  # settings by section
 S = TypeVar("S", bound="Section")

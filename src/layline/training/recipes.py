@@ -8,11 +8,12 @@ from typing import Any
 
 from layline import backbones, data, heads
 from layline.backbones.weights import NAMES, check_weights
+from layline.geometry.decoding import Decode
 from layline.training.config import Config, TrainingConfig, Tree, combine, validate
 from layline.training.optim import MODERN, default_head_rate
 from layline.utils.errors import UserError
 from layline.utils.plugins import Plugin, load_plugins, resolve_reference
-from layline.utils.validation import Decode, find_known
+from layline.utils.validation import find_known
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A plug-in is a Python file, the folder of a package, or a module that Python can import. It offers
 what its dictionaries ``HEADS``, ``BACKBONES`` and ``SOURCES`` name. Without them it offers its
-public classes and specs by their own names. Installed packages use entry points instead, see
+public classes by their own names. Installed packages use entry points instead, see
 :mod:`layline.utils.registry`.
 """
 
@@ -12,7 +12,6 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -39,7 +38,8 @@ class Plugin:
         return f"{self.name} {self.version}".strip()
 
 
-_LOADED: dict[str, ModuleType] = {}  # the plug-ins that the user named, by module name
+LOADED: dict[str, tuple[ModuleType, Plugin]] = {}
+"""The plug-ins that the user named, by module name."""
 _FILES: dict[str, tuple[Path, int]] = {}  # path and modification time of imported files
 
 
@@ -52,12 +52,7 @@ def load_plugins(plugins: Iterable[str | Path]) -> None:
     """
     for plugin in [plugins] if isinstance(plugins, str | Path) else plugins:
         module = import_reference(resolve_reference(plugin))
-        _LOADED[module.__name__] = module
-
-
-def loaded_modules() -> list[ModuleType]:
-    """List the modules that :func:`load_plugins` imported."""
-    return list(_LOADED.values())
+        LOADED[module.__name__] = module, describe_plugin(module)
 
 
 def is_path(reference: str) -> bool:
@@ -68,15 +63,11 @@ def is_path(reference: str) -> bool:
 def resolve_reference(plugin: str | Path) -> str:
     """Return the absolute path of a plug-in's file or folder, or the name of its module."""
     text = str(plugin)
-    path = Path(text).expanduser().resolve()
     if not is_path(text):
-        if not all(part.isidentifier() for part in text.split(".")):
-            raise PluginError(f"A plug-in is a .py file, a package or a module, got {text!r}.")
         return text
-    if not path.exists():
-        raise PluginError(f"The plug-in {text} does not exist.")
-    if path.is_dir() and not (path / "__init__.py").is_file():
-        raise PluginError(f"The folder {text} is not a package: it has no __init__.py.")
+    path = Path(text).expanduser().resolve()
+    if not (path / "__init__.py" if path.is_dir() else path).is_file():
+        raise PluginError(f"The plug-in {text} does not exist, or is a folder without __init__.py.")
     if not path.stem.isidentifier():
         raise PluginError(
             f"The plug-in {text} cannot be imported by that name. Rename it, using only letters, "
@@ -87,6 +78,7 @@ def resolve_reference(plugin: str | Path) -> str:
 
 def import_reference(reference: str) -> ModuleType:
     """Import what :func:`resolve_reference` returned."""
+    importlib.invalidate_caches()
     try:
         if is_path(reference):
             return _import_path(Path(reference))
@@ -126,7 +118,6 @@ def _import_path(path: Path) -> ModuleType:
 
 
 def _add_to_path(folder: Path) -> None:
-    importlib.invalidate_caches()
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -134,15 +125,10 @@ def _add_to_path(folder: Path) -> None:
 def describe_plugin(module: ModuleType) -> Plugin:
     """Return the distribution and version of a module, or its own name and version."""
     top, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
-    distributions = [] if top in _FILES else _distributions().get(top, [])
+    distributions = [] if top in _FILES else packages_distributions().get(top, [])
     if distributions:
         return Plugin(distributions[0], version(distributions[0]))
     own = str(getattr(module, "__version__", ""))
     if not own and file is not None:
         own = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
     return Plugin(module.__name__, own)
-
-
-@cache
-def _distributions() -> dict[str, list[str]]:
-    return dict(packages_distributions())

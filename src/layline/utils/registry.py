@@ -5,27 +5,21 @@ the user named, and those of installed packages with an entry point in the group
 ``layline.backbones`` or ``layline.sources``.
 """
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from layline.utils.errors import UserError
-from layline.utils.plugins import Plugin, PluginError, describe_plugin, loaded_modules
+from layline.utils.plugins import LOADED, Plugin, PluginError
 from layline.utils.validation import check_known
 
 T = TypeVar("T")
 _LISTS = ("HEADS", "BACKBONES", "SOURCES")
 _ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-
-
-class _Entry(NamedTuple):
-    """An entry of a plug-in."""
-
-    spec: Any
-    plugin: Plugin
 
 
 class Registry(Mapping[str, T]):
@@ -56,12 +50,9 @@ class Registry(Mapping[str, T]):
         self.kind, self.builtin = kind, builtin
         self._argument, self._adopt, self._build = argument, adopt, build
         self._reserved = reserved
-        self._of_modules: dict[ModuleType, dict[str, _Entry]] = {}
-        self._of_points: dict[str, _Entry] = {}
 
     def __getitem__(self, name: str) -> T:
-        spec: T = self.builtin[name] if name in self.builtin else self._outside(name).spec
-        return spec
+        return self.builtin[name] if name in self.builtin else self._from_plugin(name)[0]
 
     def __contains__(self, name: object) -> bool:
         return name in self.builtin or name in self.names()
@@ -96,21 +87,14 @@ class Registry(Mapping[str, T]):
     def check_options(self, name: str, spec: T, options: Mapping[str, Any]) -> None:
         """Refuse options that an entry does not take."""
         known, takes_any = self.spec_options(spec)
-        for option in options:
-            if not takes_any and not known:
+        for option in () if takes_any else options:
+            if not known:
                 raise UserError(f"{name} takes no options, got {option}.")
-            if not takes_any:
-                check_known(f"option of {name}", option, known)
-
-    def create(self, name: str, *arguments: Any, **options: Any) -> Any:
-        """Make the object that a name stands for."""
-        spec = self.find(name)
-        self.check_options(name, spec, options)
-        return getattr(spec, self._build)(*arguments, **options)
+            check_known(f"option of {name}", option, known)
 
     def plugin_of(self, name: str) -> Plugin | None:
         """Return the plug-in that an entry comes from; None for built-in and unknown names."""
-        return None if name in self.builtin or name not in self else self._outside(name).plugin
+        return None if name in self.builtin or name not in self else self._from_plugin(name)[1]
 
     def require(self, name: str, plugin: str = "") -> None:
         """Check that a name from a file is available, without importing what the file names.
@@ -127,104 +111,73 @@ class Registry(Mapping[str, T]):
 
     def from_plugins(self) -> Iterator[tuple[str, T | PluginError, str]]:
         """Yield the name, the entry (or what is wrong with it) and the plug-in of each entry."""
-        points = self._points()
-        for name in dict.fromkeys((*self._named(), *points)):
+        for name in dict.fromkeys((*self._named(), *self._points())):
             try:
-                if name in self.builtin:
-                    raise PluginError(f"{name} is a built-in name. Rename the entry point.")
-                yield name, self[name], str(self._outside(name).plugin)
+                spec, plugin = self._from_plugin(name)
+                yield name, spec, str(plugin)
             except PluginError as error:
-                yield name, error, _describe_points(points[name])
+                yield name, error, str(_describe_point(self._points()[name]))
 
-    def _points(self) -> dict[str, list[EntryPoint]]:
+    def _points(self) -> dict[str, EntryPoint]:
         return _entry_points(f"layline.{self.kind}")
 
-    def _outside(self, name: str) -> _Entry:
-        """Return the entry of a plug-in, which is imported if it is installed."""
+    def _from_plugin(self, name: str) -> tuple[T, Plugin]:
+        """Return an entry and its plug-in, which is imported if it is installed."""
         named = self._named()
-        if name not in named and name not in self._of_points:
-            self._of_points[name] = self._import(name, self._points()[name])
-        return named.get(name) or self._of_points[name]
-
-    def _import(self, name: str, points: list[EntryPoint]) -> _Entry:
-        owner = _describe_points(points)
-        if len(points) > 1:
-            raise PluginError(f"{owner} both offer {name!r}. Uninstall one.")
-        (point,) = points
+        if name in named:
+            return named[name]
+        point = self._points()[name]
+        plugin = _describe_point(point)
         try:
             found = point.load()
         except (Exception, SystemExit) as error:  # a plug-in may fail in any way
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise PluginError(f"{name} of {owner} cannot be imported: {why}") from error
-        plugin = Plugin(point.dist.name, point.dist.version) if point.dist else Plugin(point.module)
-        return self._make_entry(name, found, plugin)
+            raise PluginError(f"{name} of {plugin} cannot be imported: {why}") from error
+        return self._adopt_from(plugin, name, found)
 
-    def _named(self) -> dict[str, _Entry]:
+    def _named(self) -> dict[str, tuple[T, Plugin]]:
         """Collect the entries of the plug-ins that the user named."""
-        entries: dict[str, _Entry] = {}
-        for module in loaded_modules():
-            if module not in self._of_modules:
-                plugin = describe_plugin(module)
-                self._of_modules[module] = {
-                    name: self._make_entry(name, found, plugin)
-                    for name, found in self._list_offers(module).items()
-                }
-            for name, entry in self._of_modules[module].items():
+        entries: dict[str, tuple[T, Plugin]] = {}
+        for module, plugin in LOADED.values():
+            for name, found in self._list_offers(module).items():
                 if name in entries:
-                    both = f"{entries[name].plugin} and {entry.plugin}"
+                    both = f"{entries[name][1]} and {plugin}"
                     raise PluginError(f"{both} both offer {name!r}. Rename one.")
-                entries[name] = entry
+                entries[name] = self._adopt_from(plugin, name, found)
         return entries
 
     def _list_offers(self, module: ModuleType) -> Mapping[str, Any]:
         """List what a plug-in offers of this kind: its dictionary, or its public classes."""
-        lists = {each: getattr(module, each, None) for each in _LISTS}
-        own = {
-            each: found
-            for each, found in lists.items()
-            if isinstance(found, Mapping) and not isinstance(found, Registry)
-        }
-        if own:
-            return own.get(self.kind.upper(), {})
-        return {
-            name: found
-            for name, found in vars(module).items()
-            if isinstance(found, type)
-            and not name.startswith("_")
-            and found.__module__ == module.__name__
-            and self._is_valid(name, found)
-        }
+        found = vars(module)
+        if any(isinstance(found.get(name), dict) for name in _LISTS):
+            own = found.get(self.kind.upper())
+            return own if isinstance(own, dict) else {}
+        offers = {}
+        for name, each in found.items():
+            own = isinstance(each, type) and each.__module__ == module.__name__
+            if own and not name.startswith("_"):
+                with contextlib.suppress(TypeError):
+                    self._adopt(name, each)
+                    offers[name] = each
+        return offers
 
-    def _is_valid(self, name: str, found: Any) -> bool:
-        try:
-            self._adopt(name, found)
-        except TypeError:
-            return False
-        return True
-
-    def _make_entry(self, name: str, found: Any, plugin: Plugin) -> _Entry:
+    def _adopt_from(self, plugin: Plugin, name: str, found: Any) -> tuple[T, Plugin]:
         if name in self.builtin:
             raise PluginError(f"{plugin} offers {name!r}, a built-in name. Choose another.")
         try:
-            return _Entry(self._adopt(name, found), plugin)
+            return self._adopt(name, found), plugin
         except TypeError as error:
             got = found.__name__ if isinstance(found, type) else type(found).__name__
             raise PluginError(f"{name} of {plugin} must be {error}, got {got}.") from None
 
 
 @cache
-def _entry_points(group: str) -> dict[str, list[EntryPoint]]:
-    """Return the entry points of a group by name; one that is listed twice counts once."""
-    found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
-    for point in entry_points(group=group):
-        package = point.dist.name if point.dist is not None else ""
-        found.setdefault(point.name, {})[package, point.value] = point
-    return {name: [*points.values()] for name, points in found.items()}
+def _entry_points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
 
 
-def _describe_points(points: list[EntryPoint]) -> str:
-    dists = [str(Plugin(each.dist.name, each.dist.version)) for each in points if each.dist]
-    return " and ".join(dists) or points[0].value
+def _describe_point(point: EntryPoint) -> Plugin:
+    return Plugin(point.dist.name, point.dist.version) if point.dist else Plugin(point.module)
 
 
 def first_line(found: Any) -> str:

@@ -143,7 +143,7 @@ def test_a_sparse_matrix_gives_what_its_array_gives(kind, backbone, dtype):
 
 
 def test_a_wide_sparse_matrix_never_becomes_dense(monkeypatch):
-    monkeypatch.setattr("layline.estimator.training._BLOCK", 1000)
+    monkeypatch.setattr("layline.estimator.inputs._BLOCK", 1000)
     largest = []
 
     def watched(self, *arguments, **options):
@@ -334,11 +334,10 @@ def test_a_wrong_parameter_is_named_with_its_value(parameters, message):
         ({"sample_weight": -1.0 * Y}, "sample_weight must be finite and not negative, got -1.0"),
         ({"sample_weight": np.zeros(120)}, "sample_weight must be above zero somewhere"),
         ({"sample_weight": np.ones(9)}, "sample_weight must have the shape (120,), got (9,)"),
-        ({"eval_set": X}, "eval_set must be one pair (X_val, y_val)"),
-        ({"eval_set": [(X, Y), (X, Y)]}, "eval_set must be one pair (X_val, y_val)"),
+        ({"eval_set": X}, "eval_set must be (X_val, y_val)"),
+        ({"eval_set": [(X, Y), (X, Y)]}, "eval_set must be (X_val, y_val)"),
         ({"eval_set": (X, Y), "X_val": X}, "either eval_set or X_val"),
         ({"X_val": X}, "X_val and y_val must be given together"),
-        ({"sample_weight_val": Y}, "X_val and y_val must be given together"),
         ({"eval_set": (X, Y + 1)}, "eval_set must have labels of y only, got 4"),
         ({"eval_set": (X[:, :2], Y)}, "X has 2 features, but OrdinalClassifier is expecting 3"),
         ({"groups": [1, 2]}, "groups must have the shape (120,), got (2,)"),

@@ -1,6 +1,5 @@
 """An estimator in a file, which opens as a model and as an estimator."""
 
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,29 +150,28 @@ def test_code_and_unfitted_estimators_are_not_saved(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"labels": [1, 2]}, "labels differ"),
-        ({"labels": [30, 10, "x"]}, "invalid literal"),
-        ({"labels": [30, 10, 2**70]}, "labels of dtype int64"),
-        ({"labels_dtype": "V8"}, "not describe"),
-        ({"labels_dtype": "os.system"}, "labels of dtype os.system"),
-        ({"parameters": {"callback": "os.system"}}, "unknown parameter 'callback'"),
-        ({"parameters": {"class_weight": [1]}}, "class_weight must be a list of pairs"),
-        ({"n_features": 2}, "the columns of the estimator differ"),
-        ({"columns": ["a", "b", "c"]}, "the columns of the estimator differ"),
-        ({"extra": 1}, "extra: Extra inputs are not permitted"),
-        ({"history": [{"loss": "low"}]}, "history.0.loss"),
+        {"labels": [1, 2]},
+        {"labels": [30, 10, "x"]},
+        {"labels": [30, 10, 2**70]},
+        {"labels_dtype": "V8"},
+        {"labels_dtype": "os.system"},
+        {"parameters": {"callback": "os.system"}},
+        {"parameters": {"class_weight": [1]}},
+        {"n_features": 2},
+        {"columns": ["a", "b", "c"]},
+        {"extra": 1},
+        {"history": [{"loss": "low"}]},
     ],
 )
-def test_a_wrong_description_is_refused(saved, tmp_path, change, message):
+def test_a_wrong_description_is_refused(saved, tmp_path, change):
     model = layline.load(saved[1])
     estimator = {**model.description.estimator, **change}
     description = replace(model.description, estimator=estimator)
     OrdinalModel(description, model.backbone, model.head).save(tmp_path / "odd.safetensors")
-    with pytest.raises(ValueError, match=re.escape(message)) as refused:
+    with pytest.raises(layline.UserError, match="does not describe a valid estimator"):
         OrdinalClassifier.load(tmp_path / "odd.safetensors")
-    assert "does not describe a valid estimator" in str(refused.value)
     layline.load(tmp_path / "odd.safetensors")  # the model in it is valid
 
 

@@ -213,7 +213,7 @@ def test_any_metric_on_ranks_becomes_a_scorer():
         (lambda: scorers.get("accuracy", classes=[1, 1]), "classes must be a list of different"),
         (
             lambda: scorers.make_scorer(len, response_method="decision_function"),
-            "response_method must be 'predict' or 'predict_proba', got 'decision_function'",
+            "response_method must be a known name, got 'decision_function'",
         ),
     ],
 )

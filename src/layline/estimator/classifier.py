@@ -1,7 +1,11 @@
 """A scikit-learn classifier for ordered classes."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,29 +20,43 @@ from sklearn.base import (
 )
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
-from layline import heads
+from layline import backbones, heads
 from layline.data.labels import Array
 from layline.data.loaders import mixed_seed
 from layline.data.table_encoding import TableEncoding
-from layline.estimator.inputs import Rows, Samples, find_validation, read_fit_data, read_rows
-from layline.estimator.training import (
-    STRUCTURE,
-    extract_features,
-    inference_network,
-    make_options,
-    takes_table,
-    train_network,
+from layline.estimator.inputs import (
+    FitData,
+    Rows,
+    Samples,
+    column_blocks,
+    find_validation,
+    read_fit_data,
+    read_rows,
+    to_tensor,
 )
+from layline.evaluation.predictions import EVALUATION_FACTOR, Predictions
 from layline.geometry.decoding import Decode, check_decode
 from layline.heads.base import HasProxies
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network
-from layline.training.trainer import EpochRecord
-from layline.utils.devices import check_device, choose_device
+from layline.training.optim import MODERN, Options, default_head_rate, default_warmup
+from layline.training.trainer import (
+    Callback,
+    EpochRecord,
+    Trainer,
+    TrainingState,
+    describe_epoch,
+)
+from layline.utils.devices import Processes, check_device, choose_device, has_double
 from layline.utils.errors import UserError
 from layline.utils.optional import require
+from layline.utils.validation import check_integer, check_known
+
+STRUCTURE = ("method", "backbone", "dim", "hidden", "head_options")
+"""The parameters that a network is built from; warm_start cannot change them."""
+_FIT_LOCK = threading.RLock()
 
 
 class OrdinalClassifier(
@@ -177,7 +195,7 @@ class OrdinalClassifier(
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = takes_table(self.backbone)
+        tags.input_tags.allow_nan = _is_table(self.backbone)
         return tags
 
     def fit(
@@ -213,20 +231,16 @@ class OrdinalClassifier(
         validation = find_validation(eval_set, X_val, y_val, sample_weight_val)
         before = self.__dict__.copy()
         try:
-            options = make_options(self, has_validation=validation is not None)
+            options = self._make_options(has_validation=validation is not None)
             resume = bool(self.warm_start) and hasattr(self, "head_")
             self._check_structure(resume)
-            device = self._choose_device()
-            seed = self._seed if resume else self._draw_seed()
+            automatic = isinstance(self.device, str) and self.device == "auto"
+            device = choose_device("auto", self._takes_table) if automatic else self.device
+            seed = self._seed if resume else _draw_seed(self.random_state)
             data = read_fit_data(self, X, y, sample_weight, groups, validation, seed, resume)
             self._seed, self.encoding_ = seed, data.encoding
             past: list[EpochRecord] = self.history_ if resume else []
-            network = None
-            if resume:
-                seed = mixed_seed(seed, len(past))
-                network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
-            with torch.inference_mode(False), torch.enable_grad():
-                network, state = train_network(self, network, data, options, device, seed)
+            network, state = self._train(data, options, check_device(device), resume, len(past))
             self._set_fitted(data.classes, network)
             self.calibration_ = self._calibrate(data.validation, data.calibration)
         except BaseException:  # an estimator that was fitted before stays as it was
@@ -276,10 +290,8 @@ class OrdinalClassifier(
     def transform(self, X: ArrayLike) -> Array:
         """Compute the features, (n, dim)."""
         check_is_fitted(self)
-        rows = read_rows(self, X)
-        with inference_network(self) as network:
-            parts = [each.cpu().numpy() for each in extract_features(self, network, rows)]
-        return np.concatenate(parts)
+        batches = self._run_network(read_rows(self, X))
+        return np.concatenate([features.cpu().numpy() for features, _ in batches])
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to a ``.safetensors`` file, which contains no code.
@@ -292,10 +304,7 @@ class OrdinalClassifier(
             path: The file to write; ``~`` is expanded.
         """
         check_is_fitted(self)
-        _require_file_libraries("OrdinalClassifier.save")
-        from layline.estimator.saving import save_estimator
-
-        save_estimator(self, Path(path).expanduser())
+        _import_saving().save_estimator(self, Path(path).expanduser())
 
     @classmethod
     def load(cls, path: str | Path, device: str | torch.device = "cpu") -> Self:
@@ -308,21 +317,63 @@ class OrdinalClassifier(
             path: The ``.safetensors`` file, or the folder of a run.
             device: The device of the network.
         """
-        _require_file_libraries("OrdinalClassifier.load")
-        from layline.estimator.saving import load_estimator
-
-        return load_estimator(cls, path, device)
+        estimator: Self = _import_saving().load_estimator(cls, path, device)
+        return estimator
 
     @property
     def _takes_table(self) -> bool:
-        return takes_table(self._built_from["backbone"])
+        return _is_table(self._built_from["backbone"])
+
+    def _make_options(self, *, has_validation: bool) -> Options:
+        """Check the parameters, and return those of the trainer."""
+        if isinstance(self.backbone, str):
+            check_known("backbone", self.backbone, backbones.names("table"))
+        elif not callable(self.backbone):  # a module is callable
+            raise UserError(
+                "backbone must be a name, an nn.Module or a function that makes one, got "
+                f"{self.backbone!r}"
+            )
+        elif self.hidden is not None:
+            raise UserError(
+                f"hidden must be None if backbone is not a name, got {self.hidden!r}: the module "
+                "has its own layers"
+            )
+        _, method = heads.find(self.method)
+        check_integer("dim", self.dim, 1)
+        for name in ("validation_fraction", "calibration_fraction"):
+            share = getattr(self, name)
+            optional = share is None and name == "calibration_fraction"
+            if not optional and not (isinstance(share, float | int) and 0 <= share < 1):
+                raise UserError(f"{name} must be a number in [0, 1), got {share!r}")
+        if self.patience is not None and not (self.validation_fraction or has_validation):
+            raise UserError(
+                f"patience must be None if validation_fraction is 0, got {self.patience!r}: "
+                "stopping early needs validation samples"
+            )
+        if not isinstance(self.head_options, Mapping | None):
+            raise UserError(f"head_options must be a dict, got {self.head_options!r}")
+        check_known("recipe", self.recipe, ("modern", "paper"))
+        check_integer("epochs", self.epochs, 1)
+        modern = MODERN | {"warmup_epochs": default_warmup(self.epochs)}
+        head_rate = self.head_learning_rate
+        if head_rate is None:
+            head_rate = default_head_rate(method, self.recipe)
+        return Options(
+            **(modern if self.recipe == "modern" else {}),
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            head_learning_rate=head_rate,
+            weight_decay=self.weight_decay,
+            decode=self.decode,
+            patience=self.patience,
+        )
 
     def _check_structure(self, resume: bool) -> None:
         """Remember what the network is built from; a warm start must not change it."""
         structure = {name: getattr(self, name) for name in STRUCTURE}
         if not resume:
             self._built_from = structure
-            return
         for name, now in structure.items():
             before = self._built_from[name]
             if before is not now and before != now:
@@ -331,13 +382,57 @@ class OrdinalClassifier(
                     "the fitted weights. Set warm_start=False to start again."
                 )
 
-    def _choose_device(self) -> torch.device:
-        if isinstance(self.device, str) and self.device == "auto":
-            return choose_device("auto", needs_double=self._takes_table)
-        return check_device(self.device)
+    def _train(
+        self, data: FitData, options: Options, device: torch.device, resume: bool, past: int
+    ) -> tuple[Network, TrainingState]:
+        """Train a new network, or the fitted one, and return it in its best epoch."""
+        seed = mixed_seed(self._seed, past) if resume else self._seed
+        with (
+            _FIT_LOCK,  # PyTorch's generators are shared by all threads, so one fit at a time
+            torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            torch.manual_seed(seed)
+            if resume:
+                network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
+            else:
+                network = self._build_network(data.train, len(data.classes), device)
+            dtype = self._batch_dtype(data.train.rows, device)
+            train = data.train.to_split(data.class_factors, dtype)
+            validation = None
+            if len(data.validation):
+                validation = data.validation.to_split(data.class_factors, dtype)
+            options = replace(options, generator=torch.Generator().manual_seed(seed))
+            best = _BestWeights()
+            callbacks = [best, _Log()] if self.verbose else [best]
+            trainer = Trainer(network, train, validation, options, Processes(device), callbacks)
+            state = trainer.fit()
+            if best.state:
+                network.load_state_dict(best.state)
+        return network.eval(), state
 
-    def _draw_seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+    def _build_network(self, samples: Samples, num_classes: int, device: torch.device) -> Network:
+        make, x = self.backbone, samples.rows
+        backbone: nn.Module
+        if isinstance(make, str):
+            options = {} if self.hidden is None else {"hidden": self.hidden}
+            backbone = backbones.create(make, dim=self.dim, in_features=x.shape[1], **options)
+        elif isinstance(make, nn.Module):
+            backbone = copy.deepcopy(make)
+        else:
+            backbone = _call_with_known(make, dim=self.dim, in_features=x.shape[1])
+        backbone = backbone.float()
+        if isinstance(backbone, backbones.TableBackbone) and self._takes_table:
+            blocks = column_blocks(x, self._batch_dtype(x, device))
+            backbone.fit_scale(blocks, torch.from_numpy(samples.weight))
+            backbone = backbone.to(device)
+        else:
+            backbone = backbone.to(device)
+            _check_output(backbone, x, self.dim, device)
+        options = dict(self.head_options or {})
+        head = heads.create(self.method, num_classes=num_classes, dim=self.dim, **options)
+        return Network(backbone, head.float().to(device))
 
     def _set_fitted(self, classes: Array, network: Network) -> None:
         self.classes_ = classes
@@ -351,7 +446,7 @@ class OrdinalClassifier(
         """Fit the temperature to the validation samples, and the ranges to the others."""
         self.calibration_ = Calibration()
 
-        def outcome(samples: Samples) -> tuple[torch.Tensor, torch.Tensor] | None:
+        def outcome(samples: Samples) -> tuple[Tensor, Tensor] | None:
             if len(samples) == 0:
                 return None
             log_probs, _ = self._predict_rows(samples.rows)
@@ -360,23 +455,111 @@ class OrdinalClassifier(
         modern = self.recipe == "modern"
         return Calibration.fit(outcome(validation) if modern else None, outcome(calibration))
 
+    def _batch_dtype(self, rows: Rows, device: torch.device) -> Any:
+        """Return the dtype of batches: that of the rows for a table, float32 for a module."""
+        return rows.dtype if self._takes_table and has_double(device) else np.float32
+
+    @torch.no_grad()
+    def _run_network(self, rows: Rows) -> Iterator[tuple[Tensor, heads.OrdinalHead]]:
+        """Yield the features of rows, batch by batch, and the head.
+
+        Both are in float64, where the device has it: in float32 the last digits of a sample's
+        result would depend on the rest of its batch.
+        """
+        backbone, head = self.backbone_, self.head_
+        device = next(head.parameters()).device
+        if has_double(device):
+            head = copy.deepcopy(head).double()
+            backbone = copy.deepcopy(backbone).double() if self._takes_table else backbone
+        dtype = self._batch_dtype(rows, device)
+        size = EVALUATION_FACTOR * self.batch_size
+        for start in range(0, rows.shape[0], size):
+            features = backbone(to_tensor(rows[start : start + size], dtype).to(device))
+            wrong = ~features.isfinite().all(dim=1)
+            if wrong.any():
+                raise UserError(
+                    f"The features of row {start + int(wrong.int().argmax())} of X are not finite. "
+                    "Its values may be far from those of training."
+                )
+            yield features, head
+
     def _predict(self, X: ArrayLike) -> tuple[Array, Array]:
         check_is_fitted(self)
         return self._predict_rows(read_rows(self, X))
 
+    @torch.no_grad()
     def _predict_rows(self, rows: Rows) -> tuple[Array, Array]:
         """Compute calibrated log probabilities and decoded ranks in one pass."""
         decode = check_decode(self.decode, len(self.classes_))
         log_probs, ranks = [], []
-        with inference_network(self) as network:
-            for features in extract_features(self, network, rows):
-                head = network.head
-                found = apply_temperature(head.log_probs(features), self.calibration_.temperature)
-                log_probs.append(found.cpu().numpy())
-                ranks.append(head.decision(features, found, decode).cpu().numpy())
+        for features, head in self._run_network(rows):
+            found = apply_temperature(head.log_probs(features), self.calibration_.temperature)
+            log_probs.append(found.cpu().numpy())
+            ranks.append(head.decision(features, found, decode).cpu().numpy())
         return np.concatenate(log_probs), np.concatenate(ranks)
 
 
-def _require_file_libraries(needed_by: str) -> None:
+def _is_table(backbone: Any) -> bool:
+    """Return whether a backbone takes the rows of a table, which are encoded and standardized."""
+    is_class = isinstance(backbone, type) and issubclass(backbone, backbones.TableBackbone)
+    return isinstance(backbone, str) or is_class
+
+
+def _draw_seed(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def _import_saving() -> Any:
     for library in ("pydantic", "safetensors"):
-        require(library, extra="images", needed_by=needed_by)
+        require(library, extra="images", needed_by="the file of an OrdinalClassifier")
+    from layline.estimator import saving
+
+    return saving
+
+
+class _BestWeights(Callback):
+    """Keep the weights of the best epoch."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+
+    def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
+        """Copy the weights if the epoch is the best so far."""
+        if is_best:
+            self.state = copy.deepcopy(trainer.network.state_dict())
+
+
+class _Log(Callback):
+    """Write a line to stderr per epoch."""
+
+    def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
+        """Write the results of the epoch."""
+        sys.stderr.write(describe_epoch(trainer) + "\n")
+
+
+def _call_with_known(make: Callable[..., nn.Module], **known: Any) -> nn.Module:
+    """Call a function or a class with those of the known arguments that it takes."""
+    parameters = inspect.signature(make).parameters.values()
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+    names = {each.name for each in parameters}
+    module = make(**{name: value for name, value in known.items() if takes_any or name in names})
+    if not isinstance(module, nn.Module):
+        raise UserError(f"backbone must make an nn.Module, got {type(module).__name__}")
+    return module
+
+
+def _check_output(backbone: nn.Module, x: Rows, dim: int, device: torch.device) -> None:
+    """Raise an error unless a module takes X and returns vectors of the right dimension."""
+    try:
+        with torch.no_grad():
+            output = backbone.eval()(to_tensor(x[:2], np.float32).to(device))
+    except RuntimeError as error:
+        raise UserError(
+            f"backbone must take X of shape (n, {', '.join(map(str, x.shape[1:]))}), "
+            f"got an error for two rows: {error}"
+        ) from error
+    shape = tuple(output.shape) if isinstance(output, Tensor) else ()
+    if shape != (2, dim):
+        got = shape or type(output).__name__
+        cure = f"pass dim={shape[1]}" if len(shape) == 2 else "end it with nn.Flatten()"
+        raise UserError(f"backbone must return (n, dim), here (2, {dim}), got {got}: {cure}")

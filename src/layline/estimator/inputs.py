@@ -7,9 +7,9 @@ second column that marks them. Sparse matrices and inputs of a module must be fi
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from layline.estimator.classifier import OrdinalClassifier
 
 Rows = Any  # an array, or a CSR matrix, for which scipy has no type
+_BLOCK = 1 << 22  # cells of a sparse matrix that are dense at the same time: 32 MB
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ class Samples:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def take(self, index: Indices) -> Self:
+    def take(self, index: Array) -> "Samples":
         """Select samples."""
-        return type(self)(self.rows[index], self.ranks[index], self.weight[index])
+        return Samples(self.rows[index], self.ranks[index], self.weight[index])
 
     def to_split(self, class_factors: Array, dtype: Any) -> Split:
         """Convert to the form that the trainer takes, with weights of the classes."""
@@ -86,8 +87,7 @@ class SparseBatches:
     def __getitems__(self, keys: list[Key]) -> Batch:
         """Take the rows of a batch."""
         index = np.array([index for index, _ in keys])
-        rows = self._rows[index].toarray().astype(self._dtype, copy=False)
-        return torch.from_numpy(rows), torch.from_numpy(index)
+        return to_tensor(self._rows[index], self._dtype), torch.from_numpy(index)
 
 
 @dataclass(frozen=True)
@@ -108,24 +108,21 @@ def read_fit_data(
     y: ArrayLike,
     sample_weight: ArrayLike | None,
     groups: ArrayLike | None,
-    validation: tuple[Any, ...] | None,
+    validation: tuple[Any, Any, Any] | None,
     seed: int,
     resume: bool,
 ) -> FitData:
     """Check the arguments of ``fit``, order the classes, and split the samples.
 
-    With ``resume``, X and y must suit the fitted estimator. ``validation`` contains X, y and
-    possibly weights.
+    With ``resume``, X and y must suit the fitted estimator.
     """
     x = check_rows(estimator, X, reset=not resume)
     labels = _check_labels(estimator, x, y)
     check_classification_targets(labels)
     weight = checked_weight(sample_weight, len(labels))
     group_of = _check_groups(groups, len(labels))
-    counted = weight > 0
-    if not counted.all():
-        x, labels, weight = x[counted], labels[counted], weight[counted]
-        group_of = None if group_of is None else group_of[counted]
+    counted = np.flatnonzero(weight)
+    x, labels, weight = x[weight > 0], labels[counted], weight[counted]
     order = categorical_order(y) if estimator.classes is None else estimator.classes
     if resume:
         known = estimator.classes_.tolist()
@@ -137,73 +134,62 @@ def read_fit_data(
         order = known
     classes, ranks = order_classes(labels, order)
     factors = weigh_classes(estimator.class_weight, classes, ranks, weight)
-    splits = _draw_splits(estimator, ranks, group_of, seed, has_validation=validation is not None)
+    own = None if group_of is None else group_of[counted].tolist()
+    splits = _draw_splits(estimator, ranks, own, seed, has_validation=validation is not None)
     encoding = None
     if estimator._takes_table:
-        names = column_names(estimator)
-        encoding = estimator.encoding_ if resume else _fit_encoding(x, splits.train, names)
-        assert encoding is not None
-        x = encode(x, encoding, names, np.flatnonzero(counted))
-    samples = Samples(x, ranks, weight)
-    return FitData(
-        classes=classes,
-        class_factors=factors,
-        train=samples.take(splits.train),
-        validation=samples.take(splits.validation)
-        if validation is None
-        else _read_validation(estimator, validation, classes, encoding),
-        calibration=samples.take(splits.calibration),
-        encoding=encoding,
-    )
+        encoding = estimator.encoding_ if resume else _fit_encoding(estimator, x, splits.train)
+    samples = Samples(encode(estimator, x, encoding, counted), ranks, weight)
+    held_out = samples.take(splits.validation)
+    if validation is not None:
+        held_out = _read_validation(estimator, *validation, classes, encoding)
+    train, calibration = samples.take(splits.train), samples.take(splits.calibration)
+    return FitData(classes, factors, train, held_out, calibration, encoding)
 
 
 def find_validation(
     eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any
-) -> tuple[Any, ...] | None:
-    """Return the validation samples among the arguments of ``fit``, if there are any."""
-    if eval_set is None:
-        if (X_val is None) != (y_val is None) or (X_val is None and sample_weight_val is not None):
-            raise UserError("X_val and y_val must be given together.")
-        return None if X_val is None else (X_val, y_val, sample_weight_val)
-    if X_val is not None or y_val is not None or sample_weight_val is not None:
-        raise UserError("Give either eval_set or X_val and y_val, not both.")
-    if isinstance(eval_set, list) and len(eval_set) == 1:  # the form of XGBoost and LightGBM
-        eval_set = eval_set[0]
-    good = isinstance(eval_set, tuple | list) and len(eval_set) in (2, 3)
-    if not good or all(isinstance(each, tuple) for each in eval_set):
-        raise UserError(
-            "eval_set must be one pair (X_val, y_val), or a triple with sample weights, got "
-            f"{type(eval_set).__name__}"
-            + (f" of {len(eval_set)}" if isinstance(eval_set, tuple | list) else "")
-        )
-    return tuple(eval_set)
+) -> tuple[Any, Any, Any] | None:
+    """Return the validation samples among the arguments of ``fit``: X, y and weights, or None."""
+    if eval_set is not None:
+        if X_val is not None:
+            raise UserError("Give either eval_set or X_val and y_val, not both.")
+        if isinstance(eval_set, list) and len(eval_set) == 1:  # the form of XGBoost and LightGBM
+            eval_set = eval_set[0]
+        good = isinstance(eval_set, tuple | list) and len(eval_set) in (2, 3)
+        if not good or isinstance(eval_set[0], tuple):
+            raise UserError("eval_set must be (X_val, y_val) or (X_val, y_val, sample_weight_val).")
+        X_val, y_val, sample_weight_val = (*eval_set, None)[:3]
+    if (X_val is None) != (y_val is None):
+        raise UserError("X_val and y_val must be given together.")
+    return None if X_val is None else (X_val, y_val, sample_weight_val)
 
 
 def _read_validation(
     estimator: "OrdinalClassifier",
-    given: tuple[Any, ...],
+    X: Any,
+    y: Any,
+    sample_weight: Any,
     classes: Array,
     encoding: TableEncoding | None,
 ) -> Samples:
-    rows = check_rows(estimator, given[0], reset=False)
-    labels = _check_labels(estimator, rows, given[1])
-    if encoding is not None:
-        rows = encode(rows, encoding, column_names(estimator))
+    rows = check_rows(estimator, X, reset=False)
+    labels = _check_labels(estimator, rows, y)
     unknown = [label for label in np.unique(labels).tolist() if label not in classes.tolist()]
     if unknown:
         raise UserError(
             f"eval_set must have labels of y only, got {unknown[0]!r}: the classes are "
             f"{', '.join(map(str, classes.tolist()))}"
         )
-    weight = checked_weight(given[2] if len(given) > 2 else None, len(labels))
-    counted = weight > 0
-    return Samples(rows[counted], ranks_of(labels[counted], classes), weight[counted])
+    weight = checked_weight(sample_weight, len(labels))
+    samples = Samples(encode(estimator, rows, encoding), ranks_of(labels, classes), weight)
+    return samples.take(np.flatnonzero(weight))
 
 
 def _draw_splits(
     estimator: "OrdinalClassifier",
     ranks: Array,
-    groups: Array | None,
+    groups: list[Any] | None,
     seed: int,
     has_validation: bool,
 ) -> Splits:
@@ -212,8 +198,7 @@ def _draw_splits(
     share = estimator.calibration_fraction
     if share is None:
         share = estimator.validation_fraction if estimator.recipe == "modern" else 0.0
-    own = None if groups is None else groups.tolist()
-    train, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(seed), own)
+    train, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(seed), groups)
     if fraction > 0 and len(held_out) == 0:
         warnings.warn(
             "Every class has only one sample, so there are no validation samples and the last "
@@ -221,7 +206,7 @@ def _draw_splits(
             stacklevel=4,  # where fit was called
         )
     drawn = Splits(train, held_out, test=np.zeros(0, dtype=np.int64))
-    splits, notes = hold_out_calibration(drawn, ranks, share, seed, own)
+    splits, notes = hold_out_calibration(drawn, ranks, share, seed, groups)
     if len(splits.calibration) == 0 and share * len(train) >= FEWEST_FOR_CALIBRATION:
         warnings.warn(notes[0], stacklevel=4)
     return splits
@@ -272,10 +257,7 @@ def check_rows(estimator: "OrdinalClassifier", X: ArrayLike, *, reset: bool) -> 
 
 def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
     """Check X for a fitted estimator, and encode a table."""
-    x = check_rows(estimator, X, reset=False)
-    if estimator.encoding_ is None:
-        return x
-    return encode(x, estimator.encoding_, column_names(estimator))
+    return encode(estimator, check_rows(estimator, X, reset=False), estimator.encoding_)
 
 
 def column_names(estimator: "OrdinalClassifier") -> list[str]:
@@ -290,28 +272,29 @@ def is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
     return pandas is not None and isinstance(X, pandas.DataFrame)
 
 
-def _fit_encoding(x: "Rows | pd.DataFrame", train: Indices, names: list[str]) -> TableEncoding:
+def _fit_encoding(estimator: "OrdinalClassifier", x: Rows, train: Indices) -> TableEncoding:
     if is_frame(x):
         return TableEncoding.fit(x, train)
+    names = column_names(estimator)
     if sparse.issparse(x):
         return TableEncoding(tuple(NumericColumn(name, 0.0, False) for name in names), ())
-    rows = x[train]
-    missing = np.isnan(rows)
     columns = (
-        NumericColumn(name, float(np.nanmedian(values)), bool(lacks.any()))
-        for name, values, lacks in zip(names, rows.T, missing.T, strict=True)
-        if not lacks.all()  # a column without values is not used
+        NumericColumn(name, float(np.nanmedian(values)), bool(np.isnan(values).any()))
+        for name, values in zip(names, x[train].T, strict=True)
+        if not np.isnan(values).all()  # a column without values is not used
     )
     return TableEncoding(tuple(columns), ())
 
 
 def encode(
-    x: "Rows | pd.DataFrame",
-    encoding: TableEncoding,
-    names: list[str],
+    estimator: "OrdinalClassifier",
+    x: Rows,
+    encoding: TableEncoding | None,
     places: Sequence[int] | Array | None = None,
 ) -> Rows:
     """Convert checked rows of a table to numbers; ``places`` are their rows in X."""
+    if encoding is None:
+        return x
     if is_frame(x):
         places = range(len(x)) if places is None else places
         values: Array = encoding.apply(x, [f"row {place}" for place in places])
@@ -322,13 +305,13 @@ def encode(
             "X must be a data frame as in fit, got an array: the column "
             f"{encoding.categorical[0].name!r} has categories"
         )
+    names = column_names(estimator)
     indicator = np.array([column.indicator for column in encoding.numeric])
     plain = list(encoding.names) == names and not indicator.any()
     if plain and (sparse.issparse(x) or not np.isnan(x).any()):
         return x
     x = x.toarray() if sparse.issparse(x) else x
-    place = {name: i for i, name in enumerate(names)}
-    x = x[:, [place[name] for name in encoding.names]]
+    x = x[:, [names.index(name) for name in encoding.names]]
     missing = np.isnan(x)
     medians = np.array([column.median for column in encoding.numeric], dtype=x.dtype)
     # each column, and behind it the indicator of its missing values if there is one
@@ -341,3 +324,12 @@ def to_tensor(rows: Rows, dtype: Any) -> Tensor:
     """Copy rows to a tensor, so that a module that works in place does not change X."""
     dense = rows.toarray() if sparse.issparse(rows) else rows
     return torch.from_numpy(np.array(dense, dtype, order="C"))
+
+
+def column_blocks(rows: Rows, dtype: Any) -> Iterator[Tensor]:
+    """Yield blocks of columns: a sparse matrix never becomes dense as a whole."""
+    width = rows.shape[1]
+    if sparse.issparse(rows):
+        rows, width = rows.tocsc(), max(1, _BLOCK // rows.shape[0])
+    for start in range(0, rows.shape[1], width):
+        yield to_tensor(rows[:, start : start + width], dtype)

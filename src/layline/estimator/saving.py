@@ -8,26 +8,22 @@ attributes. A description may come from anyone, so every value is checked.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
-from layline.backbones.base import TableBackbone
 from layline.data.labels import Array
 from layline.data.table_encoding import TableEncoding, text_of
-from layline.estimator.training import STRUCTURE
+from layline.estimator.classifier import STRUCTURE, OrdinalClassifier
 from layline.geometry.decoding import check_decode
 from layline.model.description import ModelDescription, first_mistake
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.utils.errors import UserError
 
-if TYPE_CHECKING:
-    from layline.estimator.classifier import OrdinalClassifier
-
-_E = TypeVar("_E", bound="OrdinalClassifier")
+_E = TypeVar("_E", bound=OrdinalClassifier)
 
 
 class _State(BaseModel):
@@ -49,7 +45,7 @@ class _State(BaseModel):
     seed: NonNegativeInt = 0
 
 
-def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
+def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
     """Write a fitted estimator to a model file."""
     built_from = estimator._built_from
     for name in ("backbone", "method"):
@@ -58,15 +54,14 @@ def save_estimator(estimator: "OrdinalClassifier", path: Path) -> None:
                 f"Only an estimator with a named {name} can be saved, because the file contains "
                 f"no code; got {type(built_from[name]).__name__}. Pickle the estimator instead."
             )
-    backbone, inputs = estimator.backbone_, estimator.encoding_
-    assert isinstance(backbone, TableBackbone)
-    assert inputs is not None
+    backbone: Any = estimator.backbone_
+    assert estimator.encoding_ is not None
     description = ModelDescription(
         backbone=built_from["backbone"],
         method=built_from["method"],
         dim=built_from["dim"],
         classes=_name_classes(estimator.classes_),
-        inputs=inputs,
+        inputs=estimator.encoding_,
         backbone_options=backbone.options,
         head_options=_to_json("head_options", built_from["head_options"] or {}),
         decode=check_decode(estimator.decode, len(estimator.classes_)),
@@ -85,20 +80,20 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     try:
         state = _read_state(description, inputs)
         labels = _read_labels(state, description)
-        parameters = _read_parameters(state.parameters, cls)
+        parameters = dict(state.parameters)
+        if isinstance(parameters.get("class_weight"), list):
+            parameters["class_weight"] = dict(parameters["class_weight"])
+        parameters |= {name: getattr(description, name) for name in ("method", "backbone", "dim")}
+        estimator = cls(**{**parameters, "device": str(torch.device(device))})
         columns = state.columns or [f"x{place}" for place in range(state.n_features)]
         if len(columns) != state.n_features or not {*inputs.names} <= {*columns}:
             raise UserError("the columns of the estimator differ from those of the model")
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError) as error:
         why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
         raise UserError(f"{path} does not describe a valid estimator: {why}") from error
-    for name in ("method", "backbone", "dim"):
-        parameters[name] = getattr(description, name)
-    estimator = cls(**{**parameters, "device": str(torch.device(device))})
     if state.dtype == "float32":
         for name, values in list(model.backbone.named_buffers(recurse=False)):
-            if values.is_floating_point():
-                setattr(model.backbone, name, values.to(torch.float32))
+            setattr(model.backbone, name, values.to(torch.float32))
     estimator._built_from = {name: getattr(estimator, name) for name in STRUCTURE}
     estimator._seed, estimator.encoding_ = state.seed, inputs
     estimator._set_fitted(labels, model)
@@ -110,7 +105,7 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     return estimator
 
 
-def _describe(estimator: "OrdinalClassifier") -> _State:
+def _describe(estimator: OrdinalClassifier) -> _State:
     labels = estimator.classes_
     dtype = "str" if labels.dtype.kind == "U" else labels.dtype.name
     columns = getattr(estimator, "feature_names_in_", None)
@@ -143,18 +138,19 @@ def _describe(estimator: "OrdinalClassifier") -> _State:
 def _read_state(description: ModelDescription, inputs: TableEncoding) -> _State:
     if description.estimator:
         return _State(**description.estimator)
-    decode = description.decode  # the model of a run
+    classes, columns = description.classes, list(inputs.names)
+    parameters = {  # of the model of a run
+        "classes": list(classes),
+        "hidden": description.backbone_options.get("hidden"),
+        "head_options": description.head_options or None,
+        "decode": description.decode,
+    }
     return _State(
-        labels=list(description.classes),
+        labels=list(classes),
         labels_dtype="str",
-        parameters={
-            "classes": list(description.classes),
-            "hidden": description.backbone_options.get("hidden"),
-            "head_options": description.head_options or None,
-            "decode": decode if isinstance(decode, str) else [list(row) for row in decode],
-        },
-        columns=list(inputs.names),
-        n_features=len(inputs.names),
+        parameters=parameters,
+        columns=columns,
+        n_features=len(columns),
     )
 
 
@@ -164,37 +160,16 @@ def _name_classes(labels: Array) -> tuple[str, ...]:
 
 
 def _read_labels(state: _State, description: ModelDescription) -> Array:
-    try:
-        dtype = np.dtype(state.labels_dtype)
-        labels: Array = np.array(state.labels, dtype=None if dtype.kind == "U" else dtype)
-    except (TypeError, OverflowError) as error:
-        raise UserError(f"labels of dtype {state.labels_dtype}: {error}") from None
+    dtype = np.dtype(state.labels_dtype)
+    labels: Array = np.array(state.labels, dtype=None if dtype.kind == "U" else dtype)
     if dtype.kind not in "biufUO" or _name_classes(labels) != description.classes:
         raise UserError("the labels differ from the classes of the model")
     return labels
 
 
-def _read_parameters(given: Mapping[str, Any], cls: type[_E]) -> dict[str, Any]:
-    if unknown := sorted(set(given) - set(cls().get_params(deep=False))):
-        raise UserError(f"unknown parameter {unknown[0]!r}")
-    parameters = dict(given)
-    if isinstance(parameters.get("class_weight"), list):
-        try:
-            parameters["class_weight"] = dict(parameters["class_weight"])
-        except TypeError:
-            raise UserError("class_weight must be a list of pairs") from None
-    return parameters
-
-
 def _to_json(name: str, value: Any) -> Any:
-    """Convert a parameter to plain values."""
-
-    def convert(item: Any) -> Any:
-        if hasattr(item, "tolist"):  # arrays, NumPy's numbers, an index of pandas
-            return item.tolist()
-        raise TypeError(f"{type(item).__name__} is not plain data")
-
+    """Convert a parameter to plain values; arrays and NumPy's numbers become lists and numbers."""
     try:
-        return json.loads(json.dumps(value, default=convert))
-    except (TypeError, ValueError) as error:
+        return json.loads(json.dumps(value, default=lambda item: item.tolist()))
+    except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{name} cannot be saved: {error}. Pickle the estimator instead.") from None

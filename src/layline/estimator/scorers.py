@@ -24,20 +24,11 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from layline.data.class_order import known_order
 from layline.data.labels import check_order, ranks_of
 from layline.metrics import METRICS, Metric
-from layline.utils.errors import UserError
-from layline.utils.validation import find_known
+from layline.utils.validation import check_known, find_known
 
 
 class OrdinalScorer:
-    """A scorer that computes a metric on ranks; :func:`make_scorer` and :func:`get` make one.
-
-    Args:
-        metric: Computes the score from true ranks and predicted ranks or probabilities.
-        sign: 1 if higher is better, otherwise -1.
-        response_method: ``"predict"`` or ``"predict_proba"``: what the metric takes.
-        classes: The labels from lowest to highest, by default ``classes_`` of the estimator.
-        options: Further options of the metric.
-    """
+    """A scorer that computes a metric on ranks; :func:`make_scorer` and :func:`get` make one."""
 
     def __init__(
         self,
@@ -53,14 +44,7 @@ class OrdinalScorer:
         self._request: bool | str | None = None
 
     def __call__(self, estimator: Any, X: ArrayLike, y: ArrayLike, **metadata: Any) -> float:
-        """Score a fitted classifier, pipeline or search; higher is better.
-
-        Args:
-            estimator: Fitted, with ``classes_``.
-            X: The samples.
-            y: Their labels.
-            **metadata: ``sample_weight``, if the metric takes it.
-        """
+        """Score a fitted estimator with ``classes_``; ``sample_weight`` may be given."""
         known: NDArray[Any] = np.asarray(estimator.classes_)
         if self._classes is None:
             _warn_if_sorted(known.tolist())
@@ -134,10 +118,7 @@ def make_scorer(
         >>> make_scorer(mean_squared_error, greater_is_better=False)
         OrdinalScorer(-mean_squared_error)
     """
-    if response_method not in ("predict", "predict_proba"):
-        raise UserError(
-            f"response_method must be 'predict' or 'predict_proba', got {response_method!r}"
-        )
+    check_known("response_method", response_method, ("predict", "predict_proba"))
     sign = 1 if greater_is_better else -1
     return OrdinalScorer(metric, sign, response_method, classes, options)
 

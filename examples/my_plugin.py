@@ -100,7 +100,5 @@ SOURCES = {
         "noisy squares in four grades of light",
         backbone="stripes",
         needs_root=False,
-        has_images=False,  # none in files, that is
-        has_files=False,
     )
 }

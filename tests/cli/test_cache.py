@@ -10,7 +10,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from layline.cli import app
-from layline.cli.cache import parse_age
 from layline.data.array_cache import ArrayCache, cache_images
 from layline.data.images import ImageFiles
 
@@ -58,27 +57,17 @@ def test_entries_are_listed_with_their_data(root, folder):
     assert text.endswith(f" in {folder}\n")
 
 
-def test_entries_are_cleared_by_name_age_or_all(root):
+def test_entries_are_cleared_by_age_or_all(root):
     pixels = next(e for e in json.loads(run("--json").stdout) if e["kind"] == "pixels")
-    assert "There is no cache entry 'nothing'" in run("clear", "nothing").stderr
-    assert run("clear", pixels["name"][:12], input="n\n").stdout.endswith("Nothing was cleared.\n")
-    assert run("clear", "--older-than", "1h", "--yes").stdout == "Nothing to clear.\n"
+    assert run("clear", input="n\n").stdout.endswith("Nothing was cleared.\n")
+    assert run("clear", "--older-than", "1", "--yes").stdout == "Nothing to clear.\n"
     state = ArrayCache().folder / f"{pixels['name']}.json"
-    os.utime(state, (time.time() - 7200,) * 2)
-    assert "1 of 3 entries" in run("clear", "--older-than", "1h", "--yes").stdout
+    os.utime(state, (time.time() - 100_000,) * 2)
+    assert "1 of 3 entries" in run("clear", "--older-than", "1", "--yes").stdout
     assert kinds() == ["index", "unfinished"]
     assert run("clear", input="y\n").exit_code == 0
     assert kinds() == []
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("12h", 43200), ("1.5d", 129600), (" 2 w", 1209600)])
-def test_ages_are_parsed(text, seconds):
-    assert parse_age(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y"])
-def test_a_wrong_age_is_named(text):
-    result = run("clear", "--older-than", text)
-    assert (result.exit_code, bool(result.stderr)) == (0, False) or "such as 30d" in result.stderr
-    with pytest.raises(ValueError, match="such as 30d"):
-        parse_age(text)
+def test_a_negative_age_is_refused():
+    assert run("clear", "--older-than", "-1").exit_code != 0

@@ -4,14 +4,12 @@ Everything that is cleared is computed again when it is needed.
 """
 
 import json
-import re
 import time
 from typing import Annotated, Any
 
 import typer
 
 from layline.cli.options import Json
-from layline.utils.errors import UserError
 from layline.utils.files import format_bytes
 
 EXAMPLES = """
@@ -19,7 +17,7 @@ Examples:
 
   layline cache                                             list the entries
 
-  layline cache clear --older-than 30d
+  layline cache clear --older-than 30
 
   LAYLINE_CACHE=/scratch/layline layline train photos --cache
 """
@@ -28,11 +26,8 @@ Examples:
 
   layline cache clear                                       everything
 
-  layline cache clear --older-than 30d --yes
-
-  layline cache clear features-3f2a91                       by the beginning of a name
+  layline cache clear --older-than 30 --yes
 """
-_SECONDS = {"h": 3600.0, "d": 24 * 3600.0, "w": 7 * 24 * 3600.0}
 
 
 def list_caches(context: typer.Context, as_json: Json = False) -> None:
@@ -41,7 +36,7 @@ def list_caches(context: typer.Context, as_json: Json = False) -> None:
         return
     from layline.data.array_cache import cache_folder
 
-    entries = find_entries()
+    entries = _find_entries()
     if as_json:
         typer.echo(json.dumps(entries, indent=2))
         return
@@ -56,31 +51,19 @@ def list_caches(context: typer.Context, as_json: Json = False) -> None:
 
 
 def clear(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME", help="Beginning of the name of an entry; default: all."),
-    ] = None,
     older_than: Annotated[
-        str | None,
-        typer.Option(metavar="AGE", help="Only entries not used for this long: 12h, 30d, 8w."),
-    ] = None,
+        float,
+        typer.Option(metavar="DAYS", min=0, help="Only entries not used for this many days."),
+    ] = 0,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete cache entries; they are computed again when needed."""
     from layline.data.array_cache import ArrayCache
     from layline.data.index import index_folder
 
-    entries = find_entries()
-    for name in names or ():
-        if not any(entry["name"].startswith(name) for entry in entries):
-            raise UserError(f"There is no cache entry {name!r}.")
-    latest = None if older_than is None else time.time() - parse_age(older_than)
-    chosen = [
-        entry
-        for entry in entries
-        if (not names or entry["name"].startswith(tuple(names)))
-        and (latest is None or entry["used"] < latest)
-    ]
+    entries = _find_entries()
+    latest = time.time() - older_than * 24 * 3600
+    chosen = [entry for entry in entries if entry["used"] <= latest]
     if not chosen:
         typer.echo("Nothing to clear.")
         return
@@ -97,7 +80,7 @@ def clear(
     typer.echo(f"Cleared {what}.")
 
 
-def find_entries() -> list[dict[str, Any]]:
+def _find_entries() -> list[dict[str, Any]]:
     """Describe all entries, the largest first."""
     from layline.data.array_cache import ArrayCache
     from layline.data.index import describe_index, index_folder
@@ -113,13 +96,3 @@ def find_entries() -> list[dict[str, Any]]:
         rows.append((file.stem, "index", file.stat().st_size, samples, file.stat().st_mtime, root))
     rows.sort(key=lambda row: (-row[2], row[0]))
     return [dict(zip(keys, row, strict=True)) for row in rows]
-
-
-def parse_age(text: str) -> float:
-    """Parse an age such as ``30d`` into seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([hdw])", text.strip())
-    if match is None:
-        raise UserError(
-            f"The age must be a number of hours, days or weeks, such as 30d; got {text!r}."
-        )
-    return float(match[1]) * _SECONDS[match[2]]

@@ -31,7 +31,7 @@ from layline.data.dataset import (
 )
 from layline.data.detect import Detected, detect, find_source
 from layline.data.duplicates import DuplicateReport, group_duplicates
-from layline.data.index import check_files, digest_file, index_files
+from layline.data.index import check_files, index_files
 from layline.data.labels import match_classes
 from layline.data.sources.adience import read_adience
 from layline.data.sources.folder import read_folder
@@ -45,8 +45,6 @@ from layline.data.splits import draw_splits, stratified_holdout
 from layline.data.table_encoding import Rows, TableEncoding, UnencodedRows
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
-
-_READABLE = frozenset({".csv", ".tsv", ".txt", ".npz", ".xlsx", ".xlsm", ".tar", ".gz", ".tgz"})
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,6 @@ class SourceSpec:
         partitions: The number of folds of the protocol; None if any seed gives a split.
         needs_root: Whether it reads files.
         path_options: Its options that are paths.
-        has_images: Whether it reads image files.
-        has_files: Whether it reads other files: a table, lists, an archive.
     """
 
     read: Callable[..., Dataset]
@@ -73,28 +69,19 @@ class SourceSpec:
     partitions: int | None = None
     needs_root: bool = True
     path_options: tuple[str, ...] = ()
-    has_images: bool = True
-    has_files: bool = True
 
 
 _BUILT_IN: dict[str, SourceSpec] = {
-    "folder": SourceSpec(
-        read_folder, "images in a folder per class, or in train, val and test", has_files=False
-    ),
+    "folder": SourceSpec(read_folder, "images in a folder per class, or in train, val and test"),
     "csv": SourceSpec(
         read_manifest,
         "images listed with their labels in a CSV or Excel file",
         path_options=("images",),
     ),
     "table": SourceSpec(
-        read_table,
-        "numbers and categories in a CSV or Excel file",
-        backbone="mlp",
-        has_images=False,
+        read_table, "numbers and categories in a CSV or Excel file", backbone="mlp"
     ),
-    "npz": SourceSpec(
-        read_npz, "images in arrays, as in MedMNIST", backbone="convnet", has_images=False
-    ),
+    "npz": SourceSpec(read_npz, "images in arrays, as in MedMNIST", backbone="convnet"),
     "historical-color": SourceSpec(
         read_historical_color,
         "photographs of the 1930s to the 1970s, by decade",
@@ -125,8 +112,6 @@ _BUILT_IN: dict[str, SourceSpec] = {
         origin="the two photographs that scikit-learn ships, CC BY 2.0",
         backbone="convnet",
         needs_root=False,
-        has_images=False,
-        has_files=False,
     ),
 }
 
@@ -181,50 +166,29 @@ def read(
     spec = SOURCES.find(name)
     SOURCES.check_options(name, spec, options)
     takes = inspect.signature(spec.read).parameters
-    options = _convert_numbers(takes, options)
+    for option in options.keys() & takes.keys():  # a column may be named by a number
+        if takes[option].annotation in (str, str | None) and options[option] is not None:
+            options[option] = str(options[option])
     if spec.partitions is not None and not 0 <= partition < spec.partitions:
         raise UserError(f"{name} has the partitions 0…{spec.partitions - 1}, got {partition}.")
     if "partition" in takes:
         options["partition"] = partition
     if known is not None and "classes" in takes:
         options["classes"] = KnownClasses(known.classes)
-    if not spec.needs_root:
-        if root is not None:
-            raise UserError(f"{name} needs no files; leave out the root {root}.")
-        dataset = spec.read(**options)
-    elif root is None:
+    if spec.needs_root and root is None:
         raise UserError(f"{name} needs the folder or file with the data. Set the root.")
-    else:
-        dataset = spec.read(require_path(root), **options)
+    if not spec.needs_root and root is not None:
+        raise UserError(f"{name} needs no files; leave out the root {root}.")
+    dataset = spec.read(**options) if root is None else spec.read(require_path(root), **options)
     if not isinstance(dataset, Dataset):
         raise UserError(f"{name} must return a Dataset, got {type(dataset).__name__}.")
-    return dataset if known is None else _match(name, dataset, known)
-
-
-def _match(name: str, dataset: Dataset, known: KnownInputs) -> Dataset:
-    """Encode rows as a model knows them, and match the classes."""
+    if known is None:
+        return dataset
     rows: Any = dataset.inputs
-    encoding = known.encoding
-    if isinstance(rows, UnencodedRows) and encoding is not None:
-        rows, notes = rows.encode(dataset.splits.train, encoding)
+    if isinstance(rows, UnencodedRows) and known.encoding is not None:
+        rows, notes = rows.encode(dataset.splits.train, known.encoding)
         dataset = replace(dataset, inputs=rows, notes=(*dataset.notes, *notes))
-    if isinstance(rows, Rows) and encoding is not None:
-        own = replace(rows.encoding, id_column=encoding.id_column)
-        if own != encoding:
-            raise UserError(f"The rows of {name} are encoded differently from those of training.")
     return match_classes(dataset, known.classes, known.skip_unknown)
-
-
-def _convert_numbers(takes: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """Convert integers to texts for options that name columns."""
-    converted = dict(options)
-    for option, value in options.items():
-        annotation = takes[option].annotation if option in takes else None
-        if annotation in (str, str | None) and not isinstance(value, str | None):
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise UserError(f"{option} must be a text, got {value!r}.")
-            converted[option] = str(value)
-    return converted
 
 
 def content_digest(
@@ -233,52 +197,23 @@ def content_digest(
     options: Mapping[str, Any] | None = None,
     verify: bool = False,
 ) -> str | None:
-    """Hash the content of the data that a source would read, wherever they are.
+    """Hash the data that a source reads, wherever they are: samples, labels and given splits.
 
     Args:
         name: The source.
-        root: Its folder or file.
+        root: Its folder or file; without one the data are embedded, and the result is None.
         options: The source's own options.
         verify: Read all images again, even if they are known.
-
-    Returns:
-        None for a source that reads no files.
     """
-    spec, options = SOURCES.find(name), dict(options or {})
-    if not spec.needs_root or root is None:
+    if root is None:
         return None
-    root = require_path(root)
-    digest = hashlib.blake2b(name.encode(), digest_size=16)
-    if spec.has_files:
-        own = (options[key] for key in spec.path_options if options.get(key) is not None)
-        for place in [root, *(Path(str(each)).expanduser() for each in own)]:
-            # a user's folder may contain other files in subfolders; that of a protocol does not
-            for file in _list_files(place, spec.partitions is not None):
-                relative = "" if place == file else file.relative_to(place).as_posix()
-                content = f"\0{relative}\0{digest_file(file)}"
-                digest.update(content.encode(errors="surrogatepass"))
-    if spec.has_images:
-        try:
-            dataset = index_files(read(name, root, **options), verify=verify)
-        except (UserError, OSError) as error:  # the run reports it
-            digest.update(str(error).encode(errors="surrogatepass"))
-            return digest.hexdigest()
-        listed = "\0".join([*dataset.inputs.names, *dataset.classes])
-        digest.update(listed.encode(errors="surrogatepass"))
-        digest.update(np.ascontiguousarray(dataset.ranks, dtype="<i8").tobytes())
-        digest.update(dataset.inputs.digest().encode())
+    dataset = index_files(read(name, root, **(options or {})), verify=verify)
+    texts = [name, *dataset.inputs.names, *dataset.classes, *map(str, dataset.groups or ())]
+    digest = hashlib.blake2b("\0".join(texts).encode(errors="surrogatepass"), digest_size=16)
+    for indices in (dataset.ranks, *dataset.splits.by_name().values()):
+        digest.update(b"\0" + np.ascontiguousarray(indices, dtype="<i8").tobytes())
+    digest.update(dataset.inputs.digest().encode())
     return digest.hexdigest()
-
-
-def _list_files(place: Path, deep: bool) -> list[Path]:
-    """List a file, or the files of a folder that a source may read."""
-    if place.is_file():
-        return [place]
-    return [
-        file
-        for file in sorted(place.glob("**/*" if deep else "*"))
-        if file.suffix.lower() in _READABLE and file.is_file() and not file.name.startswith(".")
-    ]
 
 
 __all__ = [

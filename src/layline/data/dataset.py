@@ -20,11 +20,7 @@ SHARES = {"validation": 0.1, "test": 0.2}
 
 
 class KnownClasses(tuple[str, ...]):
-    """The classes of a trained model, lowest first, for data that may lack some or have others.
-
-    Given as ``classes`` to a source, unknown names come after them, and
-    :func:`layline.data.labels.match_classes` refuses or drops them.
-    """
+    """The classes of a trained model, lowest first; the data may lack some or have others."""
 
     __slots__ = ()
 
@@ -56,10 +52,8 @@ class Images(Inputs, Protocol):
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image: (height, width, 3), RGB, upright. The caller may write to it.
 
-        Args:
-            index: Which one.
-            at_least: A JPEG may be decoded at a fraction of its size, as long as its shorter side
-                keeps this many pixels; None decodes it at full size.
+        A JPEG may be decoded at a fraction of its size if its shorter side keeps ``at_least``
+        pixels; None decodes it at full size.
         """
 
 
@@ -69,14 +63,7 @@ def _no_samples() -> Indices:
 
 @dataclass(frozen=True)
 class Splits:
-    """The indices of the samples of each split.
-
-    Attributes:
-        train: To learn from.
-        validation: To select the epoch.
-        test: To measure with, once.
-        calibration: To calibrate with; may be empty.
-    """
+    """The indices of the samples of each split."""
 
     train: Indices = field(default_factory=_no_samples)
     validation: Indices = field(default_factory=_no_samples)
@@ -126,11 +113,8 @@ class Dataset:
             raise UserError(f"There are {len(self.groups)} groups for {count} samples.")
         if len(self.classes) < 2:
             raise UserError(f"At least two classes are needed, got {list(self.classes)}.")
-        if count and not (self.ranks.min() >= 0 and self.ranks.max() < len(self.classes)):
-            raise UserError(
-                f"ranks must be in 0…{len(self.classes) - 1}, got {self.ranks.min()} to "
-                f"{self.ranks.max()}."
-            )
+        if not np.isin(self.ranks, np.arange(len(self.classes))).all():
+            raise UserError(f"ranks must be in 0…{len(self.classes) - 1}.")
         used = np.concatenate(list(self.splits.by_name().values()))
         if len(np.unique(used)) < len(used):
             raise UserError("A sample is in several splits.")

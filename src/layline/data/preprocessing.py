@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from layline.data.dataset import Images, Pixels
 from layline.utils.errors import UserError
@@ -30,7 +29,7 @@ AUGMENTATIONS = {
 # share of the area that an augmentation crops at least; the others decode images like "crop"
 _SMALLEST_PARTS = {"crop": 0.08, "mild": 0.5}
 _RATIOS = (3 / 4, 4 / 3)
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+INTERPOLATIONS = ("bilinear", "bicubic")
 _MOST_RATIO = 16
 
 
@@ -104,9 +103,7 @@ class ImagePreprocessing:
                 int(self.resize * side / min(pixels.shape[:2])) for side in pixels.shape[:2]
             )
         height, width = pixels.shape[:2]
-        if self.interpolation == "nearest":
-            pixels = pixels[_nearest(height, rows)[:, None], _nearest(width, columns)]
-        elif (rows, columns) != (height, width):
+        if (rows, columns) != (height, width):
             filter_ = Image.Resampling[self.interpolation.upper()]
             # columns first, as torch does
             image = Image.fromarray(pixels).resize((columns, height), filter_)
@@ -117,10 +114,7 @@ class ImagePreprocessing:
     def for_training(self, pixels: Pixels, augmentation: str, seed: int) -> "Tensor":
         """Augment an image: bytes, (3, size, size).
 
-        Args:
-            pixels: The decoded image.
-            augmentation: One of ``AUGMENTATIONS``.
-            seed: The same seed gives the same result; global generators are not touched.
+        The same seed gives the same result; global generators are not touched.
         """
         check_known("augmentation", augmentation, AUGMENTATIONS)
         if augmentation == "none":
@@ -153,10 +147,7 @@ class ImagePreprocessing:
 def smallest_part(augmentation: str, for_cache: bool = False) -> float:
     """Return the smallest share of an image's area that training images are cropped to.
 
-    Args:
-        augmentation: One of ``AUGMENTATIONS``.
-        for_cache: Whether pixels are stored: then an augmentation that shows the whole image needs
-            fewer of them.
+    If pixels are stored, an augmentation that shows the whole image needs fewer of them.
     """
     return _SMALLEST_PARTS.get(augmentation, 1.0 if for_cache else _SMALLEST_PARTS["crop"])
 
@@ -190,13 +181,6 @@ def _crop_far_ends(pixels: Pixels) -> Pixels:
     most = _MOST_RATIO * min(height, width)
     top, left = max(height - most, 0) // 2, max(width - most, 0) // 2
     return pixels[top : top + most, left : left + most]
-
-
-def _nearest(side: int, wanted: int) -> NDArray[np.int64]:
-    """Return the pixels that torch selects; Pillow selects others."""
-    places = np.floor(np.arange(wanted, dtype=np.float32) * np.float32(side / wanted))
-    taken: NDArray[np.int64] = places.astype(np.int64).clip(max=side - 1)
-    return taken
 
 
 def _channels_first(pixels: Pixels) -> "Tensor":

@@ -2,6 +2,7 @@
 
 import doctest
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -47,10 +48,6 @@ def draw(seed, n=40, weighting="weighted"):
     return y, pred, proba, weight
 
 
-def plain(weight, n):
-    return [1.0] * n if weight is None else list(weight)
-
-
 # ---- the formulas, written out ----
 
 
@@ -62,16 +59,6 @@ def class_errors(y, pred, weight):
             total = sum(weight[i] for i in members)
             errors.append(sum(weight[i] * abs(int(y[i]) - int(pred[i])) for i in members) / total)
     return errors
-
-
-def kappa(y, pred, weight):
-    n, total = len(y), sum(weight)
-    observed = sum(weight[i] * (y[i] - pred[i]) ** 2 for i in range(n)) / total
-    by_chance = 0.0
-    for i in range(n):
-        for j in range(n):
-            by_chance += weight[i] * weight[j] * (y[i] - pred[j]) ** 2 / total**2
-    return 1 - observed / by_chance
 
 
 def rps(y, proba, weight):
@@ -111,16 +98,14 @@ def is_unimodal(row):
 @pytest.mark.parametrize("seed", SAMPLES)
 def test_metrics_of_ranks_agree_with_scikit_learn(seed, weighting):
     y, pred, _, weight = draw(seed, weighting=weighting)
-    options = {"sample_weight": weight}
-    assert metrics.accuracy(y, pred, **options) == pytest.approx(
-        sklearn_metrics.accuracy_score(y, pred, **options)
-    )
-    assert metrics.mean_absolute_error(y, pred, **options) == pytest.approx(
-        sklearn_metrics.mean_absolute_error(y, pred, **options)
-    )
-    assert metrics.quadratic_weighted_kappa(y, pred, **options) == pytest.approx(
-        sklearn_metrics.cohen_kappa_score(y, pred, labels=range(K), weights="quadratic", **options)
-    )
+    kappa = partial(sklearn_metrics.cohen_kappa_score, labels=range(K), weights="quadratic")
+    for ours, theirs in (
+        (metrics.accuracy, sklearn_metrics.accuracy_score),
+        (metrics.mean_absolute_error, sklearn_metrics.mean_absolute_error),
+        (metrics.quadratic_weighted_kappa, kappa),
+    ):
+        expected = theirs(y, pred, sample_weight=weight)
+        assert ours(y, pred, sample_weight=weight) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", SAMPLES)
@@ -134,7 +119,7 @@ def test_correlations_agree_with_scipy(seed):
 @pytest.mark.parametrize("seed", SAMPLES)
 def test_metrics_agree_with_the_formula_written_out(seed, weighting):
     y, pred, proba, weight = draw(seed, weighting=weighting)
-    w = plain(weight, len(y))
+    w = np.ones(len(y)) if weight is None else weight
     options = {"sample_weight": weight}
     within = sum(w[i] for i in range(len(y)) if abs(int(y[i]) - int(pred[i])) <= 2) / sum(w)
     assert metrics.accuracy_within(y, pred, tolerance=2, **options) == pytest.approx(within)
@@ -142,7 +127,6 @@ def test_metrics_agree_with_the_formula_written_out(seed, weighting):
     mean, worst = sum(errors) / len(errors), max(errors)
     assert metrics.macro_mean_absolute_error(y, pred, **options) == pytest.approx(mean)
     assert metrics.maximum_mean_absolute_error(y, pred, **options) == pytest.approx(worst)
-    assert metrics.quadratic_weighted_kappa(y, pred, **options) == pytest.approx(kappa(y, pred, w))
     assert metrics.ranked_probability_score(y, proba, **options) == pytest.approx(rps(y, proba, w))
     for bins in (1, 4, 15):
         expected = ece(y, proba, w, bins)
@@ -160,22 +144,11 @@ def test_absent_classes_do_not_shorten_distances():
     assert metrics.macro_mean_absolute_error([0, 0, 1], [0, 4, 1]) == 1.0
 
 
-def test_a_class_of_zero_weight_does_not_occur():
-    y, pred, weight = [0, 0, 3], [0, 1, 0], [1, 1, 0]
-    assert metrics.macro_mean_absolute_error(y, pred, sample_weight=weight) == 0.5
-    assert metrics.maximum_mean_absolute_error(y, pred, sample_weight=weight) == 0.5
-
-
 def test_kappa_measures_ranks_although_classes_are_absent():
-    # observed: one error of 3 in three samples, 9/3; by chance: (0+9+9 + 0+9+9 + 9+0+0)/9 = 5
-    y, pred = [0, 0, 3], [0, 3, 3]
-    assert metrics.quadratic_weighted_kappa(y, pred) == pytest.approx(1 - 3 / 5)
     # with unequal gaps, positions among the classes that occur would give another value:
     # observed (0 + 16 + 1)/3; by chance (0+25+16 + 1+16+9 + 25+0+1)/9
     y, pred = [0, 1, 5], [0, 5, 4]
     assert metrics.quadratic_weighted_kappa(y, pred) == pytest.approx(1 - (17 / 3) / (93 / 9))
-    by_position = sklearn_metrics.cohen_kappa_score(y, pred, weights="quadratic")
-    assert metrics.quadratic_weighted_kappa(y, pred) != pytest.approx(by_position)
 
 
 @pytest.mark.parametrize(("y", "pred"), [([2, 2], [2, 2]), ([0], [0])])
@@ -188,28 +161,10 @@ def test_kappa_is_nan_only_where_chance_agrees_perfectly(y, pred):
     )
 
 
-@pytest.mark.parametrize(("y", "pred"), [([1, 1], [0, 2]), ([0, 2], [1, 1]), ([1, 1], [3, 3])])
-def test_kappa_of_a_constant_is_zero_where_it_is_defined(y, pred):
-    assert metrics.quadratic_weighted_kappa(y, pred) == pytest.approx(0)
-
-
 @pytest.mark.parametrize("correlation", CORRELATIONS.values(), ids=CORRELATIONS)
 @pytest.mark.parametrize(("y", "pred"), [([1, 1], [0, 2]), ([0, 2], [1, 1]), ([1], [2])])
 def test_correlation_with_a_constant_is_nan(correlation, y, pred):
     assert math.isnan(correlation(y, pred))
-
-
-def test_ranked_probability_score_by_hand():
-    # thresholds of row 0: (.5 - 0)² + (.75 - 0)²; of row 1: (0 - 1)² + (0 - 1)²; K - 1 = 2
-    proba = [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]
-    assert metrics.ranked_probability_score([2, 0], proba) == (0.8125 / 2 + 2 / 2) / 2
-
-
-def test_calibration_bins_are_closed_on_the_right():
-    # confidence 0.5 lies in (0, 0.5], so right and wrong are not averaged away
-    proba = [[0.5, 0.5], [0.75, 0.25]]
-    assert metrics.expected_calibration_error([1, 0], proba, bins=2) == (0.5 + 0.25) / 2
-    assert metrics.expected_calibration_error([1, 0], proba, bins=1) == (0.5 - 0.25) / 2
 
 
 @pytest.mark.parametrize("bins", [7, 10, 15, 100])
@@ -222,12 +177,6 @@ def test_a_confidence_on_an_edge_stays_below_it(bins):
         expected = (edge + (1 - above)) / 2
         error = metrics.expected_calibration_error([1, 0], proba, bins=bins)
         assert error == pytest.approx(expected)
-
-
-def test_a_confidence_rounded_above_one_belongs_to_the_last_bin():
-    proba = np.array([[1.0000001, 0.0], [0.999, 0.001]])
-    error = metrics.expected_calibration_error([0, 0], proba)
-    assert error == pytest.approx((0.001 - 1e-7) / 2)
 
 
 @pytest.mark.parametrize(
@@ -247,22 +196,6 @@ def test_a_confidence_rounded_above_one_belongs_to_the_last_bin():
 def test_unimodal_is_up_then_down_with_plateaus(row, unimodal):
     assert metrics.unimodality_rate([row]) == unimodal
     assert is_unimodal(row) == unimodal
-
-
-@pytest.mark.parametrize(
-    "row",
-    [[0.5, 0.125, 0.25, 0.125], [0.25, 0.125, 0.5, 0.125]],
-    ids=["a small rise after a large fall", "a small fall before a large rise"],
-)
-def test_steps_within_the_tolerance_are_plateaus(row):
-    assert metrics.unimodality_rate([row], tolerance=0.125) == 1  # the size of the small step
-    assert metrics.unimodality_rate([row], tolerance=0.12) == 0
-
-
-def test_rounding_does_not_make_a_mode():
-    noise = [[0.25, 0.25 - 1e-12, 0.25 + 1e-12, 0.25]]
-    assert metrics.unimodality_rate(noise) == 1
-    assert metrics.unimodality_rate(noise, tolerance=0) == 0
 
 
 def test_small_unsigned_integers_do_not_wrap_around():
@@ -372,18 +305,6 @@ def test_every_metric_stays_in_its_range(sample):
 
 
 @given(weighted_samples())
-def test_a_tolerance_of_zero_is_accuracy_and_one_of_all_ranks_is_certain(sample):
-    y, pred, proba, weight = sample
-    within = [
-        metrics.accuracy_within(y, pred, tolerance=t, sample_weight=weight)
-        for t in range(proba.shape[1])
-    ]
-    assert within[0] == metrics.accuracy(y, pred, sample_weight=weight)
-    assert within == sorted(within)
-    assert within[-1] == 1
-
-
-@given(weighted_samples())
 def test_certain_probabilities_score_like_their_ranks(sample):
     y, pred, proba, weight = sample
     num_classes = proba.shape[1]
@@ -396,14 +317,6 @@ def test_certain_probabilities_score_like_their_ranks(sample):
     wrong = 1 - metrics.accuracy(y, pred, **options)
     assert metrics.expected_calibration_error(y, certain, **options) == pytest.approx(wrong)
     assert metrics.unimodality_rate(certain) == 1
-
-
-@pytest.mark.parametrize("y", [[0, 1], [0, 2, 2], [4, 0, 1, 3, 3]])
-def test_a_perfect_prediction_is_perfect(y):
-    values = evaluate(y, y, np.eye(K)[y])
-    errors = {name for name in values if "error" in name or "score" in name or "loss" in name}
-    assert len(errors) == 6
-    assert values == close({name: 0.0 if name in errors else 1.0 for name in values})
 
 
 # ---- what may be passed ----
@@ -430,20 +343,6 @@ def test_probabilities_and_weights_may_be_tensors_that_require_gradients(dtype):
     tensors = [torch.as_tensor(each) for each in (y, pred)]
     weights = torch.as_tensor(weight).requires_grad_()
     assert evaluate(*tensors, tensor.requires_grad_(), weights) == pytest.approx(expected)
-
-
-def test_a_softmax_in_single_precision_is_a_distribution():
-    logits = torch.randn(200, 100, generator=torch.Generator().manual_seed(0)) * 10
-    proba = logits.softmax(dim=1)
-    assert 0 <= metrics.ranked_probability_score(proba.argmax(dim=1), proba) <= 1
-
-
-def test_inputs_are_not_changed():
-    arrays = draw(seed=2)
-    copies = [array.copy() for array in arrays]
-    evaluate(*arrays)
-    for array, copy in zip(arrays, copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 def test_the_examples_in_the_docstrings_run():
@@ -517,8 +416,3 @@ def test_bad_weights_are_named(bad, message):
     for metric in OF_PROBA.values():
         with pytest.raises(UserError, match=f"^sample_weight .*{message}"):
             metric(RANKS, PROBA, sample_weight=bad)
-
-
-def test_ranks_beyond_the_columns_are_named():
-    with pytest.raises(UserError, match=r"y_true must be below 3, .*got 7 at position 1"):
-        metrics.log_loss([0, 7, 2], PROBA)

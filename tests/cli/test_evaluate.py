@@ -53,14 +53,6 @@ def test_every_split_can_be_evaluated(layline, run, tmp_path, part, samples):
     assert numbers["mae"] == pytest.approx(metrics.mean_absolute_error(*ranks))
 
 
-def test_the_table_shows_every_decoding_and_marks_the_chosen_one(layline, run):
-    found = layline("evaluate", run, "--decode", "mean")
-    assert found.code == 0
-    assert "mean (chosen)" in found.out
-    assert all(word in found.out for word in ("MAE", "QWK", "RPS", "test, 7 samples"))
-    assert "Classes, lowest first: low < mid < high" in found.err
-
-
 def test_calibration_and_ranges_are_shown(layline, refused, graded_run, run):
     shown = layline("evaluate", graded_run).out
     numbers = json.loads(layline("evaluate", graded_run, "--json").out)
@@ -136,13 +128,6 @@ def test_all_own_data_include_training_samples(layline, run, photos, tmp_path):
     assert any("those that the model learned from" in alarm for alarm in numbers["alarms"])
 
 
-def test_own_data_with_a_new_file_are_noticed(layline, refused, run, photos, tmp_path):
-    shutil.copytree(photos, tmp_path / "photos")
-    shutil.copy(photos / "low" / "0.png", tmp_path / "photos" / "low" / "new.png")
-    _, log = evaluate(layline, run, tmp_path / "out", "--root", tmp_path / "photos")
-    assert "7 of the 7 test samples of the run have the same names and labels" in log
-
-
 # --- other data
 
 
@@ -213,11 +198,6 @@ def test_a_table_is_read_as_the_model_reads_it(layline, refused, table_run, tmp_
     assert package.load(table_run).predict(other).tolist() == [row["predicted"] for row in rows]
     other.write_text("size,label\n0.5,grade 0\n0.2,grade 1\n")
     assert "colour" in refused("evaluate", table_run, "--root", other)
-
-
-def test_data_of_another_kind_are_refused(refused, run, table, table_run, hospital):
-    refused("evaluate", run, "--root", table)
-    refused("evaluate", table_run, "--root", hospital)
 
 
 def test_an_evaluation_has_its_own_page_and_folder(layline, refused, run, hospital, tmp_path):

@@ -7,7 +7,6 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 import layline as package
@@ -59,23 +58,6 @@ def test_the_decoding_can_be_chosen(layline, run, photos, decode):
     assert [row["predicted"] for row in rows] == expected.tolist()
 
 
-@pytest.mark.parametrize("more", [("--batch-size", 1), ("--batch-size", 5, "--workers", 2)])
-def test_batches_and_workers_change_nothing(layline, run, photos, more):
-    usual, other = layline("predict", run, photos), layline("predict", run, photos, *more)
-    np.testing.assert_allclose(
-        probabilities(rows_of(usual.out)), probabilities(rows_of(other.out)), atol=1e-6
-    )
-
-
-def test_rows_of_a_table_are_predicted(layline, table, table_run, tmp_path):
-    found = layline("predict", table_run, table)
-    assert found.code == 0
-    rows = rows_of(found.out)
-    assert [row["path"] for row in rows[:2]] == ["row 2", "row 3"]  # as a spreadsheet counts
-    named = package.load(table_run).predict(table)
-    assert [row["predicted"] for row in rows] == named.tolist()
-
-
 @pytest.fixture
 def mixed(photos, tmp_path):
     """Three good images, and three that cannot be read between them."""
@@ -108,12 +90,6 @@ def test_files_that_cannot_be_read_are_listed_and_the_others_predicted(
     assert found.code == code
     assert found.err.startswith("layline: 3 images cannot be read:")
     assert all(str(mixed / f"{name}.png") in found.err for name in "bdf")
-
-
-def test_if_nothing_can_be_read_there_is_a_header_only(layline, run, tmp_path):
-    (tmp_path / "a.png").write_bytes(b"")
-    found = layline("predict", run, tmp_path / "a.png")
-    assert (found.code, found.out) == (1, "path,predicted,p_low,p_mid,p_high\n")
 
 
 def test_a_failure_leaves_the_old_predictions(layline, refused, run, photos, tmp_path, monkeypatch):
@@ -154,19 +130,6 @@ def test_an_output_that_is_an_input_is_refused(refused, table, table_run, tmp_pa
     options = ("--decode", costs, "--out", costs)
     assert "is also an input" in refused("predict", table_run, table, *options)
     assert (table.read_bytes(), costs.read_bytes()) == before
-
-
-def test_an_image_of_any_kind_is_prepared_as_in_training(layline, run, photos, tmp_path):
-    """Grey, turned by its EXIF, with alpha: the same pixels give the same answer."""
-    upright = Image.open(photos / "low" / "0.png")
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
-    upright.convert("RGBA").save(tmp_path / "alpha.png")
-    upright.save(tmp_path / "tiff.tiff")
-    found = rows_of(layline("predict", run, photos / "low" / "0.png", tmp_path).out)
-    assert len(found) == 4
-    np.testing.assert_allclose(probabilities(found), probabilities(found[:1] * 4), atol=1e-6)
 
 
 def test_ranges_confidence_and_who_should_look_at_it(layline, grades, graded_run, tmp_path):
@@ -241,12 +204,6 @@ def test_rows_without_probabilities_are_listed_and_the_others_predicted(
     assert named == ["  row 3", "  row 5"]
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "transform"])
-def test_python_refuses_rows_without_probabilities(table_run, far, method):
-    with pytest.raises(ValueError, match="row 3, row 5"):
-        getattr(package.load(table_run), method)(far)
-
-
 def test_standard_input_is_an_image_or_a_table(layline, run, table_run, photos, table):
     for model, path in ((run, photos / "low" / "0.png"), (table_run, table)):
         found = CliRunner().invoke(app, ["predict", str(model), "-"], input=path.read_bytes())
@@ -254,27 +211,3 @@ def test_standard_input_is_an_image_or_a_table(layline, run, table_run, photos, 
         direct = rows_of(layline("predict", model, path).out)
         for one, other in zip(rows_of(found.stdout), direct, strict=True):
             assert {**one, "path": ""} == {**other, "path": ""}
-
-
-def test_other_files_of_a_folder_are_counted(layline, run, photos, tmp_path):
-    shutil.copy(photos / "low" / "0.png", tmp_path / "a.png")
-    (tmp_path / "c.txt").write_bytes(b"")
-    found = layline("predict", run, tmp_path)
-    assert (found.code, len(rows_of(found.out))) == (0, 1)
-    assert "1 .txt" in found.err
-
-
-def test_names_that_are_formulas_or_no_unicode_are_written_exactly(
-    layline, run, photos, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("=1.png", "caf\udce9.png"):
-        shutil.copy(photos / "low" / "0.png", name)
-    for ending in ("csv", "jsonl"):
-        assert layline("predict", run, "=1.png", "caf\udce9.png", "--out", f"p.{ending}").code == 0
-    content = (tmp_path / "p.csv").read_bytes()
-    assert b"\n./=1.png," in content
-    assert b"\ncaf\xe9.png," in content
-    (first, second) = (tmp_path / "p.jsonl").read_text().splitlines()
-    assert json.loads(first)["path"] == "=1.png"
-    assert json.loads(second)["path"] == "caf\udce9.png"

@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline import metrics
-from layline.data.images import ImageArrays
-from layline.data.loaders import ImageBatches, RowBatches
-from layline.data.preprocessing import ImagePreprocessing
+from layline.data.loaders import RowBatches
 from layline.data.table_encoding import TableEncoding
 from layline.evaluation.evaluate import Evaluation, evaluate_split, measure
 from layline.evaluation.prediction_file import read_predictions
-from layline.evaluation.predictions import Predictions, Split, evaluation_batch_size, predict_split
+from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import DECODINGS
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
@@ -39,18 +37,6 @@ def said(log_probs):
     """What a model says that has these probabilities and decides by them."""
     proba = log_probs.double().softmax(dim=-1)
     return Predictions(log_probs, {name: choose(proba) for name, choose in DECODINGS.items()})
-
-
-def test_a_processor_takes_few_images_at_a_time_and_many_rows():
-    images = ImageBatches(
-        ImageArrays(np.zeros((3, 8, 8, 3), np.uint8)), ImagePreprocessing(8, 8, False, "bilinear")
-    )
-    rows = RowBatches(np.zeros((3, 2), np.float32))
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    sizes = [evaluation_batch_size(images, 128, device) for device in (cpu, gpu)]
-    assert sizes == [64, 512]
-    assert evaluation_batch_size(images, 8, cpu) == 32
-    assert evaluation_batch_size(rows, 128, cpu) == 512
 
 
 @pytest.mark.parametrize("decode", DECODINGS)
@@ -182,9 +168,3 @@ def test_features_are_kept_of_those_that_are_asked_for(model, part, batch_size, 
     x, _ = part.samples.__getitems__([(index, 0) for index in range(COUNT)])
     with torch.no_grad():
         torch.testing.assert_close(found.features, model.backbone(x)[wanted])
-
-
-def test_batches_can_be_gone_over_again(model, part):
-    batches = part.batches(ALONE, 2)
-    first, second = (predict_split(model, part, batches, ALONE).log_probs for _ in range(2))
-    assert torch.equal(first, second)

@@ -57,14 +57,6 @@ def test_every_name_survives(path, name):
     assert [plain_cell(cell) for cell in row[:2]] == [path, name]
 
 
-@given(st.floats(0, 1))
-def test_a_probability_keeps_eight_digits(share):
-    file = io.StringIO()
-    write_csv(file, ["path"], CLASSES, [(("a",), [share] * 3)])
-    for cell in file.getvalue().splitlines()[1].split(",")[1:]:
-        assert float(cell) == pytest.approx(share, rel=1e-7, abs=1e-300)
-
-
 @pytest.mark.parametrize(
     ("text", "as_text", "as_path"),
     [
@@ -87,13 +79,6 @@ def test_a_probability_keeps_eight_digits(share):
 def test_formulas_are_escaped(text, as_text, as_path):
     assert (safe_cell(text), safe_cell(text, is_path=True)) == (as_text, as_path)
     assert plain_cell(as_text) == plain_cell(as_path) == text
-
-
-def test_formulas_are_escaped_in_every_column_but_not_in_json(tmp_path):
-    columns, row = ["path", "true", "low"], (("=id", "@high", "-low"), SHARES)
-    text = written(tmp_path, ".csv", columns, row, paths=False)
-    assert text.splitlines()[1].startswith("'=id,'@high,'-low,")
-    assert json.loads(written(tmp_path, ".jsonl", columns, row))["path"] == "=id"
 
 
 def test_file_names_that_are_not_unicode_are_written_as_their_bytes(tmp_path, monkeypatch):

@@ -112,27 +112,6 @@ def test_predict_names_the_class_that_the_decoding_chooses(decode):
     assert model.predict(images, decode).tolist() == [CLASSES[rank] for rank in ranks]
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 64])
-def test_the_size_of_batches_changes_nothing(size):
-    model = convnet()
-    samples = model.read([pixels(seed) for seed in range(7)])
-    parts = list(model.stream(samples, batch_size=size))
-    assert np.concatenate([part.index for part in parts]).tolist() == list(range(7))
-    whole = model.predict_proba([pixels(seed) for seed in range(7)])
-    found = np.concatenate([part.proba for part in parts])
-    np.testing.assert_allclose(found, whole, atol=1e-6)
-
-
-def test_predicting_leaves_the_mode_and_the_statistics_of_the_model_alone():
-    model = convnet().train()
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    first = model.predict_proba(pixels())
-    assert model.training
-    np.testing.assert_array_equal(model.predict_proba(pixels()), first)
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, before[name])
-
-
 def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
     (files / "1.png").write_bytes(b"")
     model = convnet()
@@ -144,17 +123,6 @@ def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
     assert len(samples.names) == 3
 
 
-def test_a_wrong_kind_of_samples_is_refused():
-    with pytest.raises(ValueError, match="got float64"):
-        convnet().predict(pixels() / 255)
-    with pytest.raises(ValueError, match="model was trained on a table"):
-        table().predict([pixels()])
-    with pytest.raises(ValueError, match="colour"):
-        table().predict(FRAME[["size"]])
-    with pytest.raises(ValueError, match=r"decode.*modus"):
-        convnet().predict(pixels(), decode="modus")
-
-
 def test_the_loss_of_a_batch_is_the_heads_and_has_a_gradient_everywhere():
     model = convnet().train()
     x = torch.from_numpy(np.stack([pixels(s, 16, 16) for s in range(5)])).permute(0, 3, 1, 2)
@@ -163,25 +131,6 @@ def test_the_loss_of_a_batch_is_the_heads_and_has_a_gradient_everywhere():
     loss.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"backbone": "convnets"}, "convnet"),
-        ({"method": "hard-lines"}, "did you mean hard-linear"),
-        ({"dim": 0}, "dim"),
-        ({"classes": ("low",)}, "classes must be at least 2"),
-        ({"backbone_options": {"deep": 3}}, "depth"),
-        ({"head_options": {"nrom": 3}}, "nrom"),
-        ({"method": "classification", "head_options": {"nrom": 3}}, "nrom"),
-    ],
-)
-def test_a_model_that_cannot_be_made_says_why(change, message):
-    inputs = ImagePreprocessing(16, 18)
-    right = {"backbone": "convnet", "method": "hard-linear", "dim": 3, "classes": CLASSES}
-    with pytest.raises(ValueError, match=message):
-        ModelDescription(**right | {"inputs": inputs} | change).build()
 
 
 def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):
@@ -216,12 +165,3 @@ def test_a_temperature_sharpens_all_that_a_model_says():
     assert np.array_equal(model.predict(FRAME), mode)
     median = [CLASSES[rank] for rank in (expected.cumsum(axis=1) >= 0.5).argmax(axis=1)]
     assert model.predict(FRAME, decode="median").tolist() == median
-
-
-def test_the_decoding_of_training_is_the_models_own(tmp_path):
-    model = dataclasses.replace(convnet().description, decode="median").build()
-    model.save(tmp_path / "model.safetensors")
-    loaded = layline.load(tmp_path / "model.safetensors")
-    images = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
-    ranks = DECODINGS["median"](torch.from_numpy(loaded.predict_proba(images)))
-    assert loaded.predict(images).tolist() == [CLASSES[rank] for rank in ranks]

@@ -45,11 +45,12 @@ def write_served(path, samples=50, **options):
     folder, rng, classes = RunFolder(path), np.random.default_rng(1), model.classes
     model.save(folder.best)
     proba = rng.dirichlet(np.full(len(classes), 0.6), samples)
-    predicted = [classes[rank] for rank in proba.argmax(axis=1)]
-    cells = [(f"{i}.png", classes[i % len(classes)], name) for i, name in enumerate(predicted)]
-    rows = zip(cells, proba.tolist(), strict=True)
-    columns = ["path", "true", "predicted"]
-    write_predictions(folder.predictions, columns, classes, rows, paths=True)
+    columns = {
+        "path": [f"{i}.png" for i in range(samples)],
+        "true": [classes[i % len(classes)] for i in range(samples)],
+        "predicted": [classes[rank] for rank in proba.argmax(axis=1)],
+    }
+    write_predictions(folder.predictions, columns, classes, proba, paths=True)
     numbers = {"samples": samples, "decode": "mode", "mae": 0.5, "accuracy": 0.625}
     numbers["calibration"] = {"temperature": 1.3}
     folder.test.write_text(json.dumps(numbers))

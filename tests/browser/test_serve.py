@@ -131,13 +131,13 @@ def test_what_is_downloaded_is_what_predict_would_write(opened, url):
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["path"] for row in rows] == ["./=cmd.png", *NAMES[1:3], "./@home.png", NAMES[4]]
     written = io.StringIO()
-    lines = []
-    for name, row in zip(NAMES, rows, strict=True):
-        plain = [row[key].removeprefix("'") for key in ("predicted", "low", "high")]
-        cells = (name, *plain, float(row["confidence"]), row["review"] == "true")
-        lines.append((cells, [float(row[f"p_{each}"]) for each in CLASSES]))
-    columns = ["path", "predicted", "low", "high", "confidence", "review"]
-    write_csv(written, columns, CLASSES, lines)
+    columns = {"path": NAMES}
+    for key in ("predicted", "low", "high"):
+        columns[key] = [row[key].removeprefix("'") for row in rows]
+    columns["confidence"] = [float(row["confidence"]) for row in rows]
+    columns["review"] = [row["review"] == "true" for row in rows]
+    proba = np.array([[float(row[f"p_{each}"]) for each in CLASSES] for row in rows])
+    write_csv(written, columns, CLASSES, proba)
     assert [*csv.reader(io.StringIO(text))] == [*csv.reader(io.StringIO(written.getvalue()))]
 
 

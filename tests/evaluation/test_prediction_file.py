@@ -5,6 +5,7 @@ import io
 import json
 import os
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,26 +23,26 @@ CLASSES = ["low", "mid", "high"]
 SHARES = [0.25, 0.5, 0.25]
 
 
-def written(tmp_path, ending, columns, *rows, paths=True):
-    path = tmp_path / f"p{ending}"
-    write_predictions(path, columns, CLASSES, rows, paths)
+def written(path, columns, *rows):
+    """Write rows of cells, all with the same probabilities."""
+    cells = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+    write_predictions(path, cells, CLASSES, np.array([SHARES] * len(rows)), True)
     return path.read_text(encoding="utf-8")
 
 
 def test_csv_and_json_have_the_same_content(tmp_path):
     columns, cells = ["path", "true", "predicted", "review"], ("ä.jpg", "high", "mid", True)
-    text = written(tmp_path, ".csv", columns, (cells, SHARES))
     header = "path,true,predicted,review,p_low,p_mid,p_high"
+    text = written(tmp_path / "p.csv", columns, cells)
     assert text == f"{header}\nä.jpg,high,mid,true,0.25,0.5,0.25\n"
-    line = written(tmp_path, ".jsonl", columns, (cells, SHARES))
+    line = written(tmp_path / "p.jsonl", columns, cells)
     shares = dict(zip(CLASSES, SHARES, strict=True))
     assert json.loads(line) == dict(zip(columns, cells, strict=True)) | {"probabilities": shares}
-    assert written(tmp_path, ".csv", columns) == header + "\n"
 
 
 def test_predictions_are_read_back(tmp_path):
-    rows = [(("=a.jpg", "low", "mid", "+x"), SHARES), (("b.jpg", "high", "high", "2"), SHARES)]
-    written(tmp_path, ".csv", ["path", "true", "predicted", "group"], *rows)
+    rows = [("=a.jpg", "low", "mid", "+x"), ("b.jpg", "high", "high", "2")]
+    written(tmp_path / "p.csv", ["path", "true", "predicted", "group"], *rows)
     found = read_predictions(tmp_path / "p.csv")
     assert (found.classes, found.names) == (CLASSES, ["=a.jpg", "b.jpg"])
     assert (found.ranks.tolist(), found.predicted.tolist()) == ([0, 2], [1, 2])
@@ -52,7 +53,7 @@ def test_predictions_are_read_back(tmp_path):
 @given(path=NAMES, name=NAMES)
 def test_every_name_survives(path, name):
     file = io.StringIO(newline="")
-    write_csv(file, ["path", "predicted"], CLASSES, [((path, name), SHARES)])
+    write_csv(file, {"path": [path], "predicted": [name]}, CLASSES, np.array([SHARES]))
     (row,) = list(csv.reader(io.StringIO(file.getvalue(), newline="")))[1:]
     assert [plain_cell(cell) for cell in row[:2]] == [path, name]
 
@@ -82,19 +83,19 @@ def test_formulas_are_escaped(text, as_text, as_path):
 
 
 def test_file_names_that_are_not_unicode_are_written_as_their_bytes(tmp_path, monkeypatch):
-    row = ((os.fsdecode(b"caf\xe9.jpg"),), SHARES)
-    write_predictions(tmp_path / "p.csv", ["path"], CLASSES, [row], True)
+    name = os.fsdecode(b"caf\xe9.jpg")
+    write_predictions(tmp_path / "p.csv", {"path": [name]}, CLASSES, np.array([SHARES]), True)
     assert b"\ncaf\xe9.jpg," in (tmp_path / "p.csv").read_bytes()
-    text = written(tmp_path, ".jsonl", ["path"], row)
+    text = written(tmp_path / "p.jsonl", ["path"], [name])
     assert os.fsencode(json.loads(text)["path"]) == b"caf\xe9.jpg"
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr("sys.stdout", stream)
-    write_predictions(None, ["path"], CLASSES, [row], True)
+    write_predictions(None, {"path": [name]}, CLASSES, np.array([SHARES]), True)
     stream.flush()
     assert b"\ncaf\xe9.jpg," in stream.buffer.getvalue()
 
 
 def test_another_ending_is_refused_and_leaves_no_file(tmp_path):
     with pytest.raises(ValueError, match=r"\.csv or \.jsonl files, got .*p\.txt"):
-        write_predictions(tmp_path / "p.txt", ["path"], CLASSES, [], True)
+        written(tmp_path / "p.txt", ["path"], ["a"])
     assert list(tmp_path.iterdir()) == []

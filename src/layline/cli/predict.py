@@ -1,7 +1,7 @@
 """``layline predict``: predictions of a trained model for new samples."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from layline.utils.errors import UserError
 from layline.utils.files import check_output
 
 if TYPE_CHECKING:
-    from layline.model.predictor import Prediction, Predictor
+    from layline.model.predictor import Predictor
 
 EXAMPLES = """
 Examples:
@@ -95,51 +95,38 @@ def predict(
     model = _open(path, device, plugins or [])
     classes, calibration = model.classes, model.description.calibration
     decoding = model.description.decode if decode is None else read_decode(decode, lambda: classes)
+    decoding = check_decode(decoding, len(classes))
     if coverage is not None:
         calibration.check(coverage, len(classes), by_class)
     given = [sys.stdin.buffer if each == "-" else each for each in paths]
     # a single path is not put into a list: a table is one file
     samples = model.read(given[0] if len(given) == 1 else given)
-    names = samples.names
     if isinstance(samples, UserImages) and samples.skipped:
         sys.stderr.write(f"layline: {describe_skipped(samples.skipped)}\n")
-    stream = model.stream(
-        samples, batch_size, workers, check_decode(decoding, len(classes)), keep_going=True
-    )
-    bad: list[int] = []
-    unknown: list[int] = []
-    columns = ["path", "predicted"]
-    answers = _drop_failed(stream, bad, unknown)
-    rows: Any = (
-        ((names[i], classes[rank]), shares.tolist())
-        for batch in answers
-        for i, shares, rank in zip(*batch, strict=True)
-    )
-    if coverage is not None or share is not None:  # which are the least certain needs all of them
-        batches = list(answers)
-        index, proba, ranks = (np.concatenate([each[i] for each in batches]) for i in range(3))
-        ranges = None
-        if coverage is not None:
-            ranges = calibration.ranges(proba, ranks, coverage, by_class)
-        more = certainty_columns(
+    batches = list(model.stream(samples, batch_size, workers, decoding, keep_going=True))
+    index = np.concatenate([batch.index for batch in batches])
+    known = np.concatenate([batch.has_probabilities for batch in batches])
+    good = (index >= 0) & known
+    proba = np.concatenate([batch.proba for batch in batches])[good]
+    ranks = np.concatenate([batch.chosen for batch in batches])[good]
+    columns: dict[str, list[Any]] = {
+        "path": [samples.names[i] for i in index[good]],
+        "predicted": [classes[rank] for rank in ranks],
+    }
+    if coverage is not None or share is not None:
+        ranges = None if coverage is None else calibration.ranges(proba, ranks, coverage, by_class)
+        columns |= certainty_columns(
             proba, ranks, classes, ranges, REVIEW_SHARE if share is None else share
         )
-        columns += more
-        cells = zip(
-            [names[i] for i in index],
-            [classes[rank] for rank in ranks],
-            *more.values(),
-            strict=True,
-        )
-        rows = zip(cells, proba.tolist(), strict=True)
-    write_predictions(out, columns, classes, rows, paths=not model.is_table)
-    if bad and isinstance(samples, UserImages):
-        damaged = samples.subset(np.array(bad))
+    write_predictions(out, columns, classes, proba, paths=not model.is_table)
+    bad, unknown = ~index[index < 0], index[(index >= 0) & ~known]
+    if len(bad) and isinstance(samples, UserImages):
+        damaged = samples.subset(bad)
         sys.stderr.write(f"layline: {describe_bad(damaged.names, find_bad(damaged))}\n")
-    if unknown:
-        lines = [f"layline: No prediction for {len(unknown)} samples: {WHY_NO_PROBABILITIES}"]
-        sys.stderr.write("\n  ".join([*lines, *(names[i] for i in unknown)]) + "\n")
-    if (bad or unknown) and not skip_bad:
+    if len(unknown):
+        message = f"layline: No prediction for {len(unknown)} samples: {WHY_NO_PROBABILITIES}"
+        sys.stderr.write("\n  ".join([message, *(samples.names[i] for i in unknown)]) + "\n")
+    if len(bad) + len(unknown) and not skip_bad:
         raise typer.Exit(1)
 
 
@@ -156,19 +143,3 @@ def _open(path: Path, device: str, plugins: Sequence[str | Path]) -> "Predictor"
     if device not in ("auto", "cpu"):
         raise UserError(f"An .onnx model runs on the CPU, but device is {device}.")
     return OnnxModel(path)
-
-
-def _drop_failed(
-    batches: "Iterator[Prediction]", bad: list[int], unknown: list[int]
-) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield index, probabilities and ranks of the samples that have a prediction.
-
-    Samples that could not be read are added to ``bad``, those without probabilities to
-    ``unknown``.
-    """
-    for batch in batches:
-        index, known = batch.index, batch.has_probabilities
-        bad.extend((~index[index < 0]).tolist())
-        unknown.extend(index[(index >= 0) & ~known].tolist())
-        good = (index >= 0) & known
-        yield index[good], batch.proba[good], batch.chosen[good]

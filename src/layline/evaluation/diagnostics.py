@@ -185,8 +185,8 @@ def bootstrap_intervals(
         seed: Random seed.
 
     Returns:
-        ``level``, ``over`` (the unit), ``draws``, and an interval for each metric; None where the
-        metric is undefined or there is only one unit.
+        The settings, and an interval for each metric: None where the metric is undefined or there
+        is only one unit.
     """
     ranks, predicted, proba = check_predictions(ranks, predicted, proba)
     num_classes, cells = proba.shape[1], np.unique(ranks * proba.shape[1] + predicted)
@@ -229,18 +229,9 @@ def paired_differences(
 
     over random exchanges, the one that was observed among them.
 
-    Args:
-        ranks: The true ranks.
-        first: Predicted ranks and probabilities of the first model.
-        second: Those of the second model.
-        groups: See :func:`bootstrap_intervals`, like ``level`` and ``seed``.
-        level: The confidence level.
-        draws: The number of resamplings, and of random exchanges.
-        seed: Random seed.
-
-    Returns:
-        For each metric of ``COMPARED`` the values ``first``, ``second``, ``difference`` (second
-        minus first), ``interval`` and ``p``; None where undefined.
+    For each metric of ``COMPARED`` there are ``first``, ``second``, ``difference`` (second minus
+    first), ``interval`` and ``p``; None where undefined. For the settings see
+    :func:`bootstrap_intervals`; ``draws`` is also the number of random exchanges.
     """
     both = [check_predictions(ranks, *each) for each in (first, second)]
     num_classes, others = (proba.shape[1] for _, _, proba in both)

@@ -42,13 +42,7 @@ def compute_metrics(
 
 
 def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) -> dict[str, Any]:
-    """Compute all metrics and the confusion matrix.
-
-    Args:
-        ranks: The true ranks.
-        predictions: The predictions of a model.
-        decode: The chosen decoding; the metrics of the others are in ``by_decoding``.
-    """
+    """Compute all metrics and the confusion matrix; ``by_decoding`` has those of all decodings."""
     proba, chosen = predictions.proba, decode_name(decode)
     of_ranks = [name for name, metric in METRICS.items() if metric.kind == "ranks"]
     of_proba = [name for name, metric in METRICS.items() if metric.kind == "probabilities"]
@@ -105,8 +99,7 @@ class Evaluation:
         }
         if self.groups is not None:  # a comparison of runs keeps groups together
             columns["group"] = [str(group) for group in self.groups]
-        rows = zip(zip(*columns.values(), strict=True), proba.tolist(), strict=True)
-        write_predictions(path, list(columns), self.classes, rows, self.paths)
+        write_predictions(path, columns, self.classes, proba, self.paths)
 
 
 def evaluate_split(

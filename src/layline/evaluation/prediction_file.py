@@ -9,7 +9,7 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,11 +22,9 @@ from layline.model.calibration import Range
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, json_text
 
-Cell = str | float | bool
-Rows = Iterable[tuple[Sequence[Cell], Sequence[float]]]
-FORMATS = (".csv", ".jsonl")
+Columns = Mapping[str, Sequence[Any]]  # cells of text, numbers and truth values by column
+Proba = Float[np.ndarray, "n K"]
 REVIEW_SHARE = 0.2  # the share of samples that are marked for review by default
-_DIGITS = 8
 # the start of a formula, or of an escaped one
 _FORMULA = re.compile(r"'*(\./'*)?[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-](\d+[.,]?\d*|[.,]\d+)?(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
@@ -34,26 +32,26 @@ _NUMBER = re.compile(r"[+-](\d+[.,]?\d*|[.,]\d+)?(e[+-]?\d+)?", re.IGNORECASE | 
 
 def check_format(path: Path) -> None:
     """Raise an error if predictions cannot be written to a file of this name."""
-    if path.suffix not in FORMATS:
+    if path.suffix not in (".csv", ".jsonl"):
         raise UserError(f"Predictions are written to .csv or .jsonl files, got {path}.")
 
 
 def write_predictions(
-    path: Path | None, columns: Sequence[str], classes: Sequence[str], rows: Rows, paths: bool
+    path: Path | None, columns: Columns, classes: Sequence[str], proba: Proba, paths: bool
 ) -> None:
     """Write predictions, to a file atomically.
 
     Args:
         path: A ``.csv`` or ``.jsonl`` file; None for CSV on standard output.
-        columns: Names of the columns before the probabilities, beginning with ``path``.
+        columns: The columns before the probabilities; the first is ``path``.
         classes: Names of the classes, lowest first.
-        rows: The cells of these columns and the probabilities, for each sample.
+        proba: The probabilities.
         paths: Whether the names of the samples are paths of files.
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be valid Unicode
             sys.stdout.reconfigure(errors="surrogateescape")
-        write_csv(sys.stdout, columns, classes, rows, paths)
+        write_csv(sys.stdout, columns, classes, proba, paths)
         return
     check_format(path)
     with (
@@ -61,33 +59,35 @@ def write_predictions(
         part.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
     ):
         if path.suffix == ".csv":
-            write_csv(file, columns, classes, rows, paths)
+            write_csv(file, columns, classes, proba, paths)
             return
-        for cells, shares in rows:
-            record: dict[str, object] = dict(zip(columns, cells, strict=True))
-            rounded = (float(_format_cell(share)) for share in shares)
+        for *cells, shares in zip(*columns.values(), proba.tolist(), strict=True):
+            rounded = [float(_format_cell(share)) for share in shares]
+            record = dict(zip(columns, cells, strict=True))
             record["probabilities"] = dict(zip(classes, rounded, strict=True))
             file.write(json_text(record) + "\n")
 
 
 def write_csv(
-    file: TextIO, columns: Sequence[str], classes: Sequence[str], rows: Rows, paths: bool = True
+    file: TextIO, columns: Columns, classes: Sequence[str], proba: Proba, paths: bool = True
 ) -> None:
     """Write predictions as CSV, see :func:`write_predictions`."""
     writer = csv.writer(file, lineterminator="\n")
     quoting = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow([*columns, *(f"p_{name}" for name in classes)])
-    for cells, shares in rows:
-        named = zip(columns, cells, strict=True)
-        line = [_format_cell(cell, paths and column == "path") for column, cell in named]
+    cells = [
+        [_format_cell(cell, paths and title == "path") for cell in column]
+        for title, column in columns.items()
+    ]
+    for *line, shares in zip(*cells, proba.tolist(), strict=True):
         # the writer does not quote a carriage return, at which readers end the line
         out = quoting if any("\r" in cell for cell in line) else writer
         out.writerow([*line, *map(_format_cell, shares)])
 
 
-def _format_cell(value: Cell, is_path: bool = False) -> str:
+def _format_cell(value: str | float | bool, is_path: bool = False) -> str:
     if isinstance(value, float):
-        return f"{value:.{_DIGITS}g}"
+        return f"{value:.8g}"
     return str(value).lower() if isinstance(value, bool) else safe_cell(value, is_path)
 
 
@@ -107,7 +107,7 @@ def plain_cell(cell: str) -> str:
 
 
 def certainty_columns(
-    proba: Float[np.ndarray, "n K"],
+    proba: Proba,
     predicted: Int[np.ndarray, " n"],
     classes: Sequence[str],
     ranges: Range | None,
@@ -115,19 +115,14 @@ def certainty_columns(
 ) -> dict[str, list[Any]]:
     """Make the columns ``low`` and ``high`` (if there are ranges), ``confidence`` and ``review``.
 
-    Args:
-        proba: Calibrated probabilities.
-        predicted: The predicted ranks.
-        classes: Names of the classes.
-        ranges: Lowest and highest rank of each conformal range, if there are ranges.
-        review: Share of the samples to mark for review, the least certain ones.
+    ``review`` is the share of samples to mark for review, the least certain ones.
     """
     sure = certainty(proba, predicted)
     marked = np.zeros(len(sure), dtype=bool)
     marked[np.argsort(sure, kind="stable")[: round(review * len(sure))]] = True
-    columns = {} if ranges is None else dict(zip(("low", "high"), ranges, strict=True))
+    ends = {} if ranges is None else dict(zip(("low", "high"), ranges, strict=True))
     return {
-        **{name: [classes[rank] for rank in ranks.tolist()] for name, ranks in columns.items()},
+        **{name: [classes[rank] for rank in ranks.tolist()] for name, ranks in ends.items()},
         "confidence": sure.tolist(),
         "review": marked.tolist(),
     }
@@ -135,22 +130,13 @@ def certainty_columns(
 
 @dataclass(frozen=True)
 class PredictedSamples:
-    """The content of a prediction file.
-
-    Attributes:
-        classes: Names of the classes, lowest first.
-        names: Names of the samples.
-        ranks: The true ranks.
-        predicted: The predicted ranks.
-        proba: The probabilities.
-        groups: The group of each sample, if known.
-    """
+    """The content of a prediction file: see the attributes of ``Evaluation``."""
 
     classes: list[str]
     names: list[str]
     ranks: Int[np.ndarray, " n"]
     predicted: Int[np.ndarray, " n"]
-    proba: Float[np.ndarray, "n K"]
+    proba: Proba
     groups: list[str] | None = None
 
 
@@ -158,19 +144,18 @@ def read_predictions(path: Path) -> PredictedSamples:
     """Read a CSV file of predictions with true classes."""
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         header, *lines = csv.reader(file)
-    shares = [place for place, title in enumerate(header) if title.startswith("p_")]
-    classes = [header[place].removeprefix("p_") for place in shares]
+    first = next(place for place, title in enumerate(header) if title.startswith("p_"))
+    classes = [title.removeprefix("p_") for title in header[first:]]
     rank_of = {name: rank for rank, name in enumerate(classes)}
-
-    def column(title: str) -> list[str]:
-        place = header.index(title, 0, shares[0])
-        return [plain_cell(line[place]) for line in lines]
-
+    columns = {
+        title: [plain_cell(line[place]) for line in lines]
+        for place, title in enumerate(header[:first])
+    }
     return PredictedSamples(
         classes=classes,
-        names=column("path"),
-        ranks=np.array([rank_of[name] for name in column("true")]),
-        predicted=np.array([rank_of[name] for name in column("predicted")]),
-        proba=np.array([[line[place] for place in shares] for line in lines], dtype=np.float64),
-        groups=column("group") if "group" in header[: shares[0]] else None,
+        names=columns["path"],
+        ranks=np.array([rank_of[name] for name in columns["true"]]),
+        predicted=np.array([rank_of[name] for name in columns["predicted"]]),
+        proba=np.array([line[first:] for line in lines], dtype=np.float64),
+        groups=columns.get("group"),
     )

@@ -1,28 +1,63 @@
+"""Layouts and the measures that they are made of. See also tests/contracts/test_layouts.py."""
+
 import math
 
 import pytest
 import torch
+from scipy.spatial.distance import cdist
 
 from layline.geometry.layouts import (
     LAYOUTS,
     Linear,
     Semicircular,
     Spacing,
+    cosines,
     orthonormal_pair,
+    squared_distances,
 )
 
 SIZES = [2, 3, 8, 101]
 
 
-def equation_8(v0, v1, num_classes):
-    """The semicircular layout as the paper prints it."""
-    beta = math.pi / (num_classes - 1)
-    gamma = torch.acos(v0 @ v1 / (v0.norm() * v1.norm()))
-    k = torch.arange(num_classes, dtype=v0.dtype)[:, None]
-    return (
-        torch.sin(gamma - k * beta) / torch.sin(gamma) * v0 / v0.norm()
-        + torch.sin(k * beta) / torch.sin(gamma) * v1 / v1.norm()
-    )
+@pytest.mark.parametrize("dim", [1, 2, 512])
+def test_measures_agree_with_scipy(dim):
+    x, y = torch.randn(7, dim).double(), torch.randn(5, dim).double()
+    expected = torch.from_numpy(cdist(x.numpy(), y.numpy(), "sqeuclidean"))
+    torch.testing.assert_close(squared_distances(x, y), expected, rtol=1e-12, atol=0)
+    expected = 1 - torch.from_numpy(cdist(x.numpy(), y.numpy(), "cosine"))
+    torch.testing.assert_close(cosines(x, y), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 100.0])
+@pytest.mark.parametrize("distance", [1e-2, 1.0, 1e4])
+def test_single_precision_is_exact_to_its_last_digits_also_far_from_the_origin(offset, distance):
+    x = offset + torch.randn(7, 512)
+    y = x[:5] + distance * torch.randn(5, 512)
+    expected = torch.from_numpy(cdist(x.double().numpy(), y.double().numpy(), "sqeuclidean"))
+    torch.testing.assert_close(squared_distances(x, y), expected.float(), rtol=3e-7, atol=0)
+
+
+@pytest.mark.parametrize(("length_x", "length_y"), [(1e-18, 1.0), (1e-18, 1e-18), (1e15, 1e15)])
+def test_cosines_and_their_gradients_depend_on_directions_only(length_x, length_y, gradients):
+    near = torch.randn(7, 64, requires_grad=True), torch.randn(5, 64, requires_grad=True)
+    far = [(near[0] * length_x).detach(), (near[1] * length_y).detach()]
+    far = [tensor.requires_grad_() for tensor in far]
+    torch.testing.assert_close(cosines(*far), cosines(*near), rtol=1e-4, atol=1e-6)
+    direction = torch.randn(7, 5)
+    expected = gradients((cosines(*near) * direction).sum(), *near)
+    scaled = gradients((cosines(*far) * direction).sum(), *far)
+    torch.testing.assert_close(scaled[0] * length_x, expected[0], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(scaled[1] * length_y, expected[1], rtol=1e-3, atol=1e-6)
+
+
+def test_at_distance_zero_and_at_the_zero_vector_gradients_are_bounded(gradients):
+    x = torch.randn(4, 8, requires_grad=True)
+    distances = squared_distances(x, x.detach().clone())
+    assert (gradients(distances.diagonal().sum(), x)[0] == 0).all()
+    x, y = torch.zeros(1, 8, requires_grad=True), torch.randn(3, 8)
+    found = cosines(x, y)
+    assert (found == 0).all()
+    assert gradients(found[0, 0], x)[0].norm() <= 1 + 1e-6
 
 
 @pytest.mark.parametrize("num_classes", SIZES)
@@ -35,12 +70,18 @@ def test_linear_is_equation_7(num_classes, dim):
 
 @pytest.mark.parametrize("num_classes", SIZES)
 @pytest.mark.parametrize("dim", [2, 64])
-@pytest.mark.parametrize("lean", [-0.9, -0.3, 0.0, 0.6, 0.95])  # cosine between v0 and v1, roughly
+@pytest.mark.parametrize("lean", [-0.9, 0.0, 0.95])  # cosine between v0 and v1, roughly
 def test_semicircular_is_equation_8_as_printed(num_classes, dim, lean):
     layout = Semicircular(num_classes, dim).double()
     with torch.no_grad():
         layout.vectors[1].mul_(1 - abs(lean)).add_(lean * layout.vectors[0])
-    expected = equation_8(*layout.vectors, num_classes)
+    v0, v1 = layout.vectors
+    gamma = torch.acos(v0 @ v1 / (v0.norm() * v1.norm()))
+    angles = torch.arange(num_classes).double()[:, None] * math.pi / (num_classes - 1)
+    expected = (
+        torch.sin(gamma - angles) / torch.sin(gamma) * v0 / v0.norm()
+        + torch.sin(angles) / torch.sin(gamma) * v1 / v1.norm()
+    )
     torch.testing.assert_close(layout.proxies(), expected, rtol=0, atol=1e-10)
 
 
@@ -63,13 +104,7 @@ def test_basis_is_orthonormal_even_when_the_vectors_almost_coincide(dim, lean, d
     torch.testing.assert_close(basis[0], v0 / v0.norm())
 
 
-def test_proxies_of_the_semicircle_have_length_one_and_opposite_ends():
-    proxies = Semicircular(8, 32).double().proxies()
-    torch.testing.assert_close(proxies.norm(dim=-1), torch.ones(8).double())
-    torch.testing.assert_close(proxies[0], -proxies[-1])
-
-
-@pytest.mark.parametrize("norm", [1.0, 3.0, 5.0, 7.0])
+@pytest.mark.parametrize("norm", [1.0, 7.0])
 def test_a_fixed_norm_is_the_step_whatever_the_vector_becomes(norm):
     layout = Linear(6, 16, norm=norm).double()
     with torch.no_grad():
@@ -77,18 +112,6 @@ def test_a_fixed_norm_is_the_step_whatever_the_vector_becomes(norm):
     steps = layout.proxies().diff(dim=0)
     torch.testing.assert_close(steps.norm(dim=-1), torch.full((5,), norm).double())
     torch.testing.assert_close(steps[0] / norm, layout.vectors[0] / layout.vectors[0].norm())
-
-
-@pytest.mark.parametrize("norm", [0.0, -1.0, math.nan, math.inf])
-def test_a_norm_that_is_not_positive_is_refused(norm):
-    with pytest.raises(ValueError, match=f"norm must be .* above 0, got {norm}"):
-        Linear(5, 4, norm=norm)
-
-
-@pytest.mark.parametrize("stiffness", [None, 0.3])
-def test_a_semicircle_needs_a_plane(stiffness):
-    with pytest.raises(ValueError, match=r"dim must be .* at least 2, got 1"):
-        Semicircular(5, 1, stiffness=stiffness)
 
 
 @pytest.mark.parametrize("num_classes", SIZES)
@@ -104,22 +127,16 @@ def test_elastic_positions_increase_from_zero_to_the_span_for_any_weights(num_cl
 @pytest.mark.parametrize("stiffness", [None, 0.3])
 @pytest.mark.parametrize("num_classes", [2, 3, 8])
 def test_around_the_whole_circle_the_nearest_is_the_arg_max(stiffness, num_classes):
-    """Above the diameter, below it, and exactly at both ends."""
+    """Above the diameter, below it, exactly at both ends, and at the center."""
     layout = Semicircular(num_classes, 2, stiffness=stiffness).double()
     angles = torch.linspace(-math.pi, math.pi, 2001, dtype=torch.float64)[:, None]
     u0, u1 = orthonormal_pair(layout.vectors)
     ring = torch.cat([torch.cos(angles) * u0 + torch.sin(angles) * u1, u0[None], -u0[None]])
-    cosines = layout.cosines(ring)
-    best = cosines.max(dim=-1).values
-    chosen = cosines.gather(1, layout.nearest("cosines", ring)[:, None])[:, 0]
+    best = layout.cosines(ring).max(dim=-1).values
+    chosen = layout.cosines(ring).gather(1, layout.nearest("cosines", ring)[:, None])[:, 0]
     torch.testing.assert_close(chosen, best, rtol=0, atol=1e-12)
-    assert layout.nearest("cosines", torch.stack([u0, -u0])).tolist() == [0, num_classes - 1]
-
-
-def test_the_centre_of_the_circle_goes_to_the_lowest_rank_as_the_arg_max_does():
-    layout = Semicircular(8, 4)
-    centre = torch.zeros(1, 4)
-    assert layout.nearest("cosines", centre).item() == layout.cosines(centre).argmax().item() == 0
+    ends = torch.stack([u0, -u0, 0 * u0])
+    assert layout.nearest("cosines", ends).tolist() == [0, num_classes - 1, 0]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -145,4 +162,3 @@ def test_angle_and_share_are_the_polar_form_of_the_cosines(stiffness):
     expected = share[:, None] * torch.cos(angle[:, None] - layout.angles())
     torch.testing.assert_close(layout.cosines(features), expected, rtol=0, atol=1e-12)
     assert ((share >= 0) & (share <= 1)).all()
-    assert ((angle > -math.pi) & (angle <= math.pi)).all()

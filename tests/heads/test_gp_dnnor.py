@@ -100,24 +100,6 @@ def test_all_ranks_are_equally_probable_at_the_start(num_classes):
     assert divergence(head) == pytest.approx(0, abs=1e-9)
 
 
-def test_far_from_the_inducing_points_it_returns_the_prior():
-    head = trained()
-    mean, variance = head._posterior(1e6 * torch.randn(3, 5).double())
-    torch.testing.assert_close(mean, torch.zeros(3).double(), rtol=0, atol=1e-10)
-    prior = torch.nn.functional.softplus(head.raw_variance).expand(3)
-    torch.testing.assert_close(variance, prior, rtol=0, atol=1e-5)
-
-
-def test_cut_points_stay_in_order_whatever_the_parameters():
-    head = create("gp-dnnor", 8, 4)
-    with torch.no_grad():
-        for parameter in (head.first_cut, head.raw_gaps, head.raw_noise):
-            parameter.copy_(50 * torch.randn_like(parameter))
-    cuts, noise = head._likelihood(torch.float64)
-    assert (cuts.diff() > 0).all()
-    assert noise > 0
-
-
 def test_the_number_of_training_samples_divides_the_divergence():
     x, ranks = torch.randn(4, 5).double(), torch.arange(4)
     head, fixed = trained(), trained(num_data=10)
@@ -156,13 +138,3 @@ def test_single_precision_suffices_where_a_device_has_no_double(monkeypatch):
     torch.testing.assert_close(head.predict_proba(x), expected, rtol=0, atol=2e-3)
     head.loss(x, ranks).backward()
     assert all(parameter.grad.isfinite().all() for parameter in head.parameters())
-
-
-@pytest.mark.parametrize("option", ["num_data", "inducing_points", "latent_dim"])
-def test_a_wrong_option_is_named_with_its_value(option):
-    with pytest.raises(ValueError, match=f"{option} must be an integer.*, got 0"):
-        create("gp-dnnor", 4, 6, **{option: 0})
-
-
-def test_fewer_features_than_latent_dimensions_are_enough():
-    assert create("gp-dnnor", 3, 2).points.shape == (64, 2)

@@ -14,27 +14,12 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from layline.heads import create
 from layline.heads.label_distribution import log_one_minus
-from layline.metrics import ranked_probability_score
 
 SIZES = pytest.mark.parametrize("num_classes", [2, 6, 101])
 
 
 def batch(num_classes=6, dim=5, n=20):
     return torch.randn(n, dim, dtype=torch.float64), torch.randint(num_classes, (n,))
-
-
-def on_logits(name, num_classes, **options):
-    """A head whose features are its logits."""
-    head = create(name, num_classes, num_classes, **options).double()
-    with torch.no_grad():
-        head.linear.weight.copy_(torch.eye(num_classes))
-        head.linear.bias.zero_()
-    return head
-
-
-def gaussian_label(y, num_classes, sigma):
-    density = stats.norm.pdf(np.arange(num_classes), loc=y, scale=sigma)
-    return density / density.sum()
 
 
 def sord(log_p, y, distance="squared", alpha=1.0):
@@ -44,7 +29,8 @@ def sord(log_p, y, distance="squared", alpha=1.0):
 
 def dldl_v2(log_p, y, sigma):
     mean = sum(k * math.exp(p) for k, p in enumerate(log_p))
-    return -(gaussian_label(y, len(log_p), sigma) * log_p).sum() + abs(mean - y)
+    density = stats.norm.pdf(np.arange(len(log_p)), loc=y, scale=sigma)
+    return -(density / density.sum() * log_p).sum() + abs(mean - y)
 
 
 def mean_variance(log_p, y, mean_weight=0.2, variance_weight=0.05):
@@ -65,18 +51,14 @@ def cdw(log_p, y, alpha=0.5):
 @pytest.mark.parametrize(
     ("name", "formula", "options"),
     [
-        *[
-            ("sord", sord, {"distance": distance, "alpha": alpha})
-            for distance in ("squared", "absolute")
-            for alpha in (0.3, 4.0)
-        ],
         ("sord", sord, {}),
-        *[("dldl-v2", dldl_v2, {"sigma": sigma}) for sigma in (0.5, 1.0, 2.0)],
+        ("sord", sord, {"distance": "absolute", "alpha": 0.3}),
+        *[("dldl-v2", dldl_v2, {"sigma": sigma}) for sigma in (0.5, 2.0)],
         ("mean-variance", mean_variance, {}),
         ("mean-variance", mean_variance, {"mean_weight": 1.0, "variance_weight": 0.7}),
         ("emd", emd, {}),
         ("cdw", cdw, {}),
-        *[("cdw", cdw, {"alpha": alpha}) for alpha in (1.0, 1.5, 5.0)],
+        ("cdw", cdw, {"alpha": 5.0}),
     ],
 )
 def test_the_loss_is_that_of_the_formula(name, formula, options, num_classes):
@@ -89,21 +71,15 @@ def test_the_loss_is_that_of_the_formula(name, formula, options, num_classes):
 
 def test_sigma_is_the_papers_unless_there_are_few_classes():
     assert create("dldl-v2", 101, 4).sigma == 2
-    assert create("dldl-v2", 13, 4).sigma == 2
     assert create("dldl-v2", 7, 4).sigma == 1
-
-
-@pytest.mark.parametrize("num_classes", [2, 6])
-def test_emd_is_the_ranked_probability_score_times_k_minus_one(num_classes):
-    head = create("emd", num_classes, 5).double()
-    features, ranks = batch(num_classes)
-    score = ranked_probability_score(ranks.numpy(), head.predict_proba(features).detach().numpy())
-    assert head.loss(features, ranks).item() == pytest.approx((num_classes - 1) * score, rel=1e-12)
 
 
 def test_by_cdw_a_class_that_is_surely_wrong_costs_its_full_price():
     """dlordinal takes exp of the logits: it overflows from 710 on, in float32 from 89 on."""
-    head = on_logits("cdw", 3, alpha=1.0)
+    head = create("cdw", 3, 3, alpha=1.0).double()
+    with torch.no_grad():  # its features are its logits
+        head.linear.weight.copy_(torch.eye(3))
+        head.linear.bias.zero_()
     logits, ranks = torch.tensor([[0.0, 0.0, 800.0]]).double(), torch.tensor([0])
     # 1 − P_2 = 2·exp(−800), P_1 = exp(−800): the loss is 2·(800 − log 2)
     right = 2 * (800 - math.log(2))
@@ -120,22 +96,3 @@ def test_log_one_minus_is_the_sum_of_the_others(logits):
     log_p = torch.log_softmax(torch.tensor(logits), dim=-1)
     plain = [logsumexp(np.delete(logits[0], k)) - logsumexp(logits[0]) for k in range(5)]
     np.testing.assert_allclose(log_one_minus(log_p)[0].numpy(), plain, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("sord", {"distance": "square"}, "distance must be .* got 'square': did you mean squared"),
-        ("sord", {"alpha": 0.0}, "alpha must be a finite number above 0, got 0.0"),
-        ("sord", {"alpha": math.inf}, "alpha must be .* got inf"),
-        ("dldl-v2", {"sigma": 0.0}, "sigma must be a finite number above 0, got 0.0"),
-        ("dldl-v2", {"sigma": math.nan}, "sigma must be a finite number above 0, got nan"),
-        ("mean-variance", {"mean_weight": -0.1}, "mean_weight must be .*, at least 0, got -0.1"),
-        ("mean-variance", {"variance_weight": math.inf}, "variance_weight must be .* got inf"),
-        ("cdw", {"alpha": 0.0}, "alpha must be a finite number above 0, got 0.0"),
-        ("cdw", {"alpha": -1.0}, "alpha must be a finite number above 0, got -1.0"),
-    ],
-)
-def test_a_wrong_option_is_named_with_its_value(name, options, message):
-    with pytest.raises(ValueError, match=message):
-        create(name, 5, 4, **options)

@@ -65,23 +65,3 @@ def test_proxy_anchor_predicts_the_nearest_proxy():
     expected = powers / powers.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(head.predict_proba(features).detach(), expected, rtol=1e-9)
     assert torch.equal(head.predict(head.proxies()), torch.arange(5))
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "message"),
-    [
-        ("proxy-anchor", {"alpha": 0.0}, "alpha must be a finite number above 0, got 0.0"),
-        ("proxy-anchor", {"margin": np.inf}, "margin must be a finite number, got inf"),
-        (
-            "soft-triple",
-            {"centers_per_class": 0},
-            "centers_per_class must be an integer from 1 to 100, got 0",
-        ),
-        ("soft-triple", {"la": -1.0}, "la must be a finite number above 0, got -1.0"),
-        ("soft-triple", {"gamma": 0.0}, "gamma must be a finite number above 0, got 0.0"),
-        ("soft-triple", {"margin": np.nan}, "margin must be a finite number, got nan"),
-    ],
-)
-def test_a_wrong_option_is_named_with_its_value(name, option, message):
-    with pytest.raises(ValueError, match=message):
-        create(name, 5, 6, **option)

@@ -1,3 +1,7 @@
+"""The methods by name, and what is wrong with their options."""
+
+import math
+
 import pytest
 
 from layline import heads
@@ -13,19 +17,12 @@ PROMISED = [
 ]
 
 
-@pytest.mark.parametrize("name", PROMISED)
-def test_every_promised_name_is_there(name):
-    assert name in heads.names()
-    assert isinstance(heads.create(name, 4, 8), heads.OrdinalHead)
+def test_every_promised_name_is_there():
+    assert set(heads.HEADS.builtin) == set(PROMISED)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "near"),
-    [
-        ("hard-liner", "hard-linear"),
-        ("soft_poisson", "soft-poisson"),
-        ("UPL", "known are hard-lin"),
-    ],
+    ("wrong", "near"), [("hard-liner", "hard-linear"), ("UPL", "known are hard-lin")]
 )
 def test_an_unknown_name_is_answered_with_the_nearest(wrong, near):
     with pytest.raises(ValueError, match=f"method must be a known name, got {wrong!r}: .*{near}"):
@@ -38,3 +35,46 @@ def test_the_released_code_has_one_temperature_for_both_shapes(suffix):
     released = heads.create(f"soft-binomial{suffix}", 4, 8, **dict(binomial.released))
     assert released.smoothing.tau == 0.11
     assert dict(binomial.released) == {**dict(poisson.released), "tau": 0.11}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("hard-linear", {"similarity": "cos"}),
+        ("hard-linear", {"similarity": "cosine"}),
+        ("hard-linear", {"norm": 0.0}),
+        ("hard-semicircular", {"scale": 1.0}),
+        ("elastic-linear", {"stiffness": -1.0}),
+        ("elastic-semicircular", {"stiffness": None}),
+        ("arc", {"learn_scale": 1}),
+        ("soft-poisson", {"tau": 0.0}),
+        ("soft-poisson", {"scale": 3.0}),
+        ("soft-triangular", {"a": 0.1}),
+        ("soft-triangular", {"b": 0.0}),
+        ("sord", {"distance": "square"}),
+        ("sord", {"alpha": math.inf}),
+        ("dldl-v2", {"sigma": math.nan}),
+        ("mean-variance", {"mean_weight": -0.1}),
+        ("mean-variance", {"variance_weight": math.inf}),
+        ("cdw", {"alpha": 0.0}),
+        ("regression", {"loss": "l3"}),
+        ("unimodal-pom", {"narrowest": 0.0}),
+        ("cnnpor", {"lam": -1.0}),
+        ("poe", {"samples": 20_000_000}),
+        ("proxy-anchor", {"margin": math.inf}),
+        ("soft-triple", {"centers_per_class": 10**6}),
+        ("soft-triple", {"gamma": 0.0}),
+        ("gp-dnnor", {"num_data": 0}),
+        ("gp-dnnor", {"inducing_points": 30_000}),
+        ("gp-dnnor", {"latent_dim": 10**6}),
+    ],
+)
+def test_a_wrong_option_is_named(name, options):
+    """Also one that would need gigabytes."""
+    with pytest.raises(ValueError, match=rf"^{next(iter(options))} must"):
+        heads.create(name, 5, 8, **options)
+
+
+def test_a_semicircle_needs_a_plane():
+    with pytest.raises(ValueError, match=r"dim must be .* at least 2, got 1"):
+        heads.create("arc", 5, 1)

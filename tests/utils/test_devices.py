@@ -67,7 +67,7 @@ BLOCK = 1 << 26
 ALLOCATE = f"""
 import resource
 import numpy as np
-from layline.utils.allocator import keep_freed_memory
+from layline.cli import keep_freed_memory
 print(keep_freed_memory())
 np.ones({BLOCK}, dtype=np.uint8)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -64,7 +64,7 @@ def _adopt(name: str, found: Any) -> BackboneSpec:
         if isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found):
             return BackboneSpec(found, first_line(found), kind)
     raise TypeError(
-        "a BackboneSpec, or a subclass of TableBackbone or ImageBackbone with all abstract methods"
+        "a subclass of TableBackbone or ImageBackbone with its abstract methods, or a BackboneSpec"
     )
 
 

@@ -50,7 +50,7 @@ class HiddenLayer(nn.Module):
         return features
 
 
-LastLayer = DropoutLinear | HiddenLayer
+LastLayer = nn.Linear | HiddenLayer
 
 
 def make_last_layer(width: int, dim: int, hidden: int = 0, dropout: float = 0.0) -> LastLayer:
@@ -68,7 +68,7 @@ def make_last_layer(width: int, dim: int, hidden: int = 0, dropout: float = 0.0)
 def last_layer_options(last: LastLayer) -> dict[str, Any]:
     """Return the options that a last layer was made with, without those that were zero."""
     hidden = last.hidden.out_features if isinstance(last, HiddenLayer) else 0
-    options = {"hidden": hidden, "dropout": last.dropout}
+    options = {"hidden": hidden, "dropout": getattr(last, "dropout", 0.0)}
     return {name: value for name, value in options.items() if value}
 
 

@@ -1,7 +1,9 @@
 """The ``layline`` command: its subcommands, one file each, and how errors are shown."""
 
+import ctypes
 import io
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Iterator
@@ -29,7 +31,6 @@ from layline.cli import (
     train,
 )
 from layline.cli.options import INTERRUPTED
-from layline.utils.allocator import keep_freed_memory
 from layline.utils.errors import UserError
 
 __all__ = ["app", "main"]
@@ -123,6 +124,22 @@ def _common(
     ] = False,
 ) -> None:
     """Deep ordinal classification by controlling where the classes lie."""
+
+
+def keep_freed_memory() -> bool:
+    """Let this process reuse large blocks of memory that it frees, if its C library is glibc.
+
+    A network frees the output of each layer after the next one. glibc returns such large blocks to
+    the system at once, and gets them again, filled with zeros, for the next batch. Keeping them
+    makes a training step of EfficientNet-Lite0 on a CPU 1.9 times as fast. Nothing is changed if
+    the environment already configures the allocator.
+    """
+    variables = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+    if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in variables):
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of malloc.h, with the bytes above which they apply
+    return bool(mallopt(-3, 1 << 30) and mallopt(-1, (1 << 31) - 1))
 
 
 def main() -> None:

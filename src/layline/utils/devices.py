@@ -56,12 +56,7 @@ def check_device(name: str | torch.device) -> torch.device:
 
 
 def gpus_for(device: str, needs_double: bool = False) -> list[str]:
-    """Name the GPUs of this machine that a device may refer to; none for the CPU.
-
-    Args:
-        device: ``auto``, or a kind such as ``cuda``.
-        needs_double: Whether float64 is needed.
-    """
+    """Name the GPUs of this machine that ``auto`` or a kind such as ``cuda`` may refer to."""
     kind = choose_device("auto", needs_double).type
     if kind == "cpu" or device not in ("auto", kind):
         return []
@@ -101,13 +96,13 @@ def can_check_values(tensor: Tensor) -> bool:
 class Processes:
     """The processes that train or predict: here a single one, in full precision.
 
-    :class:`layline.training.distributed.SeveralProcesses` answers the same for several of them.
-    A collective operation is one that all processes call at the same time.
+    :class:`layline.training.distributed.SeveralProcesses` has the same methods for several. All
+    processes call ``sum``, ``any``, ``gather`` and ``share_buffers`` at the same time.
 
     Args:
-        device: Where this process computes.
-        index: Which of the processes this one is.
-        count: How many there are.
+        device: The device of this process.
+        index: The number of this process.
+        count: The number of processes.
     """
 
     def __init__(self, device: torch.device, index: int = 0, count: int = 1) -> None:
@@ -115,23 +110,23 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes and shows what all of them found."""
+        """Whether this process writes files and shows progress."""
         return self.index == 0
 
     def prepare(self, model: nn.Module, optimiser: Optimizer) -> tuple[nn.Module, Optimizer]:
-        """Give the model and the optimiser that steps are made with."""
+        """Return the model and the optimizer for training steps."""
         return model, optimiser
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
-        """Compute the gradients of a loss, which are averaged over the processes."""
+        """Compute the gradients of a loss, averaged over the processes."""
         torch.autograd.backward(loss)
 
     def clip_gradients(self, parameters: Iterable[nn.Parameter], most: float) -> None:
-        """Shorten the gradient, of all parameters together, to a length."""
+        """Clip the norm of the gradient of all parameters together."""
         nn.utils.clip_grad_norm_(parameters, most)
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Leave gradients with their process: more of the same step follow."""
+        """Do not average gradients yet: more batches of the same step follow."""
         return nullcontext()
 
     def autocast(self) -> AbstractContextManager[None]:
@@ -139,18 +134,18 @@ class Processes:
         return nullcontext()
 
     def sum(self, values: list[float]) -> list[float]:
-        """Add each number up over the processes, a collective operation."""
+        """Sum each number over the processes."""
         return values
 
     def any(self, flag: bool) -> bool:
-        """Tell whether the flag is true in any process, a collective operation."""
+        """Return whether the flag is true in any process."""
         return self.sum([float(flag)])[0] > 0
 
     def gather(
         self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]
     ) -> tuple[Int[Tensor, " m"], Shaped[Tensor, "m width"]]:
-        """Collect the rows of all processes and their samples' numbers, a collective operation."""
+        """Collect the rows of all processes and the numbers of their samples."""
         return index, rows
 
     def share_buffers(self, model: nn.Module) -> None:
-        """Give all processes the buffers of the main one, a collective operation."""
+        """Copy the buffers of the main process to all others."""

@@ -17,9 +17,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path to write to, and replace ``path`` with it at the end.
 
     After an error, such as a full disk, the old file is unchanged and the temporary one is deleted.
-
-    Args:
-        path: The file to make or to replace; ``~`` is expanded, and missing folders are made.
+    ``~`` is expanded, and missing folders are made.
     """
     path = path.expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,18 +37,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
 def check_output(path: str | Path, inputs: Iterable[str | Path]) -> None:
     """Raise an error if writing to a path would overwrite an input.
 
-    Every command that writes a file whose name the user chose calls this first, with all files
-    that it reads. For the files and the data of a run see ``RunFolder.inputs``.
-
-    Args:
-        path: The file or folder to write.
-        inputs: Files and folders that are read.
+    Commands that write a file whose name the user chose call this first, with all files that they
+    read. For the files and the data of a run see ``RunFolder.inputs``.
     """
     place = Path(path).expanduser().resolve()
-    for each in inputs:
-        if place == (given := Path(each).expanduser().resolve()) or (
-            place.exists() and given.exists() and place.samefile(given)
-        ):
+    for given in (Path(each).expanduser().resolve() for each in inputs):
+        linked = place.exists() and given.exists() and place.samefile(given)
+        if place == given or linked:
             raise UserError(f"The output {path} is also an input. Choose another path.")
 
 

@@ -38,13 +38,7 @@ def check_boolean(name: str, value: Any) -> None:
 
 
 def check_known(argument: str, name: str, known: Collection[str]) -> None:
-    """Raise an error that suggests similar names unless a name is known.
-
-    Args:
-        argument: The name of the argument, for the message.
-        name: The value.
-        known: The valid names.
-    """
+    """Raise an error that suggests similar names unless the value of an argument is known."""
     if not isinstance(name, str) or name not in known:
         near = get_close_matches(str(name), known, n=3, cutoff=0.5)
         names = ", ".join(list(known)[:50]) + (", …" if len(known) > 50 else "")

@@ -15,15 +15,16 @@ from pathlib import Path
 import pandas as pd
 
 from layline.bench.grid import read_grid
-from layline.bench.results import GRID, read_results, select_runs
 from layline.bench.statistics import (
     METRICS,
     compare_with_reference,
     holm,
     means,
     select_decoding,
+    select_runs,
     student_interval,
 )
+from layline.bench.store import GRID, read_results
 
 EUCLIDEAN = ("hard-linear", "soft-poisson", "soft-binomial")
 COSINE = ("hard-semicircular", "soft-poisson-cosine", "soft-binomial-cosine")

@@ -2,9 +2,9 @@
 
     python benchmarks/edition.py
 
-writes each anew between its two comments, ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
-Ranks and means are over data sets, of means over seeds; each metric is read by the decoding that it
-asks for.
+writes each between its two comments, ``<!-- table: NAME -->`` and ``<!-- end of table -->``.
+Ranks and means are over data sets, of means over seeds; each metric uses its matching
+decoding.
 """
 
 import re
@@ -15,7 +15,6 @@ import pandas as pd
 from claims import claim_table, compare, compare_seeds, read, seed_table
 
 from layline.bench.grid import read_grid
-from layline.bench.results import GRID, read_results, select_runs
 from layline.bench.statistics import (
     METRICS,
     MeanRanks,
@@ -25,12 +24,13 @@ from layline.bench.statistics import (
     means,
     rank_methods,
     select_decoding,
+    select_runs,
 )
+from layline.bench.store import GRID, read_results
 from layline.bench.tables import (
     Column,
     Entry,
     Table,
-    mark_best,
     summary_entries,
     to_markdown,
 )
@@ -142,17 +142,11 @@ def _mean(frame: pd.DataFrame, name: str) -> "pd.Series[float]":
 
 def _written(names: list[str], columns: dict[Column, "pd.Series[float]"], others: list[str]) -> str:
     """Write a table of numbers, the best of each column in bold, in Markdown without a caption."""
-    table = mark_best(
-        Table(
-            caption="",
-            rows=tuple(_name(name, others) for name in names),
-            columns=tuple(columns),
-            entries=tuple(
-                tuple(_entry(values.get(name)) for values in columns.values()) for name in names
-            ),
-        )
-    )
-    return _without_caption(table)
+    entries = {
+        column: {_name(name, others): _entry(values.get(name)) for name in names}
+        for column, values in columns.items()
+    }
+    return _without_caption(Table.of_columns("", [_name(name, others) for name in names], entries))
 
 
 def _without_caption(table: Table) -> str:
@@ -170,19 +164,18 @@ def _name(method: str, others: list[str]) -> str:
 
 def finetuned_table(frame: pd.DataFrame) -> str:
     """Write the means over seeds with their deviations on each data set, best rank in MAE first."""
-    columns, found = [], []
+    columns = {}
     for data in frame["data"].unique():
         for name in OF_EACH_SET:
             metric = METRICS[name]
-            columns.append(Column.of_metric(metric, f"{data}: {metric.title}"))
             rows = select_decoding(frame, metric.own_decoding(DECODINGS))
             entries = summary_entries(rows, name, ("data", "method"))
-            found.append({method: each for (of, method), each in entries.items() if of == data})
-    methods = list(rank_methods(frame, "mae", "median").ranks.index)
-    rows = tuple(f"`{method}`" for method in methods)
-    entries = tuple(tuple(values[method] for values in found) for method in methods)
-    table = Table(caption="", rows=rows, columns=tuple(columns), entries=entries)
-    return _without_caption(mark_best(table))
+            columns[Column.of_metric(metric, f"{data}: {metric.title}")] = {
+                f"`{method}`": each for (of, method), each in entries.items() if of == data
+            }
+    methods = rank_methods(frame, "mae", "median").ranks.index
+    table = Table.of_columns("", [f"`{method}`" for method in methods], columns)
+    return _without_caption(table)
 
 
 def first_table(frame: pd.DataFrame) -> str:

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from layline import heads
 from layline.bench.grid import read_grid
-from layline.bench.results import make_tables, read_results, select_runs
-from layline.bench.runner import GridProgress, run_grid
-from layline.bench.store import Store
-from layline.bench.tables import to_csv, to_markdown
+from layline.bench.runner import run_grid
+from layline.bench.statistics import select_runs
+from layline.bench.store import Store, read_results
+from layline.bench.tables import make_tables, to_csv, to_markdown
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/tables"))
@@ -104,7 +104,7 @@ def test_six_runs_of_the_second_edition_agree_with_the_published_ones(tmp_path, 
     cells = [cell for cell in cells if tuple(cell.labels[name] for name in labels) in wanted]
     assert len(cells) == len(SIX)
     store = Store(tmp_path)
-    assert run_grid(cells, store, GridProgress(Console(quiet=True)), jobs=1) == []
+    assert run_grid(cells, store, Console(quiet=True), jobs=1) == []
     metrics = ["mae", "accuracy", "rps", "nll"]
     new = store.frame(cells, ["median"]).set_index("method")[metrics]
     seeds = chosen[chosen["decode"] == "median"].groupby("method")[metrics]

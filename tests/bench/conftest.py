@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from layline.bench.grid import Cell, Grid
-from layline.bench.runner import GridProgress, run_grid
+from layline.bench.runner import run_grid
 from layline.bench.store import Store
 
 
@@ -52,8 +52,8 @@ def go():
 
     def call(grid: Grid, folder: Path, jobs: int = 1, **options) -> tuple[list[Cell], str]:
         log = io.StringIO()
-        progress = GridProgress(Console(file=log, width=200))
-        failed = run_grid(grid.cells(), Store(folder), progress, jobs=jobs, **options)
+        console = Console(file=log, width=200)
+        failed = run_grid(grid.cells(), Store(folder), console, jobs=jobs, **options)
         return failed, log.getvalue()
 
     return call

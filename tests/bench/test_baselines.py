@@ -12,7 +12,7 @@ from layline import metrics
 from layline.bench import baselines
 from layline.bench.baselines import Baseline, _by_rank
 from layline.bench.grid import Grid
-from layline.bench.results import select_runs
+from layline.bench.statistics import select_runs
 from layline.bench.store import Store
 from layline.geometry.decoding import decide
 from layline.model.calibration import (
@@ -178,7 +178,7 @@ def test_runs_of_a_baseline_do_not_depend_on_settings_of_ours(scores):
     [
         ("sklearn", "MODULE:NAME"),
         ("sklearn.nothing:A", "sklearn.nothing"),
-        ("sklearn.svm:Svc", "no Svc in sklearn.svm"),
+        ("sklearn.svm:Svc", "sklearn.svm:Svc does not exist"),
         ("sklearn.svm:SVC(1)", "arguments need names"),
         ("sklearn.svm:SVC(c=1)", "unexpected keyword"),
         ("sklearn.preprocessing:StandardScaler", "must have fit and predict_proba or predict"),

@@ -13,14 +13,14 @@ from layline.bench.paper import (
     METRICS,
     OVERALL,
     drawn_epochs,
+    load_presets,
     load_reproductions,
 )
-from layline.bench.paper.presets import load_presets
 from layline.bench.tables import to_markdown
 
 REPRODUCTIONS = load_reproductions()
 PAPER, SMALL = load_presets()["paper"], load_presets()["small"]
-TABLES = [name for name, each in REPRODUCTIONS.items() if each.columns]
+TABLES = [name for name, each in REPRODUCTIONS.items() if each.printed]
 CURVES = [name for name, each in REPRODUCTIONS.items() if each.values]
 SCALE = {"accuracy": 100, "mae": 1}
 COUNTS = {
@@ -51,7 +51,7 @@ def invent(cells, seed=0):
 def test_every_run_has_the_recipe_of_the_paper():
     cells = {name: each.cells(PAPER) for name, each in REPRODUCTIONS.items()}
     assert {name: len(some) for name, some in cells.items()} == COUNTS
-    assert len({cell.key for some in cells.values() for cell in some}) == 1239
+    assert len({cell.key for some in cells.values() for cell in some}) == 1264
     for name, some in cells.items():
         labels = {tuple(cell.labels.values()) for cell in some}
         assert len(labels) == len(some)
@@ -90,10 +90,9 @@ def test_the_paper_preset_has_the_papers_data_and_partitions(name, source, parti
 
 def test_small_runs_are_shared_and_need_no_files():
     cells = {name: each.cells(SMALL) for name, each in REPRODUCTIONS.items()}
-    assert len({cell.key for some in cells.values() for cell in some}) == 446
+    assert len({cell.key for some in cells.values() for cell in some}) == 456
     main = {cell.key for cell in cells["table-historical-adience"]}
-    for name, shared in {"figure-scale": 2, "figure-tau": 4, "figure-alpha": 4}.items():
-        assert len(main & {cell.key for cell in cells[name]}) == shared
+    assert len(main & {cell.key for cell in cells["figure-dimension"]}) == 8
     SMALL.check_roots(SMALL.data)
     wanted = {
         (head.method, head.dim, tuple(head.options.items())): head
@@ -221,10 +220,11 @@ def test_curves_and_their_tables_are_those_of_pandas(name):
     frame = invent(each.cells(SMALL))
     runs = frame[frame["decode"] == "mode"]
     table = each.table(frame, SMALL)
-    for curve in each.curves(frame):
+    for row, metrics in each.curves(frame).items():
         for metric, scale in SCALE.items():
-            for x, entry in zip(curve.x, curve.metrics[metric], strict=True):
-                values = runs[runs["method"] == f"{curve.name}, {each.symbol} = {x:g}"][metric]
+            assert list(metrics[metric]) == (each.methods[row].values or each.values)
+            for x, entry in metrics[metric].items():
+                values = runs[runs["method"] == f"{row}, {each.symbol} = {x:g}"][metric]
                 assert entry.mean == pytest.approx(values.mean() * scale)
                 assert entry.sd == pytest.approx(values.std(ddof=0) * scale)
     if name == "figure-dimension":

@@ -17,7 +17,6 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_err
 
 from layline.bench import runner
 from layline.bench.grid import Grid
-from layline.bench.results import write_results
 from layline.bench.runner import Job, run_cell
 from layline.bench.store import RUNNING, Store
 
@@ -26,10 +25,10 @@ import sys
 from pathlib import Path
 from rich.console import Console
 from layline.bench.grid import read_grid
-from layline.bench.runner import GridProgress, run_grid
+from layline.bench.runner import run_grid
 from layline.bench.store import Store
 cells = read_grid(Path(sys.argv[1])).cells()
-run_grid(cells, Store(Path(sys.argv[2])), GridProgress(Console()), jobs=int(sys.argv[3]))
+run_grid(cells, Store(Path(sys.argv[2])), Console(), jobs=int(sys.argv[3]))
 """
 
 
@@ -134,7 +133,7 @@ def test_the_environment_is_that_of_the_runs(grid, tmp_path, go, monkeypatch):
     go(grid, tmp_path)
     store, cells = Store(tmp_path), grid.cells()
     monkeypatch.setattr(torch, "__version__", "0.0")  # of the process that writes the tables
-    write_results(grid, cells, store)
+    store.write_results(grid, cells)
     written = pd.read_json(tmp_path / "environment.json", typ="series")
     run = store.run_folder(cells[0]).read_environment()
     assert written["command"] == run["command"] == ["layline", "bench", "ratings.csv"]

@@ -9,13 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layline.bench.grid import Grid
+from layline.bench.statistics import METRICS, compare_with_reference
 from layline.bench.tables import (
     Column,
     Entry,
     Table,
+    comparison,
     entry_remark,
     entry_text,
-    mark_best,
+    leaderboard,
+    make_tables,
+    mean_rank_table,
+    measured,
+    reference_table,
     to_csv,
     to_latex,
     to_markdown,
@@ -28,18 +35,18 @@ P = Column("p", form="p")
 
 
 def column_of(column, *entries):
-    rows = tuple(f"m{i}" for i in range(len(entries)))
-    return Table("caption", rows, (column,), tuple((entry,) for entry in entries))
+    found = {f"m{i}": entry for i, entry in enumerate(entries)}
+    return Table.of_columns("caption", list(found), {column: found})
 
 
 def marks(table):
-    return ["best" * e.is_best + "second" * e.is_second for (e,) in mark_best(table).entries]
+    return ["best" * e.is_best + "second" * e.is_second for (e,) in table.entries]
 
 
 @given(st.lists(st.integers(0, 30), min_size=2, max_size=8), st.sampled_from([LOW, HIGH]))
 def test_best_and_second_are_the_first_two_rounded_values(steps, column):
     values = [step / 500 for step in steps]  # two or three of them are rounded alike
-    found = mark_best(column_of(column, *map(Entry, values)))
+    found = column_of(column, *map(Entry, values))
     rounded = [float(f"{value:.2f}") for value in values]
     order = sorted(set(rounded), reverse=column is HIGH)
     for (entry,), value in zip(found.entries, rounded, strict=True):
@@ -106,19 +113,18 @@ def tables(draw):
 
 def sample():
     other = Column("Accuracy (%)", group="Faces", digits=2, lower_is_better=False)
-    return mark_best(
-        Table(
-            caption="Results of H_L",
-            rows=("hard_linear", "soft & poisson", "coral"),
-            columns=(LOW, other, P),
-            entries=(
-                (Entry(0.4124, 0.0101, 4, 1, "E"), Entry(57.31, 2.1, 5, reference=57.28), Entry(0)),
-                (Entry(0.5, 0.02, 5), Entry(61.5, 1.0, 5), Entry(0.04)),
-                (Entry(0.6, 0.1, 5), Entry(failed=5, error="FloatingPointError"), Entry()),
-            ),
-            notes=("Half of 50 %.",),
-        )
-    )
+    columns = {
+        LOW: (Entry(0.4124, 0.0101, 4, 1, "E"), Entry(0.5, 0.02, 5), Entry(0.6, 0.1, 5)),
+        other: (
+            Entry(57.31, 2.1, 5, reference=57.28),
+            Entry(61.5, 1.0, 5),
+            Entry(failed=5, error="FloatingPointError"),
+        ),
+        P: (Entry(0), Entry(0.04), Entry()),
+    }
+    rows = ("hard_linear", "soft & poisson", "coral")
+    named = {column: dict(zip(rows, each, strict=True)) for column, each in columns.items()}
+    return Table.of_columns("Results of H_L", rows, named, notes=("Half of 50 %.",))
 
 
 def test_markdown_as_a_reader_sees_it():
@@ -154,7 +160,7 @@ def test_latex_is_written_on_demand(tmp_path):
 
 @given(tables())
 def test_csv_has_every_number_with_all_digits(table):
-    text = to_csv(mark_best(table))
+    text = to_csv(table)
     found = pd.read_csv(StringIO(text))
     flat = [entry for line in table.entries for entry in line]
     assert len(found) == len(table.rows) * len(table.columns)
@@ -166,3 +172,114 @@ def test_csv_has_every_number_with_all_digits(table):
     assert raw["note"].tolist() == [entry.note for entry in flat]
     assert raw["column"].tolist() == [c.title for c in table.columns] * len(table.rows)
     assert raw["row"].tolist() == [row for row in table.rows for _ in table.columns]
+
+
+SEEDS = range(4)
+
+
+def entries_of(table):
+    """Give the entries by the labels of their row and column."""
+    return {(row, column.title): entry for row, fields in table.lines() for column, entry in fields}
+
+
+@pytest.mark.parametrize("metric", ["mae", "accuracy", "rps"])
+def test_comparison_has_mean_and_deviation_of_every_method_and_data_set(long_frame, metric):
+    frame = long_frame()
+    table = comparison(frame, metric, "median")
+    found, scale = entries_of(table), METRICS[metric].scale
+    assert table.rows == ("line", "arc", "sord")
+    assert [column.title for column in table.columns] == ["lev", "era", "swd", "Mean rank"]
+    groups = frame[frame.decode == "median"].groupby(["method", "data"])[metric]
+    for (method, data), values in groups:
+        entry = found[method, data]
+        assert entry.mean == pytest.approx(scale * values.mean())
+        assert entry.sd == pytest.approx(scale * np.std(values.to_numpy()))
+        assert (entry.n, entry.failed) == (4, 0)
+    means = groups.mean().unstack("data")
+    ranks = means.rank(ascending=METRICS[metric].lower_is_better).mean(axis=1)
+    for method in table.rows:
+        assert found[method, "Mean rank"].mean == pytest.approx(ranks[method])
+    best = means.idxmin() if METRICS[metric].lower_is_better else means.idxmax()
+    for data in ("lev", "era", "swd"):
+        assert [m for m in table.rows if found[m, data].is_best] == [best[data]]
+
+
+def test_failed_and_missing_entries_differ(long_frame):
+    failed = {("lev", "arc", "1"), *(("era", "sord", str(seed)) for seed in SEEDS)}
+    frame = long_frame(failed=failed)
+    frame = frame[(frame.data != "swd") | (frame.method != "arc")]
+    found = entries_of(comparison(frame, "mae", "mode"))
+    assert (found["arc", "lev"].n, found["arc", "lev"].failed) == (3, 1)
+    assert (found["sord", "era"].mean, found["sord", "era"].error) == (None, "FloatingPointError")
+    assert (found["arc", "swd"].mean, found["arc", "swd"].failed) == (None, 0)
+    text = to_markdown(comparison(frame, "mae", "mode"))
+    for part in ("(3 of 4)", "failed: FloatingPointError", "–", "some data set: arc, sord."):
+        assert part in text
+
+
+def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame):
+    frame = long_frame(failed={("era", "arc", str(seed)) for seed in SEEDS})
+    table = leaderboard(frame, ["mode"])
+    found = entries_of(table)
+    runs = frame[(frame.decode == "mode") & (frame.error == "")]
+    for name, metric in measured(frame).items():
+        title = f"{metric.title}, mode" if metric.decode else metric.title
+        means = runs.groupby(["method", "data"])[name].mean().groupby("method").mean()
+        for method in table.rows:
+            assert found[method, title].mean == pytest.approx(means[method] * metric.scale)
+    assert (found["arc", "MAE, mode"].n, found["arc", "MAE, mode"].failed) == (8, 4)
+    assert not any(entry.is_best for entry in table.entries[-1])
+    assert table.rows[-1] == "arc"
+    assert found["arc", "Mean rank"].mean is None
+    ranks = [found[method, "Mean rank"].mean for method in table.rows[:-1]]
+    assert ranks == sorted(ranks)
+
+
+def test_each_metric_uses_its_own_decoding(long_frame):
+    frame = long_frame()
+    for table in (leaderboard, mean_rank_table):
+        both = entries_of(table(frame, ["mode", "median"]))
+        for title, decode in {"MAE": "median", "Accuracy (%)": "mode"}.items():
+            alone = entries_of(table(frame, [decode]))
+            for method in ("line", "arc", "sord"):
+                place = method, f"{title}, {decode}"
+                assert both[place].mean == alone[place].mean
+
+
+def test_a_data_set_where_no_method_finished_takes_nobody_out_of_the_leaderboard(long_frame):
+    failed = {("era", m, str(seed)) for m in ("line", "arc", "sord") for seed in SEEDS}
+    table = leaderboard(long_frame(failed=failed), ["mode"])
+    numbers = [entry for line in table.entries for entry in line[1:]]
+    assert {(entry.n, entry.failed) for entry in numbers} == {(8, 0)}
+
+
+def test_the_reference_table_shows_the_statistics_in_the_unit_of_the_title(long_frame):
+    frame = long_frame(data=[f"d{i}" for i in range(7)])
+    table = reference_table(frame, "line", "accuracy", "mode")
+    known = compare_with_reference(frame, "line", "accuracy", "mode")
+    found = entries_of(table)
+    assert table.rows == ("arc", "sord")
+    for method, line in known.iterrows():
+        assert found[method, "Mean difference"].mean == pytest.approx(100 * line["difference"])
+        assert found[method, "p (Holm)"].mean == pytest.approx(line["p_holm"])
+        counts = [found[method, title].mean for title in ("Wins", "Ties", "Losses")]
+        assert counts == [line["wins"], line["ties"], line["losses"]]
+        assert sum(counts) == 7
+
+
+@pytest.mark.parametrize("convert", [to_markdown, to_csv, to_latex])
+@pytest.mark.parametrize(
+    "failed", [(), {("lev", m, str(s)) for m in ("line", "arc") for s in SEEDS}]
+)
+def test_a_grid_has_five_tables_also_if_nothing_finished(long_frame, convert, failed):
+    frame = long_frame(data=("lev",), methods=("line", "arc"), failed=failed)
+    frame = frame.assign(recipe="paper")
+    grid = Grid(
+        data=[{"name": "lev", "source": "table"}],
+        methods=["line", "arc"],
+        decodings=["mode", "median"],
+        reference="line",
+    )
+    made = make_tables(frame, grid)
+    assert list(made) == ["leaderboard", "mae", "accuracy", "ranks", "against-reference"]
+    assert all(convert(table) for table in made.values())

@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 
 from layline import heads
-from layline.bench.results import read_results, select_runs
+from layline.bench.statistics import select_runs
+from layline.bench.store import read_results
 from layline.bench.tables import Column, Entry, Table
 from layline.cli.bench import show_table
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from layline.bench.paper import load_reproductions
-from layline.bench.paper.presets import load_presets
+from layline.bench.paper import load_presets, load_reproductions
+from layline.bench.store import Outcome, Store
 from layline.reports.paper_figures import (
     bar_levels,
     critical_difference_diagram,
@@ -19,7 +19,6 @@ from layline.reports.paper_figures import (
     write_reproduction,
 )
 from layline.training.record import Snapshot
-from layline.training.run_folder import RunFolder
 
 REPRODUCTIONS, SMALL = load_reproductions(), load_presets()["small"]
 SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted).map(tuple))
@@ -47,22 +46,21 @@ def snapshot(seed, classes=8, each=10):
 def test_every_reproduction_writes_its_files(name, tmp_path):
     each = REPRODUCTIONS[name]
     cells = each.cells(SMALL)
-    for number, cell in enumerate(cells if name == "figure-layouts" else []):
-        for moment in ("test", 1, 2):
-            snapshot(number).save(RunFolder(tmp_path / cell.key).layout(moment))
-    frame = invent_results(cells)
-    files = write_reproduction(
-        each, SMALL, cells, frame, lambda cell: RunFolder(tmp_path / cell.key), tmp_path / name
-    )
-    names = {path.name for path in files}
-    assert names == {path.name for path in (tmp_path / name).iterdir()}
+    store = Store(tmp_path)
+    for number, cell in enumerate(cells):
+        numbers = {"mode": {"mae": number / 7, "accuracy": 0.5}}
+        store.finish(cell, Outcome(cell.key, numbers=numbers))
+        for moment in ("test", 1, 2) if each.layouts else ():
+            snapshot(number).save(store.run_folder(cell).layout(moment))
+    write_reproduction(each, SMALL, cells, store, tmp_path / name)
+    names = {path.name for path in (tmp_path / name).iterdir()}
     assert names >= {"table.md", "table.csv", "cells.csv"}
     assert ("figure.png" in names) == ("figure.pdf" in names) == name.startswith("figure")
     if "figure.png" in names:
         with Image.open(tmp_path / name / "figure.png") as image:
             assert len(image.convert("RGB").getcolors(image.width * image.height)) > 50
     again = pd.read_csv(tmp_path / name / "cells.csv", dtype=str)
-    assert again["mae"].astype(float).tolist() == pytest.approx(frame["mae"].tolist())
+    assert again["mae"].astype(float).tolist() == pytest.approx(store.frame(cells)["mae"].tolist())
 
 
 def test_curves_have_two_axes_and_every_point():
@@ -71,7 +69,7 @@ def test_curves_have_two_axes_and_every_point():
     left, right = draw_curves(curves, each.symbol, each.title, each.drawn).axes
     for axis, metric in ((left, "mae"), (right, "accuracy")):
         drawn = [bar[0].get_ydata().tolist() for bar in axis.containers]
-        assert drawn == [[e.mean for e in curve.metrics[metric]] for curve in curves]
+        assert drawn == [[e.mean for e in each[metric].values()] for each in curves.values()]
 
 
 @given(SPANS)
@@ -87,7 +85,8 @@ def test_the_diagram_names_every_method_once_without_overlaps(tmp_path, k):
     values = np.random.default_rng(k).uniform(1, k, size=k)
     ranks = pd.Series(values, index=[f"method-{i}" for i in range(k)])
     figure = critical_difference_diagram(ranks, num_data=12, title="costs 5 $ and _")
-    png, pdf = save_figure(figure, tmp_path / "diagram")
+    save_figure(figure, tmp_path / "diagram")
+    png, pdf = tmp_path / "diagram.png", tmp_path / "diagram.pdf"
     assert pdf.read_bytes().startswith(b"%PDF")
     assert b"CreationDate" not in pdf.read_bytes()
     assert png.stat().st_size > 1000

@@ -10,11 +10,13 @@ import ast
 import inspect
 from collections.abc import Sequence
 from itertools import product
+from operator import attrgetter
+from types import ModuleType
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from rich.console import Console
 from torch import Tensor
@@ -24,8 +26,8 @@ from layline.data.dataset import Indices, groups_of
 from layline.data.table_encoding import Rows
 from layline.evaluation.evaluate import evaluate_split, measure
 from layline.evaluation.predictions import Predictions
-from layline.geometry.decoding import COST, DECODINGS, Decode, decide, decode_name
-from layline.metrics import CRITERIA, METRICS
+from layline.geometry.decoding import DECODINGS, Decode, decide, decode_name
+from layline.metrics import METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.description import ModelDescription
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
@@ -33,12 +35,7 @@ from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.prepare import weigh
 from layline.training.recipes import is_for_tables
-from layline.training.run import (
-    PreparedRun,
-    describe_environment,
-    frozen_features,
-    prepare_run,
-)
+from layline.training.run import describe_environment, frozen_features, prepare_run
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
 from layline.utils.files import write_json
@@ -47,7 +44,6 @@ from layline.utils.plugins import describe_plugin, import_reference, resolve_ref
 _OF_LAST_LAYER = {"hidden", "dropout"}
 _SEED = "random_state"
 Matrix = Float[np.ndarray, "n columns"]
-Outcome = tuple[Float[Tensor, "n K"], Int[Tensor, " n"]]
 SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
@@ -76,14 +72,12 @@ class Baseline(Section):
 
     def make(self, seed: int) -> Any:
         """Make the estimator, with the seed of the run if it takes one."""
-        _, found = self._find()
-        if not callable(found):
-            raise UserError(f"Baseline {self.estimator} is neither a class nor a function.")
+        _, make = self._find()
         try:
-            estimator = found(**self.options)
-            if hasattr(estimator, "get_params"):
-                own = estimator.get_params()
-                seeds = [key for key in own if key.split("__")[-1] == _SEED and own[key] is None]
+            estimator = make(**self.options)
+            own = estimator.get_params() if hasattr(estimator, "get_params") else {}
+            seeds = [key for key in own if key.split("__")[-1] == _SEED and own[key] is None]
+            if seeds:
                 estimator.set_params(**dict.fromkeys(seeds, seed))
         except Exception as error:
             why = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -100,20 +94,22 @@ class Baseline(Section):
         """Name its library, with the version."""
         return str(describe_plugin(self._find()[0]))
 
-    def _find(self) -> tuple[Any, Any]:
+    def _find(self) -> tuple[ModuleType, Any]:
         """Import the module and look the name up in it."""
-        module, colon, name = self.estimator.rpartition(":")
-        if not colon or not module or not name.replace(".", "_").isidentifier():
+        place, colon, name = self.estimator.rpartition(":")
+        if not colon or not place or not name.replace(".", "_").isidentifier():
             raise UserError(
                 f"A baseline is written MODULE:NAME, such as sklearn.svm:SVC; got "
                 f"{self.estimator!r}."
             )
-        found = imported = import_reference(resolve_reference(module))
-        for part in name.split("."):
-            if not hasattr(found, part):
-                raise UserError(f"Baseline {self.estimator} does not exist: no {part} in {module}.")
-            found = getattr(found, part)
-        return imported, found
+        module = import_reference(resolve_reference(place))
+        try:
+            found = attrgetter(name)(module)
+        except AttributeError:
+            raise UserError(f"Baseline {self.estimator} does not exist.") from None
+        if not callable(found):
+            raise UserError(f"Baseline {self.estimator} is neither a class nor a function.")
+        return module, found
 
 
 def parse_baseline(text: str) -> Baseline:
@@ -181,35 +177,42 @@ def fit_baseline(
     Returns:
         The numbers of ``test.json``.
     """
-    accelerator = make_accelerator(config, is_for_tables(config))
-    run = prepare_run(config, accelerator, Reporter(console))
+    run = prepare_run(config, make_accelerator(config, is_for_tables(config)), Reporter(console))
     about = {"baseline": f"{baseline.name}: {baseline.version()}"}
     folder.open(config, describe_environment(run, command) | about)
-    dataset, rows = run.dataset, _rows(run)
-    splits = dataset.splits
-    estimator = baseline.make(config.training.seed)
+    dataset, estimator = run.dataset, baseline.make(config.training.seed)
+    splits, decode, classes = dataset.splits, config.training.decoding, len(dataset.classes)
+    rows = dataset.inputs.values if isinstance(dataset.inputs, Rows) else frozen_features(run)
+    truth = torch.from_numpy(dataset.ranks)
+    weights: dict[str, Any] = {}
+    if config.training.class_weight != "off":
+        if "sample_weight" not in inspect.signature(estimator.fit).parameters:
+            raise UserError(
+                f"{baseline.name} does not support class_weight: its fit has no sample_weight."
+            )
+        weights["sample_weight"] = weigh(config, dataset)[dataset.ranks[splits.train]]
     train = np.ascontiguousarray(rows[splits.train])
-    _fit(baseline, estimator, train, dataset.ranks[splits.train], run)
-    decode, classes = config.training.decoding, len(dataset.classes)
+    estimator.fit(train, dataset.ranks[splits.train], **weights)
 
     def predict(index: Indices) -> Predictions:
-        x = np.ascontiguousarray(rows[index])
-        return _predict(baseline, estimator, x, classes, decode)
+        return _predict(baseline, estimator, np.ascontiguousarray(rows[index]), classes, decode)
 
     validation, test = predict(splits.validation), predict(splits.test)
-    ranks = torch.from_numpy(dataset.ranks[splits.test])
     if test.log_probs.isnan().any():  # there are no probabilities
-        numbers: dict[str, Any] = {"part": "test", **measure(ranks, _one_hot(test), decode)}
+        certain = torch.nn.functional.one_hot(test.decisions["mode"], classes).double().log()
+        numbers = measure(truth[splits.test], Predictions(certain, test.decisions), decode)
         of_proba = [name for name, each in METRICS.items() if each.kind == "probabilities"]
-        numbers |= {**dict.fromkeys(of_proba), "ranges": []}
+        numbers |= {"part": "test", **dict.fromkeys(of_proba), "ranges": []}
     else:
-        outcomes: list[Outcome | None] = [None, None]
+        known, unseen = None, None
         if config.training.calibrate:
-            outcomes[0] = _possible(validation, dataset.ranks[splits.validation])
+            # a probability of zero stays zero at every temperature, so it does not help
+            ranks = truth[splits.validation]
+            possible = validation.log_probs[torch.arange(len(ranks)), ranks].isfinite()
+            known = validation.log_probs[possible], ranks[possible]
         if len(splits.calibration):
-            unseen = predict(splits.calibration)
-            outcomes[1] = unseen.log_probs, torch.from_numpy(dataset.ranks[splits.calibration])
-        calibration = Calibration.fit(*outcomes)
+            unseen = predict(splits.calibration).log_probs, truth[splits.calibration]
+        calibration = Calibration.fit(known, unseen)
         description = ModelDescription(
             backbone=str(config.backbone.name),
             method=baseline.estimator,
@@ -222,35 +225,16 @@ def fit_baseline(
         names = dataset.inputs.subset(splits.test).names
         groups = groups_of(dataset, splits.test)
         test = _decode(apply_temperature(test.log_probs, calibration.temperature), decode)
-        found = evaluate_split("test", ranks, names, test, description, decode, groups)
+        found = evaluate_split("test", truth[splits.test], names, test, description, decode, groups)
         found.write_predictions(folder.predictions)
         numbers = found.numbers
     # as for our models, the validation score is computed before calibration
-    criterion = CRITERIA[config.training.metric]
+    metric = METRICS[config.training.metric]
     chosen = validation.decisions[decode_name(decode)]
-    score = criterion.function(dataset.ranks[splits.validation], chosen)
-    numbers |= {"epoch": 0, "criterion": criterion.sign * score}
+    score = metric.function(dataset.ranks[splits.validation], chosen)
+    numbers |= {"epoch": 0, "criterion": metric.sign * score}
     write_json(folder.test, numbers)
     return numbers
-
-
-def _rows(run: PreparedRun) -> Matrix:
-    """Give the encoded rows of a table, or frozen features."""
-    inputs = run.dataset.inputs
-    return inputs.values if isinstance(inputs, Rows) else frozen_features(run)
-
-
-def _fit(
-    baseline: Baseline, estimator: Any, x: Matrix, ranks: Int[np.ndarray, " n"], run: PreparedRun
-) -> None:
-    weights: dict[str, Any] = {}
-    if run.config.training.class_weight != "off":
-        if "sample_weight" not in inspect.signature(estimator.fit).parameters:
-            raise UserError(
-                f"{baseline.name} does not support class_weight: its fit has no sample_weight."
-            )
-        weights["sample_weight"] = weigh(run.config, run.dataset)[ranks]
-    estimator.fit(x, ranks, **weights)
 
 
 def _predict(
@@ -266,48 +250,28 @@ def _predict(
         raise UserError(f"{baseline.name} did not predict a finite number for each sample.")
     ranks = torch.from_numpy(np.clip(np.ceil(predicted - 0.5), 0, num_classes - 1)).long()
     missing = torch.full((len(x), num_classes), torch.nan)
-    return Predictions(missing, dict.fromkeys(_decodings(decode), ranks))
-
-
-def _decodings(decode: Decode) -> dict[str, Decode]:
-    named: dict[str, Decode] = {name: name for name in DECODINGS}
-    return named if isinstance(decode, str) else named | {COST: decode}
+    return Predictions(missing, dict.fromkeys((*DECODINGS, decode_name(decode)), ranks))
 
 
 def _decode(log_probs: Float[Tensor, "n K"], decode: Decode) -> Predictions:
     """Decode ranks by every decoding."""
+    decodings: dict[str, Decode] = {
+        **{name: name for name in DECODINGS},
+        decode_name(decode): decode,
+    }
     proba = log_probs.exp()
-    decisions = {name: decide(proba, each) for name, each in _decodings(decode).items()}
-    return Predictions(log_probs, decisions)
-
-
-def _possible(predictions: Predictions, ranks: Int[np.ndarray, " n"]) -> Outcome:
-    """Keep the samples whose true class has a positive probability.
-
-    A probability of zero stays zero at every temperature, so it does not help to choose one.
-    """
-    truth, log_probs = torch.from_numpy(ranks), predictions.log_probs
-    kept = log_probs[torch.arange(len(truth)), truth].isfinite()
-    return log_probs[kept], truth[kept]
+    return Predictions(log_probs, {name: decide(proba, by) for name, by in decodings.items()})
 
 
 def _by_rank(
     baseline: Baseline, estimator: Any, found: Matrix, samples: int, num_classes: int
 ) -> Float[np.ndarray, "n K"]:
     """Put probabilities into a column per class; classes without training samples get zero."""
-    columns = getattr(estimator, "classes_", None)
-    places = np.arange(num_classes) if columns is None else np.asarray(columns).astype(np.int64)
-    good = found.shape == (samples, len(places)) and np.isfinite(found).all()
+    places = np.asarray(getattr(estimator, "classes_", range(num_classes))).astype(np.int64)
+    good = found.shape == (samples, len(places)) and (found >= 0).all()
     sums = found.sum(axis=1, keepdims=True) if good else np.zeros((1, 1))
-    if not good or (found < 0).any() or not np.allclose(sums, 1, atol=1e-3):
+    if not np.allclose(sums, 1, atol=1e-3):
         raise UserError(f"predict_proba of {baseline.name} did not return probabilities.")
     proba: Float[np.ndarray, "n K"] = np.zeros((samples, num_classes))
     proba[:, places] = found / sums
     return proba
-
-
-def _one_hot(predictions: Predictions) -> Predictions:
-    """Give the decoded ranks a probability of one."""
-    ranks = predictions.decisions["mode"]
-    certain = torch.nn.functional.one_hot(ranks, predictions.log_probs.shape[1])
-    return Predictions(certain.double().log(), predictions.decisions)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +53,7 @@ _NO_EFFECT = {
     "training": ("checkpoint_minutes",),
     "report": ("review",),
 }
+Seeds = list[Annotated[int, Field(ge=0)]]
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,9 @@ def data_digest(config: Config, verify: bool = False) -> str | None:
 
 
 class GridData(Section):
-    """A data set of a grid.
+    """A data set of a grid: its name in tables, its source, and settings of the runs on it.
 
-    Attributes:
-        name: Its name in tables.
-        source: Name of the source, see ``layline data list``.
-        root: Its folder or file.
-        options: Options of the source.
-        settings: Settings of the runs on it, as in the ``config.toml`` of a run.
-        tune: Settings to tune on it, instead of those of the grid.
+    ``tune`` replaces the settings to tune of the grid.
     """
 
     name: str
@@ -132,14 +127,7 @@ class GridData(Section):
 
 
 class Variant(Section):
-    """A method with its own options.
-
-    Attributes:
-        name: Its name in tables.
-        method: The method, see ``layline methods``.
-        options: Its options, such as ``{"norm": 3.0}``.
-        settings: Settings of its runs; they override all others.
-    """
+    """A method with options of its head, and settings of its runs that override all others."""
 
     name: str
     method: str
@@ -174,13 +162,13 @@ class Grid(Section):
 
     data: Annotated[list[GridData], Field(min_length=1)]
     methods: list[str | Variant] = Field(default=[ALL_METHODS])
-    seeds: list[Annotated[int, Field(ge=0)]] = Field(default=[0], min_length=1)
+    seeds: Seeds = Field(default=[0], min_length=1)
     recipes: list[str] = Field(default=[Config.model_fields["recipe"].default], min_length=1)
     backbones: list[str] = Field(default_factory=list)
     decodings: list[str] = Field(default_factory=list)
     settings: dict[str, Any] = Field(default_factory=dict)
     tune: SearchSpace = Field(default_factory=dict)
-    tune_seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    tune_seeds: Seeds = Field(default_factory=list)
     threads: PositiveInt = 1
     reference: str | None = None
     baselines: list[str | Baseline] = Field(default_factory=list)
@@ -213,21 +201,33 @@ class Grid(Section):
         self, entry: GridData, method: Variant | Baseline
     ) -> Iterator[tuple[Config, dict[str, str], Baseline | None]]:
         """Resolve the configurations of a method on a data set."""
+        partitions = data.SOURCES.find(entry.source).partitions
+        tune = self._tune(entry, method)
+        choices = [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
         backbones: Sequence[str | None] = self.backbones or [None]
-        networks = product(self.seeds, self.recipes, backbones)
-        tune = method.tune if isinstance(method, Baseline) else self.tune_of(entry)
-        for (seed, recipe, backbone), chosen in product(networks, _combinations(tune)):
+        for seed, recipe, backbone, chosen in product(self.seeds, self.recipes, backbones, choices):
+            own: Tree = {
+                "recipe": recipe,
+                "data": entry.model_dump(include={"source", "root", "options"}, exclude_none=True),
+                "backbone": {"name": backbone} if backbone else {},
+                "training": {"seed": seed},
+            }
+            own["data"]["partition"] = seed % partitions if partitions else seed
+            if self.decodings:
+                own["training"]["decode"] = self.decodings[0]
+            if self.plugins:
+                own["plugins"] = self.plugins
             tree, baseline = combine(self.settings, entry.settings), None
-            if isinstance(method, Baseline):
+            if isinstance(method, Variant):
+                tuned = (_nest(key, value) for key, value in chosen.items())
+                tree = combine(tree, *tuned, method.settings)
+                own["head"] = {"method": method.method, "options": method.options}
+            else:
                 options = {**method.options, **chosen}
                 baseline = method.model_copy(update={"options": options, "tune": {}})
-            else:
-                tuned = combine({}, *(_nest(key, value) for key, value in chosen.items()))
-                tree = combine(tree, tuned, method.settings)
-            _check_not_reserved(tree)
-            own = self._own(entry, recipe, backbone, seed)
-            if isinstance(method, Variant):
-                own["head"] = {"method": method.method, "options": method.options}
+            for key, cure in _RESERVED.items():
+                if setting_at(tree, key) is not None:
+                    raise UserError(f"{key} cannot be set in a grid: {cure}.")
             config = resolve_config(_DEFAULTS, tree, own)
             labels = {
                 "data": entry.name,
@@ -239,39 +239,19 @@ class Grid(Section):
             }
             yield (config if baseline is None else baseline_config(config)), labels, baseline
 
-    def _own(self, entry: GridData, recipe: str, backbone: str | None, seed: int) -> Tree:
-        """Give the settings that follow from the place of a run in the grid."""
-        partitions = data.SOURCES.find(entry.source).partitions
-        own: Tree = {
-            "recipe": recipe,
-            "data": {
-                "source": entry.source,
-                "partition": seed if partitions is None else seed % partitions,
-                "options": entry.options,
-            },
-            "training": {"seed": seed},
-        }
-        if self.plugins:
-            own["plugins"] = self.plugins
-        if entry.root is not None:
-            own["data"]["root"] = str(entry.root)
-        if backbone is not None:
-            own["backbone"] = {"name": backbone}
-        if self.decodings:
-            own["training"]["decode"] = self.decodings[0]
-        return own
+    def _tune(self, entry: GridData, method: Variant | Baseline) -> SearchSpace:
+        if isinstance(method, Baseline):
+            return method.tune
+        return self.tune if entry.tune is None else entry.tune
 
     def _check(self) -> None:
         methods = self.all_methods()
         names = [method.name for method in methods]
         if not names:
             raise UserError("The grid has neither methods nor baselines.")
-        combinations = sum(
-            prod(len(values) for values in tune.values())
-            for entry, method in product(self.data, methods)
-            for tune in [method.tune if isinstance(method, Baseline) else self.tune_of(entry)]
-        )
-        runs = combinations * len(self.seeds) * len(self.recipes) * max(1, len(self.backbones))
+        tunes = [self._tune(entry, method) for entry, method in product(self.data, methods)]
+        runs = sum(prod(map(len, tune.values())) for tune in tunes)
+        runs *= len(self.seeds) * len(self.recipes) * max(1, len(self.backbones))
         if runs > MOST_RUNS:
             raise UserError(f"The grid has {runs:,} runs; at most {MOST_RUNS:,} are possible.")
         for method in methods:
@@ -285,27 +265,15 @@ class Grid(Section):
             check_known("decodings", decoding, DECODINGS)
         if self.reference is not None:
             check_known("reference", self.reference, names)
-        lists = {"data": [each.name for each in self.data], "methods": names}
+        lists: dict[str, list[Any]] = {"data": [each.name for each in self.data], "methods": names}
         lists |= {key: getattr(self, key) for key in ("seeds", "recipes", "backbones", "decodings")}
-        for tune in (self.tune, *(e.tune or {} for e in self.data)):
-            lists |= {f"The values of {key}": values for key, values in tune.items()}
+        lists |= {key: values for tune in tunes for key, values in tune.items()}
         for argument, values in lists.items():
-            texts = [str(value) for value in values]
-            if len(set(texts)) < len(texts):
-                twice = next(text for text in texts if texts.count(text) > 1)
-                raise UserError(f"{argument} must not contain duplicates, got {twice} twice.")
+            for text, other in pairwise(sorted(map(str, values))):
+                if text == other:
+                    raise UserError(f"{argument} must not contain duplicates, got {text} twice.")
         if missing := set(self.tune_seeds) - set(self.seeds):
             raise UserError(f"tune_seeds must be among the seeds, got {min(missing)}.")
-
-    def tune_of(self, entry: GridData) -> SearchSpace:
-        """Give the settings that are tuned for our methods on a data set."""
-        return self.tune if entry.tune is None else entry.tune
-
-    def select(self, names: Sequence[str], cells: Sequence[Cell]) -> list[Cell]:
-        """Keep the cells of some data sets; of all if no name is given."""
-        for name in names:
-            check_known("data set", name, [each.name for each in self.data])
-        return [cell for cell in cells if not names or cell.labels["data"] in names]
 
     def tuning_cells(self, cells: Sequence[Cell]) -> list[Cell]:
         """Keep the cells that run before settings are chosen: all, or those of ``tune_seeds``."""
@@ -314,14 +282,14 @@ class Grid(Section):
 
     def all_methods(self) -> list[Variant | Baseline]:
         """List the methods and the baselines, each with its options."""
-        found: list[Variant | Baseline] = []
+        methods: list[Variant | Baseline] = []
         for each in self.methods:
-            names = heads.names() if each == ALL_METHODS else [each]
-            found += [
-                Variant(name=name, method=name) if isinstance(name, str) else name for name in names
-            ]
-        found += [parse_baseline(b) if isinstance(b, str) else b for b in self.baselines]
-        return found
+            if isinstance(each, Variant):
+                methods.append(each)
+            else:
+                names = heads.names() if each == ALL_METHODS else [each]
+                methods += [Variant(name=name, method=name) for name in names]
+        return methods + [parse_baseline(b) if isinstance(b, str) else b for b in self.baselines]
 
     def used_decodings(self) -> list[str]:
         """Name the decodings of the results."""
@@ -341,10 +309,6 @@ class Grid(Section):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
 
-def _combinations(tune: SearchSpace) -> list[dict[str, Any]]:
-    return [dict(zip(tune, values, strict=True)) for values in product(*tune.values())]
-
-
 def _label(chosen: Mapping[str, Any]) -> str:
     """Name a combination of tuned values, without the sections if the keys are unique."""
     short = [key.rpartition(".")[2] for key in chosen]
@@ -356,15 +320,6 @@ def _nest(key: str, value: Any) -> Tree:
     """Turn ``training.seed`` and its value into a tree of sections."""
     name, _, rest = key.partition(".")
     return {name: _nest(rest, value) if rest else value}
-
-
-def _check_not_reserved(settings: Tree) -> None:
-    """Refuse settings that the grid would override."""
-    for name, cure in _RESERVED.items():
-        section, _, key = name.rpartition(".")
-        values = settings.get(section, {}) if section else settings
-        if isinstance(values, Mapping) and key in values:
-            raise UserError(f"{name} cannot be set in a grid: {cure}.")
 
 
 def parse_tune(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -397,23 +352,19 @@ def read_grid(
         tune: Settings to tune; they override those of the file and of its data sets.
     """
     tree = read_toml(file) if file is not None else {}
-    if data_folder is not None:
-        for entry in tree.get("data", []):
-            if "root" in entry:
-                entry["root"] = str(data_folder / entry["root"])
-    given = given or {}
-    if "methods" in given:
+    for entry in tree.get("data", []):
+        if data_folder is not None and "root" in entry:
+            entry["root"] = str(data_folder / entry["root"])
+    if given and "methods" in given:
         tree.pop("baselines", None)
-    tree = {**tree, **given}
-    for key, more in (("settings", settings), ("tune", tune)):
-        if more:
-            tree[key] = combine(tree.get(key, {}), more)
-            for entry in tree.get("data", []):
-                if key in entry:  # it overrides that of the grid
-                    entry[key] = combine(entry[key], more)
-    for key in {key for each in (tree, *tree.get("data", [])) for key in each.get("tune", {})}:
+    tree |= given or {}
+    entries = tree.get("data", [])
+    for key, more in (("settings", settings or {}), ("tune", tune or {})):
+        for each in (tree, *(entry for entry in entries if key in entry)):
+            each[key] = combine(each.get(key, {}), more)
+    for key in {key for each in (tree, *entries) for key in each.get("tune", {})}:
         if setting_at(settings or {}, key) is not None:
             raise UserError(f"{key} is tuned by this grid; it cannot be set as well.")
-    if not tree.get("data"):
+    if not entries:
         raise UserError("No data given. Name a data source or a grid file.")
     return validate(Grid, tree)

@@ -69,36 +69,10 @@ class Job:
     process: int
 
 
-class GridProgress:
-    """Print a line per finished cell, with the time left."""
-
-    def __init__(self, console: Console) -> None:
-        self.log = Reporter(console)
-        self._total = self._done = 0
-        self._seconds: list[float] = []
-
-    def start(self, total: int, done: int) -> None:
-        """Print the number of cells, and how many are finished already."""
-        self._total, self._done = total, done
-        self.log(amount(total, "run") + (f", {done} finished before" if done else ""))
-
-    def show(self, cell: Cell, outcome: Outcome, jobs: int) -> None:
-        """Print the outcome of a cell, of a grid that runs ``jobs`` cells at once."""
-        self._done += 1
-        self._seconds.append(outcome.seconds)
-        mean = sum(self._seconds) / len(self._seconds)
-        time_left = format_time(mean * (self._total - self._done) / jobs)
-        result = f"failed: {outcome.error}"
-        if not outcome.error:
-            mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
-            result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
-        self.log(f"{self._done}/{self._total}  {cell.name}  {result}  {time_left} left")
-
-
 def run_grid(
     cells: Sequence[Cell],
     store: Store,
-    progress: GridProgress,
+    console: Console,
     *,
     jobs: int | None = None,
     dask: str | None = None,
@@ -110,7 +84,7 @@ def run_grid(
     Args:
         cells: All cells of the grid; those with the same key are run once.
         store: Finds and keeps the results.
-        progress: Shows the progress.
+        console: Where a line per finished cell is printed.
         jobs: Number of runs at once; by default as many as there are GPUs or, without one, as fit
             the processor.
         dask: Address of a Dask scheduler, to run on its cluster.
@@ -124,18 +98,20 @@ def run_grid(
         KeyboardInterrupt: The grid was stopped; all runs are saved.
     """
     distinct = list({cell.key: cell for cell in cells}.values())
-    with store.lock(progress.log):
+    log = Reporter(console)
+    with store.lock(log):
         (store.folder / _STOP).unlink(missing_ok=True)
         for cell in distinct if rerun else ():
             store.remove(cell)
         todo = [cell for cell in distinct if not store.is_done(cell)]
-        progress.start(len(distinct), len(distinct) - len(todo))
+        before = len(distinct) - len(todo)
+        log(amount(len(distinct), "run") + (f", {before} finished before" if before else ""))
         if todo:
             command = (Path(sys.argv[0]).name, *sys.argv[1:])
             place = store.folder.resolve()
             job = Job(place, keep_models, command, 0 if dask else os.getpid())
             with _backend(dask, todo, jobs) as workers, _Stop(place) as stop:
-                _run(todo, store, progress, job, workers, stop)
+                _Queue(store, job, workers, stop, log, len(distinct), before).run(todo)
     return [cell for cell in distinct if not store.is_done(cell)]
 
 
@@ -189,50 +165,66 @@ def _backend(dask: str | None, todo: Sequence[Cell], jobs: int | None) -> Iterat
         yield jobs or gpus or max(1, int(joblib.cpu_count()) // threads)
 
 
-def _run(
-    todo: Sequence[Cell], store: Store, progress: GridProgress, job: Job, jobs: int, stop: _Stop
-) -> None:
-    """Run all cells. After the death of a process, those that were running are run alone."""
-    done: set[str] = set()
-    tries: Counter[str] = Counter()
+@dataclass
+class _Queue:
+    """Run cells with joblib, record their outcomes and print the progress."""
 
-    def run(cells: Sequence[Cell], jobs: int) -> None:
-        tries.update(cell.key for cell in cells)
+    store: Store
+    job: Job
+    jobs: int
+    stop: _Stop
+    log: Reporter
+    total: int
+    before: int
+
+    def run(self, todo: Sequence[Cell]) -> None:
+        """Run all cells. After the death of a process, those that were running are run alone."""
+        self.seconds: dict[str, float] = {}  # of the cells that are done
+        tries: Counter[str] = Counter()
+        # one cell of each kind of frozen features first: it extracts them for the others
+        first = {_features_of(cell): cell for cell in todo if cell.config.backbone.freeze}
+        for cells in (list(first.values()), todo):
+            while left := [cell for cell in cells if cell.key not in self.seconds]:
+                tries.update(cell.key for cell in left)
+                try:
+                    self._run_parallel(left, self.jobs)
+                except WorkerDied:
+                    for cell in left:
+                        if not self.stop.requested and self.store.is_running(cell):
+                            self._run_alone(cell)
+                if self.stop.requested:
+                    raise KeyboardInterrupt
+                for cell in left:
+                    if cell.key not in self.seconds and tries[cell.key] >= _MOST_TRIES:
+                        self._record(cell, Outcome(cell.key, error=f"Interrupted: {_DEATH}"))
+
+    def _run_parallel(self, cells: Sequence[Cell], jobs: int) -> None:
         by_key = {cell.key: cell for cell in cells}
         parallel = joblib.Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
-        tasks = (joblib.delayed(run_cell)(cell, job, place) for place, cell in enumerate(cells))
+        tasks = (joblib.delayed(run_cell)(each, self.job, i) for i, each in enumerate(cells))
         for outcome in parallel(tasks):
             if outcome is not None:
-                record(by_key[outcome.key], outcome)
+                self._record(by_key[outcome.key], outcome)
 
-    def record(cell: Cell, outcome: Outcome) -> None:
-        done.add(cell.key)
-        if store.find(cell) != outcome:  # a worker of a cluster may have its own disk
-            store.finish(cell, outcome)
-        progress.show(cell, outcome, jobs)
-
-    def run_alone(cell: Cell) -> None:
+    def _run_alone(self, cell: Cell) -> None:
         try:
-            run([cell], 2)  # a single job would run in this process
+            self._run_parallel([cell], 2)  # a single job would run in this process
         except WorkerDied as error:
-            if not stop.requested:
-                record(cell, Outcome(cell.key, error=f"{type(error).__name__}: {_DEATH}"))
+            if not self.stop.requested:
+                self._record(cell, Outcome(cell.key, error=f"{type(error).__name__}: {_DEATH}"))
 
-    # one cell of each kind of frozen features first: it extracts them for the others
-    first = {_features_of(cell): cell for cell in todo if cell.config.backbone.freeze}
-    for cells in (list(first.values()), todo):
-        while left := [cell for cell in cells if cell.key not in done]:
-            try:
-                run(left, jobs)
-            except WorkerDied:
-                for cell in left:
-                    if not stop.requested and store.is_running(cell):
-                        run_alone(cell)
-            if stop.requested:
-                raise KeyboardInterrupt
-            for cell in left:
-                if cell.key not in done and tries[cell.key] >= _MOST_TRIES:
-                    record(cell, Outcome(cell.key, error=f"Interrupted: {_DEATH}"))
+    def _record(self, cell: Cell, outcome: Outcome) -> None:
+        if self.store.find(cell) != outcome:  # a worker of a cluster may have its own disk
+            self.store.finish(cell, outcome)
+        self.seconds[cell.key] = outcome.seconds
+        done = self.before + len(self.seconds)
+        mean = sum(self.seconds.values()) / len(self.seconds)
+        result = f"failed: {outcome.error}"
+        if not outcome.error:
+            mae = outcome.numbers[decode_name(cell.config.training.decoding)]["mae"]
+            result = f"MAE {mae:.3f}  {outcome.seconds:.1f} s"
+        time_left = format_time(mean * (self.total - done) / self.jobs)
+        self.log(f"{done}/{self.total}  {cell.name}  {result}  {time_left} left")
 
 
 def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:

@@ -21,7 +21,6 @@ import pandas as pd
 from jaxtyping import Float
 
 from layline import metrics
-from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
 
 UNDEFINED = "undefined"  # the error of a run that finished without this number
@@ -50,11 +49,7 @@ class Metric:
 
     def own_decoding(self, decodings: Sequence[str]) -> str:
         """Choose the decoding with the best expected value, or the first if it is missing."""
-        return self.decode if self.decode is not None and self.decode in decodings else decodings[0]
-
-    def round(self, value: float) -> float:
-        """Convert a value to the unit of the title, rounded as in tables."""
-        return float(f"{value * self.scale:.{self.digits}f}")
+        return self.decode if self.decode in decodings and self.decode else decodings[0]
 
     def caption(self, decode: str) -> str:
         """Describe the metric, its direction and, where it matters, the decoding."""
@@ -94,13 +89,48 @@ def finished_values(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
     return frame[metric].where(frame["error"].fillna("") == "")
 
 
+def select_runs(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
+    """Keep the runs that are compared: of the tuned settings, the best on validation.
+
+    A setting is chosen by the metric that selects epochs, for each data set, method, recipe,
+    backbone and seed, or once for all seeds by the mean over ``tune_seeds``. Test samples have no
+    influence. A setting with a failed run is chosen only if every setting has one.
+
+    If a data set has several backbones, each counts as a data set. If there are several recipes, a
+    method with each of them counts as a method.
+    """
+    chosen = best_settings(frame, tune_seeds)
+    selected = frame.merge(chosen, on=list(chosen.columns), how="inner")
+    several = selected.groupby("data")["backbone"].transform("nunique") > 1
+    both = selected["data"] + " · " + selected["backbone"]
+    method = selected["method"]
+    if selected["recipe"].nunique() > 1:
+        method = method + " · " + selected["recipe"]
+    return selected.assign(data=selected["data"].where(~several, both), method=method)
+
+
+def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
+    """Find the labels of the best settings on validation, see :func:`select_runs`."""
+    runs = frame.assign(criterion=frame["criterion"].fillna(float("inf")))
+    by = ["data", "method", "recipe", "backbone"]
+    if tune_seeds:
+        runs = runs[runs["seed"].isin([str(seed) for seed in tune_seeds])]
+    else:
+        by.append("seed")
+    runs = runs.drop_duplicates([*by, "setting", "seed"])  # it is the same for every decoding
+    found = runs.groupby([*by, "setting"], sort=False, as_index=False)["criterion"].mean()
+    found["criterion"] = found["criterion"].round(12)  # so that rounding errors decide nothing
+    best = found.groupby(by, sort=False)["criterion"].idxmin()
+    return found.loc[best, [*by, "setting"]]
+
+
 def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
     """Summarize a metric over the runs that share the labels ``by``.
 
     Returns:
         One row per group, in the order of the frame: ``mean``, ``sd`` (population form, as in the
         paper's tables), ``n`` (runs with a number), ``failed`` (runs without one), ``error`` (the
-        most frequent type of error among those).
+        type of error of one of those).
     """
     values = finished_values(frame, metric)
     # the type of an error, as in "FloatingPointError: the loss is NaN"
@@ -108,21 +138,15 @@ def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame
     errors = errors.mask((errors == "") & values.isna(), UNDEFINED)
     runs = frame[list(by)].assign(value=values, error=errors, failed=(errors != "").astype(int))
     groups = runs.groupby(list(by), sort=False, dropna=False)
-    found = pd.DataFrame(
+    return pd.DataFrame(
         {
             "mean": groups["value"].mean(),
             "sd": groups["value"].std(ddof=0),
             "n": groups["value"].count(),
             "failed": groups["failed"].sum(),
-            "error": "",
+            "error": groups["error"].max(),  # any text is greater than an empty one
         }
     )
-    failures = runs[runs["failed"] > 0]
-    if len(failures):
-        kinds = failures.groupby(list(by), sort=False, dropna=False)["error"]
-        common = kinds.agg(lambda errors: str(errors.mode().iloc[0]))
-        found["error"] = common.reindex(found.index).fillna("")
-    return found
 
 
 def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
@@ -148,16 +172,13 @@ def student_interval(
 
     A single value, or equal ones, give an interval of length zero; no values give NaN.
     """
-    values = np.asarray(values, dtype=np.float64)
-    if len(values) == 0:
-        return float("nan"), float("nan")
-    if np.ptp(values) == 0:
-        return float(values[0]), float(values[0])
+    if len(values) < 2 or np.ptp(values) == 0:
+        value = float(values[0]) if len(values) else float("nan")
+        return value, value
     from scipy.stats import sem, t
 
-    half = float(t.ppf((1 + confidence) / 2, len(values) - 1) * sem(values))
-    mean = float(values.mean())
-    return mean - half, mean + half
+    low, high = t.interval(confidence, len(values) - 1, loc=np.mean(values), scale=sem(values))
+    return float(low), float(high)
 
 
 def intervals(
@@ -238,29 +259,22 @@ def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
         lower_is_better: Whether the smallest number has rank 1.
     """
     table = table.dropna(how="all")
-    ranked = [name for name in table.columns if len(table) and table[name].notna().all()]
-    complete = table[ranked].round(_DECIMALS)
-    ranks = complete.rank(axis="columns", ascending=lower_is_better)
-    statistic, p = _friedman(complete)
+    complete = table.dropna(axis="columns").round(_DECIMALS) if len(table) else table.iloc[:, :0]
+    statistic, p = None, None
+    if complete.shape[1] > 2 and len(complete) > 1:
+        statistic, p = 0.0, 1.0
+        if (complete.nunique(axis="columns") > 1).any():  # else scipy would divide by zero
+            from scipy.stats import friedmanchisquare
+
+            statistic, p = map(float, friedmanchisquare(*complete.to_numpy().T))
+    ranks = complete.rank(axis="columns", ascending=lower_is_better).mean()
     return MeanRanks(
-        ranks=ranks.mean().sort_values(kind="stable").rename("mean rank"),
-        left_out=tuple(str(name) for name in table.columns if name not in ranked),
+        ranks=ranks.sort_values(kind="stable").rename("mean rank"),
+        left_out=tuple(str(name) for name in table.columns.difference(complete.columns, False)),
         num_data=len(table),
         statistic=statistic,
         p=p,
     )
-
-
-def _friedman(complete: pd.DataFrame) -> tuple[float | None, float | None]:
-    """Test whether the methods differ at all."""
-    if complete.shape[1] < 3 or len(complete) < 2:
-        return None, None
-    if (complete.nunique(axis="columns") == 1).all():  # scipy would divide by zero
-        return 0.0, 1.0
-    from scipy.stats import friedmanchisquare
-
-    found = friedmanchisquare(*complete.to_numpy().T)
-    return float(found.statistic), float(found.pvalue)
 
 
 def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
@@ -271,10 +285,6 @@ def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
         n: Number of data sets.
         alpha: The significance level.
     """
-    if k < 2 or n < 1:
-        raise UserError(f"k must be at least 2 and n at least 1, got k = {k} and n = {n}.")
-    if not 0 < alpha < 1:
-        raise UserError(f"alpha must be between 0 and 1, got {alpha}.")
     from scipy.stats import studentized_range
 
     q = studentized_range.ppf(1 - alpha, k, np.inf) / np.sqrt(2)
@@ -321,20 +331,14 @@ def compare_with_reference(
     lines = {}
     for method in by_run.columns.drop(reference):
         both = by_run[[method, reference]].dropna().groupby("data").mean()
-        shown = both.map(shown_as.round)
+        shown = both.map(lambda value: float(f"{value * shown_as.scale:.{shown_as.digits}f}"))
         gain = (shown[method] - shown[reference]) * (-1 if shown_as.lower_is_better else 1)
-        differences = both[method] - both[reference]
-        low, high = difference_interval(differences.to_numpy())
-        lines[method] = {
-            "wins": int((gain > 0).sum()),
-            "ties": int((gain == 0).sum()),
-            "losses": int((gain < 0).sum()),
-            "difference": differences.mean(),
-            "low": low,
-            "high": high,
-            "pairs": len(differences),
-            "p": signed_rank(differences.to_numpy()),
-        }
+        differences = (both[method] - both[reference]).to_numpy()
+        lines[method] = [
+            *(int((gain > 0).sum()), int((gain == 0).sum()), int((gain < 0).sum())),
+            *(differences.mean() if len(both) else np.nan, *difference_interval(differences)),
+            *(len(both), signed_rank(differences)),
+        ]
     columns = ["wins", "ties", "losses", "difference", "low", "high", "pairs", "p"]
     found = pd.DataFrame.from_dict(lines, orient="index", columns=columns).rename_axis("method")
     return found.assign(p_holm=holm(found["p"].to_numpy(dtype=np.float64)))

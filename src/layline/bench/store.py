@@ -1,12 +1,13 @@
-"""The outcomes of cells on disk: a run folder per cell, named by its key.
+"""The results of a grid on disk: a run folder per cell, named by its key, and ``results.csv``.
 
 A cell is finished when its ``outcome.json`` exists, which is written atomically. One process runs
-a grid in a folder at a time; its workers write to different cells, so no other lock is needed.
+a grid in a folder at a time; its workers write to different cells.
 """
 
-import math
+import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,19 +19,22 @@ from filelock import FileLock, Timeout
 from pydantic import TypeAdapter, ValidationError
 
 import layline
-from layline.bench.grid import Cell
+from layline.bench.grid import Cell, Grid
+from layline.bench.statistics import best_settings
+from layline.evaluation.prediction_file import plain_cell, safe_cell
 from layline.metrics import METRICS
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
-from layline.utils.files import write_json
+from layline.utils.files import atomic_write, write_json
 
+GRID, RESULTS, ENVIRONMENT = "grid.toml", "results.csv", "environment.json"
+RUNNING = "running"  # has the process of a cell that is not finished
+_OUTCOME = "outcome.json"
 _RANGES = 0.9  # the coverage of the ranges whose width is recorded
 _OF_RANKS = tuple(name for name, metric in METRICS.items() if metric.kind == "ranks")
 _OF_PROBABILITIES = tuple(name for name, each in METRICS.items() if each.kind == "probabilities")
 _OF_RANGES = ("range_width", "range_coverage")
-METRIC_COLUMNS = (*_OF_RANKS, *_OF_PROBABILITIES, *_OF_RANGES)
-_OUTCOME = "outcome.json"
-RUNNING = "running"  # has the process of a cell that is not finished
+_NUMBERS = (*_OF_RANKS, *_OF_PROBABILITIES, *_OF_RANGES, "criterion")
 # The parts of a run's environment.json that its outcome repeats.
 _ENVIRONMENT = (
     *("command", "layline", "commit", "torch", "numpy", "torchvision", "timm", "python"),
@@ -94,8 +98,8 @@ class Store:
         if self.folder.exists() and not self.folder.is_dir():
             raise UserError(f"{self.folder} is a file. Choose a folder for the results.")
         names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
-        is_published = "results.csv" in names and "cells" not in names
-        is_grid = bool({"grid.toml", "cells"} & names) and not is_published
+        is_published = RESULTS in names and "cells" not in names
+        is_grid = bool({GRID, "cells"} & names) and not is_published
         if not is_grid and any(not name.startswith(".") for name in names):
             raise UserError(
                 f"{self.folder} contains other files, which could be overwritten. Choose a new "
@@ -168,14 +172,13 @@ class Store:
         for path in places:
             own = self.folder / "cells" / path.parent.name
             found, kept = _read(path), _read(own / _OUTCOME)
-            if found is None or found.error or (kept is not None and not kept.error):
-                continue
-            part = own.with_name(f".{own.name}.part")
-            shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(path.parent, part)
-            shutil.rmtree(own, ignore_errors=True)
-            part.rename(own)
-            copied += 1
+            if found is not None and not found.error and (kept is None or kept.error):
+                part = own.with_name(f".{own.name}.part")
+                shutil.rmtree(part, ignore_errors=True)
+                shutil.copytree(path.parent, part)
+                shutil.rmtree(own, ignore_errors=True)
+                part.rename(own)
+                copied += 1
         return copied
 
     def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
@@ -184,25 +187,71 @@ class Store:
         Columns: the labels of the cells, ``decode``, the metrics (NaN for failed runs),
         ``criterion``, ``epoch``, ``samples``, ``seconds``, ``key``, ``version``, ``error``.
         """
-        rows = []
-        for cell in cells:
-            outcome = self.find(cell)
-            if outcome is not None:
-                rows += [_row(cell, outcome, decoding) for decoding in decodings]
-        return pd.DataFrame(rows)
+        others = ("epoch", "samples", "seconds", "key", "version", "error")
+        rows = [
+            {**cell.labels, "decode": decoding, **dict.fromkeys(_NUMBERS)}
+            | outcome.numbers.get(decoding, {})
+            | {name: getattr(outcome, name) for name in ("criterion", *others)}
+            for cell in cells
+            if (outcome := self.find(cell)) is not None
+            for decoding in decodings
+        ]
+        frame = pd.DataFrame(rows)
+        return frame.astype(dict.fromkeys(_NUMBERS, float)) if rows else frame
 
-    def environments(self, cells: Iterable[Cell]) -> list[dict[str, Any]]:
-        """List the environments of finished cells."""
-        found = (self.find(cell) for cell in {cell.key: cell for cell in cells}.values())
-        return [each.environment for each in found if each is not None and each.environment]
+    def select_tuned(self, cells: Sequence[Cell], tune_seeds: Sequence[int]) -> list[Cell]:
+        """Keep the cells of the other seeds that have the best settings of ``tune_seeds``."""
+        seeds = {str(seed) for seed in tune_seeds}
+        frame = self.frame(cell for cell in cells if cell.labels["seed"] in seeds)
+        found = best_settings(frame, tune_seeds)
+        best = {tuple(row) for row in found.itertuples(index=False)}
+        others = [cell for cell in cells if cell.labels["seed"] not in seeds]
+        return [cell for cell in others if tuple(map(cell.labels.get, found.columns)) in best]
+
+    def write_results(self, grid: Grid, cells: Sequence[Cell]) -> pd.DataFrame:
+        """Write ``results.csv`` and ``environment.json`` of all finished runs."""
+        frame = self.frame(cells, grid.used_decodings())
+        if frame.empty:
+            return frame
+        with atomic_write(self.folder / RESULTS) as part:
+            _map_texts(frame, safe_cell).to_csv(part, index=False)
+        outcomes = [self.find(cell) for cell in {cell.key: cell for cell in cells}.values()]
+        found = [each.environment for each in outcomes if each is not None and each.environment]
+        names = dict.fromkeys(name for each in found for name in each)
+        about = {name: _common([each.get(name) for each in found]) for name in names}
+        once = frame[frame["decode"] == frame["decode"].iloc[0]]
+        about |= {"runs": len(once), "failed": int((once["error"] != "").sum())}
+        about["hours"] = round(float(once["seconds"].sum()) / 3600, 2)
+        write_json(self.folder / ENVIRONMENT, about)
+        return frame
+
+
+def read_results(folder: Path) -> pd.DataFrame:
+    """Read ``results.csv``."""
+    texts = ("data", "method", "recipe", "backbone", "setting", "seed", "decode")
+    types = dict.fromkeys((*texts, "key", "version", "error"), str)
+    empty = {name: [""] for name in _NUMBERS}
+    frame = pd.read_csv(folder / RESULTS, dtype=types, keep_default_na=False, na_values=empty)
+    return _map_texts(frame, plain_cell)
+
+
+def _map_texts(frame: pd.DataFrame, function: Callable[[str], str]) -> pd.DataFrame:
+    return frame.map(lambda cell: function(cell) if isinstance(cell, str) else cell)
+
+
+def _common(values: Sequence[Any]) -> Any:
+    """Give the value of all runs, or each value with the number of runs that have it."""
+    counts = Counter(json.dumps(value) for value in values)
+    if len(counts) == 1:
+        return values[0]
+    return [{"value": json.loads(text), "runs": runs} for text, runs in counts.most_common()]
 
 
 @contextmanager
 def _lock(path: Path, timeout: float = -1) -> Iterator[bool]:
     """Hold a lock; yield False if the file system does not support locks."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, timeout=timeout)
-    supported = True
+    lock, supported = FileLock(path, timeout=timeout), True
     try:
         lock.acquire()
     except Timeout:  # it is an OSError, too
@@ -220,15 +269,3 @@ def _read(path: Path) -> Outcome | None:
         return TypeAdapter(Outcome).validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-
-
-def _row(cell: Cell, outcome: Outcome, decoding: str) -> dict[str, Any]:
-    numbers = outcome.numbers.get(decoding, {})
-    found = {name: numbers.get(name) for name in METRIC_COLUMNS} | {"criterion": outcome.criterion}
-    return {
-        **cell.labels,
-        "decode": decoding,
-        **{name: math.nan if value is None else float(value) for name, value in found.items()},
-        **{name: getattr(outcome, name) for name in ("epoch", "samples", "seconds")},
-        **{name: getattr(outcome, name) for name in ("key", "version", "error")},
-    }

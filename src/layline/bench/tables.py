@@ -1,17 +1,29 @@
-"""Tables of results: their entries, the marks of the best, and their text in several formats."""
+"""Tables of results: the five of a grid, and their text as Markdown, CSV and LaTeX."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import nan
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import pandas as pd
 
-from layline.bench.statistics import Metric, find_metric, summary
+from layline.bench.grid import Grid
+from layline.bench.statistics import (
+    METRICS,
+    MeanRanks,
+    Metric,
+    compare_with_reference,
+    find_metric,
+    rank_methods,
+    select_decoding,
+    summary,
+)
 from layline.utils.files import write_text
 from layline.utils.optional import require
+
+_RANKED_BY = ("mae", "macro_mae", "accuracy", "qwk", "rps", "nll")
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,9 @@ class Column:
         return f"+{text}" if (signed or self.form == "signed") and float(text) > 0 else text
 
 
+_RANK = Column("Mean rank", digits=2, lower_is_better=True)
+
+
 @dataclass(frozen=True)
 class Table:
     """Results in rows and columns.
@@ -110,8 +125,11 @@ class Table:
         **others: Any,
     ) -> Self:
         """Make a table from the entries of each column, by row, and mark the best."""
-        entries = [tuple(found.get(row, Entry()) for found in columns.values()) for row in rows]
-        return mark_best(cls(caption, tuple(rows), tuple(columns), tuple(entries), **others))
+        marked = [
+            _mark_best(column, [found.get(row, Entry()) for row in rows])
+            for column, found in columns.items()
+        ]
+        return cls(caption, tuple(rows), tuple(columns), tuple(zip(*marked, strict=True)), **others)
 
     def without_last_column(self) -> Self:
         """Leave the last column out."""
@@ -124,7 +142,115 @@ class Table:
             yield label, list(zip(self.columns, entries, strict=True))
 
 
-T = TypeVar("T", bound=Table)
+def _mark_best(column: Column, entries: Sequence[Entry]) -> list[Entry]:
+    """Mark the best and the second best number of a column, as they are rounded.
+
+    Numbers from which failed runs are missing have no mark, nor have columns with a single number
+    or without a direction.
+    """
+    rounded = pd.Series(
+        [nan if e.failed or e.mean is None else round(e.mean, column.digits) for e in entries],
+        dtype=float,
+    )
+    ranks = rounded.rank(method="dense", ascending=bool(column.lower_is_better))
+    if column.lower_is_better is None or rounded.count() < 2:
+        ranks[:] = nan
+    return [
+        replace(entry, is_best=rank == 1, is_second=rank == 2)
+        for entry, rank in zip(entries, ranks.tolist(), strict=True)
+    ]
+
+
+# --- the five tables of a grid
+
+
+def make_tables(frame: pd.DataFrame, grid: Grid) -> dict[str, Table]:
+    """Make the tables of a grid from the runs that are compared, by the names of their files."""
+    decodings = grid.used_decodings()
+    by = {name: find_metric(name).own_decoding(decodings) for name in ("mae", "accuracy")}
+    tables = {
+        "leaderboard": leaderboard(frame, decodings),
+        **{name: comparison(frame, name, decode) for name, decode in by.items()},
+    }
+    if frame["method"].nunique() > 1:
+        tables["ranks"] = mean_rank_table(frame, decodings)
+    reference = find_reference(frame, grid.reference_method())
+    if reference is not None:
+        tables["against-reference"] = reference_table(frame, reference, "mae", by["mae"])
+    return tables
+
+
+def find_reference(frame: pd.DataFrame, reference: str) -> str | None:
+    """Find the name of the reference method in a frame; with several recipes, of the first.
+
+    Returns:
+        None if there is no other method to compare with it.
+    """
+    methods = [*frame["method"].unique()]
+    names = (reference, *(f"{reference} · {each}" for each in frame["recipe"].unique()[:1]))
+    return next((name for name in names if name in methods and len(methods) > 1), None)
+
+
+def measured(frame: pd.DataFrame) -> dict[str, Metric]:
+    """Give the metrics that at least one run has."""
+    return {name: METRICS[name] for name in METRICS if name in frame and frame[name].notna().any()}
+
+
+def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
+    """Average every metric over data sets, sorted by the mean rank by MAE.
+
+    Args:
+        frame: The runs that are compared.
+        decodings: Each metric uses its own decoding if it is among these, or the first.
+    """
+    ranks = rank_methods(frame, "mae", find_metric("mae").own_decoding(decodings))
+    columns = {_RANK: _rank_entries(ranks)}
+    for name, metric in measured(frame).items():
+        decode = metric.own_decoding(decodings)
+        lines = summary(select_decoding(frame, decode), name, by=("method", "data"))
+        runs = lines["n"].groupby("data", sort=False).sum()
+        entries = {}
+        for method, own in lines.groupby("method", sort=False):
+            # over the data sets on which any method has a number
+            own = own.droplevel("method").reindex(runs.index[runs > 0])
+            if own["n"].any():
+                counts = {"n": own["n"].sum(), "failed": int(own["failed"].fillna(1).sum())}
+                entries[str(method)] = Entry(own["mean"].mean() * metric.scale, **counts)
+        columns[Column.of_metric(metric, _title(metric, decode))] = entries
+    return Table.of_columns(
+        "All data sets",
+        (*map(str, ranks.ranks.index), *ranks.left_out),
+        columns,
+        notes=(
+            "Each number is the mean over data sets of the mean over seeds.",
+            "Mean ranks are those of MAE.",
+            *ranks.notes,
+        ),
+    )
+
+
+def _title(metric: Metric, decode: str) -> str:
+    return f"{metric.title}, {decode}" if metric.decode else metric.title
+
+
+def _rank_entries(ranks: MeanRanks) -> dict[str, Entry]:
+    return {str(method): Entry(mean, n=ranks.num_data) for method, mean in ranks.ranks.items()}
+
+
+def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
+    """Compare methods on each data set: mean ± standard deviation over seeds, and mean rank."""
+    shown_as = find_metric(metric)
+    entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"))
+    ranks = rank_methods(frame, metric, decode)
+    columns = {
+        Column.of_metric(shown_as, data, shown_as.title): {
+            method: entry for (place, method), entry in entries.items() if place == data
+        }
+        for data in frame["data"].unique()
+    }
+    caption = f"{shown_as.caption(decode)}: mean ± standard deviation over seeds"
+    columns[_RANK] = _rank_entries(ranks)
+    return Table.of_columns(caption, frame["method"].unique(), columns, notes=ranks.notes)
 
 
 def summary_entries(
@@ -154,31 +280,50 @@ def summary_entries(
     }
 
 
-def mark_best(table: T) -> T:
-    """Mark the best and the second best number of each column, as they are rounded.
-
-    Numbers from which failed runs are missing have no mark, nor have columns with a single number
-    or without a direction.
-    """
-    columns = [
-        _mark_column(column, [line[place] for line in table.entries])
-        for place, column in enumerate(table.columns)
-    ]
-    return replace(table, entries=tuple(zip(*columns, strict=True)) if columns else table.entries)
-
-
-def _mark_column(column: Column, entries: Sequence[Entry]) -> list[Entry]:
-    rounded = pd.Series(
-        [nan if e.failed or e.mean is None else round(e.mean, column.digits) for e in entries],
-        dtype=float,
+def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
+    """Give the mean rank of each method over data sets in several metrics, sorted by MAE."""
+    found: dict[str, MeanRanks] = {}
+    for name in ("mae", *(each for each in _RANKED_BY if each in measured(frame))):
+        decode = find_metric(name).own_decoding(decodings)
+        found[_title(find_metric(name), decode)] = rank_methods(frame, name, decode)
+    first = next(iter(found.values()))
+    return Table.of_columns(
+        "Mean ranks over data sets, 1 is the best possible",
+        (*map(str, first.ranks.index), *first.left_out),
+        {replace(_RANK, title=title): _rank_entries(ranks) for title, ranks in found.items()},
+        notes=tuple(f"{title}: {note}" for title, each in found.items() for note in each.notes),
     )
-    ranks = rounded.rank(method="dense", ascending=bool(column.lower_is_better))
-    if column.lower_is_better is None or rounded.count() < 2:
-        ranks[:] = nan
-    return [
-        replace(entry, is_best=rank == 1, is_second=rank == 2)
-        for entry, rank in zip(entries, ranks.tolist(), strict=True)
-    ]
+
+
+def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> Table:
+    """Compare every method with the reference: wins, ties, losses, difference, significance."""
+    shown_as = find_metric(metric)
+    found = compare_with_reference(frame, reference, metric, decode)
+    ends = {"difference": "Mean difference", "low": "From", "high": "To"}
+    found[list(ends)] *= shown_as.scale
+    columns = {name: Column(name.title(), digits=0) for name in ("wins", "ties", "losses")}
+    columns |= {
+        name: Column(title, digits=shown_as.digits, form="signed") for name, title in ends.items()
+    }
+    columns["pairs"] = Column("Pairs", digits=0)
+    columns |= {"p": Column("p", form="p"), "p_holm": Column("p (Holm)", form="p")}
+    return Table.of_columns(
+        f"{shown_as.caption(decode)}: every method compared with {reference}",
+        [str(method) for method in found.index],
+        {
+            column: {str(k): Entry(float(v)) for k, v in found[name].dropna().items()}
+            for name, column in columns.items()
+        },
+        notes=(
+            f"A win is a data set on which the method is better than {reference}. "
+            "From, to: the 95 % interval of a bootstrap over data sets. "
+            "p: Wilcoxon's signed-rank test, two-sided, over data sets; "
+            "Holm: corrected for the number of methods.",
+        ),
+    )
+
+
+# --- formats
 
 
 def entry_text(entry: Entry, column: Column) -> str:
@@ -214,30 +359,26 @@ def _heads(table: Table) -> list[str]:
 
 def to_markdown(table: Table) -> str:
     """Format a table in Markdown: the best in bold, the second best underlined."""
-    lines = [[_markdown(head) for head in (table.corner, *_heads(table))]]
+    lines = [[_escape(head) for head in (table.corner, *_heads(table))]]
     for label, fields in table.lines():
-        lines.append([_markdown(label), *(_markdown_entry(e, column) for column, e in fields)])
+        line = [_escape(label)]
+        for column, entry in fields:
+            mark = "**{}**" if entry.is_best else "<u>{}</u>" if entry.is_second else "{}"
+            text = mark.format(_escape(entry_text(entry, column)))
+            line.append(f"{text} {_escape(entry_remark(entry, column))}".rstrip())
+        lines.append(line)
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
     aligned = [
         [first.ljust(widths[0]), *map(str.rjust, others, widths[1:])] for first, *others in lines
     ]
     body = "\n".join("| " + " | ".join(line) + " |" for line in [aligned[0], rule, *aligned[1:]])
-    notes = [_markdown(note) for note in table.notes]
-    return "\n\n".join([f"**{_markdown(table.caption)}**", body, *notes]) + "\n"
+    notes = [_escape(note) for note in table.notes]
+    return "\n\n".join([f"**{_escape(table.caption)}**", body, *notes]) + "\n"
 
 
-def _markdown_entry(entry: Entry, column: Column) -> str:
-    text = _markdown(entry_text(entry, column))
-    if entry.is_best:
-        text = f"**{text}**"
-    elif entry.is_second:
-        text = f"<u>{text}</u>"
-    return f"{text} {_markdown(entry_remark(entry, column))}".rstrip()
-
-
-def _markdown(text: str) -> str:
-    """Escape a text, so that it stays on its line and in its column."""
+def _escape(text: str) -> str:
+    """Escape a text for Markdown, so that it stays on its line and in its column."""
     text = re.sub(r"([\\|*`])", r"\\\1", " ".join(text.split()))
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
 
@@ -250,25 +391,18 @@ def to_latex(table: Table) -> str:
         for _, fields in table.lines()
     ]
     frame = pd.DataFrame(texts, index=list(table.rows), columns=_heads(table))
-    best = pd.DataFrame(
-        [["textbf:--rwrap;" if e.is_best else "" for e in line] for line in table.entries],
-        index=frame.index,
-        columns=frame.columns,
-    )
+    bold = [["textbf:--rwrap;" if e.is_best else "" for e in line] for line in table.entries]
+    best = pd.DataFrame(bold, index=frame.index, columns=frame.columns)
     style = frame.style.format(escape="latex").format_index(escape="latex", axis="index")
-    style = style.format_index(escape="latex", axis="columns")
-    style = style.apply(lambda _: best, axis=None)
+    style = style.format_index(escape="latex", axis="columns").apply(lambda _: best, axis=None)
     return str(style.to_latex(hrules=True, caption=table.caption.replace("%", r"\%")))
 
 
 def to_csv(table: Table) -> str:
     """Format a table as CSV: one line per entry, with all digits."""
     rows = [
-        {
-            **{"row": label, "group": column.group, "column": column.title},
-            **asdict(entry),
-            "difference": entry.difference,
-        }
+        {"row": label, "group": column.group, "column": column.title, **asdict(entry)}
+        | {"difference": entry.difference}
         for label, fields in table.lines()
         for column, entry in fields
     ]
@@ -276,11 +410,7 @@ def to_csv(table: Table) -> str:
 
 
 def write_tables(folder: Path, named: Mapping[str, Table], latex: bool = False) -> list[Path]:
-    """Write tables as Markdown, CSV and, if wanted, LaTeX.
-
-    Returns:
-        The files.
-    """
+    """Write tables as Markdown, CSV and, if wanted, LaTeX, and return the files."""
     formats = {"md": to_markdown, "csv": to_csv, **({"tex": to_latex} if latex else {})}
     files = []
     for name, table in named.items():

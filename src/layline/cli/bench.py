@@ -23,6 +23,7 @@ from layline.cli.options import (
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.plugins import load_plugins, resolve_reference
+from layline.utils.validation import check_known
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,95 +49,99 @@ Examples:
 
   layline bench --out results --merge other            use the runs of another machine
 """
+Text = str | None
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Number of runs at once. [default: as many as fit]")
 ]
 Dask = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler."),
+    Text, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler.")
 ]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Run finished runs again.")]
 Latex = Annotated[bool, typer.Option("--latex", help="Write the tables as LaTeX, too.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="List the runs and exit.")]
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(help="Folders, CSV or npz files, or names from layline data list."),
+]
+Methods = Annotated[
+    Text, typer.Option(help="Names separated by commas, or all; see layline methods.")
+]
+Seeds = Annotated[Text, typer.Option(help="Number of seeds, or a list such as 0,1,7.")]
+Recipes = Annotated[Text, typer.Option(help="Names of recipes to compare, separated by commas.")]
+Backbones = Annotated[Text, typer.Option(help="Names of backbones, separated by commas.")]
+Decodings = Annotated[
+    Text,
+    typer.Option(
+        help="Decodings separated by commas; the first selects the epoch. [default: the recipe's]"
+    ),
+]
+Tune = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SECTION.KEY=[…]", help="Values to try for every method on validation samples."
+    ),
+]
+TuneSeeds = Annotated[
+    Text,
+    typer.Option(help="Seeds that choose the tuned values for all seeds. [default: each seed]"),
+]
+Baselines = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE:NAME(…)",
+        help="Estimator of another library, on the same table or frozen features; repeatable.",
+    ),
+]
+Reference = Annotated[
+    Text,
+    typer.Option(
+        help="The method to compare the others with. [default: classification, or the first]"
+    ),
+]
+GridFile = Annotated[Path | None, typer.Option(help="TOML file that describes the grid.")]
+DataFolder = Annotated[
+    Path | None, typer.Option(help="Folder of the relative paths in the grid file.")
+]
+Only = Annotated[
+    Text, typer.Option(help="Run only these data sets of the grid, separated by commas.")
+]
+Out = Annotated[Path, typer.Option(help="Folder of the results, new or to resume.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of each run.")]
+KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep the weights of every run.")]
+Merge = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="DIR", help="Copy the finished runs of another folder first."),
+]
 
 
 def bench(
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(help="Folders, CSV or npz files, or names from layline data list."),
-    ] = None,
+    sources: Sources = None,
     root: Root = None,
     classes: Classes = None,
     label: Label = None,
     group: Group = None,
     group_by: GroupBy = None,
-    methods: Annotated[
-        str | None,
-        typer.Option(help="Names separated by commas, or all; see layline methods."),
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="Number of seeds, or a list such as 0,1,7.")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="Names of recipes to compare, separated by commas.")
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="Names of backbones, separated by commas.")
-    ] = None,
-    decode: Annotated[
-        str | None,
-        typer.Option(
-            help="Decodings separated by commas; the first selects the epoch. [default: the "
-            "recipe's]"
-        ),
-    ] = None,
-    tune: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SECTION.KEY=[…]", help="Values to try for every method on validation samples."
-        ),
-    ] = None,
-    tune_seeds: Annotated[
-        str | None,
-        typer.Option(help="Seeds that choose the tuned values for all seeds. [default: each seed]"),
-    ] = None,
-    baseline: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE:NAME(…)",
-            help="Estimator of another library, on the same table or frozen features; may be "
-            "repeated.",
-        ),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            help="The method to compare the others with. [default: classification, or the first]"
-        ),
-    ] = None,
-    grid: Annotated[Path | None, typer.Option(help="TOML file that describes the grid.")] = None,
-    data_folder: Annotated[
-        Path | None, typer.Option(help="Folder of the relative paths in the grid file.")
-    ] = None,
-    only: Annotated[
-        str | None, typer.Option(help="Run only these data sets of the grid, separated by commas.")
-    ] = None,
+    methods: Methods = None,
+    seeds: Seeds = None,
+    recipe: Recipes = None,
+    backbone: Backbones = None,
+    decode: Decodings = None,
+    tune: Tune = None,
+    tune_seeds: TuneSeeds = None,
+    baseline: Baselines = None,
+    reference: Reference = None,
+    grid: GridFile = None,
+    data_folder: DataFolder = None,
+    only: Only = None,
     config: ConfigFile = None,
     set_: Set = None,
-    out: Annotated[Path, typer.Option(help="Folder of the results, new or to resume.")] = Path(
-        "bench"
-    ),
+    out: Out = Path("bench"),
     jobs: Jobs = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of each run.")] = None,
+    threads: Threads = None,
     dask: Dask = None,
     rerun: Rerun = False,
-    keep_models: Annotated[
-        bool, typer.Option("--keep-models", help="Keep the weights of every run.")
-    ] = False,
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="Copy the finished runs of another folder first."),
-    ] = None,
+    keep_models: KeepModels = False,
+    merge: Merge = None,
     latex: Latex = False,
     dry_run: DryRun = False,
     verify: Verify = None,
@@ -147,17 +152,12 @@ def bench(
     from rich.console import Console
 
     from layline.bench.grid import parse_tune, read_grid
-    from layline.bench.results import (
-        GRID,
-        chosen_cells,
-        leaderboard,
-        write_grid,
-        write_results,
-        write_runs,
-    )
-    from layline.bench.store import Store
+    from layline.bench.statistics import select_runs
+    from layline.bench.store import GRID, Store
+    from layline.bench.tables import make_tables, write_tables
     from layline.reports.bench import write_bench_figures, write_bench_report
     from layline.training.display import Reporter, amount
+    from layline.utils.files import write_text
 
     load_plugins(plugins or ())
     columns = {"classes": classes, "label": label, "group": group, "group_by": group_by}
@@ -179,37 +179,33 @@ def bench(
         grid = out / GRID
     settings = read_settings(config, set_)
     whole = read_grid(grid, data_folder, given, settings, parse_tune(tune or []))
+    for name in _split(only):
+        check_known("--only", name, [each.name for each in whole.data])
     console = Console(stderr=True)
     log = Reporter(console)
-    cells = whole.cells(log, bool(verify))
-    store, wanted = Store(out), whole.select(_split(only), cells)
+    cells, store = whole.cells(log, bool(verify)), Store(out)
+    wanted = [cell for cell in cells if not only or cell.labels["data"] in _split(only)]
     if dry_run:
         _list_cells(wanted, whole)
         return
     store.check_folder()
-    write_grid(whole, out)  # before any run, so that a killed grid can be resumed from it
+    write_text(out / GRID, whole.to_toml())  # so that a killed grid can be resumed from it
     for other in merge or []:
         log(f"{amount(store.merge(other), 'run')} copied from {other}")
-
-    def run(cells: "Sequence[Cell]", rerun: bool) -> "list[Cell]":
-        options = {"jobs": jobs, "dask": dask, "keep_models": keep_models, "rerun": rerun}
-        return run_cells(cells, store, console, **options)
-
+    options = {"jobs": jobs, "dask": dask, "keep_models": keep_models, "rerun": rerun}
     try:
+        failed = run_cells(whole.tuning_cells(wanted), store, console, **options)
         if whole.tune_seeds:
-            tuning = whole.tuning_cells(wanted)
-            run(tuning, rerun)
-            wanted = chosen_cells(wanted, store, whole.tune_seeds)
-            if rerun:
-                run([cell for cell in wanted if cell not in tuning], rerun)
-        failed = run(wanted, rerun and not whole.tune_seeds)
+            others = store.select_tuned(wanted, whole.tune_seeds)
+            failed += run_cells(others, store, console, **options)
     except typer.Exit:  # it was stopped
-        write_runs(whole, cells, store)
+        store.write_results(whole, cells)
         raise
-    frame = write_results(whole, cells, store, latex)
+    tables = make_tables(select_runs(store.write_results(whole, cells), whole.tune_seeds), whole)
+    write_tables(out / "tables", tables, latex)
     write_bench_figures(out)
     write_bench_report(out, out / "report.html")
-    show_table(leaderboard(frame, whole.used_decodings()))
+    show_table(tables["leaderboard"])
     log(f"Tables, figures and report.html are in {out}")
     if failed:
         raise typer.Exit(SOME_FAILED)
@@ -221,10 +217,8 @@ def _data_set(source: str, root: Path | None, options: dict[str, str | None]) ->
     name, root, sentence = data.find_source(source, root, data.names())
     if sentence:
         typer.echo(sentence, err=True)
-    entry: dict[str, Any] = {"name": name, "source": name}
-    wanted = {option: value for option, value in options.items() if value is not None}
-    if wanted:
-        entry["options"] = wanted
+    given = {option: value for option, value in options.items() if value is not None}
+    entry: dict[str, Any] = {"name": name, "source": name, "options": given}
     return entry if root is None else {**entry, "name": root.resolve().stem, "root": root}
 
 
@@ -236,9 +230,13 @@ def _list_cells(cells: "Sequence[Cell]", grid: "Grid") -> None:
     for cell in first:
         typer.echo("  ".join([cell.key, *cell.labels.values()]))
     typer.echo(amount(len({cell.key for cell in first}), "run"))
-    if len(first) < len(cells):
-        others = {tuple(v for k, v in cell.labels.items() if k != "setting") for cell in cells}
-        others -= {tuple(v for k, v in cell.labels.items() if k != "setting") for cell in first}
+    seeds = {str(seed) for seed in grid.tune_seeds or grid.seeds}
+    others = {
+        tuple(value for name, value in cell.labels.items() if name != "setting")
+        for cell in cells
+        if cell.labels["seed"] not in seeds
+    }
+    if others:
         typer.echo(f"{amount(len(others), 'run')} of the other seeds follow with the best settings")
 
 
@@ -259,7 +257,7 @@ def _seeds(option: str, text: str | None) -> list[int] | None:
         ) from None
     if "," in text:
         return numbers
-    if not 1 <= numbers[0] <= MOST_RUNS:
+    if not 1 <= numbers[0] <= MOST_RUNS:  # counted before any of them is listed
         raise UserError(f"{option} must be between 1 and {MOST_RUNS:,}, got {text}.")
     return list(range(numbers[0]))
 
@@ -273,23 +271,13 @@ def require_libraries(command: str) -> None:
 def run_cells(
     cells: "Sequence[Cell]", store: "Store", console: "Console", **options: Any
 ) -> "list[Cell]":
-    """Run the cells that have no result yet, show the progress, and list the failures.
-
-    Args:
-        cells: The cells of the grid.
-        store: The store of their results.
-        console: Where the progress is shown.
-        options: Options of :func:`layline.bench.runner.run_grid`.
-
-    Returns:
-        The cells that failed.
-    """
-    from layline.bench.runner import GridProgress, run_grid
+    """Run the cells that have no result yet with ``run_grid``, and list the failures."""
+    from layline.bench.runner import run_grid
     from layline.training.display import Reporter, amount
 
     log = Reporter(console)
     try:
-        failed = run_grid(cells, store, GridProgress(console), **options)
+        failed = run_grid(cells, store, console, **options)
     except KeyboardInterrupt:
         done = sum(store.is_done(cell) for cell in cells)
         runs = amount(len(cells), "run")

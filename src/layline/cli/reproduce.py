@@ -1,8 +1,7 @@
 """``layline reproduce``: the tables and figures of the paper."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,10 +9,6 @@ from layline.cli.bench import Dask, DryRun, Jobs, Latex, Rerun, require_librarie
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
-
-if TYPE_CHECKING:
-    from layline.bench.grid import Cell
-    from layline.bench.paper.presets import Preset
 
 ALL = "all"
 EXAMPLES = """
@@ -69,10 +64,10 @@ def reproduce(
     require_libraries("layline reproduce")
     from rich.console import Console
 
-    from layline.bench.paper import load_reproductions
-    from layline.bench.paper.presets import load_presets
+    from layline.bench.paper import load_presets, load_reproductions
     from layline.bench.store import Store
     from layline.reports.paper_figures import write_reproduction
+    from layline.training.config import combine
 
     known = load_reproductions()
     if list_ or not names:
@@ -85,47 +80,37 @@ def reproduce(
     for name in names:
         check_known("NAME", name, (*known, ALL))
     chosen = {name: known[name] for name in (known if ALL in names else dict.fromkeys(names))}
-    trees = [read_settings(config, set_), settings(training__epochs=epochs)]
-    used = _preset(preset, source, root or [], partitions, trees)
+    used = find_known("--preset", preset, load_presets())
+    if source is None:
+        used = used.with_roots(dict(map(_root, root or [])))
+    elif root and len(root) > 1:
+        raise UserError("With --source, only one --root is possible.")
+    else:
+        used = used.with_source(source, Path(root[0]) if root else None)
+    tree = combine(read_settings(config, set_), settings(training__epochs=epochs))
+    used = used.with_settings(tree)
+    if partitions is not None:
+        used = used.with_partitions(partitions)
     cells = {name: each.cells(used, threads) for name, each in chosen.items()}
+    every = [cell for some in cells.values() for cell in some]
     if dry_run:
-        _list_cells(cells)
+        for name, some in cells.items():
+            for cell in some:
+                typer.echo("  ".join([cell.key, name, *cell.labels.values()]))
+        different = len({cell.key for cell in every})
+        typer.echo(f"{len(every)} runs, {different} of them different")
         return
     used.check_roots(name for each in chosen.values() for name in each.data_sets())
     store = Store(out)
     store.check_folder()
-    every = [cell for some in cells.values() for cell in some]
     options = {"jobs": jobs, "dask": dask, "rerun": rerun}
     failed = run_cells(every, store, Console(stderr=True), **options)
     for name, each in chosen.items():
-        frame, place = store.frame(cells[name]), out / name
-        write_reproduction(each, used, cells[name], frame, store.run_folder, place, latex)
-        typer.echo((place / "table.md").read_text(encoding="utf-8"))
-        typer.echo(f"{place}/\n")
+        write_reproduction(each, used, cells[name], store, out / name, latex)
+        typer.echo((out / name / "table.md").read_text(encoding="utf-8"))
+        typer.echo(f"{out / name}/\n")
     if failed:
         raise typer.Exit(SOME_FAILED)
-
-
-def _preset(
-    name: str,
-    source: str | None,
-    roots: Sequence[str],
-    partitions: int | None,
-    trees: Sequence[dict[str, Any]],
-) -> "Preset":
-    """Combine the preset with the options of the command."""
-    from layline.bench.paper.presets import load_presets
-
-    preset = find_known("--preset", name, load_presets())
-    if source is not None:
-        if len(roots) > 1:
-            raise UserError("With --source, only one --root is possible.")
-        preset = preset.with_source(source, Path(roots[0]) if roots else None)
-    else:
-        preset = preset.with_roots(dict(map(_root, roots)))
-    for tree in trees:
-        preset = preset.with_settings(tree)
-    return preset if partitions is None else preset.with_partitions(partitions)
 
 
 def _root(text: str) -> tuple[str, Path]:
@@ -133,15 +118,3 @@ def _root(text: str) -> tuple[str, Path]:
     if not equals or not path:
         raise UserError(f"Write --root SOURCE=PATH, such as adience=PATH; got {text!r}.")
     return source, Path(path)
-
-
-def _list_cells(cells: "dict[str, list[Cell]]") -> None:
-    from layline.bench.paper import load_reproductions
-
-    for name, some in cells.items():
-        for cell in some:
-            typer.echo("  ".join([cell.key, name, *cell.labels.values()]))
-        for (row, x), reason in load_reproductions()[name].impossible().items():
-            typer.echo("  ".join(["impossible", name, row, f"{x:g}", reason]))
-    keys = [cell.key for some in cells.values() for cell in some]
-    typer.echo(f"{len(keys)} runs, {len(set(keys))} of them different")

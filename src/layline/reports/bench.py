@@ -1,5 +1,6 @@
 """The page of a benchmark: ranks, tables and intervals of many runs."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,18 +8,6 @@ from typing import Any
 import pandas as pd
 
 from layline.bench.grid import Grid, read_grid
-from layline.bench.results import (
-    GRID,
-    comparison,
-    find_reference,
-    leaderboard,
-    mean_rank_table,
-    measured,
-    read_environment,
-    read_results,
-    reference_table,
-    select_runs,
-)
 from layline.bench.statistics import (
     MeanRanks,
     Metric,
@@ -26,8 +15,19 @@ from layline.bench.statistics import (
     find_metric,
     intervals,
     rank_methods,
+    select_runs,
 )
-from layline.bench.tables import Table, entry_text
+from layline.bench.store import ENVIRONMENT, GRID, read_results
+from layline.bench.tables import (
+    Table,
+    comparison,
+    entry_text,
+    find_reference,
+    leaderboard,
+    mean_rank_table,
+    measured,
+    reference_table,
+)
 from layline.metrics import METRICS
 from layline.reports.figures import Figure, interval_rows
 from layline.reports.pages import render_page
@@ -38,60 +38,49 @@ _ALL = "all data sets"
 _LABELS = ["data", "method", "recipe", "backbone", "setting", "seed"]
 
 
-def write_bench_report(folder: Path, out: Path, only: Sequence[str] | None = None) -> None:
-    """Write the page of a benchmark.
-
-    Args:
-        folder: The folder of the benchmark.
-        out: The HTML file.
-        only: The data sets to show; by default all.
-    """
+def write_bench_report(folder: Path, out: Path) -> None:
+    """Write the page of the benchmark in a folder to an HTML file."""
     check_output(out, [path for path in folder.iterdir() if path.suffix != ".html"])
-    write_text(out, render_bench(folder, only))
+    write_text(out, render_bench(folder))
 
 
-def write_bench_figures(folder: Path, only: Sequence[str] | None = None) -> None:
+def write_bench_figures(folder: Path) -> None:
     """Write the critical-difference diagram to ``figures`` if there are data sets to rank on."""
     grid = read_grid(folder / GRID)
-    frame = select_runs(_read_runs(folder, only), grid.tune_seeds)
+    frame = select_runs(read_results(folder), grid.tune_seeds)
     decode = find_metric("mae").own_decoding(grid.used_decodings())
     ranking = rank_methods(frame, "mae", decode)
     if _can_rank(ranking):
-        figure = critical_difference_diagram(
-            ranking.ranks, ranking.num_data, title=f"MAE, {decode}"
-        )
+        title = f"MAE, {decode}"
+        figure = critical_difference_diagram(ranking.ranks, ranking.num_data, title)
         save_figure(figure, folder / "figures" / f"critical-difference-{decode}")
-
-
-def _read_runs(folder: Path, only: Sequence[str] | None) -> pd.DataFrame:
-    frame = read_results(folder)
-    return frame if only is None else frame[frame["data"].isin(only)]
 
 
 def _can_rank(ranking: MeanRanks) -> bool:
     return len(ranking.ranks) > 1 and ranking.num_data > 1
 
 
-def render_bench(folder: Path, only: Sequence[str] | None = None) -> str:
+def render_bench(folder: Path) -> str:
     """Make the page of a benchmark."""
-    grid, everything = read_grid(folder / GRID), _read_runs(folder, only)
+    grid, everything = read_grid(folder / GRID), read_results(folder)
     frame = select_runs(everything, grid.tune_seeds)
     decodings = grid.used_decodings()
-    first = find_metric("mae").own_decoding(decodings)
-    ranking = rank_methods(frame, "mae", first)
-    panels = _panels(frame, first)
+    by = {name: find_metric(name).own_decoding(decodings) for name in ("mae", "accuracy")}
+    ranking = rank_methods(frame, "mae", by["mae"])
+    panels = _panels(frame, by["mae"])
     figures = {"interval": next(iter(panels.values()))}
     if _can_rank(ranking):
         figures["ranks"] = ranks_figure(ranking)
     reference = find_reference(frame, grid.reference_method())
-    against = [] if reference is None else ["mae", "accuracy"]
+    against = [reference_table(frame, reference, *each) for each in by.items() if reference]
+    environment = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
     return render_page(
         "bench.html",
         ["bench.js"],
         {"figures": figures, "panels": list(panels.values())},
         title=folder.resolve().name,
         decodings=decodings,
-        decode=first,
+        decode=by["mae"],
         facts=_facts(grid, everything, ranking),
         board=leaderboard(frame, decodings),
         ranks=mean_rank_table(frame, decodings) if "ranks" in figures else None,
@@ -99,14 +88,9 @@ def render_bench(folder: Path, only: Sequence[str] | None = None) -> str:
         metrics=[(key.replace("_", "-"), metric.title) for key, metric in measured(frame).items()],
         panels=list(panels),
         reference=reference,
-        against=[
-            reference_table(
-                frame, str(reference), metric, find_metric(metric).own_decoding(decodings)
-            )
-            for metric in against
-        ],
+        against=against,
         failures=_failures(everything),
-        about=[(name, _describe(value)) for name, value in read_environment(folder).items()],
+        about=[(name, _describe(value)) for name, value in environment.items()],
         description=(folder / GRID).read_text(encoding="utf-8"),
         figures=figures,
         content=entry_text,
@@ -150,9 +134,11 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
                 "splits, some of them were validation samples of the seeds that chose the setting; "
                 "this is the same for every method."
             )
+        metric = METRICS[grid.settings.get("training", {}).get("metric", "mae")]
+        best = "highest" if metric.higher_is_better else "lowest"
         tuning = (
             f"Every method was tried with up to {tries} settings on each {tuned}; the numbers are "
-            f"those of the setting with {_best_validation(grid)}."
+            f"those of the setting with the {best} validation {metric.label}."
         )
     difference = ""
     if _can_rank(ranking):
@@ -171,13 +157,6 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
         "unseen": unseen,
         "difference": difference,
     }
-
-
-def _best_validation(grid: Grid) -> str:
-    """Describe the criterion of the tuning."""
-    training = grid.settings.get("training", {}) if isinstance(grid.settings, dict) else {}
-    metric = METRICS[training.get("metric", "mae")]
-    return f"the {'highest' if metric.higher_is_better else 'lowest'} validation {metric.label}"
 
 
 def _failures(frame: pd.DataFrame) -> list[tuple[str, str]]:
@@ -216,12 +195,7 @@ def ranks_figure(ranking: MeanRanks) -> Figure:
 
 
 def intervals_figure(bounds: pd.DataFrame, metric: Metric) -> Figure:
-    """Draw the mean of each method with its interval, the best on top.
-
-    Args:
-        bounds: ``mean``, ``low`` and ``high`` of each method, in the metric's own unit.
-        metric: How the metric is shown.
-    """
+    """Draw the mean of each method with its interval ``low`` to ``high``, the best on top."""
     rows = bounds.dropna(subset=["mean"])[["mean", "low", "high"]] * metric.scale
     rows = rows.sort_values("mean", ascending=metric.lower_is_better)
     names = [str(name) for name in rows.index]

@@ -6,7 +6,7 @@ diagram is that of Demšar (JMLR 7, 2006): methods on an axis of mean ranks, the
 bar joins methods that do not differ significantly by Nemenyi's test.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, floor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,11 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from layline.bench.grid import Cell
-from layline.bench.paper import Curve, Reproduction, read_snapshots
-from layline.bench.paper.presets import Preset
+from layline.bench.paper import Preset, Reproduction, read_snapshots
 from layline.bench.statistics import cliques, critical_difference, find_metric
-from layline.bench.tables import write_tables
+from layline.bench.store import Store
+from layline.bench.tables import Entry, write_tables
 from layline.training.record import Snapshot
-from layline.training.run_folder import RunFolder
 from layline.utils.files import atomic_write, write_text
 from layline.utils.optional import require
 
@@ -50,69 +49,61 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
-def save_figure(figure: "Figure", path: Path) -> list[Path]:
+def save_figure(figure: "Figure", path: Path) -> None:
     """Write a figure as PNG and PDF; ``path`` has no suffix."""
-    files = [path.with_name(path.name + suffix) for suffix in PRINT_FORMATS]
-    for file in files:
-        with atomic_write(file) as part:
-            options = PRINT_FORMATS[file.suffix]
-            figure.savefig(part, format=file.suffix[1:], bbox_inches="tight", **options)
-    return files
+    for suffix, options in PRINT_FORMATS.items():
+        with atomic_write(path.with_name(path.name + suffix)) as part:
+            figure.savefig(part, format=suffix[1:], bbox_inches="tight", **options)
 
 
 def write_reproduction(
     reproduction: Reproduction,
     preset: Preset,
     cells: Sequence[Cell],
-    frame: pd.DataFrame,
-    run_folder: Callable[[Cell], RunFolder],
+    store: Store,
     folder: Path,
     latex: bool = False,
-) -> list[Path]:
+) -> None:
     """Write the table, the figure if it is one, and the numbers of every run.
 
     Args:
         reproduction: The table or figure of the paper.
         preset: The settings of its cells.
         cells: The cells that were run.
-        frame: One row per cell and decoding, with the labels of the cells as columns.
-        run_folder: Finds the folder of a cell's run.
+        store: Their results.
         folder: Where the files are written.
         latex: Write the table as LaTeX, too.
-
-    Returns:
-        The files.
     """
-    files = write_tables(folder, {"table": reproduction.table(frame, preset)}, latex)
-    files.append(folder / "cells.csv")
-    write_text(files[-1], frame.to_csv(index=False, lineterminator="\n"))
-    title = reproduction.title
+    frame, title = store.frame(cells), reproduction.title
+    write_tables(folder, {"table": reproduction.table(frame, preset)}, latex)
+    write_text(folder / "cells.csv", frame.to_csv(index=False, lineterminator="\n"))
     if reproduction.values:
         curves = reproduction.curves(frame)
         figure = draw_curves(curves, reproduction.symbol, title, reproduction.drawn)
-        files += save_figure(figure, folder / "figure")
+        save_figure(figure, folder / "figure")
     elif reproduction.layouts:
-        failed = set(frame.loc[frame["error"].fillna("") != "", "method"])
         methods = {
-            cell.labels["method"]: read_snapshots(run_folder(cell))
+            cell.labels["method"]: read_snapshots(store.run_folder(cell))
             for cell in cells
-            if cell.labels["method"] not in failed
+            if store.is_done(cell)
         }
         if methods:
             correct = draw_layouts(methods, f"{title}\ncorrectly classified", False)
-            files += save_figure(correct, folder / "figure")
+            save_figure(correct, folder / "figure")
             everything = draw_layouts(methods, f"{title}\nall samples", True)
-            files += save_figure(everything, folder / "figure-all")
-    return files
+            save_figure(everything, folder / "figure-all")
 
 
 def draw_curves(
-    curves: Sequence[Curve], symbol: str, title: str, metrics: Sequence[str]
+    curves: Mapping[str, Mapping[str, Mapping[float, Entry]]],
+    symbol: str,
+    title: str,
+    metrics: Sequence[str],
 ) -> "Figure":
     """Draw the results of methods over a setting.
 
     Args:
-        curves: One per method.
+        curves: The points by method, metric and value of the setting.
         symbol: Name of the setting on the x axis.
         title: Title of the figure.
         metrics: The first is drawn on the left axis, the second, if any, on the right.
@@ -122,13 +113,13 @@ def draw_curves(
     axes = [left, *(left.twinx() for _ in metrics[1:])]
     for number, (metric, axis) in enumerate(zip(metrics, axes, strict=True)):
         label = find_metric(metric).title
-        for color, marker, curve in zip(_COLORS, _MARKERS, curves, strict=False):
-            entries = curve.metrics[metric]
+        for color, marker, (name, points) in zip(_COLORS, _MARKERS, curves.items(), strict=False):
+            entries = points[metric].values()
             axis.errorbar(
-                curve.x,
+                list(points[metric]),
                 np.array([entry.mean for entry in entries], dtype=float),
                 [entry.sd or 0.0 for entry in entries],
-                label=f"{curve.name}, {label.split(' (')[0]}",
+                label=f"{name}, {label.split(' (')[0]}",
                 color=color,
                 marker=marker,
                 markerfacecolor="white" if number else color,
@@ -139,7 +130,7 @@ def draw_curves(
                 capsize=3,
             )
         axis.set_ylabel(label)
-    ticks = sorted({x for curve in curves for x in curve.x})
+    ticks = sorted({x for points in curves.values() for x in points[metrics[0]]})
     if ticks and ticks[0] > 0 and ticks[-1] / ticks[0] > _LOGARITHMIC:
         left.set_xscale("log", base=2)
     left.set_xticks(ticks, [f"{x:g}" for x in ticks])

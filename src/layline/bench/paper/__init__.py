@@ -1,26 +1,29 @@
 """The tables and figures of the paper: grids of runs, and tables with the paper's numbers.
 
-They are described in ``reproductions.toml``; their data and settings are in ``presets.toml``.
+They are described in ``reproductions.toml``; their data and settings, the paper's or small
+stand-ins, are in ``presets.toml``.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from layline import heads
+from layline.backbones import find as find_backbone
 from layline.bench.grid import Cell, Grid, GridData, Variant
-from layline.bench.paper.presets import Preset, load_presets
 from layline.bench.statistics import find_metric, select_decoding
 from layline.bench.tables import Column, Entry, Table, summary_entries
-from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.training.config import Section, combine, read_toml, validate
+from layline.data import SOURCES
+from layline.training.config import Section, Tree, combine, read_toml, validate
+from layline.training.recipes import RECIPES, default_backbone
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
+from layline.utils.errors import UserError
+from layline.utils.validation import check_known
 
 METRICS = ("accuracy", "mae")
 CATEGORIES = ("nature", "animals", "urban", "people")
@@ -31,19 +34,100 @@ _EPOCHS, _MIDDLE = 48, 13
 _SPREAD = "± is the standard deviation over the partitions, in the population form."
 
 
-@dataclass(frozen=True)
-class Curve:
-    """The results of one method when a setting is varied.
+class PresetData(Section):
+    """What is used for a data set of the paper: the data set itself or a stand-in."""
+
+    source: str
+    partitions: int  # fewer are used if the source has fewer
+    options: dict[str, Any] = Field(default_factory=dict)
+    root: Path | None = None
+
+    def seeds(self) -> list[int]:
+        """List the partitions, which are the seeds of the runs as well."""
+        return list(range(min(self.partitions, SOURCES[self.source].partitions or self.partitions)))
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{name} {value}" for name, value in self.options.items())
+        return f"{self.source} ({options})" if options else self.source
+
+
+class Preset(Section):
+    """The data and the settings that all runs of a reproduction share.
 
     Attributes:
-        name: The paper's name of the method.
-        x: The values of the setting that have results.
-        metrics: For each metric, one entry per value.
+        summary: A short description.
+        data: What is used for each data set of the paper.
+        settings: Settings of every run.
+        layouts: Settings by method for the figure of layouts.
     """
 
-    name: str
-    x: tuple[float, ...]
-    metrics: dict[str, tuple[Entry, ...]]
+    summary: str
+    data: dict[str, PresetData]
+    settings: dict[str, Any] = Field(default_factory=dict)
+    layouts: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    def settings_for(self, source: str) -> dict[str, Any]:
+        """Give the settings for a source; a table does not use those of an image network."""
+        own = default_backbone(source, RECIPES["paper"])
+        name = self.settings.get("backbone", {}).get("name")
+        if name is None or find_backbone(own).kind == find_backbone(name).kind:
+            return self.settings
+        return {section: tree for section, tree in self.settings.items() if section != "backbone"}
+
+    def with_settings(self, tree: Mapping[str, Any]) -> "Preset":
+        """Override settings of all runs."""
+        layouts = {method: combine(own, tree) for method, own in self.layouts.items()}
+        settings = combine(self.settings, tree)
+        return self.model_copy(update={"settings": settings, "layouts": layouts})
+
+    def with_roots(self, roots: Mapping[str, Path]) -> "Preset":
+        """Use the paper's data where their folders are given, by source."""
+        paper, data = load_presets()["paper"].data, dict(self.data)
+        for source, root in roots.items():
+            check_known("root", source, dict.fromkeys(own.source for own in paper.values()))
+            for name, own in paper.items():
+                if own.source == source:
+                    more = {"root": root, "partitions": self.data[name].partitions}
+                    data[name] = own.model_copy(update=more)
+        return self.model_copy(update={"data": data})
+
+    def with_source(self, source: str, root: Path | None) -> "Preset":
+        """Use one data set in place of all of the paper's."""
+        SOURCES.find(source)
+        data = {
+            name: PresetData(source=source, partitions=used.partitions, root=root)
+            for name, used in self.data.items()
+        }
+        return self.model_copy(update={"data": data})
+
+    def with_partitions(self, count: int) -> "Preset":
+        """Use another number of partitions of each data set."""
+        for name, used in self.data.items():
+            most = SOURCES[used.source].partitions
+            if most is not None and count > most:
+                raise UserError(f"{name} has {most} partitions, got {count}.")
+        update = {"partitions": count}
+        data = {name: used.model_copy(update=update) for name, used in self.data.items()}
+        return self.model_copy(update={"data": data})
+
+    def check_roots(self, names: Iterable[str]) -> None:
+        """Raise an error if the folder of a data set is not given."""
+        for used in (self.data[name] for name in names):
+            source = SOURCES[used.source]
+            if source.needs_root and used.root is None:
+                origin = f" The data come from {source.origin}." if source.origin else ""
+                raise UserError(f"The folder of {used.source} is missing (root).{origin}")
+
+
+@cache
+def load_presets() -> dict[str, Preset]:
+    """Read ``presets.toml``."""
+    found = {}
+    for name, tree in read_toml(Path(__file__).with_name("presets.toml")).items():
+        common = tree.pop("common")
+        tree["data"] = {each: combine(common, own) for each, own in tree["data"].items()}
+        found[name] = validate(Preset, tree)
+    return found
 
 
 class PaperColumn(Section):
@@ -56,14 +140,11 @@ class PaperColumn(Section):
 
 
 class Method(Section):
-    """A method with options of its head."""
+    """A method with options of its head; of a curve, with the values that it can have."""
 
     method: str
     options: dict[str, Any] = Field(default_factory=dict)
-
-
-def _expand(method: Any) -> Any:
-    return {"method": method} if isinstance(method, str) else method
+    values: list[float] | None = None
 
 
 class Reproduction(Section):
@@ -81,10 +162,11 @@ class Reproduction(Section):
         values: Of a curve: the values of the setting.
         drawn: Of a curve: the metrics that the figure shows.
         layouts: Whether it is the figure of layouts in two dimensions.
+        notes: Sentences under its table.
     """
 
     title: str
-    methods: dict[str, Annotated[Method, BeforeValidator(_expand)]]
+    methods: dict[str, Method]
     data: list[str] = Field(default_factory=list)
     caption: str = ""
     columns: list[PaperColumn] = Field(default_factory=list)
@@ -94,6 +176,7 @@ class Reproduction(Section):
     values: list[float] = Field(default_factory=list)
     drawn: list[str] = Field(default=["mae", "accuracy"])
     layouts: bool = False
+    notes: list[str] = Field(default_factory=list)
 
     def data_sets(self) -> list[str]:
         """Name the data sets of the paper that it needs."""
@@ -105,20 +188,21 @@ class Reproduction(Section):
         return self.data or list(dict.fromkeys(names))
 
     def variants(self, preset: Preset) -> list[Variant]:
-        """List the methods with their options, without those that are impossible."""
+        """List the methods with their options, and of a curve with each value."""
         found = []
         for row, method in self.methods.items():
+            own: Tree = {"name": row, "method": method.method, "options": method.options}
             if self.layouts:
-                own = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
-                settings = combine(preset.layouts.get(method.method, {}), own)
-                found.append(Variant(name=row, **method.model_dump(), settings=settings))
-            elif not self.values:
-                found.append(Variant(name=row, **method.model_dump()))
-            found += [
-                self._vary(row, method.method, x)
-                for x in self.values
-                if not self._why_impossible(method.method, x)
-            ]
+                more = {"head": {"dim": 2}, "report": {"enabled": True, "mistakes": 0}}
+                own["settings"] = combine(preset.layouts.get(method.method, {}), more)
+            if not self.values:
+                found.append(Variant(**own))
+            for x in method.values or self.values:
+                own["name"] = self._name(row, x)
+                if self.key == "dim":
+                    found.append(Variant(**own, settings={"head": {"dim": int(x)}}))
+                else:
+                    found.append(Variant(**{**own, "options": {self.key: x}}))
         return found
 
     def cells(self, preset: Preset, threads: int = 1) -> list[Cell]:
@@ -126,7 +210,7 @@ class Reproduction(Section):
         cells = []
         for name in self.data_sets():
             used = preset.data[name]
-            entry = GridData(name=name, source=used.source, root=used.root, options=used.options)
+            entry = GridData(name=name, **used.model_dump(exclude={"partitions"}))
             grid = Grid(
                 data=[entry],
                 methods=list(self.variants(preset)),
@@ -152,7 +236,7 @@ class Reproduction(Section):
         found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in METRICS}
         printed = self.paper_numbers()
         columns = {}
-        for place, each in enumerate(self.columns or _plain_columns(self.data[0])):
+        for place, each in enumerate(self.columns):
             entries = {
                 row: found[each.metric].get((row, each.data), Entry()) for row in self.methods
             }
@@ -160,39 +244,24 @@ class Reproduction(Section):
                 mean, sd = numbers[place].reference, numbers[place].reference_sd
                 entries[row] = replace(entries[row], reference=mean, reference_sd=sd)
             columns[self._column(each, place)] = entries
-        notes = self._notes(preset)
-        if any(each.data == OVERALL for each in self.columns):
-            notes += ("Overall (IA) is the mean over the four categories of Image Aesthetics.",)
-        caption = self.caption or self.title
-        return Table.of_columns(caption, list(self.methods), columns, notes=notes)
+        rows, notes = list(self.methods), self._notes(preset)
+        return Table.of_columns(self.caption or self.title, rows, columns, notes=notes)
 
-    def curves(self, frame: pd.DataFrame) -> list[Curve]:
-        """Give the points of a figure, without values that have no result."""
+    def curves(self, frame: pd.DataFrame) -> dict[str, dict[str, dict[float, Entry]]]:
+        """Give the points of a figure by method, metric and value, without failed ones."""
         runs = select_decoding(frame, _DECODING)
-        curves = []
-        for row in self.methods:
-            names = {self._name(row, x): x for x in self.values}
-            metrics = {
-                metric: {
-                    names[name]: entry
-                    for (name, _), entry in summary_entries(
-                        runs, metric, ("method", "data")
-                    ).items()
-                    if name in names and entry.mean is not None
-                }
-                for metric in METRICS
-            }
-            points = {metric: tuple(found.values()) for metric, found in metrics.items()}
-            curves.append(Curve(row, tuple(metrics["mae"]), points))
-        return curves
-
-    def impossible(self) -> dict[tuple[str, float], str]:
-        """Give the values that a method cannot have, with the reason."""
+        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in METRICS}
         return {
-            (row, x): reason
-            for row, method in self.methods.items()
-            for x in self.values
-            if (reason := self._why_impossible(method.method, x))
+            row: {
+                metric: {
+                    x: entry
+                    for x in self.values
+                    for (name, _), entry in entries.items()
+                    if name == self._name(row, x) and entry.mean is not None
+                }
+                for metric, entries in found.items()
+            }
+            for row in self.methods
         }
 
     def paper_numbers(self) -> dict[str, list[Entry]]:
@@ -212,46 +281,19 @@ class Reproduction(Section):
 
     def _curve_table(self, frame: pd.DataFrame, preset: Preset) -> Table:
         """Make a table of curves, with a row for each value."""
-        columns, reasons = {}, self.impossible()
-        for curve in self.curves(frame):
-            for metric, entries in curve.metrics.items():
-                found = {f"{x:g}": entry for x, entry in zip(curve.x, entries, strict=True)}
-                for row, x in reasons:
-                    if row == curve.name:
-                        found[f"{x:g}"] = Entry(note="impossible")
-                shown_as = find_metric(metric)
-                columns[Column(shown_as.title, curve.name, shown_as.digits)] = found
-        impossible = (
-            f"{row} with {self.symbol} = {x:g} is impossible: {why}"
-            for (row, x), why in reasons.items()
-        )
-        return Table.of_columns(
-            self.title,
-            [f"{x:g}" for x in self.values],
-            columns,
-            corner=self.symbol,
-            notes=(*self._notes(preset), *impossible),
-        )
+        columns = {
+            Column(find_metric(metric).title, row, find_metric(metric).digits): {
+                f"{x:g}": entry for x, entry in points.items()
+            }
+            for row, metrics in self.curves(frame).items()
+            for metric, points in metrics.items()
+        }
+        rows = [f"{x:g}" for x in self.values]
+        notes = self._notes(preset)
+        return Table.of_columns(self.title, rows, columns, corner=self.symbol, notes=notes)
 
     def _name(self, row: str, x: float) -> str:
         return f"{row}, {self.symbol} = {x:g}"
-
-    def _vary(self, row: str, method: str, x: float) -> Variant:
-        """Set the varied value, unless it is the default: that run is shared with the tables."""
-        name = self._name(row, x)
-        if self.key == "dim":
-            return Variant(name=name, method=method, settings={"head": {"dim": int(x)}})
-        options = {} if x == default_option(method, self.key) else {self.key: float(x)}
-        return Variant(name=name, method=method, options=options)
-
-    def _why_impossible(self, method: str, x: float) -> str:
-        dim = int(x) if self.key == "dim" else 2
-        options = {} if self.key == "dim" else {self.key: float(x)}
-        try:
-            heads.create(method, 3, dim, **options)
-        except ValueError as error:
-            return str(error)
-        return ""
 
     def _notes(self, preset: Preset) -> tuple[str, ...]:
         spread = "One run of each method, on the first partition." if self.layouts else _SPREAD
@@ -262,12 +304,8 @@ class Reproduction(Section):
             if preset.data[name].source != paper[name].source
         ]
         notes = [f"Decoding: {_DECODING}, the most probable class. {spread}"]
-        return (*notes, *([f"Not the paper's data: {'; '.join(others)}."] if others else []))
-
-
-def _plain_columns(data: str) -> list[PaperColumn]:
-    titles = {metric: find_metric(metric).title for metric in METRICS}
-    return [PaperColumn(group="", title=t, data=data, metric=m) for m, t in titles.items()]
+        notes += [f"Not the paper's data: {'; '.join(others)}."] if others else []
+        return (*notes, *self.notes)
 
 
 def _parse(text: str) -> Entry:
@@ -294,14 +332,6 @@ def _add_overall(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame, whole.reset_index().assign(data=OVERALL)], ignore_index=True)
 
 
-def default_option(method: str, option: str) -> float:
-    """Find the default of ``alpha``, ``scale`` or ``tau`` of a method with constrained proxies."""
-    head = heads.create(method, 3, 2)
-    assert isinstance(head, ConstrainedProxies)
-    part = {"alpha": head, "scale": head.similarity, "tau": head.smoothing}[option]
-    return float(getattr(part, option))
-
-
 def read_snapshots(folder: RunFolder) -> dict[str, Snapshot]:
     """Read the layouts that a run recorded, by title: the test split, and validation by epoch."""
     epochs = len(list(folder.layouts.glob("epoch-*.npz")))
@@ -321,5 +351,9 @@ def drawn_epochs(epochs: int) -> Sequence[int]:
 @cache
 def load_reproductions() -> dict[str, Reproduction]:
     """Read ``reproductions.toml``."""
-    tree = read_toml(Path(__file__).with_name("reproductions.toml"))
-    return {name: validate(Reproduction, own) for name, own in tree.items()}
+    found = {}
+    for name, tree in read_toml(Path(__file__).with_name("reproductions.toml")).items():
+        for row, method in tree["methods"].items():
+            tree["methods"][row] = {"method": method} if isinstance(method, str) else method
+        found[name] = validate(Reproduction, tree)
+    return found

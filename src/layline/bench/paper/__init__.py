@@ -19,7 +19,7 @@ from layline.bench.statistics import find_metric, select_decoding
 from layline.bench.tables import Column, Entry, Table, summary_entries
 from layline.data import SOURCES
 from layline.training.config import Section, Tree, combine, read_toml, validate
-from layline.training.recipes import RECIPES, default_backbone
+from layline.training.recipes import default_backbone
 from layline.training.record import Snapshot
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
@@ -68,7 +68,7 @@ class Preset(Section):
 
     def settings_for(self, source: str) -> dict[str, Any]:
         """Give the settings for a source; a table does not use those of an image network."""
-        own = default_backbone(source, RECIPES["paper"])
+        own = default_backbone(source, "paper")
         name = self.settings.get("backbone", {}).get("name")
         if name is None or find_backbone(own).kind == find_backbone(name).kind:
             return self.settings

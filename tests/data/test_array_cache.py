@@ -217,7 +217,7 @@ def test_a_cache_file_truncated_while_in_use_is_an_error_and_no_crash(files):
 
 
 def test_a_file_that_changes_while_it_is_cached_is_named(files):
-    index = cache_images(files, None).index
+    index = cache_images(files, None).files.index
     Image.new("RGB", (200, 200)).save(files.path(2))
     ArrayCache().remove(cache_images(replace(files, index=index), None).key)
     with pytest.raises(ValueError, match=r"2\.jpg changed while it was read"):

@@ -83,7 +83,7 @@ def clear(
 def _find_entries() -> list[dict[str, Any]]:
     """Describe all entries, the largest first."""
     from layline.data.array_cache import ArrayCache
-    from layline.data.index import describe_index, index_folder
+    from layline.data.index import index_folder
 
     keys = ("name", "kind", "bytes", "samples", "used", "root")
     rows: list[tuple[Any, ...]] = []
@@ -91,8 +91,7 @@ def _find_entries() -> list[dict[str, Any]]:
         kind = array.key.partition("-")[0] if array.complete else "unfinished"
         samples, root = array.about.get("samples"), str(array.about.get("root", ""))
         rows.append((array.key, kind, array.size, samples, array.used, root))
-    for file in index_folder().glob("*.sqlite"):
-        root, samples = describe_index(file) or ("", None)
-        rows.append((file.stem, "index", file.stat().st_size, samples, file.stat().st_mtime, root))
+    indexes = [(file.stem, file.stat()) for file in index_folder().glob("*.sqlite")]
+    rows += [(name, "index", each.st_size, None, each.st_mtime, "") for name, each in indexes]
     rows.sort(key=lambda row: (-row[2], row[0]))
     return [dict(zip(keys, row, strict=True)) for row in rows]

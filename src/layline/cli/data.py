@@ -139,7 +139,8 @@ def check(
         why = str(error)
     facts = _count(dataset, why)
     if as_json:
-        report = None if dataset.duplicates is None else dataset.duplicates.report()
+        found = dataset.duplicates
+        report = found and {**found.facts(), "contradicting": found.contradicting}
         listed = [{"name": names[place], "why": reason} for place, reason in bad.items()]
         about = {"source": name, **facts, "duplicates": report, "bad": listed}
         typer.echo(json_text(about, indent=2))

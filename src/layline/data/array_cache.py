@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ENOSPC
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -31,10 +31,9 @@ from layline.utils.files import write_json
 
 if TYPE_CHECKING:
     from layline.data.images import ImageFiles
-    from layline.data.index import FileIndex
 
 _LIMIT_GB = 20
-_STATE = {"shape", "dtype", "done", "id", "about"}
+_STATE = {"rows", "done", "id", "about"}
 _IMAGE_FORMAT = 3
 _COMMIT = 1000  # images
 _HEADER = 8  # bytes of height and width
@@ -48,8 +47,7 @@ def cache_folder() -> Path:
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "layline"
 
 
-@dataclass(frozen=True)
-class CacheEntry:
+class CacheEntry(NamedTuple):
     """An entry: its size in bytes, its last use, and what its writer recorded about it."""
 
     key: str
@@ -82,13 +80,11 @@ class ArrayCache:
         Call :func:`check_not_truncated` before each read.
         """
         file, state_file = self._files(key)
-        state = _read_state(state_file)
-        if state is None or state["done"] < state["shape"][0]:
+        state, array = _read_state(state_file), _map(file)
+        if state is None or array is None or state["done"] < len(array):
             return None
-        array = _map(file, state, "r")
-        if array is not None:
-            with suppress(OSError):
-                os.utime(state_file)
+        with suppress(OSError):
+            os.utime(state_file)  # its last use
         return array
 
     def writer(
@@ -106,18 +102,15 @@ class ArrayCache:
             OSError: The array does not fit into the limit or onto the disk. Work without a cache.
         """
         file, state_file = self._files(key)
-        wanted = {"shape": list(shape), "dtype": np.dtype(dtype).str}
-        state = _read_state(state_file)
-        if state is not None and wanted == {name: state[name] for name in wanted}:
-            is_whole = _map(file, state, "r") is not None  # "r+" would extend a truncated file
-            array = _map(file, state, "r+") if is_whole else None
-            if array is not None:
-                return Writer(state_file, array, state)
+        dtype = np.dtype(dtype)
+        state, array = _read_state(state_file), _map(file)
+        if state is not None and array is not None and (array.shape, array.dtype) == (shape, dtype):
+            return Writer(state_file, np.load(file, mmap_mode="r+"), state)
         self.remove(key)
-        self._make_room(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
-        state = {**wanted, "done": 0, "id": uuid.uuid4().hex, "about": about}
+        self._make_room(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        state = {"rows": shape[0], "done": 0, "id": uuid.uuid4().hex, "about": about}
         try:
-            array = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
+            array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
             if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a crash later
                 with file.open("r+b") as stream:
                     os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
@@ -136,7 +129,7 @@ class ArrayCache:
                 state_file = file.with_suffix(".json")
                 if (state := _read_state(state_file)) is not None:
                     used, about = state_file.stat().st_mtime, state["about"]
-                    complete = state["done"] >= state["shape"][0]
+                    complete = state["done"] >= state["rows"]
                 entries.append(CacheEntry(file.stem, size, used, complete, about))
         return sorted(entries, key=lambda entry: entry.used)
 
@@ -196,7 +189,7 @@ class Writer:
         return self.array
 
 
-def check_not_truncated(array: NDArray[Any]) -> None:
+def check_not_truncated(array: object) -> None:
     """Raise an error if the file of a mapped array became shorter: reading it would be a crash."""
     mapped: Any = array
     while isinstance(mapped, np.ndarray):
@@ -210,33 +203,24 @@ def _read_state(file: Path) -> dict[str, Any] | None:
         state = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return state if isinstance(state, dict) and state.keys() >= _STATE and state["shape"] else None
+    return state if isinstance(state, dict) and state.keys() >= _STATE else None
 
 
-def _map(file: Path, state: dict[str, Any], mode: Any) -> NDArray[Any] | None:
+def _map(file: Path) -> NDArray[Any] | None:
     try:
-        array: NDArray[Any] = np.load(file, mmap_mode=mode, allow_pickle=False)
+        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):  # absent, or shorter than its header says
         return None
-    same = list(array.shape) == state["shape"] and array.dtype.str == state["dtype"]
-    return array if same else None
+    return array
 
 
 @dataclass(frozen=True, eq=False)
 class CachedImages:
-    """Images that were decoded before; other processes open the cache themselves.
+    """Image files that were decoded before; other processes open the cache themselves."""
 
-    Attributes:
-        key: The key of the pixels in the cache.
-        names: The names of the images.
-        starts: Where each image starts in the array.
-        index: What is known about the files; it is not sent to workers.
-    """
-
+    files: "ImageFiles"
     key: str
-    names: Sequence[str]
-    starts: Indices
-    index: "FileIndex | None"
+    starts: Indices  # where each image starts in the array
     pixels: Pixels | None = field(repr=False)
 
     decoded = True
@@ -244,16 +228,18 @@ class CachedImages:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the files."""
+        return self.files.names
+
     def subset(self, keep: Indices) -> "CachedImages":
         """Select images, in the order given; the pixels are shared."""
-        index = None if self.index is None else self.index.subset(keep)
-        names = [self.names[i] for i in keep]
-        return replace(self, names=names, starts=self.starts[keep], index=index)
+        return replace(self, files=self.files.subset(keep), starts=self.starts[keep])
 
     def digest(self) -> str:
-        """Hash the content of the files that the images come from, in their order."""
-        assert self.index is not None  # only workers lack it
-        return self.index.digest()
+        """Hash the content of the files in their order."""
+        return self.files.digest()
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Copy an image out of the cache, at the size that it was cached with."""
@@ -265,7 +251,7 @@ class CachedImages:
         return np.array(self.pixels[start : start + 3 * height * width].reshape(height, width, 3))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "index": None, "pixels": None}
+        return {**self.__dict__, "pixels": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state | {"pixels": ArrayCache().open(state["key"])})
@@ -281,7 +267,7 @@ def cache_images(
         at_least: Pixels of the shorter side to keep; None keeps all.
         progress: Called with the number of images decoded so far; never if all are there.
     """
-    from layline.data.images import PILLOW  # needs Pillow
+    from layline.data.images import PILLOW, thread_map  # needs Pillow
     from layline.data.index import index_images
 
     index = images.index or index_images(images)
@@ -291,23 +277,11 @@ def cache_images(
     if at_least is not None:  # JPEGs are decoded at a fraction of their size, which is rounded up
         shapes = [(h + 2, w + 2) for h, w in (shrunk_shape(*shape, at_least) for shape in shapes)]
     starts = np.cumsum([0, *(_HEADER + 3 * height * width for height, width in shapes)])
-    pixels = ArrayCache().open(key)
-    if pixels is None:
-        pixels = _decode_all(images, at_least, key, starts, progress)
-    return CachedImages(key, images.names, starts[:-1], index, pixels)
-
-
-def _decode_all(
-    images: "ImageFiles",
-    at_least: int | None,
-    key: str,
-    starts: Indices,
-    progress: Callable[[int], None] | None,
-) -> Pixels:
-    from layline.data.images import thread_map
-
-    about = {"root": str(images.root.resolve()), "samples": len(images)}
-    writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, about)
+    cached = CachedImages(replace(images, index=index), key, starts[:-1], ArrayCache().open(key))
+    if cached.pixels is not None:
+        return cached
+    recorded = {"root": str(images.root.resolve()), "samples": len(images)}
+    writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, recorded)
     first = int(np.searchsorted(starts, writer.done))  # a killed run continues
 
     def load(number: int) -> Pixels:
@@ -324,5 +298,4 @@ def _decode_all(
             writer.commit(int(end))
         if progress is not None:
             progress(place + 1)
-    pixels: Pixels = writer.finish()
-    return pixels
+    return replace(cached, pixels=writer.finish())

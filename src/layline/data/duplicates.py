@@ -82,14 +82,6 @@ class DuplicateReport:
             },
         }
 
-    def report(self) -> dict[str, Any]:
-        """Return the numbers and all contradictions as plain JSON."""
-        listed = [
-            [{"name": name, "label": label} for name, label in members]
-            for members in self.contradicting
-        ]
-        return {**self.facts(), "contradicting": listed}
-
 
 def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
     """Find duplicates among images and merge them into groups, which a split keeps together.
@@ -116,12 +108,7 @@ def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
 
 
 def find_duplicates(images: Images, mode: str = "exact") -> Indices:
-    """Return a number for each image; duplicates have the same.
-
-    Args:
-        images: Files are read through their index.
-        mode: ``exact`` or ``near``.
-    """
+    """Return a number for each image; duplicates have the same. Mode is ``exact`` or ``near``."""
     if mode == "near":
         require("imagehash", extra="images", needed_by="the search for near duplicates")
     prints = _fingerprints(images, mode == "near")

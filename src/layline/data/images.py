@@ -28,22 +28,16 @@ from layline.data.labels import natural_key
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 
-if TYPE_CHECKING:
-    import PIL
-    from PIL import Image as Image
-    from PIL import ImageFile, ImageOps
-    from PIL import features as _pillow_features
+require("PIL", extra="images", needed_by="reading images")
+import PIL  # noqa: E402
+from PIL import Image, ImageFile, ImageOps, features  # noqa: E402
 
+if TYPE_CHECKING:
     from layline.data.index import FileIndex
-else:
-    PIL, Image, ImageOps, _pillow_features = (
-        require(name, extra="images", needed_by="reading images")
-        for name in ("PIL", "PIL.Image", "PIL.ImageOps", "PIL.features")
-    )
 
 warnings.filterwarnings("ignore", module=r"PIL\.")  # about damaged metadata, for example
 PILLOW: str = PIL.__version__
-READS_AVIF = "avif" in _pillow_features.modules and bool(_pillow_features.check("avif"))
+READS_AVIF = "avif" in features.modules and bool(features.check("avif"))
 # no others: Pillow also opens PostScript, which is a program
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM", *(["AVIF"] if READS_AVIF else []))
 _HEIC_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
@@ -66,16 +60,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Images in files; names are their paths from the root, with forward slashes.
-
-    Attributes:
-        root: The folder that names start from.
-        names: The files.
-        index: What is known about the files; it is not sent to workers.
-    """
+    """Images in files; names are their paths from the root, with forward slashes."""
 
     root: Path
     names: Sequence[str]
+    # what is known about the files; it is not sent to workers
     index: "FileIndex | None" = field(default=None, compare=False, repr=False)
 
     decoded = False

@@ -32,22 +32,17 @@ _LISTED = 20
 
 
 class FileRow(NamedTuple):
-    """What is known about an image file.
-
-    The time of the last change of the entry (``ctime``) reveals a file whose modification time was
-    reset, and the inode two files that changed places. ``digest`` is of the bytes, ``fault`` says
-    why the image cannot be decoded, and ``hash`` is perceptual, empty until it is needed.
-    """
+    """What is known about an image file."""
 
     size: int
     mtime: int
-    ctime: int
-    inode: int
-    digest: bytes = bytes(_DIGEST_BYTES)
+    ctime: int  # reveals a file whose modification time was reset
+    inode: int  # reveals two files that changed places
+    digest: bytes = bytes(_DIGEST_BYTES)  # of the bytes
     height: int = 0
     width: int = 0
-    fault: str = ""
-    hash: bytes = b""
+    fault: str = ""  # why the image cannot be decoded
+    hash: bytes = b""  # perceptual, computed when it is needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,13 +69,7 @@ class FileIndex:
 
 
 def index_files(dataset: Dataset, progress: Progress = None, verify: bool = False) -> Dataset:
-    """Look at the image files of a data set that are new or changed; other inputs stay as they are.
-
-    Args:
-        dataset: As :func:`layline.data.read` returns it.
-        progress: Called with the number of files that are known so far, if some are new.
-        verify: Read every file again.
-    """
+    """Look at the image files of a data set, see :func:`index_images`; other inputs stay."""
     from layline.data.images import ImageFiles
 
     images = dataset.inputs
@@ -138,7 +127,7 @@ def index_images(
             rows[name] = row
             if progress is not None:
                 progress(len(rows))
-        notes = _write(file, root, known | {os.fsencode(name): rows[name] for name in unknown})
+        notes = _write(file, known | {os.fsencode(name): rows[name] for name in unknown})
     else:
         with suppress(OSError):
             os.utime(file)  # the list of caches shows when an entry was used
@@ -186,17 +175,6 @@ def index_folder() -> Path:
     return cache_folder() / "index"
 
 
-def describe_index(file: Path) -> tuple[str, int] | None:
-    """Return the folder that an index is of and its number of files; None for a damaged one."""
-    try:
-        with closing(_open(file, "immutable=1")) as database:
-            (root,) = database.execute("SELECT root FROM about").fetchone()
-            (count,) = database.execute("SELECT count(*) FROM files").fetchone()
-            return os.fsdecode(root), int(count)
-    except (sqlite3.Error, OSError, TypeError):
-        return None
-
-
 def _open(file: Path, option: str) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(os.fsencode(file))}?{option}", uri=True)
 
@@ -210,17 +188,15 @@ def _read(file: Path) -> dict[bytes, FileRow]:
         return {}
 
 
-def _write(file: Path, root: Path, rows: dict[bytes, FileRow]) -> tuple[str, ...]:
+def _write(file: Path, rows: dict[bytes, FileRow]) -> tuple[str, ...]:
     """Replace an index; returns a note if that fails. The last of several processes wins."""
     try:
         with atomic_write(file) as part, closing(_open(part, "nolock=1")) as database:
             database.executescript(
                 "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-                "CREATE TABLE about (root BLOB);"
                 f"CREATE TABLE files (name BLOB PRIMARY KEY, {', '.join(FileRow._fields)})"
                 " WITHOUT ROWID"
             )
-            database.execute("INSERT INTO about VALUES (?)", (os.fsencode(root),))
             places = ", ".join("?" * (1 + len(FileRow._fields)))
             values = ((name, *row) for name, row in sorted(rows.items()))
             database.executemany(f"INSERT INTO files VALUES ({places})", values)

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 import joblib
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -89,16 +90,16 @@ class ImageBatches(Dataset[Batch]):
 
 
 class RowBatches(Dataset[Batch]):
-    """Rows of a table, or extracted features, which may be memory-mapped.
+    """Samples that need no preparation: rows of a table, extracted features, a tensor.
 
     Args:
-        rows: All rows.
+        rows: All rows; the array may be memory-mapped.
         keep: The rows to use, in this order; all if not given.
     """
 
     workers_help = False
 
-    def __init__(self, rows: Float[np.ndarray, "n columns"], keep: Indices | None = None) -> None:
+    def __init__(self, rows: NDArray[Any] | Tensor, keep: Indices | None = None) -> None:
         self._rows, self._keep = rows, keep
 
     def __len__(self) -> int:
@@ -108,25 +109,8 @@ class RowBatches(Dataset[Batch]):
         """Copy the rows of a batch."""
         check_not_truncated(self._rows)
         index = np.array([index for index, _ in keys])
-        rows = np.asarray(self._rows[index if self._keep is None else self._keep[index]])
-        return torch.from_numpy(rows), torch.from_numpy(index)
-
-
-class PreparedBatches(Dataset[Batch]):
-    """Samples that need no preparation, fetched in their order without a copy."""
-
-    workers_help = False
-
-    def __init__(self, x: Tensor) -> None:
-        self._x = x
-
-    def __len__(self) -> int:
-        return len(self._x)
-
-    def __getitems__(self, keys: list[Key]) -> Batch:
-        """Slice a batch."""
-        index = torch.tensor([index for index, _ in keys])
-        return self._x[index[0] : index[-1] + 1], index
+        rows = self._rows[index if self._keep is None else self._keep[index]]
+        return torch.as_tensor(rows), torch.from_numpy(index)
 
 
 class WorkerError(OSError):
@@ -188,21 +172,12 @@ def _kill_workers() -> None:
 
 
 def loader(
-    samples: Batches,
-    batches: Iterable[list[Key]],
-    workers: int | None,
-    pin_memory: bool = False,
-    ahead: int = 2,
+    samples: Batches, batches: Iterable[list[Key]], workers: int | None, pin_memory: bool = False
 ) -> DataLoader[Any]:
     """Fetch batches, ahead of time where workers help.
 
-    Args:
-        samples: Where to fetch from.
-        batches: The samples of each batch.
-        workers: The number of processes; None for one per core, shared by the processes of a run
-            on a machine. Samples in memory need none.
-        pin_memory: Whether to use pinned memory, for faster copies to a GPU.
-        ahead: Batches that each worker prepares in advance.
+    Without a number of workers there is one per core, shared by the processes of a run on a
+    machine. Pinned memory is copied faster to a GPU.
     """
     own = multiprocessing.get_all_start_methods()
     # DataLoader cannot use the start method of joblib's processes
@@ -217,7 +192,6 @@ def loader(
             "num_workers": workers,
             "multiprocessing_context": method,
             "persistent_workers": True,
-            "prefetch_factor": ahead,
             "worker_init_fn": _ignore_signals,
         }
     return _Loader(

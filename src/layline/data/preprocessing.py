@@ -94,7 +94,7 @@ class ImagePreprocessing:
 
         The weights are rounded differently: about one value in a hundred differs by one.
         """
-        from layline.data.images import Image  # needs Pillow
+        from PIL import Image
 
         rows = columns = self.resize
         if self.keep_ratio:
@@ -154,7 +154,7 @@ def smallest_part(augmentation: str, for_cache: bool = False) -> float:
 
 def shrink(pixels: Pixels, at_least: int) -> Pixels:
     """Resize an image so that its shorter side has ``at_least`` pixels, unless it has fewer."""
-    from layline.data.images import Image  # needs Pillow
+    from PIL import Image
 
     height, width = shrunk_shape(pixels.shape[0], pixels.shape[1], at_least)
     if (height, width) == pixels.shape[:2]:

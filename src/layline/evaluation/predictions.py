@@ -66,7 +66,7 @@ class Split:
         size = evaluation_batch_size(self.samples, batch_size, processes.device)
         batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)
         on_gpu = processes.device.type == "cuda"
-        return loader(self.samples, batches, workers, on_gpu, ahead=1)
+        return loader(self.samples, batches, workers, on_gpu)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from layline import __version__
 from layline.backbones import MLP
-from layline.data.loaders import PreparedBatches
+from layline.data.loaders import RowBatches
 from layline.geometry.decoding import decide
 from layline.heads import HEADS
 from layline.heads.base import probabilities
@@ -203,7 +203,7 @@ def _compare(
     # batches of one sample and of many
     parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:])]
     found = dict(zip(outputs, map(np.concatenate, zip(*parts, strict=True)), strict=True))
-    batches = PreparedBatches(x if model.is_table else x.permute(0, 3, 1, 2))
+    batches = RowBatches(x if model.is_table else x.permute(0, 3, 1, 2))
     answers = list(model.stream_batches(batches))
     proba = np.concatenate([answer.proba for answer in answers])
     expected = {"rank": np.concatenate([answer.chosen for answer in answers])}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 import layline
-from layline.data.loaders import PreparedBatches
+from layline.data.loaders import RowBatches
 from layline.data.table_encoding import TableEncoding
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.prediction_file import REVIEW_SHARE, read_predictions
@@ -79,7 +79,7 @@ class ServedModel:
 
     def predict(self, x: Tensor) -> Prediction:
         """Predict prepared samples as one batch."""
-        (predicted,) = self.model.stream_batches(PreparedBatches(x), len(x), decode=self.decode)
+        (predicted,) = self.model.stream_batches(RowBatches(x), len(x), decode=self.decode)
         return predicted
 
     def describe_samples(

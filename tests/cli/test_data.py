@@ -84,7 +84,7 @@ def test_data_that_cannot_be_used_are_explained(tmp_path):
     (tmp_path / "beauty-icwsm15-dataset.tsv").write_text(table)
     result = run("check", "image-aesthetics", "--root", tmp_path, "--set", "category=urban")
     assert result.exit_code == 1
-    assert "1 of 2 urban" in result.stdout
+    assert "1 of 2 photographs" in result.stdout
     assert "cannot run on these data" in result.stdout
 
 

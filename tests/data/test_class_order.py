@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layline.data.class_order import SCALES, guess_order, is_number, known_order
+from layline.data.class_order import guess_order, is_number, known_order, scales
 
 
 @pytest.mark.parametrize("text", ["1", "-1.5", "+.5", "2.", "1e-3", "007"])
@@ -17,23 +17,19 @@ def test_these_are_not(text):
     assert not is_number(text)
 
 
-def words_of(scale):
-    return {word: rank for rank, words in enumerate(scale) for word in words.split("|")}
-
-
 def test_no_two_scales_contradict_each_other():
-    for one, other in combinations(map(words_of, SCALES), 2):
+    for one, other in combinations(scales(), 2):
         for a, b in combinations(one.keys() & other.keys(), 2):
             assert (one[a] - one[b]) * (other[a] - other[b]) >= 0, (a, b)
 
 
-@pytest.mark.parametrize("scale", SCALES, ids=lambda scale: scale[0])
+@pytest.mark.parametrize("scale", scales(), ids=lambda scale: next(iter(scale)))
 def test_a_scale_gives_its_order_however_it_is_written(scale):
-    first = [words.split("|")[0] for words in scale]
-    assert known_order(first)[0] == first
-    last = [words.split("|")[-1].upper().replace(" ", "_") for words in scale]
-    assert known_order(last)[0] == last
-    assert "known scale" in known_order(last)[1]
+    last = {place: word.upper().replace(" ", "_") for word, place in scale.items()}
+    first = {place: word for word, place in reversed(scale.items())}
+    for names in (list(last.values()), list(first.values())[::-1]):
+        assert known_order(names)[0] == names
+        assert "known scale" in known_order(names)[1]
 
 
 @pytest.mark.parametrize(

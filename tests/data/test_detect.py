@@ -4,7 +4,14 @@ import pytest
 from PIL import Image
 
 from layline import data
-from layline.data.detect import detect, find_source
+from layline.data.detect import (
+    detect,
+    find_source,
+    looks_like_group,
+    suggest_group_columns,
+    suggest_group_pattern,
+)
+from layline.data.tables import read_table_file
 
 
 def put(path):
@@ -186,3 +193,52 @@ def test_classes_of_images_that_cannot_be_read_are_a_folder_that_says_so(tmp_pat
 def test_a_list_of_images_that_are_not_read_is_a_list(tmp_path):
     (tmp_path / "a.dcm").write_bytes(b"")
     assert detect(write(tmp_path / "l.csv", "x,y", "a.dcm,1", "b.dcm,2")).source == "csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_group"),
+    [
+        *((name, True) for name in ("patient", "Patient ID", "patient_id", "PatientID", "case no")),
+        *((name, True) for name in ("subjects", "userid", "studyInstance", "animal_id", "siteId")),
+        *((name, False) for name in ("id", "class_id", "age", "casein", "liquid", "grid", "paid")),
+    ],
+)
+def test_names_of_people_and_cases_are_known(name, is_group):
+    assert looks_like_group(name) is is_group
+
+
+@pytest.mark.parametrize(
+    ("cells", "splits", "message"),
+    [
+        ([i // 2 for i in range(12)], None, "'patient' looks like a group (6 values in 12 rows)."),
+        ([i // 4 for i in range(12)], ["train"] * 5 + ["test"] * 7, "1 of its values occur in"),
+        (range(12), None, None),  # each value once: there is nothing to keep together
+        ([0, 1] * 6, None, None),  # too few for three splits
+        (["a", "b", "c"] * 4, None, None),  # it repeats the labels
+    ],
+)
+def test_a_column_that_looks_like_a_group_is_suggested(tmp_path, cells, splits, message):
+    file = read_table_file(write(tmp_path / "t.csv", "patient", *map(str, cells)))
+    notes = suggest_group_columns(file, {"label"}, ["x", "y", "z"] * 4, splits)
+    assert len(notes) == (message is not None)
+    assert message is None or message in notes[0]
+    assert suggest_group_columns(file, {"patient"}, ["x", "y", "z"] * 4, splits) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "pattern"),
+    [
+        (["low/patient_{}/{}.png"], r"\bpatient_\d+"),
+        (["low/P{}_{}.png"], r"\bP\d+"),
+        (["low/subj-{}-{}.png"], r"\bsubj-\d+"),
+        (["low/{}_{}.png"], None),  # a number may be anything
+        (["low/IMG_{}_{}.png"], None),
+        (["low/p{}{}.png"], None),  # every image has its own
+        (["low/p{}_{}.png", "low/x{}_{}.png"], None),
+    ],
+)
+def test_file_names_that_begin_like_patients_are_suggested(names, pattern):
+    paths = [name.format(10 + i // 3, i) for name in names for i in range(30)]
+    notes = suggest_group_pattern(paths)
+    assert len(notes) == (pattern is not None)
+    assert pattern is None or f"group_by to '{pattern}'" in notes[0]

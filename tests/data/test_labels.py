@@ -51,9 +51,6 @@ def test_any_names_can_be_ordered(names):
     assert sorted(natural_order(names)) == sorted(names)
 
 
-ASCII_NAMES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=6)
-
-
 @pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ["a", ""], "", ["1", 1]])
 def test_names_are_different_and_not_empty(classes):
     with pytest.raises(ValueError, match="classes (must be names separated|lists .* twice)"):
@@ -61,10 +58,9 @@ def test_names_are_different_and_not_empty(classes):
 
 
 def test_a_class_that_the_data_lack_is_named():
-    with pytest.raises(
-        ValueError, match=r"classes lists 'c', 'd', but the data have only the labels a, b"
-    ):
-        order_names({"a", "b"}, "a,b,c,d", "labels")
+    for classes in ("a,b,c", "a"):
+        with pytest.raises(ValueError, match=f"classes are {', '.join(classes.split(','))}, but"):
+            order_names({"a", "b"}, classes, "labels")
 
 
 @pytest.mark.parametrize(
@@ -84,20 +80,15 @@ def test_the_guess_has_what_is_known_in_its_order():
 
 @pytest.mark.parametrize("found", [{"Mild", "mild", "none"}, {"1", "1.0", "2"}, {"a1", "a01"}])
 def test_two_spellings_of_one_class_are_not_given_an_order(found):
-    with pytest.raises(ValueError, match=r"'.*' and '.*' have the same place in the order"):
+    with pytest.raises(ValueError, match="order of the labels .* is unknown"):
         order_names(found, None, "labels")
     assert len(order_names(found, sorted(found), "labels")[0]) == len(found)
 
 
 def test_ranks_are_places_among_the_classes():
-    ranks, classes, _ = rank_labels(["low", "high", "low"], [2, 3, 4], None)
+    ranks, classes, _ = rank_labels(["low", "high", "low"], None)
     assert ranks.tolist() == [0, 1, 0]
     assert classes == ("low", "high")
-
-
-def test_a_label_outside_the_classes_is_named_with_its_row():
-    with pytest.raises(ValueError, match="'c' in row 9 is not one of the classes a, b"):
-        rank_labels(["a", "b", "c"], [2, 3, 9], "a,b")
 
 
 def test_ranks_are_places_in_the_order_of_the_classes():

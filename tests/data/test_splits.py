@@ -11,6 +11,7 @@ from layline.data.images import ImageArrays
 from layline.data.splits import (
     SPLIT_WORDS,
     assign_splits,
+    find_groups,
     hold_out_calibration,
     stratified_holdout,
 )
@@ -265,3 +266,23 @@ def test_samples_can_be_dropped_and_an_incomplete_data_set_is_refused():
         only_low.check_complete()
     with pytest.raises(ValueError, match="test split is empty"):
         dataset.drop(dataset.splits.test).check_complete()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "groups"),
+    [
+        (r"p\d+", ("p1", "p1", "p2")),
+        (r"/p(\d+)_", ("1", "1", "2")),
+        (r"(left)|p(\d)", ("left", "1", "2")),  # the first that takes part
+        (r"^[^/]+", ("low", "high", "high")),
+    ],
+)
+def test_the_first_capture_or_the_match_names_the_group(pattern, groups):
+    paths = ["low/left/p1_a.jpg", "high/p1_b.jpg", "high/p2_a.jpg"]
+    assert find_groups(pattern, paths) == groups
+
+
+@pytest.mark.parametrize("pattern", ["(", r"p\d", "x*"])
+def test_a_pattern_that_does_not_fit_is_refused(pattern):
+    with pytest.raises(ValueError, match="group_by"):
+        find_groups(pattern, [*(f"a{i}.jpg" for i in range(4)), "p1.jpg"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from layline.data.table_encoding import Rows, TableEncoding, name_rows, numbers_of, texts_of
+from layline.data.table_encoding import TableEncoding, numbers_of, texts_of
 
 
 def fitted(cells):
@@ -73,7 +73,7 @@ def test_decimal_commas_are_not_guessed():
 
 @pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e999"])
 def test_infinity_is_refused(cell):
-    with pytest.raises(ValueError, match=f"Column 'a' must hold finite numbers, got '{cell}'"):
+    with pytest.raises(ValueError, match=f"Column 'a' must hold finite numbers .*got '{cell}'"):
         fitted(["1", cell])
 
 
@@ -127,12 +127,6 @@ def test_a_value_missing_only_later_is_the_median_without_an_indicator():
     assert encoding.apply(pd.DataFrame({"a": [None, 7]})).tolist() == [[2], [7]]
 
 
-def test_an_unseen_category_is_told():
-    (note,) = ENCODING.unseen(FRAME)
-    assert "not in the training rows: 'x'" in note
-    assert ENCODING.unseen(pd.DataFrame({"sex": ["f", "m"]})) == ()
-
-
 def test_none_is_a_category_where_the_others_are_words():
     encoding = fitted(["None", "mild", ""])
     assert encoding.columns == ("a=", "a=mild", "a=None")
@@ -166,8 +160,11 @@ def test_rows_are_called_by_their_id_where_they_have_one():
     frame = pd.DataFrame({"a": [1, 2, 3], "who": ["007", None, " x "]})
     encoding = TableEncoding.fit(frame, np.arange(3), "who")
     assert encoding.names == ("a",)
-    assert name_rows(frame, "who", ["row 2", "row 3", "row 4"]) == ["007", "row 3", "x"]
-    assert name_rows(frame[["a"]], "who", ["row 2", "row 3", "row 4"])[0] == "row 2"
+    rows = encoding.encode_rows(frame, ["row 2", "row 3", "row 4"])
+    assert rows.names == ["007", "row 3", "x"]
+    assert rows.subset(np.array([2, 0])).names == ["x", "007"]
+    assert rows.subset(np.array([2, 0])).values.tolist() == [[3], [1]]
+    assert encoding.encode_rows(frame[["a"]], ["1", "2", "3"]).names == ["1", "2", "3"]
 
 
 def test_two_columns_of_one_name_are_refused():
@@ -185,7 +182,7 @@ def test_other_columns_are_ignored_and_a_missing_one_is_named():
 
 
 def test_a_word_in_a_column_of_numbers_is_named_with_its_row():
-    with pytest.raises(ValueError, match="'age' must hold finite numbers, got 'old' in row 2"):
+    with pytest.raises(ValueError, match="'age' must hold finite .*got 'old' in row 2"):
         ENCODING.apply(FRAME[:1].assign(age="old"), ["row 2"])
 
 
@@ -244,27 +241,8 @@ def changed(place, value):
     ],
 )
 def test_plain_data_of_another_kind_are_refused(data):
-    with pytest.raises(ValueError, match="must|damaged|no columns|two columns"):
+    with pytest.raises(ValueError, match="is damaged"):
         TableEncoding.from_json(data)
-
-
-SMALL = pd.DataFrame({"a": ["1", "2", "3"], "b": ["x", "y", "x"]})
-SMALL_ENCODING = TableEncoding.fit(SMALL, np.arange(3))
-ROWS = Rows(SMALL_ENCODING.apply(SMALL), ["row 2", "row 3", "row 4"], SMALL_ENCODING)
-
-
-def test_a_subset_keeps_the_order_that_is_asked_for():
-    few = ROWS.subset(np.array([2, 0]))
-    assert len(few) == 2
-    assert list(few.names) == ["row 4", "row 2"]
-    assert few.values.tolist() == [[3, 1, 0], [1, 1, 0]]
-    assert few.encoding is SMALL_ENCODING
-    assert len(ROWS) == 3
-
-
-def test_values_and_names_have_to_fit():
-    with pytest.raises(ValueError, match=r"values must have the shape \(2, 3\), got \(3, 3\)"):
-        Rows(ROWS.values, ["row 2", "row 3"], SMALL_ENCODING)
 
 
 def test_dates_are_written_as_a_file_has_them():

@@ -100,14 +100,14 @@ def test_a_folder_with_one_table_may_be_given(tmp_path):
 
 def test_columns_that_are_absent_or_have_empty_cells_are_named(tmp_path):
     file = read_table_file(write(tmp_path / "x.csv", "Label,fold\na,1\n,2\n,3\n"))
-    with pytest.raises(ValueError, match=r"no column 'label' .*Did you mean 'Label'\?"):
-        file.read_column("label", "label")
+    with pytest.raises(ValueError, match="column label must be a known name, got 'Lable': .*Label"):
+        file.read_column("label", "Lable")
     with pytest.raises(ValueError, match="'Label' has no value in row 3, 4"):
         file.read_column("label", "Label")
     assert file.read_optional("split", "split") is None
     assert file.read_optional("split", None) is None
     assert file.read_optional("split", "fold") == ["1", "2", "3"]
-    with pytest.raises(ValueError, match=r"no column 'part' \(split\)"):
+    with pytest.raises(ValueError, match="column split must be a known name, got 'part'"):
         file.read_optional("split", "part")
     assert format_list(range(25)).endswith(", 18, 19 … (25 in all)")
 

@@ -33,14 +33,13 @@ from layline.data.detect import Detected, detect, find_source
 from layline.data.duplicates import DuplicateReport, group_duplicates
 from layline.data.index import check_files, index_files
 from layline.data.labels import match_classes
-from layline.data.sources.adience import read_adience
-from layline.data.sources.folder import read_folder
-from layline.data.sources.historical_color import read_historical_color
-from layline.data.sources.image_aesthetics import read_image_aesthetics
-from layline.data.sources.manifest import read_manifest
-from layline.data.sources.npz import read_npz
+from layline.data.sources.files import read_folder, read_manifest, read_npz, read_table
+from layline.data.sources.paper import (
+    read_adience,
+    read_historical_color,
+    read_image_aesthetics,
+)
 from layline.data.sources.photo_quality import read_photo_quality
-from layline.data.sources.table import read_table
 from layline.data.splits import draw_splits, stratified_holdout
 from layline.data.table_encoding import Rows, TableEncoding, UnencodedRows
 from layline.utils.errors import UserError

@@ -1,16 +1,20 @@
-"""Detect what a path contains: which source reads it, and which columns name images and labels."""
+"""Detect what a path contains: the source that reads it, and columns of images, labels and groups.
+
+A model that meets a patient again in the test split looks better than it is. If no groups are given
+and a column or the file names look like patients, subjects or cases, a note says so.
+"""
 
 import os
 import re
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from layline.data.dataset import format_list
-from layline.data.splits import SPLIT_WORDS
+from layline.data.splits import SPLIT_WORDS, find_groups
 from layline.data.table_encoding import texts_of
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file
 from layline.utils.errors import UserError
@@ -24,89 +28,21 @@ _IMAGE_COLUMNS = re.compile(
 # words in names of columns that may hold names of image files without their suffix
 _ID_WORDS = frozenset({"id", "image", "img", "file", "filename", "name", "photo", "picture"})
 # the second ones only where there is none of the first, since they may be inputs as well
-LABEL_COLUMNS = ("label", "rank", "grade", "class", "target", "y"), ("rating", "score", "quality")
+_LABEL_COLUMNS = ("label", "rank", "grade", "class", "target", "y"), ("rating", "score", "quality")
+_GROUPS = ("patient", "subject", "user", "person", "case", "study", "participant", "individual")
+_NOT_GROUPS = frozenset({"label", "class", "grade", "rank", "target", "category", "stage"})
+_NUMBERED = re.compile(
+    rf"({'|'.join(_GROUPS)}|pat|subj|sub|p|s|id)([-_ ]?)\d+(?![a-z0-9])", re.IGNORECASE
+)
+_FEWEST = 3  # groups, one for each split
 
 
-@dataclass(frozen=True)
-class Detected:
-    """What a path contains.
-
-    Attributes:
-        source: The name of the source that reads it.
-        root: The path for the source.
-        why: What it was detected by.
-    """
+class Detected(NamedTuple):
+    """The source that reads a path, the path for it, and what it was detected by."""
 
     source: str
     root: Path
     why: str
-
-
-def detect(path: Path, images: Path | None = None, sheet: str | None = None) -> Detected:
-    """Find the source that reads a file or folder.
-
-    Args:
-        path: An existing path.
-        images: The folder of the images of a list, if they are not near it.
-        sheet: The sheet of a workbook, if not the first.
-    """
-    if path.is_dir():
-        return _detect_folder(path, images, sheet)
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return Detected("npz", path, "it is an npz file")
-    if suffix in _TABLES:
-        return _detect_table(path, images, sheet)
-    cure = " Save it as CSV." if suffix in (".xls", ".ods", ".parquet") else ""
-    raise UserError(f"The data must be {_KINDS}; {path} is none of them.{cure}")
-
-
-def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detected:
-    if (path / "config.toml").is_file() and (path / "state").is_dir():
-        raise UserError(f"{path} is the folder of a run, not of data. Resume the run instead.")
-    filled = [name for name in user_folders(path) if _has_image(path / name)]
-    splits = {SPLIT_WORDS.get(name.casefold(), ""): name for name in filled}
-    place = path / splits["train"] if "train" in splits else path
-    classes = [name for name in user_folders(place) if _has_image(place / name)]
-    if len(classes) > 1:
-        return Detected("folder", path, "it has a folder of images per class")
-    files = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "~$")))
-    tables = [f for f in files if f.suffix.lower() in _TABLES and f.suffix.lower() != ".txt"]
-    found = tables or [f for f in files if f.suffix.lower() == ".npz"]
-    if len(found) > 1:
-        raise UserError(
-            f"{path} has several files: {format_list(f.name for f in found)}. Name one of them."
-        )
-    if found:
-        return detect(found[0], images, sheet)
-    if len([name for name in user_folders(path) if _has_image(path / name, readable=False)]) > 1:
-        return Detected("folder", path, "it has a folder per class")  # which cannot be read
-    if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
-        why = f"it has one folder. Did you mean {path / filled[0]}?"
-    elif len(filled) == 1:
-        why = f"it has images of one class only, {filled[0]}."
-    elif any(is_image(f.name, readable=True) for f in files):
-        why = "it has images but no classes. Put them into a folder per class, or list them."
-    else:
-        why = "it has no images, no table and no npz file."
-    raise UserError(f"The data must be {_KINDS}; in {path} there are none: {why}")
-
-
-def _detect_table(path: Path, images: Path | None, sheet: str | None) -> Detected:
-    file = read_table_file(path, sheet=sheet, rows=_HEAD)
-    folder = path.parent if images is None else images
-    column = image_column(file, folder)
-    if column is None:
-        return Detected("table", path, "no column names images")
-    cells = texts_of(file.frame[column])
-    if image_folder(cells, folder) is None:
-        if _IMAGE_COLUMNS.fullmatch(column.casefold()) and not any(map(is_image, cells)):
-            return Detected("table", path, f"column {column!r} does not name images")
-        raise UserError(
-            f"The images in column {column!r} of {path.name}, such as {cells[0]}, do not exist. "
-            "Set the option images to their folder."
-        )
-    return Detected("csv", path, f"column {column!r} names images")
 
 
 def find_source(
@@ -144,6 +80,89 @@ def find_source(
     raise UserError(f"{argument!r} is neither a file, a folder nor the name of a source. {cure}")
 
 
+def detect(path: Path, images: Path | None = None, sheet: str | None = None) -> Detected:
+    """Find the source that reads a file or folder.
+
+    Args:
+        path: An existing path.
+        images: The folder of the images of a list, if they are not near it.
+        sheet: The sheet of a workbook, if not the first.
+    """
+    if path.is_dir():
+        return _detect_folder(path, images, sheet)
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return Detected("npz", path, "it is an npz file")
+    if suffix not in _TABLES:
+        cure = " Save it as CSV." if suffix in (".xls", ".ods", ".parquet") else ""
+        raise UserError(f"The data must be {_KINDS}; {path} is none of them.{cure}")
+    file = read_table_file(path, sheet=sheet, rows=_HEAD)
+    folder = path.parent if images is None else images
+    column = image_column(file, folder)
+    if column is None:
+        return Detected("table", path, "no column names images")
+    cells = texts_of(file.frame[column])
+    if image_folder(cells, folder) is not None:
+        return Detected("csv", path, f"column {column!r} names images")
+    if not any(map(is_image, cells)):
+        return Detected("table", path, f"column {column!r} does not name images")
+    raise UserError(
+        f"The images in column {column!r} of {path.name}, such as {cells[0]}, do not exist. "
+        "Set the option images to their folder."
+    )
+
+
+def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detected:
+    if (path / "config.toml").is_file() and (path / "state").is_dir():
+        raise UserError(f"{path} is the folder of a run, not of data. Resume the run instead.")
+    filled = _folders_with_images(path)
+    train = [name for name in filled if SPLIT_WORDS.get(name.casefold()) == "train"]
+    if len(_folders_with_images(path / train[0]) if train else filled) > 1:
+        return Detected("folder", path, "it has a folder of images per class")
+    files = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "~$")))
+    tables = [f for f in files if f.suffix.lower() in _TABLES and f.suffix.lower() != ".txt"]
+    found = tables or [f for f in files if f.suffix.lower() == ".npz"]
+    if len(found) > 1:
+        raise UserError(
+            f"{path} has several files: {format_list(f.name for f in found)}. Name one of them."
+        )
+    if found:
+        return detect(found[0], images, sheet)
+    if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
+        why = f"it has one folder. Did you mean {path / filled[0]}?"
+    elif len(filled) == 1:
+        why = f"it has images of one class only, {filled[0]}."
+    elif any(is_image(f.name) for f in files):
+        why = "it has images but no classes. Put them into a folder per class, or list them."
+    else:
+        why = "it has no images, no table and no npz file."
+    raise UserError(f"The data must be {_KINDS}; in {path} there are none: {why}")
+
+
+def user_folders(folder: Path) -> list[str]:
+    """List the subfolders, without hidden ones and those of archivers."""
+    from layline.data.images import CLUTTER
+    from layline.data.labels import natural_order
+
+    names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
+    return natural_order(name for name in names if name.lower() not in CLUTTER)
+
+
+def _folders_with_images(folder: Path) -> list[str]:
+    return [
+        name
+        for name in user_folders(folder)
+        if any(is_image(file) for _, _, files in os.walk(folder / name) for file in files)
+    ]
+
+
+def is_image(name: str) -> bool:
+    """Check by its suffix that a file is an image, even if it cannot be read."""
+    from layline.data.images import KNOWN_SUFFIXES, suffix_of
+
+    return suffix_of(name) in KNOWN_SUFFIXES
+
+
 def image_column(file: TableFile, folder: Path) -> str | None:
     """Find the column that names images: by the suffixes of its cells, else by its name.
 
@@ -152,63 +171,42 @@ def image_column(file: TableFile, folder: Path) -> str | None:
         folder: Where names without a suffix are searched, and in its subfolders.
     """
     columns = {str(name): texts_of(file.frame[name].head(_HEAD)) for name in file.frame}
-    by_cells = [
-        name for name, cells in columns.items() if sum(map(is_image, cells)) > len(cells) / 2
-    ]
-    by_name = [
-        name for name in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", name.casefold()))
-    ]
-    found = next(iter([*(name for name in by_name if name in by_cells), *by_cells]), None)
-    if found is not None:
-        return found
+    named = [n for n in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", n.casefold()))]
+    for name in sorted(columns, key=lambda name: name not in named):
+        if sum(map(is_image, columns[name])) > len(columns[name]) / 2:
+            return name
     for name, cells in columns.items():
-        words = {*re.split(r"[\W_]+", name.casefold())}
         some = [cell for cell in cells if cell]
-        if (name in by_name or words & _ID_WORDS) and len({*some}) > len(some) / 2:
-            place = image_folder(some, folder)
-            if place and sum(map(ImageNames(place).exists, some)) > len(some) / 2:
-                return name
-    return next(iter(by_name), None)
+        usual = name in named or {*re.split(r"[\W_]+", name.casefold())} & _ID_WORDS
+        place = image_folder(some, folder) if usual and len({*some}) > len(some) / 2 else None
+        if place and sum(map(bool, find_images(place, some))) > len(some) / 2:
+            return name
+    return next(iter(named), None)
 
 
 def image_folder(paths: Sequence[str], folder: Path) -> Path | None:
     """Find the folder that paths of images start from: the one given, or a subfolder."""
-    some = [path.replace("\\", "/") for path in paths[:_HEAD] if path]
+    some = [path.replace("\\", "/") for path in paths[:_HEAD] if 0 < len(path) < 256]
     for place in (folder, *(folder / name for name in user_folders(folder))):
-        if any(map(ImageNames(place).exists, some)):
+        if any((place / path).is_file() for path in some) or any(find_images(place, some)):
             return place
     return None
 
 
-class ImageNames:
-    """Finds images by names without a suffix.
-
-    Args:
-        root: The folder that names start from.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._stems = cache(self._list_stems)
-
-    def exists(self, path: str) -> bool:
-        """Check that a path is a file, or the name of an image without its suffix."""
-        return (self._root / path).is_file() or bool(self.complete(path))
-
-    def complete(self, path: str) -> list[str]:
-        """Return the images that a path without a suffix may mean."""
-        if is_image(path):
-            return []
+def find_images(root: Path, names: Sequence[str]) -> list[list[str]]:
+    """Return the images that each name without a suffix may mean; none for a name with one."""
+    stems: dict[str, dict[str, list[str]]] = {}
+    found = []
+    for path in names:
         folder, slash, name = path.rpartition("/")
-        return [folder + slash + each for each in self._stems(folder).get(name, [])]
-
-    def _list_stems(self, folder: str) -> dict[str, list[str]]:
-        by_stem: dict[str, list[str]] = {}
-        with suppress(OSError):
-            for name in sorted(os.listdir(self._root / folder)):  # noqa: PTH208 – only names
-                if is_image(name):
-                    by_stem.setdefault(name.rpartition(".")[0], []).append(name)
-        return by_stem
+        if folder not in stems and not is_image(path):
+            stems[folder] = defaultdict(list)
+            with suppress(OSError):
+                for file in sorted(os.listdir(root / folder)):  # noqa: PTH208 – only names
+                    if is_image(file):
+                        stems[folder][file.rpartition(".")[0]].append(folder + slash + file)
+        found.append([] if is_image(path) else stems[folder].get(name, []))
+    return found
 
 
 def label_column(
@@ -224,7 +222,7 @@ def label_column(
     names = [str(name) for name in file.frame]
     if wanted in names or wanted != "label":
         return wanted, ()
-    first, second = ([n for n in names if n.lower() in usual] for usual in LABEL_COLUMNS)
+    first, second = ([n for n in names if n.lower() in usual] for usual in _LABEL_COLUMNS)
     left = [name for name in names if name not in others] if others else []
     usual = first or second or (left if len(left) == 1 else [])
     if len(usual) == 1:
@@ -236,22 +234,65 @@ def label_column(
     )
 
 
-def user_folders(folder: Path) -> list[str]:
-    """List the subfolders, without hidden ones and those of archivers."""
-    from layline.data.images import CLUTTER
-    from layline.data.labels import natural_order
+def suggest_group_columns(
+    file: TableFile,
+    used: Collection[str | None],
+    labels: Sequence[str],
+    splits: Sequence[str] | None,
+) -> list[str]:
+    """Return notes about columns that look like groups and are not used.
 
-    names = [f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith(".")]
-    return natural_order(name for name in names if name.lower() not in CLUTTER)
+    Args:
+        file: The table.
+        used: Columns with another use.
+        labels: The label of each row; a column that repeats them is no group.
+        splits: The split of each row, if the table prescribes it.
+    """
+    notes = []
+    for name in map(str, file.frame):
+        if name in used or not looks_like_group(name):
+            continue
+        cells = texts_of(file.frame[name])
+        different = len({*cells})
+        repeats_labels = different == len({*labels}) == len({*zip(cells, labels, strict=True)})
+        if repeats_labels or not _FEWEST <= different < len(cells):
+            continue
+        in_splits = Counter(cell for cell, _ in {*zip(cells, splits or cells, strict=True)})
+        crossing = sum(count > 1 for count in in_splits.values())
+        across = f" {crossing:,} of its values occur in several splits." if crossing else ""
+        notes.append(
+            f"Column {name!r} looks like a group ({different:,} values in {len(cells):,} rows)."
+            f"{across} Set group to {name!r} to keep its samples in one split."
+        )
+    return notes
 
 
-def is_image(name: str, readable: bool = False) -> bool:
-    """Check by its suffix that a file is an image, or one that can be read."""
-    from layline.data import images
+def looks_like_group(name: str) -> bool:
+    """Check whether a column is named like a person or a case, or ends in ``id``."""
+    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    words = [word.casefold() for word in re.split(r"[\W_]+", apart) if word]
+    if {word.removesuffix(end) for word in words for end in ("id", "s")} & {*_GROUPS}:
+        return True
+    return len(words) > 1 and words[-1] == "id" and not _NOT_GROUPS & {*words}
 
-    known = images.readable_suffixes() if readable else images.KNOWN_SUFFIXES
-    return images.suffix_of(name) in known
 
+def suggest_group_pattern(paths: Sequence[str]) -> list[str]:
+    """Return a note if all file or folder names begin like those of patients.
 
-def _has_image(folder: Path, readable: bool = True) -> bool:
-    return any(is_image(file, readable) for _, _, files in os.walk(folder) for file in files)
+    Only names such as ``patient_12`` or ``p012_left.jpg`` count, with the same word in all of them.
+    """
+    spelled: Counter[tuple[str, str]] = Counter()
+    for path in paths:
+        matches = (_NUMBERED.match(part) for part in path.split("/"))
+        if match := next(filter(None, matches), None):
+            spelled[match[1], match[2]] += 1
+    if len(spelled) != 1 or spelled.total() < len(paths):
+        return []
+    pattern = rf"\b{''.join(*spelled)}\d+"
+    groups = find_groups(pattern, paths)
+    if not _FEWEST <= len({*groups}) < len(groups):
+        return []
+    return [
+        f"The file names look like groups ({len({*groups}):,}, such as {groups[0]!r}). Set "
+        f"group_by to '{pattern}' to keep the images of each in one split."
+    ]

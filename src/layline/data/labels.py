@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from itertools import pairwise
 from numbers import Real
 from typing import Any
 
@@ -50,8 +49,6 @@ def order_names(
 ) -> tuple[tuple[str, ...], str]:
     """Return the classes in order, and a note that says where the order comes from.
 
-    Names that are not among ``classes`` are for the caller to refuse.
-
     Args:
         names: The different names in the data.
         classes: The order; None for the one that the names imply.
@@ -66,20 +63,12 @@ def order_names(
         return KnownClasses((*classes, *others)), "The classes and their order are the model's."
     if classes is not None:
         order = parse_names("classes", classes)
-        absent = [name for name in order if name not in names]
-        if absent:
+        if {*order} != {*ordered}:
             raise UserError(
-                f"classes lists {', '.join(map(repr, absent))}, but the data have only the "
-                f"{plural} {', '.join(ordered)}."
+                f"The classes are {', '.join(order)}, but the data have the {plural} "
+                f"{', '.join(ordered)}."
             )
         return order, "The classes are in the order given."
-    key = float if all(map(is_number, ordered)) else natural_key
-    for before, after in pairwise(ordered):
-        if key(before) == key(after):
-            raise UserError(
-                f"The {plural} {before!r} and {after!r} have the same place in the order. Rename "
-                "one, or give the order of the classes."
-            )
     known = known_order(ordered)
     if known is None:
         raise UserError(
@@ -90,16 +79,11 @@ def order_names(
 
 
 def rank_labels(
-    labels: Sequence[str], rows: Sequence[int], classes: str | Sequence[Any] | None
+    labels: Sequence[str], classes: str | Sequence[Any] | None
 ) -> tuple[Indices, tuple[str, ...], str]:
-    """Return the ranks of labels in the rows of a file, the classes, and a note on their order."""
+    """Return the rank of each label, the classes, and a note on their order."""
     ordered, note = order_names(set(labels), classes, "labels")
     rank_of = {name: rank for rank, name in enumerate(ordered)}
-    for label, row in zip(labels, rows, strict=True):
-        if label not in rank_of:
-            raise UserError(
-                f"The label {label!r} in row {row} is not one of the classes {', '.join(ordered)}."
-            )
     return np.array([rank_of[label] for label in labels], dtype=np.int64), ordered, note
 
 
@@ -112,38 +96,31 @@ def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = F
         skip_unknown: Drop samples of other classes instead of refusing them.
     """
     counts = np.bincount(dataset.ranks, minlength=len(dataset.classes))
-    samples = dict(zip(dataset.classes, counts.tolist(), strict=True))
-    unknown = {name: count for name, count in samples.items() if count and name not in known}
-    notes = []
+    samples = {name: int(n) for name, n in zip(dataset.classes, counts, strict=True) if n}
+    unknown = [name for name in samples if name not in known]
+    place = np.array([known.index(c) if c in known else -1 for c in dataset.classes])
+    outside = np.flatnonzero(place[dataset.ranks] == -1)
+    notes = list(dataset.notes)
     if unknown and not skip_unknown:
         folded = {name.casefold().strip(): name for name in known}
-        first = next(iter(unknown))
-        near = get_close_matches(first.casefold().strip(), folded, n=1)
-        meant = f"rename {first!r} to {folded[near[0]]!r}" if near else "rename them"
+        near = get_close_matches(unknown[0].casefold().strip(), folded, n=1)
+        meant = f"rename {unknown[0]!r} to {folded[near[0]]!r}" if near else "rename them"
         raise UserError(
             f"The model does not know the classes {', '.join(unknown)}; it knows "
             f"{', '.join(known)}. Either {meant}, or skip unknown classes "
-            f"({sum(unknown.values())} samples)."
+            f"({len(outside)} samples)."
         )
     if unknown:
-        rank_of = {name: rank for rank, name in enumerate(dataset.classes)}
-        outside = np.isin(dataset.ranks, [rank_of[name] for name in unknown])
-        dataset = dataset.drop(np.flatnonzero(outside).tolist())
-        listed = ", ".join(f"{name!r} ({count})" for name, count in unknown.items())
+        dataset = dataset.drop(outside)
+        listed = ", ".join(f"{name!r} ({samples[name]})" for name in unknown)
         notes.append(f"Samples of classes that the model does not know are not used: {listed}.")
     if len(dataset.inputs) == 0:
         raise UserError(f"The data have no samples of the model's classes: {', '.join(known)}.")
-    absent = [name for name in known if not samples.get(name)]
+    absent = [name for name in known if name not in samples]
     if absent:
         notes.append(f"The data have no samples of {', '.join(absent)}.")
-    place = np.array([known.index(c) if c in known else -1 for c in dataset.classes])
-    return replace(
-        dataset,
-        ranks=place[dataset.ranks],
-        classes=tuple(known),
-        fixed_classes=True,
-        notes=(*dataset.notes, *notes),
-    )
+    ranks, classes = place[dataset.ranks], tuple(known)
+    return replace(dataset, ranks=ranks, classes=classes, fixed_classes=True, notes=tuple(notes))
 
 
 def categorical_order(y: Any) -> list[Any] | None:
@@ -153,10 +130,9 @@ def categorical_order(y: Any) -> list[Any] | None:
         return None
     if isinstance(y, pandas.DataFrame) and y.shape[1] == 1:
         y = y.iloc[:, 0]
-    if not isinstance(y, pandas.Series | pandas.Index | pandas.Categorical):
-        return None
-    ordered = isinstance(y.dtype, pandas.CategoricalDtype) and y.dtype.ordered
-    return list(y.dtype.categories) if ordered else None
+    dtype: Any = getattr(y, "dtype", None)
+    is_ordered = isinstance(dtype, pandas.CategoricalDtype) and dtype.ordered
+    return list(dtype.categories) if is_ordered else None
 
 
 def ranks_of(y: ArrayLike, classes: Array) -> Array:
@@ -201,8 +177,16 @@ def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
     or unknown order.
     """
     classes = _unique(y)[0] if order is None else check_order(order)
-    if order is None and len(classes) > 2:
-        _warn_about_sorting(classes.tolist())
+    labels = classes.tolist()
+    if order is None and len(labels) > 2 and all(isinstance(label, str) for label in labels):
+        known, why = known_order(labels) or (guess_order(labels), "")
+        if known != labels or not why:
+            about = f"against the order of {why}" if why else "alphabetically; no order is known"
+            warnings.warn(
+                f"y has strings, sorted as {' < '.join(labels)}, {about}. Give the order, lowest "
+                f"first, for example classes={known!r}",
+                stacklevel=4,  # where fit was called
+            )
     ranks = ranks_of(y, classes)
     counts = np.bincount(ranks, minlength=len(classes))
     if (counts > 0).sum() < 2:
@@ -217,25 +201,9 @@ def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
         warnings.warn(
             f"classes has labels that never occur in y: {', '.join(map(repr, absent))}. "
             "They keep their rank and their column of probabilities",
-            stacklevel=4,  # where fit was called
+            stacklevel=4,
         )
     return classes, ranks
-
-
-def _warn_about_sorting(labels: list[Any]) -> None:
-    if not all(isinstance(label, str) for label in labels):
-        return
-    known = known_order(labels)
-    if known is None:
-        why, order = "alphabetically; their order is unknown", guess_order(labels)
-    else:
-        order, why = known[0], f"against the order of {known[1]}"
-    if known is None or order != labels:
-        warnings.warn(
-            f"y has strings, sorted as {' < '.join(labels)}, {why}. Give the order, lowest first, "
-            f"for example classes={order!r}",
-            stacklevel=5,  # where fit was called
-        )
 
 
 def weigh_classes(
@@ -276,7 +244,7 @@ def weigh_classes(
     return factors
 
 
-def checked_weight(sample_weight: ArrayLike | None, n: int) -> Array:
+def check_weight(sample_weight: ArrayLike | None, n: int) -> Array:
     """Return one weight per row, in float64, the largest of which is 1."""
     if sample_weight is None:
         return np.ones(n)
@@ -284,11 +252,10 @@ def checked_weight(sample_weight: ArrayLike | None, n: int) -> Array:
     if weight.shape != (n,):
         raise UserError(f"sample_weight must have the shape ({n},), got {weight.shape}")
     wrong = ~((weight >= 0) & np.isfinite(weight))
-    if wrong.any():
+    if wrong.any() or not weight.any():
         row = int(wrong.argmax())
         raise UserError(
-            f"sample_weight must be finite and not negative, got {weight[row]} in row {row}"
+            "sample_weight must be finite, not negative and not all zero, got "
+            f"{weight[row]} in row {row}"
         )
-    if not weight.any():
-        raise UserError("sample_weight must be above zero somewhere, got only zeros")
     return np.asarray(weight / weight.max())  # so that sums stay finite

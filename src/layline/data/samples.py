@@ -3,7 +3,7 @@
 import hashlib
 import io
 import sys
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -11,12 +11,10 @@ from typing import Any, Self
 import numpy as np
 
 from layline.data.dataset import Indices, Pixels, format_list, require_path
-from layline.data.table_encoding import Rows, TableEncoding, name_rows
+from layline.data.table_encoding import Rows, TableEncoding
 from layline.data.tables import read_table_file
 from layline.utils.errors import UserError
 from layline.utils.optional import require
-
-_LISTING = "OUT"  # kinds of dtypes of objects and texts
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,8 @@ class UserImages:
         """Hash the content of the files and arrays, in their order."""
         digest = hashlib.blake2b(digest_size=16)
         for item in self.items:
-            if isinstance(item, Path):
-                with item.open("rb") as file:
-                    digest.update(hashlib.file_digest(file, "blake2b").digest())
-            elif isinstance(item, bytes):
-                digest.update(hashlib.blake2b(item).digest())  # as for the same file
-            else:
-                digest.update(repr(item.shape).encode() + item.tobytes())
+            content = item.read_bytes() if isinstance(item, Path) else item
+            digest.update(hashlib.blake2b(np.ascontiguousarray(content).data).digest())
         return digest.hexdigest()
 
 
@@ -92,7 +85,7 @@ def as_images(samples: Any) -> UserImages:
             names += map(str, paths)
         elif _is_content(sample):
             name = getattr(sample, "name", None)
-            items.append(_read_content(sample, place))
+            items.append(_read_content(sample))
             names.append(name if isinstance(name, str) else str(place))
         else:
             items.append(_to_pixels(sample, place))
@@ -107,36 +100,24 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
     """
     pandas = require("pandas", extra="images", needed_by="predicting from a table")
     if isinstance(samples, str | Path) or _is_content(samples):
-        file = read_table_file(_read_content(samples, 0) if _is_content(samples) else samples)
-        frame, numbers = file.frame, file.row_names
-    else:
-        if isinstance(samples, Mapping):
-            _check_columns(samples)
-            samples = pandas.DataFrame({name: list(cells) for name, cells in samples.items()})
-        elif isinstance(samples, np.ndarray) and not encoding.categorical and samples.ndim == 2:
-            if samples.shape[1] != len(encoding.names):
-                raise UserError(
-                    f"The array has {samples.shape[1]} columns; the model was trained on "
-                    f"{len(encoding.names)}: {format_list(encoding.names)}."
-                )
+        file = read_table_file(_read_content(samples) if _is_content(samples) else samples)
+        return encoding.encode_rows(file.frame, file.row_names)
+    try:
+        if isinstance(samples, Mapping):  # columns of Series belong together by place, not by index
+            columns = {name: c if isinstance(c, str) else list(c) for name, c in samples.items()}
+            samples = pandas.DataFrame(columns)
+        elif isinstance(samples, np.ndarray) and not encoding.categorical:
             samples = pandas.DataFrame(samples, columns=list(encoding.names))
-        if not isinstance(samples, pandas.DataFrame):
-            raise UserError(
-                "The model was trained on a table: pass a data frame or the path of a CSV file, "
-                f"not {type(samples).__name__}."
-            )
-        frame, numbers = samples, [f"row {row}" for row in range(len(samples))]
-    names = name_rows(frame, encoding.id_column, numbers)
-    return Rows(encoding.apply(frame, numbers), names, encoding)
-
-
-def _check_columns(columns: Mapping[str, Any]) -> None:
-    for name, column in columns.items():
-        if isinstance(column, str) or not isinstance(column, Sized):
-            raise UserError(f"Column {name!r} must be a list, got {column!r}.")
-    lengths = {len(column) for column in columns.values()}
-    if len(lengths) > 1:
-        raise UserError(f"The columns have different lengths: {format_list(sorted(lengths))}.")
+    except (ValueError, TypeError) as error:
+        raise UserError(
+            f"The samples must be a table with the columns {format_list(encoding.names)}: {error}"
+        ) from None
+    if not isinstance(samples, pandas.DataFrame):
+        raise UserError(
+            "The model was trained on a table: pass a data frame or the path of a CSV file, "
+            f"not {type(samples).__name__}."
+        )
+    return encoding.encode_rows(samples, [f"row {row}" for row in range(len(samples))])
 
 
 def _as_sequence(samples: Any) -> Sequence[Any]:
@@ -146,9 +127,8 @@ def _as_sequence(samples: Any) -> Sequence[Any]:
     if isinstance(samples, Sequence):
         return samples
     array = np.asarray(samples)
-    if array.ndim == 1 and array.dtype.kind in _LISTING:
-        return list(array)
-    return array if array.ndim == 4 else [array]  # type: ignore[return-value]
+    many = array.ndim == 4 or (array.ndim == 1 and array.dtype.kind in "OUT")  # objects or texts
+    return list(array) if many else [array]
 
 
 def _is_pillow(sample: Any) -> bool:
@@ -161,17 +141,17 @@ def _is_content(sample: Any) -> bool:
     return isinstance(sample, bytes | bytearray | memoryview) or hasattr(sample, "read")
 
 
-def _read_content(sample: Any, place: int) -> bytes:
+def _read_content(sample: Any) -> bytes:
     if isinstance(sample, bytes | bytearray | memoryview):
         return bytes(sample)
     try:
         if sample.seekable():
             sample.seek(0)
         content = sample.read()
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(f"The open file at place {place} cannot be read: {error}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"An open file cannot be read: {error}") from error
     if not isinstance(content, bytes):
-        raise UserError(f"The file at place {place} is open for text. Open it with 'rb'.")
+        raise UserError("A file is open for text. Open it with 'rb'.")
     return content
 
 

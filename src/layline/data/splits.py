@@ -1,19 +1,21 @@
 r"""Dividing samples into training, validation, test and calibration splits.
 
-Every class keeps a training sample, and no split is empty. Sizes are exact, and are distributed
-over the classes by largest remainder. Groups with several samples (the images of a patient, or
-duplicates of an image) are placed first, one after the other, each into the split where it lowers
+Every class keeps a training sample, and no split is empty. Groups with several samples (the images
+of a patient, or duplicates of an image) are placed first, one after the other, each into the split
+where it lowers
 
 .. math:: \sum_{s,k} (n_{sk} - t_{sk})^2 / t_{sk}
 
 most, with :math:`n_{sk}` the samples of class k in split s so far and :math:`t_{sk}` the number
 that the split should have. Large groups and those of rare classes come first, since small ones can
-balance them. Samples that are alone in their group then fill the splits up to their sizes.
+balance them. Samples that are alone in their group then fill the splits up to their exact sizes,
+which are distributed over the classes by largest remainder.
 
 The calibration split is taken out of the training split by the same rules, last, so that the other
 splits are the same with and without it.
 """
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -23,7 +25,8 @@ import numpy as np
 from jaxtyping import Int
 from numpy.typing import NDArray
 
-from layline.data.dataset import Dataset, Indices, KnownClasses, Splits, groups_of
+from layline.data.dataset import Dataset, Indices, KnownClasses, Splits, format_list, groups_of
+from layline.data.table_encoding import UnencodedRows
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 
@@ -59,13 +62,52 @@ def assign_splits(
     """
     if words is None:
         return Splits()
-    split_of = {word: split_named(word) for word in set(words)}
-    names = np.array([split_of[word] for word in words])
+    names = np.array([split_named(word) for word in words])
     splits = {name: np.flatnonzero(names == name) for name in dict.fromkeys(SPLIT_WORDS.values())}
-    if not isinstance(classes, KnownClasses):  # the data of a trained model may lack splits
-        _check_classes(splits, ranks, classes)
-        _check_groups(names.tolist(), groups or ())
+    if isinstance(classes, KnownClasses):  # the data of a trained model may lack splits
+        return Splits(**splits)
+    if len(splits["train"]) == 0:
+        raise UserError("The data have no training split.")
+    for name, index in splits.items():
+        unseen = np.setdiff1d(ranks[index], ranks[splits["train"]])
+        if len(unseen):
+            raise UserError(
+                f"The {name} split has classes without training samples: "
+                f"{', '.join(classes[rank] for rank in unseen)}. Add training samples of them."
+            )
+    split_of: dict[Hashable, str] = {}
+    for name, group in zip(names.tolist(), groups or (), strict=False):
+        if split_of.setdefault(group, name) != name:
+            raise UserError(
+                f"The group {group!r} is in the {split_of[group]} split and in the {name} split. "
+                "Results would be too good; move its samples into one of them."
+            )
     return Splits(**splits)
+
+
+def find_groups(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
+    """Find the group of each sample in its path.
+
+    Args:
+        pattern: A regular expression; its first group that matches names the group of the sample,
+            or else the whole match does.
+        paths: Paths from the root of the data, with forward slashes.
+    """
+    try:
+        matches = [re.search(pattern, path) for path in paths]
+    except (re.error, TypeError) as error:
+        raise UserError(f"group_by is not a regular expression: {pattern!r} ({error}).") from None
+    names = [
+        "" if match is None else next((part for part in match.groups() if part), match[0])
+        for match in matches
+    ]
+    without = [path for path, name in zip(paths, names, strict=True) if not name]
+    if without:
+        raise UserError(
+            f"group_by '{pattern}' does not match {len(without):,} of {len(paths):,} paths, such "
+            f"as {format_list(without[:3])}."
+        )
+    return tuple(names)
 
 
 def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Dataset:
@@ -79,16 +121,16 @@ def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Datase
         seed: The same seed gives the same splits.
         calibration: Share of the training samples that are kept for calibration.
     """
-    given = dataset.splits
-    notes: tuple[str, ...] = ()
+    splits = given = dataset.splits
+    notes = list(dataset.notes)
     missing = {
         name: dataset.shares[name]
-        for name, index in (("validation", given.validation), ("test", given.test))
-        if len(index) == 0
+        for name in ("validation", "test")
+        if len(getattr(given, name)) == 0
     }
     if len(missing) == 2 and len(given.train) == len(given.calibration) == 0:
         kept = "" if dataset.groups is None else ", groups kept together"
-        notes = (f"The split is random with seed {seed}, stratified by class{kept}.",)
+        notes.append(f"The split is random with seed {seed}, stratified by class{kept}.")
         splits = Splits(**_divide(dataset.ranks, missing, seed, dataset.groups))
     elif len(given.train) == 0:
         raise UserError("The data have no training split.")
@@ -96,26 +138,17 @@ def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Datase
         train = given.train
         drawn = _divide(dataset.ranks[train], missing, seed, groups_of(dataset, train))
         splits = replace(given, **{name: train[index] for name, index in drawn.items()})
-        notes = tuple(
+        notes += [
             f"The data have no {name} split: {len(drawn[name])} of the {len(train)} training "
             f"samples are used for it, with seed {seed}."
             for name in missing
-        )
-    else:
-        splits = given
+        ]
     splits, more = hold_out_calibration(splits, dataset.ranks, calibration, seed, dataset.groups)
-    dataset = replace(dataset, splits=splits, notes=(*dataset.notes, *notes, *more))
-    return _encode_table(dataset)
-
-
-def _encode_table(dataset: Dataset) -> Dataset:
-    from layline.data.table_encoding import UnencodedRows
-
-    rows: Any = dataset.inputs
-    if not isinstance(rows, UnencodedRows):
-        return dataset
-    encoded, notes = rows.encode(dataset.splits.train)
-    return replace(dataset, inputs=encoded, notes=(*dataset.notes, *notes))
+    inputs: Any = dataset.inputs
+    if isinstance(inputs, UnencodedRows):
+        inputs, about_columns = inputs.encode(splits.train)
+        more += about_columns
+    return replace(dataset, inputs=inputs, splits=splits, notes=(*notes, *more))
 
 
 def hold_out_calibration(
@@ -182,34 +215,8 @@ def stratified_holdout(
     """
     if not 0 <= fraction < 1:
         raise UserError(f"fraction must be in [0, 1), got {fraction}.")
-    if groups is not None and fraction > 0:
-        split_of = _draw_grouped(ranks, groups, [fraction], rng)
-    else:
-        total = max(round(fraction * len(ranks)), 1) if fraction > 0 else 0
-        split_of = _draw_stratified(ranks, [total], rng)
+    split_of = _draw(ranks, [fraction] if fraction else [], groups, rng)
     return np.flatnonzero(split_of == 0), np.flatnonzero(split_of == 1)
-
-
-def _check_classes(splits: dict[str, Indices], ranks: Indices, classes: Sequence[str]) -> None:
-    if len(splits["train"]) == 0:
-        raise UserError("The data have no training split.")
-    for name, index in splits.items():
-        unseen = np.setdiff1d(ranks[index], ranks[splits["train"]])
-        if len(unseen):
-            raise UserError(
-                f"The {name} split has classes without training samples: "
-                f"{', '.join(classes[rank] for rank in unseen)}. Add training samples of them."
-            )
-
-
-def _check_groups(names: list[str], groups: Sequence[Hashable]) -> None:
-    split_of: dict[Hashable, str] = {}
-    for name, group in zip(names, groups, strict=False):
-        if split_of.setdefault(group, name) != name:
-            raise UserError(
-                f"The group {group!r} is in the {split_of[group]} split and in the {name} split. "
-                "Results would be too good; move its samples into one of them."
-            )
 
 
 def _divide(
@@ -219,38 +226,57 @@ def _divide(
     check_integer("seed", seed, 0, "the splits are drawn from it")
     for name, share in shares.items():
         check_above(name, share, 0, "it is the share to hold out")
-    if sum(shares.values()) >= 1:
+    fractions = list(shares.values())
+    if sum(fractions) >= 1:
         raise UserError(
             f"{' and '.join(shares)} must be below 1 together, got "
-            f"{' and '.join(map(str, shares.values()))}."
+            f"{' and '.join(map(str, fractions))}."
         )
-    rng = np.random.default_rng(seed)
-    if groups is not None:
-        split_of = _draw_grouped(ranks, groups, list(shares.values()), rng)
-    else:
-        totals = [max(round(share * len(ranks)), 1) for share in shares.values()]
-        different = len(np.unique(ranks))
-        if sum(totals) > len(ranks) - different:
-            raise UserError(
-                f"There are too few samples: {len(ranks)} of {different} classes cannot be divided "
-                f"into train, {' and '.join(shares)} with every class in training."
-            )
-        split_of = _draw_stratified(ranks, totals, rng)
+    different = len(np.unique(ranks))
+    held_out = sum(max(round(share * len(ranks)), 1) for share in fractions)
+    if groups is None and held_out > len(ranks) - different:
+        raise UserError(
+            f"There are too few samples: {len(ranks)} of {different} classes cannot be divided "
+            f"into train, {' and '.join(shares)} with every class in training."
+        )
+    split_of = _draw(ranks, fractions, groups, np.random.default_rng(seed))
     return {name: np.flatnonzero(split_of == s) for s, name in enumerate(["train", *shares])}
 
 
-def _draw_stratified(ranks: Indices, totals: Sequence[int], rng: np.random.Generator) -> Indices:
-    """Number the split of each sample, 0 for training."""
+def _draw(
+    ranks: Indices, fractions: Sequence[float], groups: Groups, rng: np.random.Generator
+) -> Indices:
+    """Number the split of each sample, 0 for training: large groups first, then single samples."""
+    numbers: dict[Hashable, int] = {}
+    each = range(len(ranks)) if groups is None else groups
+    group_of = np.array([numbers.setdefault(group, len(numbers)) for group in each])
     _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
-    split_of = np.zeros(len(ranks), dtype=np.int64)
-    room = counts - 1
-    for split, total in enumerate(totals, start=1):
-        shares = _largest_remainder(counts, room, total, rng)
-        room = room - shares
+    grouped = np.bincount(group_of)[group_of] > 1
+    _, number = np.unique(group_of[grouped], return_inverse=True)
+    table = _count_table(number, class_of[grouped], len(counts))
+    targets = np.outer([1 - sum(fractions), *fractions], counts)
+    split_of = np.full(len(ranks), -1)
+    split_of[grouped] = _place_groups(table, targets, _shuffle(table, counts, rng), {})[number]
+    for split, fraction in enumerate(fractions, start=1):
+        total = max(round(fraction * len(ranks)), 1)
+        placed, free, learned = (
+            np.bincount(class_of[split_of == s], minlength=len(counts)) for s in (split, -1, 0)
+        )
+        wanted = np.maximum(total * counts / len(ranks) - placed, 0) if placed.any() else counts
+        room = np.maximum(free - (learned == 0), 0)  # training needs one of each class
+        shares = _largest_remainder(wanted, room, max(total - placed.sum(), 0), rng)
         for k, take in enumerate(shares):
-            members = np.flatnonzero((class_of == k) & (split_of == 0))
+            members = np.flatnonzero((class_of == k) & (split_of == -1))
             split_of[rng.choice(members, size=take, replace=False)] = split
-    return split_of
+    split_of[split_of == -1] = 0
+    trained = len(np.unique(ranks[split_of == 0])) == len(counts)
+    if groups is None or (trained and len(np.unique(split_of)) > len(fractions)):
+        return split_of
+    # too few groups for that: place each of them, with one fixed for each split
+    table = _count_table(group_of, class_of, len(counts))
+    pinned = _first_groups(table, fractions)
+    result: Indices = _place_groups(table, targets, _shuffle(table, counts, rng), pinned)[group_of]
+    return result
 
 
 def _largest_remainder(
@@ -265,43 +291,6 @@ def _largest_remainder(
         remainder = np.where(shares < room, quota - shares, -np.inf)
         shares[np.lexsort((tie_break, remainder))[-1]] += 1
     return shares
-
-
-def _draw_grouped(
-    ranks: Indices, groups: Sequence[Hashable], fractions: Sequence[float], rng: np.random.Generator
-) -> Indices:
-    """Number the split of each sample, 0 for training: large groups first, then single samples."""
-    numbers: dict[Hashable, int] = {}
-    group_of = np.array([numbers.setdefault(group, len(numbers)) for group in groups])
-    if len(group_of) != len(ranks):
-        raise UserError(f"There are {len(group_of)} groups for {len(ranks)} samples.")
-    _, class_of, counts = np.unique(ranks, return_inverse=True, return_counts=True)
-    grouped = np.bincount(group_of)[group_of] > 1
-    _, number = np.unique(group_of[grouped], return_inverse=True)
-    table = _count_table(number, class_of[grouped], len(counts))
-    targets = np.outer([1 - sum(fractions), *fractions], counts)
-    split_of = np.full(len(ranks), -1)
-    split_of[grouped] = _place_groups(table, targets, _shuffle(table, counts, rng), {})[number]
-    for split, fraction in enumerate(fractions, start=1):
-        total = max(round(fraction * len(ranks)), 1)
-        placed = np.bincount(class_of[split_of == split], minlength=len(counts))
-        free = np.bincount(class_of[split_of == -1], minlength=len(counts))
-        learned = np.bincount(class_of[split_of == 0], minlength=len(counts))
-        wanted = np.maximum(total * counts / len(ranks) - placed, 0)
-        room = np.maximum(free - (learned == 0), 0)  # training needs one of each class
-        shares = _largest_remainder(wanted, room, max(total - placed.sum(), 0), rng)
-        for k, take in enumerate(shares):
-            members = np.flatnonzero((class_of == k) & (split_of == -1))
-            split_of[rng.choice(members, size=take, replace=False)] = split
-    split_of[split_of == -1] = 0
-    trained = len(np.unique(ranks[split_of == 0])) == len(counts)
-    if trained and len(np.unique(split_of)) > len(fractions):
-        return split_of
-    # too few groups for that: place each of them, with one fixed for each split
-    table = _count_table(group_of, class_of, len(counts))
-    pinned = _first_groups(table, fractions)
-    result: Indices = _place_groups(table, targets, _shuffle(table, counts, rng), pinned)[group_of]
-    return result
 
 
 def _count_table(group_of: Indices, class_of: Indices, num_classes: int) -> Counts:

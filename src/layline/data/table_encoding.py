@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 Values = NDArray[np.float64]
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-_NUMERIC_KINDS = "biuf"  # dtypes of booleans, integers and floats
 _WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "infinity": math.inf}
 _COMMA = re.compile(r"[+-]?\d+(,\d+)+", re.ASCII)
 _MANY = 50  # categories; more must repeat
+_LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
+_STRICT = {"strict": True, "extra": "forbid", "allow_inf_nan": False}  # for pydantic
 
 
 def check_unique(names: Sequence[str]) -> None:
@@ -67,7 +68,7 @@ def text_of(cell: Any) -> str:
 
 def numbers_of(column: "pd.Series[Any]") -> tuple[Values, NDArray[np.bool_]]:
     """Return the numbers of a column, NaN where missing, and which cells are words instead."""
-    if column.dtype.kind in _NUMERIC_KINDS:
+    if column.dtype.kind in "biuf":  # booleans, integers and floats
         values: Values = column.to_numpy(dtype=np.float64, na_value=np.nan)
         return values, np.zeros(len(column), dtype=bool)
     texts = texts_of(column)
@@ -86,26 +87,15 @@ def _number(text: str) -> float | None:
 def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None) -> Values:
     """Return the numbers of a numeric column; ``rows`` names them in an error."""
     values, words = numbers_of(column)
-    wrong = words | np.isinf(values)
+    wrong = words | (np.abs(values) > _LARGEST)
     if wrong.any():
         i = int(wrong.argmax())
         place = f" in {rows[i]}" if rows else ""
         raise UserError(
-            f"Column {column.name!r} must hold finite numbers, got "
+            f"Column {column.name!r} must hold finite numbers up to 3.4e38, got "
             f"{texts_of(column.iloc[[i]])[0]!r}{place}. Correct it, or leave the cell empty."
         )
     return values
-
-
-def check_float32(values: Values, columns: Sequence[str], rows: Sequence[str]) -> None:
-    """Refuse numbers that do not fit into float32, with the place of the first."""
-    wrong = np.abs(values) > np.finfo(np.float32).max
-    if wrong.any():
-        row, column = map(int, np.unravel_index(wrong.argmax(), wrong.shape))
-        raise UserError(
-            f"Column {columns[column]!r} must hold numbers up to 3.4e38, got "
-            f"{values[row, column]:g} in {rows[row]}."
-        )
 
 
 @dataclass(frozen=True)
@@ -118,15 +108,10 @@ class NumericColumn:
         indicator: Whether a second column marks missing values.
     """
 
+    __pydantic_config__: ClassVar = _STRICT
     name: str
     median: float
     indicator: bool
-
-    def __post_init__(self) -> None:
-        _check("name", self.name, isinstance(self.name, str), "a string")
-        finite = type(self.median) in (int, float) and math.isfinite(self.median)
-        _check("median", self.median, finite, "a finite number")
-        _check("indicator", self.indicator, isinstance(self.indicator, bool), "true or false")
 
     @property
     def outputs(self) -> list[str]:
@@ -145,15 +130,9 @@ class NumericColumn:
 class CategoricalColumn:
     """Words; a word that is not among the categories of training is encoded as zeros."""
 
+    __pydantic_config__: ClassVar = _STRICT
     name: str
     categories: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        _check("name", self.name, isinstance(self.name, str), "a string")
-        words = self.categories if isinstance(self.categories, list | tuple) else ()
-        good = all(isinstance(word, str) for word in words) and 0 < len(words) == len({*words})
-        _check("categories", self.categories, good, "one or more different strings")
-        object.__setattr__(self, "categories", tuple(words))  # JSON has a list
 
     @property
     def outputs(self) -> list[str]:
@@ -168,11 +147,6 @@ class CategoricalColumn:
         return encoded
 
 
-def _check(name: str, value: Any, good: bool, rule: str) -> None:
-    if not good:
-        raise UserError(f"{name} of a column must be {rule}, got {value!r}.")
-
-
 @dataclass(frozen=True)
 class TableEncoding:
     """How the cells of a table become numbers: learned on the training rows, kept with the model.
@@ -183,6 +157,7 @@ class TableEncoding:
         id_column: The column that names the rows and is not an input, if there is one.
     """
 
+    __pydantic_config__: ClassVar = _STRICT
     numeric: tuple[NumericColumn, ...]
     categorical: tuple[CategoricalColumn, ...]
     id_column: str | None = None
@@ -191,8 +166,9 @@ class TableEncoding:
         if len(self.names) == 0:
             raise UserError("The table has no columns with values to learn from.")
         check_unique(self.names)
-        id_column = self.id_column
-        _check("id_column", id_column, isinstance(id_column, str | None), "a string")
+        for column in self.categorical:
+            if not 0 < len(column.categories) == len({*column.categories}):
+                raise UserError(f"The categories of column {column.name!r} must be different.")
 
     @classmethod
     def fit(cls, frame: "pd.DataFrame", rows: Indices, id_column: str | None = None) -> Self:
@@ -242,19 +218,21 @@ class TableEncoding:
             rows: The name of each row in an error.
         """
         check_unique(list(frame))
-        return np.hstack([each.encode(_column(frame, each.name), rows) for each in self.inputs])
-
-    def unseen(self, frame: "pd.DataFrame") -> tuple[str, ...]:
-        """Describe categories that training did not have, one sentence for each column."""
-        notes = []
-        for column in self.categorical:
-            new = {*texts_of(_column(frame, column.name))} - {*column.categories}
-            if new:
-                notes.append(
-                    f"Column {column.name!r} has values that are not in the training rows: "
-                    f"{format_list(map(repr, natural_order(new)))}."
+        for name in self.names:
+            if name not in frame:
+                raise UserError(
+                    f"The table has no column {name!r}, which the model was trained with. Its "
+                    f"columns are {format_list(frame)}."
                 )
-        return tuple(notes)
+        return np.hstack([column.encode(frame[column.name], rows) for column in self.inputs])
+
+    def encode_rows(self, frame: "pd.DataFrame", row_names: Sequence[str]) -> "Rows":
+        """Encode rows; each is named by its id, or by its number where it has none."""
+        names = list(row_names)
+        if self.id_column in frame:
+            ids = texts_of(frame[self.id_column])
+            names = [own or row for own, row in zip(ids, row_names, strict=True)]
+        return Rows(self.apply(frame, row_names), names, self)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for a model file."""
@@ -263,22 +241,12 @@ class TableEncoding:
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Build an encoding from untrusted plain data; a wrong type is a ``UserError``."""
+        from pydantic import TypeAdapter
+
         try:
-            numeric = tuple(NumericColumn(**column) for column in data["numeric"])
-            categorical = tuple(CategoricalColumn(**column) for column in data["categorical"])
-            id_column = data.get("id_column")
-        except (TypeError, KeyError) as error:
+            return TypeAdapter(cls).validate_json(json.dumps(data))
+        except (ValueError, TypeError) as error:
             raise UserError(f"The table encoding of the file is damaged: {error}") from error
-        return cls(numeric, categorical, id_column)
-
-
-def _column(frame: "pd.DataFrame", name: str) -> "pd.Series[Any]":
-    if name not in frame:
-        raise UserError(
-            f"The table has no column {name!r}, which the model was trained with. Its columns are "
-            f"{format_list(frame)}."
-        )
-    return frame[name]
 
 
 def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str, ...]:
@@ -314,11 +282,6 @@ class Rows:
     names: Sequence[str]
     encoding: TableEncoding
 
-    def __post_init__(self) -> None:
-        shape = (len(self.names), len(self.encoding.columns))
-        if self.values.shape != shape:
-            raise UserError(f"values must have the shape {shape}, got {self.values.shape}.")
-
     def __len__(self) -> int:
         return len(self.names)
 
@@ -341,26 +304,16 @@ class UnencodedRows:
 
     Attributes:
         frame: The columns that are inputs, and the one that names the rows.
-        row_names: The name of each row in an error.
+        names: The name of each row in an error, such as its number.
         id_column: The column that names the rows, if there is one.
     """
 
     frame: "pd.DataFrame"
-    row_names: Sequence[str]
+    names: Sequence[str]
     id_column: str | None
 
-    @property
-    def names(self) -> Sequence[str]:
-        """The name of each row in a list of predictions."""
-        return name_rows(self.frame, self.id_column, self.row_names)
-
     def __len__(self) -> int:
-        return len(self.row_names)
-
-    def subset(self, keep: Indices) -> Self:
-        """Select rows, in the order given."""
-        names = [self.row_names[i] for i in keep]
-        return replace(self, frame=self.frame.iloc[keep], row_names=names)
+        return len(self.names)
 
     def digest(self) -> str:
         """Hash the cells in their order."""
@@ -377,22 +330,14 @@ class UnencodedRows:
         else:
             encoding = replace(known, id_column=self.id_column or known.id_column)
             why = "is not one that the model was trained with"
+        rows = encoding.encode_rows(self.frame, self.names)
         unused = [name for name in self.frame if name not in (*encoding.names, encoding.id_column)]
-        notes = tuple(f"Column {name!r} {why}. It is not used." for name in unused)
-        rows = encode_rows(self.frame, self.row_names, encoding)
-        return rows, notes + encoding.unseen(self.frame)
-
-
-def encode_rows(frame: "pd.DataFrame", row_names: Sequence[str], encoding: TableEncoding) -> Rows:
-    """Apply an encoding; numbers that do not fit into float32 are refused."""
-    values = encoding.apply(frame, row_names)
-    check_float32(values, encoding.columns, row_names)
-    return Rows(values, name_rows(frame, encoding.id_column, row_names), encoding)
-
-
-def name_rows(frame: "pd.DataFrame", id_column: str | None, row_names: Sequence[str]) -> list[str]:
-    """Return the id of each row, or its number where it has none."""
-    if id_column is None or id_column not in frame:
-        return list(row_names)
-    ids = texts_of(frame[id_column])
-    return [own or number for own, number in zip(ids, row_names, strict=True)]
+        notes = [f"Column {name!r} {why}. It is not used." for name in unused]
+        for column in encoding.categorical:
+            new = {*texts_of(self.frame[column.name])} - {*column.categories}
+            if new:
+                notes.append(
+                    f"Column {column.name!r} has values that are not in the training rows: "
+                    f"{format_list(map(repr, natural_order(new)))}."
+                )
+        return rows, tuple(notes)

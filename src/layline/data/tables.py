@@ -8,7 +8,6 @@ import io
 import re
 import warnings
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 _ZIP = b"PK\x03\x04"  # a workbook is a ZIP file
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
 
 
@@ -60,14 +59,7 @@ class TableFile:
             argument: The setting that names the column, for the message.
             name: The column.
         """
-        if name not in self.frame:
-            names = [str(column) for column in self.frame]
-            near = get_close_matches(name.lower(), [each.lower() for each in names], n=1)
-            cure = [f"Did you mean {each!r}?" for each in names if each.lower() in near]
-            raise UserError(
-                f"{self.path.name} has no column {name!r} ({argument}). "
-                + " ".join([*cure, f"The columns are {format_list(names)}."])
-            )
+        check_known(f"column {argument}", name, [str(column) for column in self.frame])
         cells = texts_of(self.frame[name])
         empty = [row for row, cell in zip(self.rows, cells, strict=True) if not cell]
         if empty:
@@ -105,16 +97,15 @@ def read_table_file(
         path = find_file(root, (*TEXT_SUFFIXES[:2], *EXCEL_SUFFIXES))
         raw = path.read_bytes()
     most = None if rows is None else rows + 1  # with the header
-    notes: tuple[str, ...] = ()
+    notes: list[str] = []
+    delimiter = ","
     if raw.startswith(_ZIP) or path.suffix.lower() in EXCEL_SUFFIXES:
-        frame, notes = _read_workbook(path, raw, sheet, most)
-        delimiter = ","
+        frame = _read_workbook(path, raw, sheet, most, notes)
     elif sheet is not None:
         raise UserError(f"{path.name} is not a workbook, so it has no sheet {sheet!r}.")
     else:
-        text, notes = _decode(path, raw, encoding)
-        header = text.partition("\n")[0]
-        delimiter = max(",;\t", key=header.count)
+        text = _decode(path, raw, encoding, notes)
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
         try:
             frame = pandas.read_csv(
                 io.StringIO(text),
@@ -127,46 +118,45 @@ def read_table_file(
                 nrows=most,
             )
         except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
-            why = re.sub(r"Error tokenizing data\. C error: ", "", str(error)).strip()
+            why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
             raise UserError(
                 f"{path.name} cannot be read as a table: {why}. Put quotes around cells that "
                 "contain the delimiter or a line break."
             ) from None
     frame.index = frame.index + 1
-    blank = frame.apply(lambda column: [not text for text in texts_of(column)]).all(axis=1)
-    frame = frame[~blank]
+    frame = frame[frame.apply(lambda column: [text != "" for text in texts_of(column)]).any(axis=1)]
     if len(frame) < 2:
         raise UserError(f"{path} must have a header and at least one row.")
-    header_cells = texts_of(frame.iloc[0])
-    named = [place for place, name in enumerate(header_cells) if name]
-    check_unique([header_cells[place] for place in named])
-    frame = frame.iloc[1:, named].set_axis([header_cells[place] for place in named], axis=1)
-    if len(named) < len(header_cells):
-        notes += ("Columns without a name in the header are not used.",)
+    header = texts_of(frame.iloc[0])
+    named = [place for place, name in enumerate(header) if name]
+    check_unique([header[place] for place in named])
+    frame = frame.iloc[1:, named].set_axis([header[place] for place in named], axis=1)
+    if len(named) < len(header):
+        notes.append("Columns without a name in the header are not used.")
     if delimiter != ",":
-        frame, more = _read_decimal_commas(frame)
-        notes += more
-    return TableFile(path, frame, notes)
+        frame = _replace_decimal_commas(frame, notes)
+    return TableFile(path, frame, tuple(notes))
 
 
-def _decode(path: Path, raw: bytes, encoding: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return the text of a file, with a note if its encoding is a guess."""
+def _decode(path: Path, raw: bytes, encoding: str | None, notes: list[str]) -> str:
     usual = "utf-16" if raw.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     try:
-        return raw.decode(encoding or usual).lstrip("\r\n"), ()
+        return raw.decode(encoding or usual).lstrip("\r\n")
     except (UnicodeDecodeError, LookupError):
         if encoding is not None or b"\0" in raw:
             raise UserError(
                 f"{path} cannot be read as {encoding or 'text'}. Save it as CSV in UTF-8, or set "
                 "the option encoding."
             ) from None
-    note = f"{path.name} is not in UTF-8; it is read as Windows-1252. The option is encoding."
-    return raw.decode("cp1252", errors="replace").lstrip("\r\n"), (note,)
+    notes.append(
+        f"{path.name} is not in UTF-8; it is read as Windows-1252. The option is encoding."
+    )
+    return raw.decode("cp1252", errors="replace").lstrip("\r\n")
 
 
 def _read_workbook(
-    path: Path, raw: bytes, sheet: str | None, rows: int | None
-) -> tuple["pd.DataFrame", tuple[str, ...]]:
+    path: Path, raw: bytes, sheet: str | None, rows: int | None, notes: list[str]
+) -> "pd.DataFrame":
     pandas = require("pandas", extra="images", needed_by="reading tables")
     require("openpyxl", extra="excel", needed_by=f"reading {path.name}")
     try:
@@ -182,24 +172,20 @@ def _read_workbook(
     if sheet is not None:
         check_known("sheet", sheet, sheets)
     elif len(sheets) > 1:
-        note = f"The first sheet of {format_list(sheets)} is read. The option is sheet."
-        return frame, (note,)
-    return frame, ()
+        notes.append(f"The first sheet of {format_list(sheets)} is read. The option is sheet.")
+    return frame
 
 
-def _read_decimal_commas(frame: "pd.DataFrame") -> tuple["pd.DataFrame", tuple[str, ...]]:
-    """Replace decimal commas by points in columns where all cells are such numbers."""
+def _replace_decimal_commas(frame: "pd.DataFrame", notes: list[str]) -> "pd.DataFrame":
+    """Write points in columns where all cells are numbers, some of them with decimal commas."""
     changed = {}
     for name in frame:
         texts = texts_of(frame[name])
         numbers = [text for text in texts if text.lower() not in MISSING]
-        with_comma = [text for text in numbers if _DECIMAL_COMMA.fullmatch(text)]
-        integers = sum(_INTEGER.fullmatch(text) is not None for text in numbers)
-        if len(with_comma) + integers < len(numbers):
-            continue
-        if not all(map(_THOUSANDS.fullmatch, with_comma)):  # 1,234 may be a thousand
+        others = [text for text in numbers if not _INTEGER.fullmatch(text)]
+        ambiguous = all(map(_THOUSANDS.fullmatch, others))  # 1,234 may be a thousand
+        if all(map(_DECIMAL_COMMA.fullmatch, others)) and not ambiguous:
             changed[name] = [text.replace(",", ".") for text in texts]
-    if not changed:
-        return frame, ()
-    columns = ", ".join(map(repr, changed))
-    return frame.assign(**changed), (f"Decimal commas are read as points in {columns}.",)
+    if changed:
+        notes.append(f"Decimal commas are read as points in {', '.join(map(repr, changed))}.")
+    return frame.assign(**changed)

@@ -23,7 +23,7 @@ from layline.data.dataset import Indices, Splits
 from layline.data.labels import (
     Array,
     categorical_order,
-    checked_weight,
+    check_weight,
     order_classes,
     ranks_of,
     weigh_classes,
@@ -119,7 +119,7 @@ def read_fit_data(
     x = check_rows(estimator, X, reset=not resume)
     labels = _check_labels(estimator, x, y)
     check_classification_targets(labels)
-    weight = checked_weight(sample_weight, len(labels))
+    weight = check_weight(sample_weight, len(labels))
     group_of = _check_groups(groups, len(labels))
     counted = np.flatnonzero(weight)
     x, labels, weight = x[weight > 0], labels[counted], weight[counted]
@@ -181,7 +181,7 @@ def _read_validation(
             f"eval_set must have labels of y only, got {unknown[0]!r}: the classes are "
             f"{', '.join(map(str, classes.tolist()))}"
         )
-    weight = checked_weight(sample_weight, len(labels))
+    weight = check_weight(sample_weight, len(labels))
     samples = Samples(encode(estimator, rows, encoding), ranks_of(labels, classes), weight)
     return samples.take(np.flatnonzero(weight))
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from layline import data
-from layline.data.sources.photo_quality import degrade, plan, read_photo_quality
+from layline.data.sources.photo_quality import degrade, plan_crops, read_photo_quality
 
 SMALL = {"per_class": 6, "validation_per_class": 2, "test_per_class": 4}
 
@@ -97,7 +97,7 @@ def test_each_distortion_alone_makes_other_images_and_better_ones_at_the_top():
 def test_no_pixel_of_a_photograph_is_in_two_parts(size, seed):
     counts = {"train": 100, "validation": 40, "test": 60}
     seen = {part: np.zeros((2, 427, 640), dtype=bool) for part in counts}
-    for crop in plan((427, 640), counts, size, np.random.default_rng(seed)):
+    for crop in plan_crops(counts, size, 6, np.random.default_rng(seed)):
         assert 0 <= crop.top <= 427 - size
         assert 0 <= crop.left <= 640 - size
         place = slice(crop.top, crop.top + size), slice(crop.left, crop.left + size)
@@ -154,25 +154,15 @@ def test_levels_can_be_told_apart_though_not_perfectly_and_errors_are_mostly_by_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": 99}, "size must be at most 98"),
-        ({"size": 7}, "size must be an integer, at least 8, got 7"),
-        ({"per_class": 0}, "per_class must be an integer, at least 1, got 0"),
-        ({"test_per_class": "few"}, "test_per_class must be an integer, at least 1, got 'few'"),
+        ({"size": 99}, "size must be an integer from 8 to 98, got 99"),
+        ({"per_class": 0}, "per_class must be an integer from 1 to 10000, got 0"),
+        ({"test_per_class": "few"}, "test_per_class must be an integer from 1 .*, got 'few'"),
         ({"partition": -1}, "partition must be an integer, at least 0, got -1"),
-        ({"levels": 1}, "levels must be an integer, at least 2, got 1"),
-        ({"levels": 1_000_000}, "levels must be at most 256, got 1000000"),
-        (
-            {"distortion": "blurr"},
-            "distortion must be a known name, got 'blurr'",
-        ),
+        ({"levels": 1_000_000}, "levels must be an integer from 2 to 256, got 1000000"),
+        ({"distortion": "blurr"}, "distortion must be a known name, got 'blurr'"),
         ({"root": "here"}, "photo-quality needs no files"),
     ],
 )
 def test_a_wrong_option_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         data.read("photo-quality", **options)
-
-
-def test_more_crops_than_fit_into_memory_are_refused():
-    with pytest.raises(ValueError, match="do not fit into memory"):
-        read_photo_quality(per_class=10**13)

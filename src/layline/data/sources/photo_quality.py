@@ -10,21 +10,17 @@ levels touch and do not overlap.
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from layline.data.dataset import Dataset, Pixels, Splits
-from layline.utils.errors import UserError
 from layline.utils.validation import check_integer, check_known
 
 _LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
-_MOST_LEVELS = 256
-_MOST_BYTES = 8 * 10**9
 _DISTORTIONS = ("blur", "noise", "compression")
-_ROWS, _COLUMNS = 4, 6  # cells of 106 × 106 pixels
+_ROWS, _COLUMNS, _CELL = 4, 6, 106  # cells of 106 × 106 pixels
 _GAP = 4  # unused pixels around a cell
 _CELLS = {"train": 12, "validation": 4, "test": 8}  # of each photograph
 _CONTRAST, _BRIGHTNESS = (0.7, 1.1), (-30.0, 30.0)
@@ -34,8 +30,7 @@ _NOISE = 70.0  # standard deviation in gray levels at strength 1
 _FINEST, _LOSS, _COARSEST = 95, 80, 5  # JPEG quality at strength 0, its loss at 1, the minimum
 
 
-@dataclass(frozen=True)
-class Crop:
+class Crop(NamedTuple):
     """Where a crop is cut, its split, and its level of quality."""
 
     photograph: int
@@ -66,39 +61,25 @@ def read_photo_quality(
         levels: The number of levels; six have names, others are numbered.
         distortion: ``blur``, ``noise`` or ``compression`` alone, or ``all`` together.
     """
-    from sklearn.datasets import load_sample_images
-
     from layline.data.images import ImageArrays
 
     check_integer("partition", partition, 0)
     counts = {"train": per_class, "validation": validation_per_class, "test": test_per_class}
     for split, count in counts.items():
-        check_integer("per_class" if split == "train" else f"{split}_per_class", count, 1)
-    check_integer("levels", levels, 2)
-    check_integer("size", size, 8)
+        option = "per_class" if split == "train" else f"{split}_per_class"
+        check_integer(option, count, 1, most=10_000)
+    check_integer("levels", levels, 2, most=256)
+    check_integer("size", size, 8, most=_CELL - 2 * _GAP)
     check_known("distortion", distortion, ("all", *_DISTORTIONS))
-    sample = load_sample_images()
-    height, width = sample.images[0].shape[:2]
-    largest = min(height // _ROWS, width // _COLUMNS) - 2 * _GAP
-    if size > largest:
-        raise UserError(f"size must be at most {largest}, the size of a cell; got {size}.")
-    if levels > _MOST_LEVELS:
-        raise UserError(f"levels must be at most {_MOST_LEVELS}, got {levels}.")
-    total = levels * sum(counts.values())
-    if 3 * total * size * size > _MOST_BYTES:
-        raise UserError(f"{total:,} crops do not fit into memory. Use fewer per class.")
     crops, pixels = _make_crops(partition, tuple(counts.items()), size, levels, distortion)
     classes = _LEVELS if levels == len(_LEVELS) else tuple(f"level {n + 1}" for n in range(levels))
-    titles = [Path(file).stem for file in sample.filenames]
+    names = [
+        f"{('china', 'flower')[crop.photograph]}/{crop.split}/{classes[crop.rank]}/{index:04}"
+        for index, crop in enumerate(crops)
+    ]
     splits = np.array([crop.split for crop in crops])
     return Dataset(
-        inputs=ImageArrays(
-            pixels,
-            [
-                f"{titles[crop.photograph]}/{crop.split}/{classes[crop.rank]}/{index:04}"
-                for index, crop in enumerate(crops)
-            ],
-        ),
+        inputs=ImageArrays(pixels, names),
         ranks=np.array([crop.rank for crop in crops], dtype=np.int64),
         classes=classes,
         splits=Splits(*(np.flatnonzero(splits == split) for split in counts)),
@@ -114,7 +95,7 @@ def _make_crops(
 
     rng = np.random.default_rng(partition)
     photographs = load_sample_images().images
-    crops = tuple(plan(photographs[0].shape[:2], dict(counts), size, rng, levels))
+    crops = tuple(plan_crops(dict(counts), size, levels, rng))
     cut = []
     for crop in crops:
         strength = 1 - (crop.rank + rng.random()) / levels
@@ -131,15 +112,10 @@ def _make_crops(
     return crops, pixels
 
 
-def plan(
-    shape: tuple[int, int],
-    counts: dict[str, int],
-    size: int,
-    rng: np.random.Generator,
-    levels: int = len(_LEVELS),
+def plan_crops(
+    counts: dict[str, int], size: int, levels: int, rng: np.random.Generator
 ) -> Iterator[Crop]:
     """Draw where crops are cut: ``counts`` of each level for each split."""
-    height, width = shape[0] // _ROWS, shape[1] // _COLUMNS
     owners = np.repeat(list(_CELLS), list(_CELLS.values()))
     owner = [rng.permutation(owners) for _ in range(2)]
     for split, count in counts.items():
@@ -148,8 +124,8 @@ def plan(
                 photograph = index % 2
                 cell = int(rng.choice(np.flatnonzero(owner[photograph] == split)))
                 row, column = divmod(cell, _COLUMNS)
-                top = row * height + int(rng.integers(_GAP, height - _GAP - size + 1))
-                left = column * width + int(rng.integers(_GAP, width - _GAP - size + 1))
+                top = row * _CELL + int(rng.integers(_GAP, _CELL - _GAP - size + 1))
+                left = column * _CELL + int(rng.integers(_GAP, _CELL - _GAP - size + 1))
                 yield Crop(photograph, split, rank, top, left)
 
 

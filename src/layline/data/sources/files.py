@@ -1,0 +1,325 @@
+"""The user's own data: images in class folders, a list of images, a table, or an npz file.
+
+Options that several of these sources have:
+
+- ``classes``: the classes from the lowest to the highest, as a list or ``"a,b,c"``;
+- ``validation`` and ``test``: shares of the samples, for splits that are drawn;
+- ``label``, ``split`` and ``group``: the columns of the label, of train, val or test, and of what
+  must stay in one split, such as a patient; the last two may be absent;
+- ``group_by``: a regular expression that finds the group in the path of an image: its first group,
+  or else the whole match;
+- ``sheet`` and ``encoding``: the sheet of a workbook, if not the first, and the encoding of a text
+  file, if it is not UTF-8.
+"""
+
+import posixpath
+import re
+import zlib
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from layline.data.dataset import SHARES, Dataset, Indices, KnownClasses, find_file, format_list
+from layline.data.detect import (
+    find_images,
+    image_column,
+    image_folder,
+    label_column,
+    suggest_group_columns,
+    suggest_group_pattern,
+    user_folders,
+)
+from layline.data.labels import Array, order_names, parse_names, rank_labels
+from layline.data.splits import SPLIT_WORDS, assign_splits, find_groups, split_named
+from layline.data.table_encoding import UnencodedRows
+from layline.data.tables import read_table_file
+from layline.utils.errors import UserError
+from layline.utils.validation import check_known
+
+Classes = str | Sequence[Any] | None
+_TREE = "Expected root/<class>/<image>, or root/train/<class>/<image> with val and test."
+_ARRAYS = "Expected arrays: train_images, train_labels, val_images, … , or images and labels."
+
+
+def read_folder(
+    root: Path,
+    *,
+    classes: Classes = None,
+    validation: float = SHARES["validation"],
+    test: float = SHARES["test"],
+    group_by: str | None = None,
+) -> Dataset:
+    """Read images whose folder is their class, below folders of the splits if there are any."""
+    from layline.data.images import ImageFiles, describe_skipped, list_images
+
+    if not root.is_dir():
+        raise UserError(f"{root} is not a folder. {_TREE}")
+    split_folders = _split_folders(root, classes)
+    folders = {(split, name): 0 for split in split_folders for name in user_folders(root / split)}
+    different = {name for _, name in folders}
+    if len(different) < 2:
+        raise UserError(
+            f"{root} has the class folders {different or '{}'}; at least two are needed. {_TREE}"
+        )
+    ordered, note = order_names(different, classes, "folder names")
+    rank_of = {name: rank for rank, name in enumerate(ordered)}
+    skipped: list[str] = []
+    names, parents = [], []
+    files = list_images(root, skipped)
+    for name in files:
+        parent = _class_folder(name, split_folders)
+        if parent in folders:
+            folders[parent] += 1
+            names.append(name)
+            parents.append(parent)
+    skipped = [name for name in skipped if _class_folder(name, split_folders) in folders]
+    for folder in [folder for folder, count in folders.items() if count == 0]:
+        own = [name for name in skipped if _class_folder(name, split_folders) == folder]
+        raise UserError(
+            f"The class folder {root.joinpath(*folder)} has no images. {describe_skipped(own)}"
+        )
+    notes = [note]
+    groups = None if group_by is None else find_groups(group_by, names)
+    if groups is None:
+        notes += suggest_group_pattern(names)
+    if len(files) > len(names):
+        notes.append(f"{len(files) - len(names)} images outside the class folders are not used.")
+    if skipped:
+        notes.append(describe_skipped(skipped))
+    return _make_dataset(
+        ImageFiles(root, names),
+        np.array([rank_of[name] for _, name in parents], dtype=np.int64),
+        ordered,
+        None if split_folders == [""] else [split for split, _ in parents],
+        groups,
+        notes,
+        {"validation": validation, "test": test},
+    )
+
+
+def _class_folder(name: str, split_folders: list[str]) -> tuple[str, str]:
+    """Return the split folder, or "", and the class folder of a path."""
+    first, second, *_ = *name.split("/"), "", ""
+    return ("", first) if split_folders == [""] else (first, second)
+
+
+def _split_folders(root: Path, classes: Classes) -> list[str]:
+    """List the folders of a prescribed split; ``[""]``, the root itself, if there is none."""
+    folders = user_folders(root)
+    splits = [name for name in folders if name.casefold() in SPLIT_WORDS]
+    if not splits or (classes is not None and {*splits} <= {*parse_names("classes", classes)}):
+        return [""]
+    others = [name for name in folders if name not in splits]
+    if others:
+        raise UserError(
+            f"{root} has folders of splits ({', '.join(splits)}) and others ({', '.join(others)}). "
+            "Move the others away, or list all of them as classes."
+        )
+    if len({split_named(name) for name in splits}) < len(splits):
+        raise UserError(f"{root} has several folders for one split: {', '.join(splits)}.")
+    return sorted(splits, key=lambda name: split_named(name) != "train")
+
+
+def read_manifest(
+    root: Path,
+    *,
+    classes: Classes = None,
+    validation: float = SHARES["validation"],
+    test: float = SHARES["test"],
+    path: str = "path",
+    label: str = "label",
+    split: str | None = "split",
+    group: str | None = "group",
+    group_by: str | None = None,
+    images: str | Path | None = None,
+    sheet: str | None = None,
+    encoding: str | None = None,
+) -> Dataset:
+    """Read images that a CSV or Excel file lists in the column ``path``.
+
+    Paths start from the folder ``images``; by default that of the file, or a subfolder.
+    """
+    from layline.data.images import ImageFiles
+
+    file = read_table_file(root, sheet, encoding)
+    own = file.path.parent
+    given = None if images is None else Path(images).expanduser()
+    if given is not None and not given.is_dir():
+        raise FileNotFoundError(f"The folder of the images, {given}, does not exist.")
+    notes = list(file.notes)
+    if path not in file.frame and path == "path":
+        path = image_column(file, given or own) or path
+        notes.append(f"The images are in column {path!r}.")
+    cells = file.read_column("path", path)
+    paths = [posixpath.normpath(cell.replace("\\", "/")) for cell in cells]
+    folder = given or image_folder(paths, own) or own
+    if folder not in (own, given):
+        notes.append(f"The paths of the images start in the folder {folder.name}.")
+    for i, several in enumerate(find_images(folder, paths)):
+        if len(several) > 1:
+            raise UserError(
+                f"{paths[i]!r} in row {file.rows[i]} may be any of {format_list(several)}. Add the "
+                "suffix."
+            )
+        paths[i] = several[0] if several else paths[i]
+    label, label_note = label_column(file, label, {path, split, group, "id"})
+    labels = file.read_column("label", label)
+    ranks, ordered, order_note = rank_labels(labels, classes)
+    words = file.read_optional("split", split)
+    groups = file.read_optional("group", group)
+    if group_by is not None and groups is not None:
+        raise UserError(f"The groups are in column {group!r} already; leave out group_by.")
+    if group_by is not None:
+        groups = list(find_groups(group_by, paths))
+    notes += [*label_note, order_note]
+    if groups is None:
+        notes += suggest_group_columns(file, {path, label, split}, labels, words)
+    shares = {"validation": validation, "test": test}
+    return _make_dataset(ImageFiles(folder, paths), ranks, ordered, words, groups, notes, shares)
+
+
+def read_table(
+    root: Path,
+    *,
+    classes: Classes = None,
+    validation: float = SHARES["validation"],
+    test: float = SHARES["test"],
+    label: str = "label",
+    split: str | None = "split",
+    group: str | None = "group",
+    id: str | None = "id",  # noqa: A002 – the name of the column
+    drop: str | Sequence[str] = (),
+    sheet: str | None = None,
+    encoding: str | None = None,
+) -> Dataset:
+    """Read the rows of a table; every column without another use is an input.
+
+    The column ``id`` names the rows, and may be absent; those of ``drop`` are not used.
+    """
+    file = read_table_file(root, sheet, encoding)
+    names = [str(name) for name in file.frame]
+    label, label_note = label_column(file, label)
+    labels = file.read_column("label", label)
+    ranks, ordered, order_note = rank_labels(labels, classes)
+    words = file.read_optional("split", split)
+    groups = file.read_optional("group", group)
+    notes = [*file.notes, *label_note, order_note]
+    if groups is None:
+        notes += suggest_group_columns(file, {label, split}, labels, words)
+    id_column = None if id == "id" and id not in names else id
+    unused = parse_names("drop", drop) if drop else ()
+    for option, name in [("id", id_column), *(("drop", name) for name in unused)]:
+        if name is not None:
+            check_known(option, name, names)
+    used = {label, split, group, *unused} - {id_column}
+    frame = file.frame[[name for name in names if name not in used]]
+    if set(frame) <= {id_column}:
+        raise UserError(f"{file.path.name} has no columns to learn from, only {label!r}.")
+    rows = UnencodedRows(frame, file.row_names, id_column)
+    shares = {"validation": validation, "test": test}
+    return _make_dataset(rows, ranks, ordered, words, groups, notes, shares)
+
+
+def read_npz(
+    root: Path,
+    *,
+    classes: Classes = None,
+    validation: float = SHARES["validation"],
+    test: float = SHARES["test"],
+) -> Dataset:
+    """Read arrays of images and ranks with the names that MedMNIST or Keras use.
+
+    Names of ``classes`` belong to the ranks 0, 1, …
+    """
+    from layline.data.images import ImageArrays
+
+    images, labels = _load_arrays(find_file(root, (".npz",)))
+    shapes = {array.shape[1:] for array in images.values()}
+    if len(shapes) > 1:
+        raise UserError(f"The splits have images of different sizes: {format_list(shapes)}.")
+    for word, array in labels.items():
+        count = len(images[word])
+        if array.shape not in ((count,), (count, 1)) or array.dtype.kind not in "iu":
+            raise UserError(
+                f"{word} labels must be integers of shape ({count},) or ({count}, 1), got "
+                f"{array.dtype} of shape {array.shape}.".lstrip()
+            )
+    ranks = np.concatenate([labels[word].ravel() for word in images]).astype(np.int64)
+    present = np.unique(ranks)
+    note = "The classes are in the order of their integers."
+    if isinstance(classes, KnownClasses):
+        ordered: tuple[str, ...] = classes
+        texts = [str(rank) for rank in ranks.tolist()]
+        if not {*texts}.isdisjoint(classes) or present.min() < 0 or present.max() >= len(classes):
+            ranks, ordered, note = rank_labels(texts, classes)  # matched by name, else as ranks
+    elif present.tolist() != list(range(len(present))):
+        raise UserError(f"The labels must be 0, 1, … without a gap, got {format_list(present)}.")
+    else:
+        named = [str(rank) for rank in present] if classes is None else classes
+        ordered = parse_names("classes", named)
+        if len(ordered) != len(present):
+            raise UserError(
+                f"classes has {len(ordered)} names for {len(present)} different labels."
+            )
+    names = [(word, f"{word}/{i}".lstrip("/")) for word in images for i in range(len(images[word]))]
+    return _make_dataset(
+        ImageArrays(np.concatenate(list(images.values())), [name for _, name in names]),
+        ranks,
+        ordered,
+        None if "" in images else [word for word, _ in names],
+        None,
+        [note],
+        {"validation": validation, "test": test},
+    )
+
+
+def _load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Read the images and the labels of each split; nothing in the file is executed."""
+    images: dict[str, Array] = {}
+    labels: dict[str, Array] = {}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            for key in archive.files:
+                word, kind = re.sub(r"^([xy])_(\w+)$", r"\2_\1", key.lower()).rpartition("_")[::2]
+                if (word == "" or word in SPLIT_WORDS) and kind in ("images", "x", "labels", "y"):
+                    (images if kind in ("images", "x") else labels)[word] = archive[key]
+    except (
+        ValueError,
+        TypeError,
+        OSError,
+        RuntimeError,
+        EOFError,
+        BadZipFile,
+        zlib.error,
+    ) as error:
+        raise UserError(
+            f"{path} cannot be read as an npz file of arrays ({error}). {_ARRAYS}"
+        ) from error
+    if not images or images.keys() != labels.keys() or ("" in images and len(images) > 1):
+        raise UserError(f"The arrays of {path.name} are incomplete or ambiguous. {_ARRAYS}")
+    gray = {word: a[..., 0] if a.ndim == 4 and a.shape[3] == 1 else a for word, a in images.items()}
+    return gray, labels
+
+
+def _make_dataset(
+    inputs: Any,
+    ranks: Indices,
+    classes: tuple[str, ...],
+    words: Sequence[str] | None,
+    groups: Sequence[Hashable] | None,
+    notes: list[str],
+    shares: dict[str, float],
+) -> Dataset:
+    """Build a data set with the splits that the data prescribe, and describe its groups."""
+    groups = None if groups is None else tuple(groups)
+    if groups:
+        largest = max(Counter(groups).values())
+        notes.append(
+            f"{len({*groups}):,} groups in {len(groups):,} samples; the largest has {largest:,}."
+        )
+    splits = assign_splits(words, ranks, classes, groups)
+    return Dataset(inputs, ranks, classes, splits, tuple(notes), groups=groups, shares=shares)

@@ -331,8 +331,14 @@ def test_a_wrong_parameter_is_named_with_its_value(parameters, message):
         ({"y": np.linspace(0, 1, 120)}, "continuous"),
         ({"y": np.where(Y == 0, np.nan, Y)}, "NaN"),
         ({"y": None}, "requires y to be passed"),
-        ({"sample_weight": -1.0 * Y}, "sample_weight must be finite and not negative, got -1.0"),
-        ({"sample_weight": np.zeros(120)}, "sample_weight must be above zero somewhere"),
+        (
+            {"sample_weight": -1.0 * Y},
+            "sample_weight must be finite, not negative and not all zero, got -1.0",
+        ),
+        (
+            {"sample_weight": np.zeros(120)},
+            "sample_weight must be finite, not negative and not all zero, got 0.0",
+        ),
         ({"sample_weight": np.ones(9)}, "sample_weight must have the shape (120,), got (9,)"),
         ({"eval_set": X}, "eval_set must be (X_val, y_val)"),
         ({"eval_set": [(X, Y), (X, Y)]}, "eval_set must be (X_val, y_val)"),

@@ -92,7 +92,7 @@ def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None)
         i = int(wrong.argmax())
         place = f" in {rows[i]}" if rows else ""
         raise UserError(
-            f"Column {column.name!r} must hold finite numbers up to 3.4e38, got "
+            f"Column {column.name!r} must hold finite numbers, got "
             f"{texts_of(column.iloc[[i]])[0]!r}{place}. Correct it, or leave the cell empty."
         )
     return values
@@ -246,7 +246,7 @@ class TableEncoding:
         try:
             return TypeAdapter(cls).validate_json(json.dumps(data))
         except (ValueError, TypeError) as error:
-            raise UserError(f"The table encoding of the file is damaged: {error}") from error
+            raise UserError("The table encoding of the model file is damaged.") from error
 
 
 def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str, ...]:

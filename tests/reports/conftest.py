@@ -5,8 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from layline.reports.run import render_run
-from layline.reports.run_record import read_run
+from layline.reports.run import read_run, render_run
 
 
 class Page(HTMLParser):

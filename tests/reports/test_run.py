@@ -15,12 +15,12 @@ from layline.heads.constrained_proxies import ConstrainedProxies
 from layline.reports.pages import plot_text, script_json, shorten, valid_unicode
 from layline.reports.run import (
     constant_baselines,
+    read_run,
     render_run,
     threshold_tables,
     tiles,
     write_run_report,
 )
-from layline.reports.run_record import read_run
 from layline.utils.errors import UserError
 
 HOSTILE = ("</script><script>alert(1)</script>", "\"quotes' & <b>", "😀" * 3, "x" * 300, "@accent")

@@ -113,11 +113,7 @@ class Baseline(Section):
 
 
 def parse_baseline(text: str) -> Baseline:
-    """Read ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``.
-
-    Args:
-        text: A module or file, a colon, and a name, with optional keyword arguments.
-    """
+    """Read ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``."""
     place, bracket, rest = text.strip().partition("(")
     options: dict[str, Any] = {}
     if bracket:
@@ -166,13 +162,6 @@ def fit_baseline(
     command: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Fit a baseline to the data of a run, test it, and write the results to the folder.
-
-    Args:
-        baseline: The estimator.
-        config: The result of :func:`baseline_config`.
-        folder: The folder of the run.
-        console: For messages.
-        command: The command that started the grid.
 
     Returns:
         The numbers of ``test.json``.

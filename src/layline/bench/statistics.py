@@ -253,10 +253,6 @@ def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
 
     Only methods with a number on every data set are ranked. A data set on which no method has a
     number does not count.
-
-    Args:
-        table: A row per data set, a column per method, NaN where there is no number.
-        lower_is_better: Whether the smallest number has rank 1.
     """
     table = table.dropna(how="all")
     complete = table.dropna(axis="columns").round(_DECIMALS) if len(table) else table.iloc[:, :0]
@@ -278,13 +274,7 @@ def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
 
 
 def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
-    """Compute the difference from which on two mean ranks differ significantly (Nemenyi).
-
-    Args:
-        k: Number of methods.
-        n: Number of data sets.
-        alpha: The significance level.
-    """
+    """Compute the difference from which on two mean ranks differ significantly (Nemenyi)."""
     from scipy.stats import studentized_range
 
     q = studentized_range.ppf(1 - alpha, k, np.inf) / np.sqrt(2)

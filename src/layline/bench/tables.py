@@ -197,12 +197,7 @@ def measured(frame: pd.DataFrame) -> dict[str, Metric]:
 
 
 def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
-    """Average every metric over data sets, sorted by the mean rank by MAE.
-
-    Args:
-        frame: The runs that are compared.
-        decodings: Each metric uses its own decoding if it is among these, or the first.
-    """
+    """Average every metric over data sets, sorted by the mean rank by MAE."""
     ranks = rank_methods(frame, "mae", find_metric("mae").own_decoding(decodings))
     columns = {_RANK: _rank_entries(ranks)}
     for name, metric in measured(frame).items():
@@ -256,13 +251,7 @@ def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
 def summary_entries(
     frame: pd.DataFrame, metric: str, by: Sequence[str]
 ) -> dict[tuple[str, ...], Entry]:
-    """Summarize a metric over the runs that share their labels, in the unit of tables.
-
-    Args:
-        frame: One row per run.
-        metric: The name of its column.
-        by: Two labels or more; their values are the keys of the entries.
-    """
+    """Summarize a metric over the runs that share their labels, in the unit of tables."""
     scale = find_metric(metric).scale
 
     def number(value: float) -> float | None:

@@ -12,8 +12,7 @@ from typing import Any
 from layline.backbones import BACKBONES
 from layline.heads import HEADS
 from layline.metrics import METRICS
-from layline.reports.run import tiles
-from layline.reports.run_record import RunRecord, read_run
+from layline.reports.run import RunRecord, read_run, tiles
 from layline.training.run_folder import as_written
 from layline.utils.errors import UserError
 from layline.utils.optional import require

@@ -22,7 +22,7 @@ from layline.reports.pages import (
     render_page,
     valid_unicode,
 )
-from layline.reports.run_record import RunRecord, read_run
+from layline.reports.run import RunRecord, read_run
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_text
@@ -249,12 +249,7 @@ def render_comparison(comparison: Comparison) -> str:
 
 
 def differences_figure(numbers: dict[str, Any], metric: str) -> dict[str, Any]:
-    """Draw the differences from the reference in a metric, with their intervals.
-
-    Args:
-        numbers: The numbers of a comparison.
-        metric: One of ``COMPARED``.
-    """
+    """Draw the differences from the reference in a metric, with their intervals."""
     better = "higher" if METRICS[metric].higher_is_better else "lower"
     rows = [(pair["second"], pair["metrics"][metric]) for pair in numbers["pairs"]]
     rows = [(name, row) for name, row in rows if row["difference"] is not None]
@@ -276,19 +271,13 @@ def differences_figure(numbers: dict[str, Any], metric: str) -> dict[str, Any]:
 def disagreements(
     first: RunRecord, other: RunRecord, *, first_is_right: bool
 ) -> list[dict[str, Any]]:
-    """List samples that only one run gets right, the largest errors first.
-
-    Args:
-        first: The reference.
-        other: The run to compare.
-        first_is_right: Whether the reference or the other run is right.
-    """
+    """List samples that only one run gets right, the largest errors first."""
     right, wrong = (first, other) if first_is_right else (other, first)
     error = np.abs(wrong.predicted - first.ranks)
     chosen = np.flatnonzero((right.predicted == first.ranks) & (error > 0))
     order = np.lexsort((chosen, wrong.proba[chosen, first.ranks[chosen]], -error[chosen]))
-    images = {
-        sample.name: sample.image
+    pictures = {
+        sample["name"]: sample["picture"]
         for run in (other, first)
         for sample in (*(run.mistakes or ()), *(run.review or ()))
     }
@@ -296,9 +285,7 @@ def disagreements(
         {
             "name": first.names[index],
             "true": int(first.ranks[index]),
-            "picture": image_uri(
-                images.get(first.names[index]) or _thumbnail(first, first.names[index])
-            ),
+            "picture": pictures.get(first.names[index]) or _thumbnail(first, first.names[index]),
             "answers": [
                 {
                     "run": run.name,
@@ -312,7 +299,7 @@ def disagreements(
     ]
 
 
-def _thumbnail(run: RunRecord, name: str) -> bytes | None:
+def _thumbnail(run: RunRecord, name: str) -> str | None:
     """Make a thumbnail of a sample, if it is an image file that still exists."""
     from PIL import Image, ImageOps
 
@@ -329,5 +316,5 @@ def _thumbnail(run: RunRecord, name: str) -> bytes | None:
         small.thumbnail(_THUMBNAIL)
         buffer = io.BytesIO()
         small.save(buffer, format="JPEG", quality=80)
-        return buffer.getvalue()
+        return image_uri(buffer.getvalue())
     return None

@@ -86,14 +86,7 @@ def interval_rows(
 def learning_curves(
     history: Sequence[Mapping[str, Any]], shown: Mapping[str, str], best: int, title: str
 ) -> Figure:
-    """Draw numbers over the epochs, with a line at the selected epoch.
-
-    Args:
-        history: A record per epoch.
-        shown: One or two keys of a record, with the names of their curves.
-        best: The selected epoch.
-        title: Title of the figure.
-    """
+    """Draw numbers over the epochs, with a line at the selected epoch."""
     epochs = [record["epoch"] for record in history]
     mode = "lines" if len(epochs) > 40 else "lines+markers"
     return {
@@ -140,14 +133,7 @@ def confusion_figure(
     rows: str = "true",
     columns: str = "predicted",
 ) -> Figure:
-    """Draw a confusion matrix, shaded by the share of the row.
-
-    Args:
-        confusion: Counts.
-        classes: Names of the classes, lowest first.
-        rows: Title of the rows.
-        columns: Title of the columns.
-    """
+    """Draw a confusion matrix, shaded by the share of the row."""
     count = len(classes)
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     hover = f"{rows} %{{customdata[1]}}<br>{columns} %{{customdata[2]}}<br>"
@@ -275,12 +261,7 @@ def _share_bars(counts: Int[np.ndarray, " numbers"], first: int, hover: str) -> 
 
 
 def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> Figure:
-    """Draw recall and precision of each class with their intervals.
-
-    Args:
-        rows: ``by_class`` of ``test.json``.
-        classes: Names of the classes, lowest first.
-    """
+    """Draw recall and precision of each class with their intervals."""
     data = []
     for key, shift, style in (("recall", -0.12, _MAIN), ("precision", 0.12, _SECOND)):
         known = [(rank, row) for rank, row in enumerate(rows) if row[key] is not None]
@@ -319,9 +300,6 @@ def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]
 
 def roc_figure(row: Mapping[str, Any]) -> Figure | None:
     """Draw the ROC curve of a threshold and the point at which the model decides.
-
-    Args:
-        row: One of ``thresholds`` of ``test.json``.
 
     Returns:
         None where no curve was recorded.
@@ -362,12 +340,7 @@ def roc_figure(row: Mapping[str, Any]) -> Figure | None:
 
 
 def referral_figure(curve: Mapping[str, Sequence[float]], key: str) -> Figure:
-    """Draw the error of the samples that the model decides alone against their share.
-
-    Args:
-        curve: As in ``referral`` of ``test.json``.
-        key: ``error`` or ``mae``.
-    """
+    """Draw the error of the samples that the model decides alone against their share."""
     is_share = key == "error"
     unit = "{y:.1%} wrong" if is_share else "{y:.3f} classes off"
     line = _scatter(
@@ -489,11 +462,6 @@ def similarity_figures(
     q: Float[np.ndarray, "K K"], u: Float[np.ndarray, "K K"] | None, classes: Sequence[str]
 ) -> dict[str, Figure]:
     """Draw Q and, if there is one, U and their difference, on common scales.
-
-    Args:
-        q: Similarities of the proxies, each row a distribution.
-        u: The unimodal target distributions of a head with a smoothing.
-        classes: Names of the classes, lowest first.
 
     Returns:
         The figures ``q``, ``u`` and ``difference``.

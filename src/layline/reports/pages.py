@@ -86,8 +86,6 @@ def format_number(value: float | None, spec: str = ".3f") -> str:
     return "–" if value is None or not np.isfinite(value) else format(value, spec)
 
 
-def image_uri(jpeg: bytes | None) -> str | None:
+def image_uri(jpeg: bytes) -> str:
     """Write a JPEG image as a data URI."""
-    if jpeg is None:
-        return None
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")

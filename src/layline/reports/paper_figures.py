@@ -64,16 +64,7 @@ def write_reproduction(
     folder: Path,
     latex: bool = False,
 ) -> None:
-    """Write the table, the figure if it is one, and the numbers of every run.
-
-    Args:
-        reproduction: The table or figure of the paper.
-        preset: The settings of its cells.
-        cells: The cells that were run.
-        store: Their results.
-        folder: Where the files are written.
-        latex: Write the table as LaTeX, too.
-    """
+    """Write the table, the figure if it is one, and the numbers of every run."""
     frame, title = store.frame(cells), reproduction.title
     write_tables(folder, {"table": reproduction.table(frame, preset)}, latex)
     write_text(folder / "cells.csv", frame.to_csv(index=False, lineterminator="\n"))
@@ -146,13 +137,7 @@ def draw_curves(
 def draw_layouts(
     methods: Mapping[str, Mapping[str, Snapshot]], title: str, misclassified: bool
 ) -> "Figure":
-    """Draw a row of layouts for each method, a column for each moment of its training.
-
-    Args:
-        methods: The snapshots of each method by title.
-        title: Title of the figure.
-        misclassified: Whether misclassified samples are drawn too, as crosses.
-    """
+    """Draw a row of layouts for each method, a column for each moment of its training."""
     columns = max(len(snapshots) for snapshots in methods.values())
     figure = new_figure(3.0 * columns, 2.8 * len(methods) + 0.5)
     axes = figure.subplots(len(methods), columns, squeeze=False)
@@ -216,11 +201,6 @@ def critical_difference_diagram(
 
     The better half of the names is at the left, the others are at the right; on each side the
     outermost method has the highest name, so no two lines cross.
-
-    Args:
-        ranks: The mean rank of each method.
-        num_data: The number of data sets.
-        title: Title of the figure.
     """
     ranks = ranks.sort_values(kind="stable")
     values = [float(rank) for rank in ranks]

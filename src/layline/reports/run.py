@@ -1,13 +1,18 @@
 """The report of a run: one HTML file that needs no other files and no network."""
 
+import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
 
 from layline.evaluation.diagnostics import referral
+from layline.evaluation.prediction_file import read_predictions
 from layline.metrics import METRICS
 from layline.reports import figures as draw
 from layline.reports.layout_frames import layout_frames
@@ -19,14 +24,17 @@ from layline.reports.pages import (
     render_page,
     valid_unicode,
 )
-from layline.reports.run_record import RunRecord, read_run
-from layline.training.config import to_toml
-from layline.training.run_folder import RunFolder
+from layline.training.config import Config, to_toml, validate
+from layline.training.record import Snapshot
+from layline.training.run_folder import RunFolder, as_written
+from layline.training.trainer import EpochRecord
+from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_text
 
 _TILES = ("accuracy", "mae", "within_one", "qwk", "rps", "ece", "unimodality_rate")
 _DECODED = ("accuracy", "mae", "within_one", "qwk")
 _REFERRAL_POINTS = 1000  # enough for an exact number of cases on the page
+_NAMED_BY_PATH = ("folder", "csv", "table", "npz")  # other sources are known by their own name
 _MOST_BUTTONS = 9  # more thresholds are chosen from a list
 # The rates of a threshold: name, and the words before a number out of 100.
 _RATES = {
@@ -38,13 +46,140 @@ _RATES = {
 }
 
 
-def write_run_report(run: Path, out: Path) -> None:
-    """Write the report of a run.
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run, or the evaluation of a model.
 
-    Args:
-        run: The folder of the run.
-        out: The HTML file.
+    Attributes:
+        folder: The folder.
+        name: Name of the run.
+        config: Its configuration.
+        environment: Versions, the command, samples per class.
+        history: A record per epoch; empty for an evaluation.
+        numbers: The content of ``test.json``.
+        classes: Names of the classes, lowest first.
+        names: Names of the test samples.
+        ranks: Their classes.
+        predicted: Their predicted classes.
+        proba: Their probabilities.
+        groups: Their groups, such as patients, if known.
+        layouts: The validation samples by epoch, if recorded.
+        test_layout: The test samples at the selected epoch, if recorded.
+        similarities: Proxies, Q and U, if the head has them.
+        mistakes: The worst mistakes, if recorded.
+        review: The samples that a person should check, if recorded.
+        is_evaluation: Whether it is an evaluation of a model that was trained before.
     """
+
+    folder: Path
+    name: str
+    config: Config
+    environment: dict[str, Any]
+    history: list[EpochRecord]
+    numbers: dict[str, Any]
+    classes: list[str]
+    names: list[str]
+    ranks: Int[np.ndarray, " n"]
+    predicted: Int[np.ndarray, " n"]
+    proba: Float[np.ndarray, "n K"]
+    groups: list[str] | None
+    layouts: dict[int, Snapshot]
+    test_layout: Snapshot | None
+    similarities: dict[str, NDArray[np.float32]]
+    mistakes: list[dict[str, Any]] | None
+    review: list[dict[str, Any]] | None
+    is_evaluation: bool
+
+    @property
+    def data_name(self) -> str:
+        """Name the data: by their folder or file, or by their source."""
+        source, root = self.config.data.source, self.config.data.root
+        if root is None or source not in _NAMED_BY_PATH:
+            return str(source)
+        return valid_unicode(root.name if source == "folder" else root.stem)
+
+    @property
+    def by_direction(self) -> bool:
+        """Whether proxies have length one and are compared by cosine: only directions matter."""
+        proxies = self.similarities.get("proxies")
+        if proxies is None or self.config.head.options.get("similarity", "cosine") != "cosine":
+            return False
+        return bool(np.allclose(np.linalg.norm(proxies, axis=1), 1, atol=1e-3))
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read the folder of a finished run or evaluation."""
+    folder = RunFolder(path)
+    is_evaluation = folder.evaluation.is_file()
+    if is_evaluation:
+        with as_written(folder.evaluation, "run the evaluation again"):
+            environment = json.loads(folder.evaluation.read_text(encoding="utf-8"))
+            config, history = validate(Config, environment["config"]), []
+    else:
+        config = folder.read_record()
+    if not folder.test.is_file() or not folder.predictions.is_file():
+        raise UserError(f"The run in {path} is not finished: it has no test results. Resume it.")
+    if not is_evaluation:
+        environment, history = folder.read_environment(), folder.read_history()
+    with as_written(path, "resume the run to test it again"):
+        samples = read_predictions(folder.predictions)
+        test, epochs = folder.layout("test"), sorted(folder.layouts.glob("epoch-*.npz"))
+        similarities = {}
+        if folder.proxies.is_file():
+            with np.load(folder.proxies, allow_pickle=False) as arrays:
+                similarities = dict(arrays)
+        return RunRecord(
+            folder=path,
+            name=valid_unicode(Path(environment["run"] if is_evaluation else path.resolve()).name),
+            config=config,
+            environment=environment,
+            history=history,
+            numbers=folder.read_numbers(),
+            classes=[valid_unicode(name) for name in samples.classes],
+            names=[valid_unicode(name) for name in samples.names],
+            ranks=samples.ranks,
+            predicted=samples.predicted,
+            proba=samples.proba,
+            groups=samples.groups,
+            layouts={int(file.stem.removeprefix("epoch-")): Snapshot.load(file) for file in epochs},
+            test_layout=Snapshot.load(test) if test.is_file() else None,
+            similarities=similarities,
+            mistakes=_read_samples(folder, folder.mistakes, samples.classes),
+            review=_read_samples(folder, folder.review, samples.classes),
+            is_evaluation=is_evaluation,
+        )
+
+
+def _read_samples(
+    folder: RunFolder, path: Path, classes: Sequence[str]
+) -> list[dict[str, Any]] | None:
+    """Read mistakes or samples to review, with ranks for classes and their thumbnails."""
+    if not path.is_file():
+        return None
+    samples = []
+    for record in json.loads(path.read_text(encoding="utf-8")):
+        image = folder.thumbnails / record.get("image", "")
+        cells = record.get("values", {}).items()
+        samples.append(
+            {
+                "name": valid_unicode(record["name"]),
+                "true": classes.index(record["true"]),
+                "predicted": classes.index(record["predicted"]),
+                "probabilities": record["probabilities"],
+                "picture": image_uri(image.read_bytes()) if image.is_file() else None,
+                "values": {
+                    valid_unicode(column): "–" if cell is None else valid_unicode(str(cell))
+                    for column, cell in cells
+                },
+                "reason": record.get("reason", ""),
+                "ends": [classes.index(record[end]) for end in ("low", "high") if end in record],
+            }
+        )
+    return samples
+
+
+def write_run_report(run: Path, out: Path) -> None:
+    """Write the report of a run."""
     check_output(out, RunFolder(run).inputs())
     write_text(out, render_run(read_run(run)))
 
@@ -81,7 +216,6 @@ def render_run(run: RunRecord) -> str:
         most_buttons=_MOST_BUTTONS,
         format_interval=format_interval,
         selection=_selection(run),
-        image_uri=image_uri,
         facts=_facts(run),
         decoded=[METRICS[key] for key in _DECODED],
         figures=figures,

@@ -224,12 +224,7 @@ class Reproduction(Section):
         return cells
 
     def table(self, frame: pd.DataFrame, preset: Preset) -> Table:
-        """Make the table of its results.
-
-        Args:
-            frame: One row per cell and decoding, as in :meth:`layline.bench.store.Store.frame`.
-            preset: What the cells were made from.
-        """
+        """Make the table of its results."""
         if self.values:
             return self._curve_table(frame, preset)
         runs = _add_overall(select_decoding(frame, _DECODING))

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 
 from layline.bench.baselines import _by_rank, parse_baseline
 from layline.geometry.decoding import decide
@@ -64,11 +63,7 @@ def quick(name):
 
 
 def answers(estimator, x):
-    return (
-        estimator.predict_proba(x)
-        if hasattr(estimator, "predict_proba")
-        else estimator.predict(x)[:, None]
-    )
+    return getattr(estimator, "predict_proba", estimator.predict)(x)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -84,6 +79,8 @@ def test_a_peer_is_the_same_twice_whatever_else_draws_numbers(name, toy):
     x, ranks, new, _ = toy
     threads = torch.get_num_threads()
     first = answers(fitted(quick(name), x, ranks, seed=3), new)
+    if name in NETWORKS:
+        assert not np.array_equal(first, answers(fitted(quick(name), x, ranks, seed=4), new))
     torch.manual_seed(99)
     state = torch.get_rng_state()
     np.random.seed(99)  # noqa: NPY002, what a library may draw from
@@ -91,13 +88,6 @@ def test_a_peer_is_the_same_twice_whatever_else_draws_numbers(name, toy):
     assert np.array_equal(first, second)
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.get_num_threads() == threads
-
-
-@pytest.mark.parametrize("name", [*NETWORKS, "SoftmaxMLP"])
-def test_the_seed_counts(name, toy):
-    x, ranks, new, _ = toy
-    first, second = (answers(fitted(quick(name), x, ranks, seed), new) for seed in (0, 1))
-    assert not np.array_equal(first, second)
 
 
 @pytest.mark.parametrize("absent", [0, 2, K - 1])
@@ -148,12 +138,3 @@ def test_cumulative_probabilities_out_of_order_are_sorted(toy):
     proba = peer.predict_proba(new)
     np.testing.assert_allclose(proba, expected, atol=1e-12)
     assert np.array_equal(decide(torch.from_numpy(proba), "median").numpy(), peer.predict(new))
-
-
-@pytest.mark.parametrize("name", [*NETWORKS, "SoftmaxMLP", "RankRegression"])
-def test_a_peer_keeps_the_contract_of_scikit_learn(name):
-    estimator = parse_baseline(EVERY[name]).make(5)
-    copy = clone(estimator)
-    assert copy is not estimator
-    assert copy.get_params() == estimator.get_params()
-    assert copy.get_params()["random_state"] == 5

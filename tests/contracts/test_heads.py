@@ -47,11 +47,6 @@ def assert_finite(head, features, ranks):
     torch.testing.assert_close(chosen, probs.max(dim=-1).values, rtol=1e-4, atol=0)
 
 
-def compares_samples(head):
-    """Whether the loss has a term between samples of the batch."""
-    return type(head)._batch_loss is not OrdinalHead._batch_loss
-
-
 @EVERY
 def test_the_entry_says_what_it_is(name):
     spec = find(name)[1]
@@ -75,37 +70,24 @@ def test_probabilities_are_a_distribution(name):
 
 
 @EVERY
-def test_called_with_ranks_a_head_gives_its_loss(name):
-    head = create(name, 5, 8).double().eval()
-    features, ranks = batch(5, 8, dtype=torch.float64)
-    weights = torch.rand(len(ranks), dtype=torch.float64)
-    assert torch.equal(head(features, ranks), head.loss(features, ranks))
-    weighted = head(features, ranks, sample_weight=weights)
-    assert torch.equal(weighted, head.loss(features, ranks, weights))
-    each = head(features, ranks, weights, reduction="none")
-    assert torch.equal(each, head.loss(features, ranks, weights, reduction="none"))
-    with pytest.raises(ValueError, match="sample_weight must come with ranks"):
-        head(features, sample_weight=weights)
-
-
-@EVERY
 @pytest.mark.parametrize("weighted", [False, True])
 def test_reductions_are_those_of_the_losses_one_by_one(name, weighted):
     head = create(name, 5, 8).double().eval()
     features, ranks = batch(5, 8, dtype=torch.float64)
     weights = torch.rand(len(ranks), dtype=torch.float64) if weighted else None
     each, total, mean = (
-        head.loss(features, ranks, weights, reduction=reduction)
-        for reduction in ("none", "sum", "mean")
+        head(features, ranks, weights, reduction=reduction) for reduction in ("none", "sum", "mean")
     )
-    assert each.shape == ranks.shape
+    assert torch.equal(mean, head.loss(features, ranks, weights))
     torch.testing.assert_close(each.sum(), total)
     torch.testing.assert_close(total / (weights.sum() if weighted else len(ranks)), mean)
-    if not compares_samples(head):
+    if type(head)._batch_loss is OrdinalHead._batch_loss:  # it does not compare samples
         alone = head.loss(features[3:4], ranks[3:4]) * (weights[3] if weighted else 1)
         torch.testing.assert_close(each[3], alone)
     with pytest.raises(ValueError, match=r"reduction must be .* got 'avg'"):
         head.loss(features, ranks, reduction="avg")
+    with pytest.raises(ValueError, match="sample_weight must come with ranks"):
+        head(features, sample_weight=torch.ones(len(ranks)))
 
 
 @EVERY
@@ -160,27 +142,19 @@ def test_a_feature_at_its_own_proxy_has_no_basic_loss_to_pay(name):
 def test_weight_decay_is_for_linear_layers_only(name):
     head = create(name, 5, 8)
     spared = head.no_weight_decay()
-    assert spared <= {parameter for parameter, _ in head.named_parameters()}
     for parameter, _ in head.named_parameters():
         owner = head.get_submodule(parameter.rpartition(".")[0])
         assert (parameter in spared) != isinstance(owner, torch.nn.Linear)
 
 
 @EVERY
-def test_results_have_the_precision_of_the_module(name):
-    features, ranks = batch(5, 8)
-    for dtype in (torch.float32, torch.float64):
-        head = create(name, 5, 8).to(dtype)
-        assert head.loss(features, ranks).dtype == dtype
-        assert head.predict_proba(features).dtype == dtype
-
-
-@EVERY
-def test_a_module_in_half_precision_computes_in_single(name):
-    head = create(name, 5, 8).bfloat16()
-    features, ranks = batch(5, 8, dtype=torch.bfloat16)
-    assert head.loss(features, ranks).dtype == torch.float32
-    assert head.predict_proba(features).dtype == torch.float32
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_results_have_the_precision_of_the_module_and_at_least_single(name, dtype):
+    head = create(name, 5, 8).to(dtype)
+    features, ranks = batch(5, 8, dtype=dtype)
+    at_least_single = torch.promote_types(dtype, torch.float32)
+    assert head.loss(features, ranks).dtype == at_least_single
+    assert head.predict_proba(features).dtype == at_least_single
     assert_trains(head, features, ranks)
 
 
@@ -245,7 +219,6 @@ def test_learns_a_separable_problem(name):
 
 WRONG_SIZES = [
     ({"num_classes": 1}, "num_classes must be an integer, at least 2, got 1"),
-    ({"num_classes": 0}, "num_classes must be an integer, at least 2, got 0"),
     ({"num_classes": 2.5}, "num_classes must be an integer, at least 2, got 2.5"),
     ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
 ]
@@ -254,13 +227,10 @@ WRONG_BATCHES = [
     ({"ranks": torch.tensor([0, -1, 1])}, r"ranks must be in 0…4, got -1"),
     ({"ranks": torch.tensor([0.0, 1.0, 1.0])}, r"ranks must be integers, got torch.float32"),
     ({"ranks": torch.tensor([0, 1])}, r"ranks must have the shape \(3,\), got \(2,\)"),
-    ({"ranks": torch.tensor([[0], [1], [1]])}, r"ranks must have the shape \(3,\), got \(3, 1"),
     ({"features": torch.zeros(3, 7)}, r"features must have the shape \(n, 8\), got \(3, 7\)"),
     ({"features": np.zeros((3, 8))}, "features must be a tensor, got ndarray"),
     ({"ranks": [0, 4, 1]}, "ranks must be a tensor, got list"),
-    ({"sample_weight": [1, 1, 1]}, "sample_weight must be a tensor, got list"),
     ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
-    ({"features": torch.zeros(8)}, r"features must have the shape \(n, 8\), got \(8,\)"),
     ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
     ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
     ({"sample_weight": torch.tensor([1, -2.0, 1])}, r"finite and not negative, got -2.0"),
@@ -310,26 +280,19 @@ def test_a_feature_that_is_not_finite_makes_a_loss_that_is_not(name, num_classes
             for sample in range(num_classes):
                 changed = features.clone()
                 changed[sample, place] = value
-                each = head.loss(changed, ranks, reduction="none")
-                assert not each[sample].isfinite()
-                assert not each.mean().isfinite()
+                assert not head.loss(changed, ranks, reduction="none")[sample].isfinite()
 
 
 @EVERY
-def test_no_samples_are_no_predictions(name):
-    head = create(name, 5, 8)
+def test_no_samples_and_features_that_are_not_finite_have_no_predictions(name):
+    head, features = create(name, 5, 8), torch.zeros(3, 8)
     assert head.predict(torch.zeros(0, 8)).shape == (0,)
     assert head.predict_proba(torch.zeros(0, 8)).shape == (0, 5)
-
-
-@EVERY
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_features_that_are_not_finite_have_no_prediction(name, value):
-    head, features = create(name, 5, 8), torch.zeros(3, 8)
-    features[1, 2] = value
-    for predict in (head.predict, head.predict_proba, head.decisions):
-        with pytest.raises(UserError, match="features must be finite"):
-            predict(features)
+    for value in (torch.nan, torch.inf, -torch.inf):
+        features[1, 2] = value
+        for predict in (head.predict, head.predict_proba, head.decisions):
+            with pytest.raises(UserError, match="features must be finite"):
+                predict(features)
     assert head.predict(torch.full((2, 8), 3e38)).shape == (2,)  # only their sum overflows
 
 
@@ -339,17 +302,3 @@ def test_an_unknown_option_is_answered_with_the_known_ones(name):
     with pytest.raises(UserError, match="taus") as error:
         create(name, 6, 8, taus=1)
     assert "takes no options" in str(error.value) or any(o in str(error.value) for o in known)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("gp-dnnor", {"inducing_points": 30_000}),
-        ("gp-dnnor", {"latent_dim": 10**6}),
-        ("poe", {"samples": 20_000_000}),
-        ("soft-triple", {"centers_per_class": 10**6}),
-    ],
-)
-def test_an_option_that_needs_gigabytes_is_refused(name, options):
-    with pytest.raises(UserError, match=r"must be an integer from 1 to \d+, got"):
-        create(name, 5, 8, **options)

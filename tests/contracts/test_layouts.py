@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.func import functional_call
 
 from layline.geometry import LAYOUTS as REGISTERED
 from layline.geometry import SIMILARITIES, layouts
@@ -69,33 +68,6 @@ def test_closed_forms_equal_the_plain_computation(name, arguments, num_classes, 
         for i, expected in enumerate(theirs):
             actual = torch.zeros_like(expected) if ours is None else ours[i]
             torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(("name", "arguments"), VARIANTS)
-@pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_gradcheck_with_every_similarity(name, arguments, similarity):
-    layout, sim = disturbed(name, 5, 4, **arguments), SIMILARITIES[similarity]()
-    if sim.measure not in layout.measures:
-        with pytest.raises(ValueError, match="similarity must fit the layout"):
-            ConstrainedProxies(layout, sim)
-        return
-    names = [n for n, _ in layout.named_parameters()]
-    features = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    ranks = torch.tensor([0, 2, 4])
-
-    def p_and_q(features, *parameters):
-        class Both(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.head = ConstrainedProxies(layout, sim)
-
-            def forward(self, features):
-                return self.head(features), log_q(self.head.layout, sim, ranks)
-
-        state = {f"head.layout.{n}": p for n, p in zip(names, parameters, strict=True)}
-        return functional_call(Both(), state, (features,))
-
-    assert torch.autograd.gradcheck(p_and_q, (features, *layout.parameters()))
 
 
 @pytest.mark.parametrize(("name", "arguments"), VARIANTS)

@@ -114,3 +114,16 @@ def test_no_scale_of_the_cosine_overflows(scale, gradients):
     loss = head.loss(features, torch.arange(24) % 8)
     assert loss.isfinite()
     assert all(g.isfinite().all() for g in gradients(loss, features, head.layout.vectors))
+
+
+@pytest.mark.parametrize("similarity", [StudentT(), Cosine(), NegativeEuclidean()])
+@pytest.mark.parametrize("build", [Free, Semicircular])
+def test_gradients_agree_with_finite_differences(build, similarity):
+    layout, ranks = build(5, 4).double(), torch.tensor([0, 2, 4])
+    features = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+
+    def p_and_q(features, _):
+        log_p = ConstrainedProxies(layout, similarity)(features)
+        return log_p, log_q(layout, similarity, ranks)
+
+    assert torch.autograd.gradcheck(p_and_q, (features, layout.vectors))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from layline.geometry import losses
-from layline.heads import create
+from layline.heads import OrdinalHead, create
 
 pytestmark = pytest.mark.slow
 NUM_CLASSES = 5
@@ -36,46 +36,42 @@ def loss_with_gradient_through_q(head, features, ranks):
     return losses.kl(log_q, head(features)).mean()
 
 
-def ours(head, features, ranks):
-    return head.loss(features, ranks)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_hard_linear_collapses_with_gradient_through_q_and_ours_does_not(seed):
+def test_hard_linear_collapses_with_gradient_through_q_and_ours_does_not():
     left = {}
-    for loss_of in (loss_with_gradient_through_q, ours):
-        torch.manual_seed(seed)
+    for loss_of in (loss_with_gradient_through_q, OrdinalHead.loss):
+        torch.manual_seed(0)
         head = create("hard-linear", NUM_CLASSES, 8)
         start = head.layout.vectors.norm().item()
         accuracy = train(head, loss_of)
         left[loss_of] = head.layout.vectors.norm().item() / start
     assert left[loss_with_gradient_through_q] < 0.15
-    assert left[ours] > 0.7
+    assert left[OrdinalHead.loss] > 0.7
     assert accuracy > 0.75
 
 
-@pytest.mark.parametrize("name", ["elastic-linear", "elastic-semicircular"])
-def test_elastic_neighbours_run_into_each_other_only_without_a_spring(name):
+SPRINGS = [
+    ("elastic-linear", {"stiffness": 0.0}, {}),
+    ("elastic-semicircular", {"stiffness": 0}, {}),
+]
+LABEL = {"stiffness": 0.0, "rps": 0.0, "target": "onehot"}
+
+
+@pytest.mark.parametrize(
+    ("name", "merging", "apart"),
+    [
+        ("elastic-linear", NO_PENALTY, {}),
+        ("elastic-semicircular", NO_PENALTY, {}),
+        ("arc", {**LABEL, "target": "proxies"}, LABEL),
+    ],
+)
+def test_neighbours_merge_without_a_penalty_unless_the_label_is_the_target(name, merging, apart):
     """The classes are equally far apart here, so the steps should stay roughly even."""
-    smallest = {}
-    for spring, options in {"without": {"stiffness": 0.0}, "with": {}}.items():
+    smallest = []
+    for options in (merging, apart):
         torch.manual_seed(0)
         head = create(name, NUM_CLASSES, 8, **options)
-        train(head, ours)
+        train(head, OrdinalHead.loss)
         steps = torch.softmax(head.layout.spacing.weights, dim=0)
-        smallest[spring] = steps.min().item() * (NUM_CLASSES - 1)
-    assert smallest["without"] < 0.3
-    assert smallest["with"] > 0.4
-
-
-def test_by_likelihood_neighbours_stay_apart_without_a_spring():
-    """Two proxies at one place share their probability, which every sample of both pays for."""
-    smallest = {}
-    for target in ("proxies", "onehot"):
-        torch.manual_seed(0)
-        head = create("arc", NUM_CLASSES, 8, stiffness=0.0, target=target, rps=0.0)
-        train(head, ours)
-        steps = torch.softmax(head.layout.spacing.weights, dim=0)
-        smallest[target] = steps.min().item() * (NUM_CLASSES - 1)
-    assert smallest["proxies"] < 0.3
-    assert smallest["onehot"] > 0.4
+        smallest.append(steps.min().item() * (NUM_CLASSES - 1))
+    assert smallest[0] < 0.3
+    assert smallest[1] > 0.4

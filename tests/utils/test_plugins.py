@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sklearn.base import clone
 from typer.testing import CliRunner
 
 import layline
 from layline import OrdinalClassifier, backbones, data, heads
 from layline.cli import app
+from layline.geometry import Linear, StudentT
 from layline.utils import plugins
 from layline.utils import registry as registry_module
 from layline.utils.plugins import Plugin, load_plugins
@@ -80,11 +81,8 @@ def package(tmp_path, monkeypatch):
     folder = tmp_path / "site"
     (folder / "pack").mkdir(parents=True)
     (folder / "pack" / "__init__.py").write_text("")
-    (folder / "pack" / "heads.py").write_text("from ._impl import Mine, FACTOR\n")
-    (folder / "pack" / "_impl.py").write_text(HEAD)
-    (folder / "pack" / "other.py").write_text("X = 1\n")
+    (folder / "pack" / "heads.py").write_text(HEAD)
     monkeypatch.syspath_prepend(str(folder))
-    return folder / "pack"
 
 
 @pytest.fixture
@@ -121,9 +119,6 @@ def train(ratings, out, method, **options):
     )  # fmt: skip
 
 
-# --- lookup
-
-
 def test_a_file_offers_its_classes_by_their_names(mine):
     load_plugins([mine])
     assert "Mine" in layline.names()
@@ -151,22 +146,12 @@ def test_a_file_with_lists_offers_what_they_name(tmp_path):
 def test_a_file_that_changed_is_imported_again(mine):
     load_plugins([mine])
     before = heads.HEADS.plugin_of("Mine")
-    assert before.name == "mine"
     mine.write_text(HEAD.replace("FACTOR = 1.0", "FACTOR = 0.0"))
     os.utime(mine, (1, 1))
     load_plugins([mine])
     head = heads.create("Mine", 2, 5)
     torch.testing.assert_close(head.predict_proba(torch.ones(1, 5)), torch.full((1, 2), 0.5))
     assert heads.HEADS.plugin_of("Mine").version != before.version
-
-
-def test_a_package_may_be_named_by_its_folder_or_its_module(package):
-    (package / "__init__.py").write_text("from ._impl import Mine\nHEADS = {'own': Mine}\n")
-    load_plugins([str(package)])
-    assert type(heads.create("own", 3, 5)).__module__ == "pack._impl"
-    forget()
-    load_plugins(["pack"])
-    assert "own" in heads.names()
 
 
 def test_an_entry_point_is_imported_when_it_is_looked_up(package, installed):
@@ -194,18 +179,13 @@ def test_methods_and_sources_are_listed_with_their_plugin(package, installed):
     assert "my_plugin" in output
 
 
-# --- refusals
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("import nothing_like_it", "mine.py cannot be imported: ModuleNotFoundError"),
         ("raise SystemExit(3)", "mine.py cannot be imported: SystemExit: 3"),
-        ("def f(:", "mine.py cannot be imported: SyntaxError"),
         ("HEADS = {'arc': 1}", "mine .*offers 'arc', a built-in name"),
         ("HEADS = {'own': 3}", "own of mine .*must be a subclass of OrdinalHead.*, got int"),
-        ("HEADS = {'own': dict}", "own of mine .*must be .*, got dict"),
         ("BACKBONES = {'own': print}", "own of mine .*must be a subclass of"),
         (
             "from layline import OrdinalHead\nclass A(OrdinalHead): pass\nHEADS = {'own': A}",
@@ -255,9 +235,6 @@ def test_a_head_of_another_size_is_refused(tmp_path):
         heads.create("own", 3, 4)
 
 
-# --- runs and model files
-
-
 @pytest.fixture
 def run(ratings, mine, tmp_path):
     run = train(ratings, tmp_path / "run", "Mine", plugins=[mine])
@@ -305,6 +282,13 @@ def read_description(path):
         return json.loads(file.metadata()["layline"])
 
 
+def change_description(path, changes):
+    """Write a copy of a model file with another description."""
+    about, copy = read_description(path) | changes, path.with_name("changed.safetensors")
+    save_file(load_file(path), copy, metadata={"layline": json.dumps(about)})
+    return copy
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -317,26 +301,18 @@ def read_description(path):
     ],
 )
 def test_a_hostile_file_imports_nothing(run, mine, tmp_path, changes):
-    path = run.folder / "best.safetensors"
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    about = read_description(path) | changes
-    save_file(tensors, tmp_path / "hostile.safetensors", metadata={"layline": json.dumps(about)})
+    hostile = change_description(run.folder / "best.safetensors", changes)
     (tmp_path / "evil.py").write_text("open('ran', 'w')\nfrom os import system\n")
     with contextlib.suppress(ValueError):
-        layline.load(tmp_path / "hostile.safetensors", plugins=[mine])
+        layline.load(hostile, plugins=[mine])
     assert "evil" not in sys.modules
     assert not Path("ran").exists()
 
 
-def test_a_huge_model_of_a_plug_in_is_refused_before_it_is_built(run, mine, tmp_path):
-    path = run.folder / "best.safetensors"
-    with safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    about = read_description(path) | {"dim": 10**12}
-    save_file(tensors, tmp_path / "huge.safetensors", metadata={"layline": json.dumps(about)})
+def test_a_huge_model_of_a_plug_in_is_refused_before_it_is_built(run, mine):
+    huge = change_description(run.folder / "best.safetensors", {"dim": 10**12})
     with pytest.raises(ValueError, match=r"the tensor .* must be floats of shape"):
-        layline.load(tmp_path / "huge.safetensors", plugins=[mine])
+        layline.load(huge, plugins=[mine])
 
 
 def test_an_installed_plug_in_need_not_be_named(package, installed, tmp_path, ratings):
@@ -351,13 +327,7 @@ def test_an_installed_plug_in_need_not_be_named(package, installed, tmp_path, ra
         layline.load(run.folder)
 
 
-# --- the estimator
-
-
 def make_head(num_classes, dim, norm=2.0):
-    from layline.geometry.layouts import Linear
-    from layline.geometry.similarities import StudentT
-
     return heads.ConstrainedProxies(Linear(num_classes, dim, norm=norm), StudentT())
 
 
@@ -373,7 +343,6 @@ def test_the_estimator_takes_classes_and_functions():
     named = OrdinalClassifier("classification", "mlp", **options).fit(x, y)
     by_class = clone(OrdinalClassifier(heads.Classification, backbones.MLP, **options)).fit(x, y)
     np.testing.assert_array_equal(by_class.predict_proba(x), named.predict_proba(x))
-    assert by_class.get_params()["method"] is heads.Classification
     own = OrdinalClassifier(make_head, make_net, head_options={"norm": 3.0}, **options)
     own = clone(own).fit(x, y)
     assert own.proxies_.shape == (3, 4)
@@ -381,9 +350,6 @@ def test_the_estimator_takes_classes_and_functions():
     np.testing.assert_array_equal(again.predict_proba(x), own.predict_proba(x))
     first = own.backbone_[0].weight.clone()
     assert torch.equal(own.fit(x, y).backbone_[0].weight, first)  # made anew in every fit
-
-
-# --- the example, and a package in an environment of its own
 
 
 def test_the_document_shows_the_example():

@@ -10,7 +10,7 @@ from layline import backbones
 pytestmark = pytest.mark.slow
 
 TRAINER = "layline.training.trainer:Trainer"
-SAVING = "layline.training.checkpoint"
+SAVING = "layline.training.callbacks"
 # in the order in which a run that is taken up again comes to them
 MOMENTS = [
     {"target": f"{TRAINER}._step", "number": 2},

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from layline.backbones.weights import BackboneChoice
 from layline.training import planner, run
+from layline.training.callbacks import Reporter
 from layline.training.config import read_toml, to_toml
-from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.recipes import draft_config, resolve_config
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from layline import data
 from layline.data import Splits
-from layline.training.display import Reporter
+from layline.training.callbacks import Reporter
 from layline.training.prepare import (
     build_backbone,
     build_model,

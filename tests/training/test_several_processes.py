@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from layline import load, metrics
 from layline.evaluation.predictions import predict_split
-from layline.training.display import Reporter
+from layline.training.callbacks import Reporter
 from layline.training.evaluate import evaluate
 from layline.training.prepare import make_splits, read_data
 from layline.training.run_folder import RunFolder
@@ -182,7 +182,7 @@ def test_all_stop_where_one_is_no_longer_finite(attempt, uneven, tmp_path, rank)
 
 
 def test_a_disk_without_room_stops_all(attempt, uneven, tmp_path):
-    harm = {"target": "layline.training.checkpoint:publish_folder", "deed": "no room"}
+    harm = {"target": "layline.training.callbacks:publish_folder", "deed": "no room"}
     made = attempt("train", *uneven, "--out", tmp_path / "run", processes=2, harm=[harm])
     assert made.codes[0] == 1
     assert made.codes[1] != 0

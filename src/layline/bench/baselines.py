@@ -30,8 +30,8 @@ from layline.geometry.decoding import DECODINGS, Decode, decide, decode_name
 from layline.metrics import METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.description import ModelDescription
+from layline.training.callbacks import Reporter
 from layline.training.config import Config, HeadConfig, Section, TrainingConfig
-from layline.training.display import Reporter
 from layline.training.distributed import make_accelerator
 from layline.training.prepare import weigh
 from layline.training.recipes import is_for_tables

@@ -32,9 +32,8 @@ from layline.bench.grid import Cell, data_digest
 from layline.bench.store import Outcome, Store
 from layline.geometry.decoding import decode_name
 from layline.metrics import METRICS
-from layline.training.callbacks import SHUTDOWN_SIGNALS, stopped_by
+from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount, format_time, stopped_by
 from layline.training.config import Config
-from layline.training.display import Reporter, amount, format_time
 from layline.training.run import train
 from layline.utils.devices import gpus_for
 from layline.utils.optional import require

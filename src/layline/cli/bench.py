@@ -156,7 +156,7 @@ def bench(
     from layline.bench.store import GRID, Store
     from layline.bench.tables import make_tables, write_tables
     from layline.reports.bench import write_bench_figures, write_bench_report
-    from layline.training.display import Reporter, amount
+    from layline.training.callbacks import Reporter, amount
     from layline.utils.files import write_text
 
     load_plugins(plugins or ())
@@ -224,7 +224,7 @@ def _data_set(source: str, root: Path | None, options: dict[str, str | None]) ->
 
 def _list_cells(cells: "Sequence[Cell]", grid: "Grid") -> None:
     """List the runs; the settings of further seeds are known only after tuning."""
-    from layline.training.display import amount
+    from layline.training.callbacks import amount
 
     first = grid.tuning_cells(cells)
     for cell in first:
@@ -273,7 +273,7 @@ def run_cells(
 ) -> "list[Cell]":
     """Run the cells that have no result yet with ``run_grid``, and list the failures."""
     from layline.bench.runner import run_grid
-    from layline.training.display import Reporter, amount
+    from layline.training.callbacks import Reporter, amount
 
     log = Reporter(console)
     try:

@@ -106,8 +106,8 @@ def check(
 
     from layline import data
     from layline.data.index import describe_bad, find_bad
+    from layline.training.callbacks import Reporter
     from layline.training.config import DataConfig, combine, parse_settings, read_toml, validate
-    from layline.training.display import Reporter
 
     load_plugins(plugins or ())
     flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}

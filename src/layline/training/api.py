@@ -15,8 +15,8 @@ from rich.console import Console
 from layline import data
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
+from layline.training.callbacks import Reporter
 from layline.training.config import SETTINGS, Config, Tree, combine, flatten, setting_at, tree_of
-from layline.training.display import Reporter
 from layline.training.prepare import add_model_settings
 from layline.training.recipes import draft_config, resolve_config
 from layline.training.run import train as train_run

@@ -1,45 +1,74 @@
 """Callbacks of the trainer: display, signals, checkpoints, best model, snapshots, tracking."""
 
+import json
+import re
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import asdict
+from pathlib import Path
 from types import FrameType
 
+import torch
 from accelerate import Accelerator
 from jaxtyping import Int
+from pydantic import TypeAdapter
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import decode_name
+from layline.geometry.layouts import Linear
+from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.model.model import OrdinalModel
 from layline.model.model_file import read_model_file
-from layline.training.checkpoint import Checkpoints
-from layline.training.display import Reporter, format_time
-from layline.training.record import describe_collapse, take_snapshot
+from layline.training.distributed import SeveralProcesses
+from layline.training.optim import WeightAverage
+from layline.training.record import take_snapshot
 from layline.training.run_folder import RunFolder
-from layline.training.trainer import Callback, Trainer, describe_epoch, describe_validation
+from layline.training.trainer import (
+    Callback,
+    Trainer,
+    TrainingState,
+    describe_epoch,
+    describe_validation,
+)
+from layline.utils.errors import UserError
+from layline.utils.files import publish_folder, write_error
 
-_Handler = Callable[[int, FrameType | None], object] | int | None
 # Sent by schedulers before they kill a job; Windows has no SIGUSR1.
 SHUTDOWN_SIGNALS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 # Stops runs in threads, which get no signals.
 _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+_STATE, _AVERAGE = "progress.json", "average.safetensors"  # of a checkpoint
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
-_LIVE = "epoch {task.fields[epoch]}", "{task.fields[now]}", "{task.fields[last]}"
+_COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1.4
 _WIDE = 110  # columns that the whole line needs; on narrower terminals it is shortened
+_PROGRESS_LINES = 4  # of long work, in a log
+
+
+# Signals
 
 
 class Signals(Callback):
     """Stop after the current step on SIGINT (Ctrl-C), SIGTERM or SIGUSR1; again SIGINT aborts."""
 
     def __init__(self) -> None:
-        self._event = _STOP.get()
-        self._before: dict[int, _Handler] = {}
+        self._event, self._received = _STOP.get(), False
+        self._before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def on_start(self, trainer: Trainer) -> None:
         """Install the handlers. Only the main thread of a program can handle signals."""
@@ -50,7 +79,7 @@ class Signals(Callback):
 
     def stop_requested(self) -> bool:
         """Tell whether a signal or the event of :func:`stopped_by` arrived."""
-        return self.signal is not None or (self._event is not None and self._event.is_set())
+        return self._received or (self._event is not None and self._event.is_set())
 
     def on_end(self, trainer: Trainer) -> None:
         """Restore the handlers."""
@@ -58,9 +87,9 @@ class Signals(Callback):
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None and number == signal.SIGINT:
+        if self._received and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = self.signal or number
+        self._received = True
 
 
 @contextmanager
@@ -73,50 +102,45 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
         _STOP.reset(before)
 
 
-@contextmanager
-def interrupt_on_shutdown() -> Iterator[None]:
-    """Let SIGTERM and SIGUSR1 raise ``KeyboardInterrupt``, as SIGINT does, but only once."""
-    seen = False
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal seen
-        if not seen:
-            seen = True
-            raise KeyboardInterrupt
-
-    before: dict[int, _Handler] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, interrupt) for number in SHUTDOWN_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+# Files of the run
 
 
-class Checkpointing(Callback):
+class Checkpoints(Callback):
     """Restore the last checkpoint at the start, and save the state regularly.
 
+    ``state/`` contains the last two checkpoints, each in a folder named by its epoch and step. A
+    new one is written under another name and renamed when it is complete. A run resumes from the
+    newest checkpoint that can be read. All processes call the methods together.
+
     Args:
-        checkpoints: Where they are.
-        folder: Of the run.
+        folder: The folder of the run.
+        processes: One or several; they know the model and the optimizer.
+        log: Shows a warning if a checkpoint is damaged.
         minutes: Time between checkpoints within an epoch.
     """
 
-    def __init__(self, checkpoints: Checkpoints, folder: RunFolder, minutes: float) -> None:
-        self._checkpoints, self._folder, self._wait = checkpoints, folder, 60 * minutes
+    def __init__(
+        self,
+        folder: RunFolder,
+        processes: SeveralProcesses,
+        log: Callable[[str], None],
+        minutes: float,
+    ) -> None:
+        self._run, self._folder, self._log, self._wait = folder, folder.state, log, 60 * minutes
+        self._processes, self._accelerator = processes, processes.accelerator
+        self._last: Path | None = None  # the one that was written or read last
         self._saved = time.monotonic()
 
     def on_start(self, trainer: Trainer) -> None:
         """Restore the newest checkpoint that is intact, if there is one."""
-        state = self._checkpoints.restore(trainer.average)
+        state = self.restore(trainer.average)
         if state is None:
             return
         if state.best_epoch > 0:
-            read_model_file(self._folder.best)  # raises an error if it is damaged
+            read_model_file(self._run.best)  # raises an error if it is damaged
         trainer.state = state
         if trainer.processes.is_main:
-            self._folder.write_history(state.history)
+            self._run.write_history(state.history)
 
     def checkpoint_due(self, after_epoch: bool) -> bool:
         """Tell whether enough time has passed."""
@@ -125,8 +149,85 @@ class Checkpointing(Callback):
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Write a checkpoint."""
-        self._checkpoints.save(trainer.state, trainer.average)
+        self.save(trainer.state, trainer.average)
         self._saved = time.monotonic()
+
+    def save(self, state: TrainingState, average: WeightAverage | None = None) -> None:
+        """Write a checkpoint, and keep the one before it."""
+        accelerator = self._accelerator
+        place = self._folder / f"epoch-{state.epoch:05}-step-{state.step:07}"
+        part = self._folder / ".saving"
+        if accelerator.is_main_process:
+            shutil.rmtree(part, ignore_errors=True)  # of a run that was killed while saving
+            part.mkdir(parents=True)
+        accelerator.wait_for_everyone()
+        try:
+            accelerator.save_state(str(part))
+            accelerator.wait_for_everyone()
+            if accelerator.is_main_process:
+                if average is not None:
+                    # copies: a layer may have two names, and safetensors refuses shared memory
+                    form, tensors = torch.contiguous_format, average.state_dict()
+                    copies = {name: t.clone(memory_format=form) for name, t in tensors.items()}
+                    save_file(copies, part / _AVERAGE)
+                (part / _STATE).write_text(json.dumps(asdict(state)), encoding="utf-8")
+                self._publish(part, place)
+        except OSError as error:
+            shutil.rmtree(part, ignore_errors=True)
+            raise write_error(error, place) from error
+        except (SafetensorError, RuntimeError) as error:  # what a full disk is to these libraries
+            shutil.rmtree(part, ignore_errors=True)
+            why = str(error).partition("\n")[0]
+            raise write_error(
+                OSError(f"could not be written, the disk may be full ({why})"), place
+            ) from error
+        self._last = place
+        accelerator.wait_for_everyone()
+
+    def _publish(self, part: Path, place: Path) -> None:
+        """Rename a complete checkpoint, and remove all but it and the one before."""
+        if place == self._last:  # the same step has the same state
+            shutil.rmtree(part)
+            return
+        if place.exists():  # it was damaged, since training had to come here again
+            shutil.rmtree(place)
+        publish_folder(part, place)
+        for old in self._list():
+            if old not in (place, self._last):
+                shutil.rmtree(old)
+
+    def restore(self, average: WeightAverage | None = None) -> TrainingState | None:
+        """Load the newest checkpoint that can be read; None if there is no checkpoint at all."""
+        problems: list[str] = []
+        for place in reversed(self._list()):
+            state, problem = None, ""
+            try:
+                text = (place / _STATE).read_text(encoding="utf-8")
+                state = TypeAdapter(TrainingState).validate_json(text, strict=True)
+                self._accelerator.load_state(str(place))
+                if average is not None:
+                    average.load_state_dict(load_file(place / _AVERAGE))
+            except MemoryError:
+                raise
+            except Exception as error:  # the content of a damaged file can be anything
+                problem = f"{place} is damaged ({str(error).partition(chr(10))[0]})"
+            if not self._processes.any(bool(problem)):
+                if problems:
+                    self._log(f"{'; '.join(problems)}. Resuming from the one before, {place}.")
+                self._last = place
+                return state
+            problems.append(problem or f"{place} is damaged")
+        if not problems:
+            return None
+        raise UserError(
+            f"No checkpoint in {self._folder} can be read: {'; '.join(problems)}. Remove this "
+            "folder to train from the beginning."
+        )
+
+    def _list(self) -> list[Path]:
+        """List the checkpoints, the oldest first."""
+        places = self._folder.glob("epoch-*-step-*")
+        return sorted(places, key=lambda place: [*map(int, re.findall(r"\d+", place.name))])
 
 
 class Recording(Callback):
@@ -166,6 +267,21 @@ class Recording(Callback):
         self._folder.write_history(trainer.state.history)
 
 
+def describe_collapse(head: OrdinalHead) -> str | None:
+    """Warn if the proxies of a linear layout collapsed, so that every distribution is flat."""
+    layout = head.layout if isinstance(head, ConstrainedProxies) else None
+    if not isinstance(layout, Linear) or layout.norm is not None:
+        return None
+    proxies = layout.proxies()
+    step = (proxies[-1] - proxies[0]).norm().item() / (len(proxies) - 1)
+    if step >= _COLLAPSED:
+        return None
+    return (
+        f"The proxies collapsed: neighbors are {step:.2g} apart, so nothing is learned. Set the "
+        "head option norm to 3, or use a larger dim."
+    )
+
+
 class Tracking(Callback):
     """Send the record of each epoch to the experiment trackers of an accelerator."""
 
@@ -175,6 +291,45 @@ class Tracking(Callback):
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Send the newest record."""
         self._accelerator.log(trainer.state.history[-1], step=trainer.state.epoch)
+
+
+# Display
+
+
+class Reporter:
+    """Print messages and the progress of long work, on one of several processes only."""
+
+    def __init__(self, console: Console, shown: bool = True) -> None:
+        self._console, self._shown = console, shown
+
+    def __call__(self, text: str) -> None:
+        """Print a line."""
+        if self._shown:
+            self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+        """Show the progress of some work: a bar on a terminal, a few lines in a log.
+
+        Yields:
+            A function to call with the number of samples that are done.
+        """
+        lines = 0
+
+        def count(done: int) -> None:
+            nonlocal lines
+            due = _PROGRESS_LINES * done // max(total, 1)
+            if due > lines:
+                lines = due
+                self(f"{what}: {done} of {total}")
+
+        if not self._shown or not self._console.is_terminal:
+            yield count
+            return
+        columns = TextColumn(what), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=self._console, transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done: bar.update(task, completed=done)
 
 
 class ProgressDisplay(Callback):
@@ -190,12 +345,12 @@ class ProgressDisplay(Callback):
 
     def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
         self._epochs, self._console, self._log = epochs, console, Reporter(console, shown)
-        texts = [TextColumn(text) for text in _LIVE]
-        self._live = Progress(texts[0], BarColumn(20), *texts[1:], console=console, transient=True)
+        names = ("epoch", "now", "last")
+        epoch, now, last = (TextColumn(f"{{task.fields[{name}]}}") for name in names)
+        self._live = Progress(epoch, BarColumn(20), now, last, console=console, transient=True)
         self._line = self._live.add_task("", epoch="", now="", last="")
         self._is_live = shown and console.is_terminal
-        self._last = ""
-        self._steps_made, self._samples = 0, 0
+        self._last, self._steps_made, self._samples = "", 0, 0
         self._begin = self._epoch_begin = time.monotonic()
 
     def on_start(self, trainer: Trainer) -> None:
@@ -212,14 +367,10 @@ class ProgressDisplay(Callback):
     def on_epoch_start(self, trainer: Trainer) -> None:
         """Reset the bar."""
         self._samples, self._epoch_begin = 0, time.monotonic()
-        state, steps = trainer.state, trainer.batches.steps
+        state = trainer.state
+        epoch = f"epoch {state.epoch:{len(str(self._epochs))}}/{self._epochs}"
         self._live.reset(
-            self._line,
-            total=steps,
-            completed=state.step,
-            epoch=f"{state.epoch:{len(str(self._epochs))}}/{self._epochs}",
-            now="",
-            last=self._last,
+            self._line, total=trainer.batches.steps, epoch=epoch, now="", last=self._last
         )
 
     def on_step(self, trainer: Trainer) -> None:
@@ -227,12 +378,9 @@ class ProgressDisplay(Callback):
         state = trainer.state
         self._samples += trainer.batches.sizes[state.step - 1]
         self._steps_made += 1
-        if self._is_live:
-            now = (
-                f"{self._speed()}  loss {state.loss_sum / state.weight_sum:.4f}  "
-                f"{self._time_left(trainer)} left"
-            )
-            self._live.update(self._line, completed=state.step, now=now, last=self._last)
+        loss = state.loss_sum / state.weight_sum
+        now = f"{self._speed()}  loss {loss:.4f}  {self._time_left(trainer)} left"
+        self._live.update(self._line, completed=state.step, now=now, last=self._last)
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Show the results of the epoch."""
@@ -255,3 +403,15 @@ class ProgressDisplay(Callback):
         state = trainer.state
         steps = (self._epochs - state.epoch + 1) * trainer.batches.steps - state.step
         return format_time((time.monotonic() - self._begin) / max(self._steps_made, 1) * steps)
+
+
+def format_time(seconds: float) -> str:
+    """Write a time as minutes and seconds, with the hours if there are any."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def amount(count: int, noun: str) -> str:
+    """Write a number with its noun, as in ``1 run`` and ``2 runs``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

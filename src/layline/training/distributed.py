@@ -35,31 +35,24 @@ def make_accelerator(config: Config, is_table: bool, tracked: Path | None = None
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
         if os.environ.get(name) == "":
             del os.environ[name]  # accelerate cannot read an empty one
-    options = config.training
     track = None if tracked is None else config.track
     if track and track not in map(str, get_available_trackers()):
         raise UserError(f"The tracker {track} is not installed: pip install {track}")
-    device = choose_device(options.device, is_table)
-    precision: str = options.precision
+    device = choose_device(config.training.device, is_table)
+    precision: str = config.training.precision
     if precision == "auto":
         has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if has_bf16 else "no"
+    if precision == "fp16" and device.type == "cpu":
+        raise UserError("precision must be no or bf16 on a CPU, got 'fp16'")
     if device.index is not None and device.type != "cpu" and count_processes() == 1:
         torch.accelerator.set_device_index(device.index)  # accelerate takes the current one
     # a second run in one process may ask for another precision, or another device
     AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    accelerator = Accelerator(
-        mixed_precision=precision,
-        # without saying so, several processes would not find each other on a CPU
-        cpu=device.type == "cpu",
-        log_with=track,
-        project_dir=tracked,
-    )
-    if precision == "fp16" and accelerator.device.type == "cpu":
-        raise UserError("precision must be no or bf16 on a CPU, got 'fp16'")
     torch.backends.cudnn.benchmark = False  # it may choose another algorithm each time
     torch.backends.cudnn.deterministic = True
-    return accelerator
+    cpu = device.type == "cpu"  # otherwise several processes would not find each other on a CPU
+    return Accelerator(mixed_precision=precision, cpu=cpu, log_with=track, project_dir=tracked)
 
 
 def run_on_main(accelerator: Accelerator, function: Callable[[], T]) -> T:
@@ -137,12 +130,6 @@ class SeveralProcesses(Processes):
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         total: list[float] = self.accelerator.reduce(tensor).tolist()
         return total
-
-    def lowest(self, value: int) -> int:
-        """Return the lowest number of all processes."""
-        if self.count == 1:
-            return value
-        return int(gather(torch.tensor([value], device=self.device)).min().item())
 
     def gather(
         self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]

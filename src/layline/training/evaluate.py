@@ -25,8 +25,8 @@ from layline.model.calibration import Calibration
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.api import write_report
+from layline.training.callbacks import Reporter
 from layline.training.config import Config, combine, validate
-from layline.training.display import Reporter
 from layline.training.prepare import fingerprint_data, known_inputs, make_batches, read_data
 from layline.training.record import choose_samples, take_snapshot, write_pictures
 from layline.training.run import describe_software

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate.utils import gather_object
 from jaxtyping import Float
 
 from layline.backbones import BACKBONES
 from layline.backbones.base import Backbone
-from layline.data.array_cache import ArrayCache, Writer
+from layline.data.array_cache import ArrayCache
 from layline.data.dataset import Inputs
 from layline.data.images import PILLOW
-from layline.data.loaders import Batches, loader, sequential_batches
+from layline.data.loaders import Batches, loader
 from layline.evaluation.predictions import evaluation_batch_size
 from layline.training.distributed import SeveralProcesses
 
@@ -69,43 +70,48 @@ def extract_features(
         progress: Called with the number of samples that are done.
         log: Shows a message if the features do not fit into the cache.
     """
-    cache, shape = ArrayCache(), (len(samples), backbone.width)
+    cache, count, device = ArrayCache(), len(samples), processes.device
     rows = cache.open(key)
     if not processes.any(rows is None):
         assert rows is not None
         return rows
-    writer = None
+    writer, failed = None, False
     if processes.accelerator.is_local_main_process:
-        writer = _open_writer(cache, key, shape, root, log)
-    done = processes.lowest(shape[0] if writer is None else writer.done)
-    # without a place in the cache, every process keeps all rows in memory
-    in_memory = processes.any(processes.accelerator.is_local_main_process and writer is None)
+        about = {"kind": "features", "samples": count, "root": str(root or "")}
+        try:
+            writer = cache.writer(key, (count, backbone.width), np.float32, about)
+        except OSError as error:
+            log(f"The features are kept in memory: {error.strerror or error}")
+            failed = True
+    in_memory = processes.any(failed)  # then in every process, and from the beginning
+    array = None if writer is None else writer.array
     if in_memory:
-        writer, done = None, 0
-    array = np.empty(shape, np.float32) if in_memory else None if writer is None else writer.array
-    size = evaluation_batch_size(samples, batch_size, processes.device)
+        writer, array = None, np.empty((count, backbone.width), np.float32)
+    done = 0 if in_memory else min(gather_object([count if writer is None else writer.done]))
+
+    size = evaluation_batch_size(samples, batch_size, device)
     step = PIECE * processes.count
-    starts = range(done, len(samples), step)
-    mine = [
-        [(start + processes.index * PIECE + i, epoch) for i, epoch in batch]
-        for start in starts
-        for batch in sequential_batches(_piece(start, len(samples), processes.index), size)
-    ]
-    fetched = iter(loader(samples, mine, workers))
-    backbone.eval().to(processes.device)
-    for start in starts:
+    pieces: list[list[range]] = []  # the batches of this process between two commits
+    for start in range(done, count, step):
+        first = start + processes.index * PIECE
+        end = min(first + PIECE, count)
+        pieces.append([range(at, min(at + size, end)) for at in range(first, end, size)])
+    keys = [[(index, 0) for index in batch] for piece in pieces for batch in piece]
+    fetched = iter(loader(samples, keys, workers))
+    backbone.eval().to(device)
+    for piece in pieces:
+        # a process without samples in the last piece has none to give
         index, parts = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, backbone.width)]
-        for _ in range(-(-_piece(start, len(samples), processes.index) // size)):
+        for _ in piece:
             x, places = next(fetched)
             index.append(places)
-            parts.append(backbone.body(x.to(processes.device)).float().cpu())
-        device = processes.device
+            parts.append(backbone.body(x.to(device)).float().cpu())
         places, features = processes.gather(
             torch.cat(index).to(device), torch.cat(parts).to(device)
         )
         if array is not None:
             array[places.cpu().numpy()] = features.cpu().numpy()
-        done = min(start + step, len(samples))
+        done = min(done + step, count)
         if writer is not None:
             writer.commit(done)
         progress(done)
@@ -115,23 +121,3 @@ def extract_features(
     rows = array if array is not None else cache.open(key)
     assert rows is not None  # written by the first process of this machine
     return rows
-
-
-def _piece(start: int, count: int, process: int) -> int:
-    """Count the samples that a process computes of those from ``start`` on."""
-    return max(0, min(PIECE, count - start - process * PIECE))
-
-
-def _open_writer(
-    cache: ArrayCache,
-    key: str,
-    shape: tuple[int, int],
-    root: Path | None,
-    log: Callable[[str], None],
-) -> Writer | None:
-    about = {"kind": "features", "samples": shape[0], "root": str(root or "")}
-    try:
-        return cache.writer(key, shape, np.float32, about)
-    except OSError as error:
-        log(f"The features are kept in memory: {error.strerror or error}")
-        return None

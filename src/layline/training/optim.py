@@ -14,7 +14,6 @@ from layline.geometry.decoding import Decode, check_decode
 from layline.heads import HeadSpec
 from layline.heads.base import OrdinalHead
 from layline.metrics import CRITERIA
-from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_at_least, check_integer, check_known
 
 
@@ -79,12 +78,11 @@ MODERN: dict[str, Any] = {
     "ema": 0.99,
     "ties": "loss",
 }
-HEAD_RATE = 1e-2
 
 
 def default_head_rate(method: HeadSpec, recipe: str) -> float:
     """Return the default learning rate of a head; only the recipe modern has one per method."""
-    return HEAD_RATE * (method.rate_factor if recipe == "modern" else 1.0)
+    return 1e-2 * (method.rate_factor if recipe == "modern" else 1.0)
 
 
 def default_warmup(epochs: int) -> float:
@@ -103,12 +101,20 @@ def make_optimizer(
         options: Learning rates and weight decay.
         fused: Use the fused implementation, which is much faster on a CPU.
     """
+    body: dict[int, float] = {}
+    if isinstance(backbone, Backbone):
+        rate = options.backbone_learning_rate or options.learning_rate
+        for distance, layer in enumerate(reversed(backbone.layer_groups())):
+            body |= {id(weight): rate * options.layer_decay**distance for weight in layer}
+    rates = [(p, body.get(id(p), options.learning_rate)) for p in backbone.parameters()]
+    rates += [(p, options.head_learning_rate) for p in head.parameters()]
     kept = {id(head.get_parameter(name)) for name in head.no_weight_decay()}
     groups: dict[tuple[bool, float, float], list[nn.Parameter]] = {}
-    for weight, rate, is_body in _learning_rates(backbone, head, options):
-        spared = not options.decay_vectors and (weight.ndim <= 1 or id(weight) in kept)
-        key = is_body, rate, 0.0 if spared else options.weight_decay
-        groups.setdefault(key, []).append(weight)
+    for weight, rate in rates:
+        if weight.requires_grad:
+            spared = not options.decay_vectors and (weight.ndim <= 1 or id(weight) in kept)
+            key = id(weight) in body, rate, 0.0 if spared else options.weight_decay
+            groups.setdefault(key, []).append(weight)
     given: list[dict[str, Any]] = [
         {"params": weights, "lr": rate, "initial_lr": rate, "weight_decay": decay, "body": is_body}
         for (is_body, rate, decay), weights in groups.items()
@@ -116,23 +122,6 @@ def make_optimizer(
     if options.optimiser == "sgd":
         return torch.optim.SGD(given, momentum=options.momentum, fused=fused or None)
     return torch.optim.AdamW(given, fused=fused or None)
-
-
-def _learning_rates(
-    backbone: nn.Module, head: OrdinalHead, options: Options
-) -> Iterator[tuple[nn.Parameter, float, bool]]:
-    """Yield every trainable parameter, its learning rate, and whether it belongs to the body."""
-    body: dict[int, float] = {}
-    if isinstance(backbone, Backbone):
-        rate = options.backbone_learning_rate or options.learning_rate
-        for distance, layer in enumerate(reversed(backbone.layer_groups())):
-            body |= {id(weight): rate * options.layer_decay**distance for weight in layer}
-    for weight in backbone.parameters():
-        if weight.requires_grad:
-            yield weight, body.get(id(weight), options.learning_rate), id(weight) in body
-    for weight in head.parameters():
-        if weight.requires_grad:
-            yield weight, options.head_learning_rate, False
 
 
 def set_learning_rates(optimizer: torch.optim.Optimizer, options: Options, passed: float) -> None:
@@ -152,35 +141,24 @@ def rate_factor(options: Options, passed: float, start: float = 0.0) -> float:
     """
     if passed < start:
         return 0.0
-    return _warmup(options, passed - start) * _decay(options, passed)
-
-
-def _warmup(options: Options, passed: float) -> float:
-    if passed >= options.warmup_epochs:
-        return 1.0
-    return options.warmup_start + (1 - options.warmup_start) * passed / options.warmup_epochs
-
-
-def _decay(options: Options, passed: float) -> float:
+    warmup, factor = options.warmup_epochs, 1.0
+    if passed - start < warmup:
+        low = options.warmup_start
+        factor = low + (1 - low) * (passed - start) / warmup
     if options.schedule == "cosine":
-        left = max(options.epochs - options.warmup_epochs, 1e-9)
-        share = max(passed - options.warmup_epochs, 0.0) / left
-        return (1 + math.cos(math.pi * min(share, 1.0))) / 2
+        share = max(passed - warmup, 0.0) / max(options.epochs - warmup, 1e-9)
+        return factor * ((1 + math.cos(math.pi * min(share, 1.0))) / 2)
     if options.schedule == "steps":
-        return options.decay ** sum(passed >= milestone for milestone in options.milestones)
-    return 1.0
+        factor *= options.decay ** sum(passed >= milestone for milestone in options.milestones)
+    return factor
 
 
 class WeightAverage:
     """An exponential moving average (EMA) of the parameters of a network.
 
-    Step t keeps at most (1 + t) / (10 + t) of the average, so that the average of a short training
-    does not contain the random initial weights. Buffers, such as the statistics of BatchNorm, are
-    not averaged: they may be infinite or integers.
-
-    Args:
-        network: The network to average.
-        decay: Share of the average that a step keeps.
+    Step t keeps the share ``decay`` of the average, but at most (1 + t) / (10 + t), so that the
+    average of a short training does not contain the random initial weights. Buffers, such as the
+    statistics of BatchNorm, are not averaged: they may be infinite or integers.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
@@ -215,8 +193,6 @@ class WeightAverage:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore the tensors of the average."""
-        if set(state) != set(self.state_dict()):
-            raise UserError("The moving average of the weights belongs to a different network.")
         self._steps = state["steps"]
         for name, mean in self._means.items():
             mean.copy_(state[name])

@@ -27,8 +27,8 @@ from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
 from layline.model.model import Network, OrdinalModel
 from layline.model.model_file import load
+from layline.training.callbacks import Reporter
 from layline.training.config import Config, Tree, combine, flatten, read_toml, setting_at, validate
-from layline.training.display import Reporter
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 from layline.utils.plugins import load_plugins

@@ -23,7 +23,6 @@ from layline.data.table_encoding import Rows
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.evaluate import Evaluation
 from layline.geometry import losses
-from layline.geometry.layouts import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
 from layline.heads.base import HasProxies
 from layline.model.model import OrdinalModel
@@ -33,10 +32,7 @@ from layline.utils.files import atomic_write, write_text
 
 _Floats = NDArray[np.float64]
 LONGER_SIDE = 96  # pixels of a thumbnail
-_JPEG_QUALITY = 80
 _CONTRADICTION = 0.05  # largest ratio of the label's probability to that of the prediction
-_COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1.4
-_EXACT_DIMENSIONS = 512
 _NEGLIGIBLE = 1e-6  # of the largest spread: smaller ones are rounding errors
 
 
@@ -47,21 +43,6 @@ def get_proxies(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
         return None
     proxies: NDArray[np.float32] = head.proxies().float().cpu().numpy()
     return proxies
-
-
-def describe_collapse(head: OrdinalHead) -> str | None:
-    """Warn if the proxies of a linear layout collapsed, so that every distribution is flat."""
-    layout = head.layout if isinstance(head, ConstrainedProxies) else None
-    if not isinstance(layout, Linear) or layout.norm is not None:
-        return None
-    proxies = layout.proxies()
-    step = (proxies[-1] - proxies[0]).norm().item() / (len(proxies) - 1)
-    if step >= _COLLAPSED:
-        return None
-    return (
-        f"The proxies collapsed: neighbors are {step:.2g} apart, so nothing is learned. Set the "
-        "head option norm to 3, or use a larger dim."
-    )
 
 
 @dataclass(frozen=True)
@@ -114,17 +95,15 @@ def take_snapshot(
     vectors, proxies = features.numpy(), get_proxies(head)
     axes = fit_plane(vectors, ranks.numpy(), proxies)
     smallest = np.min_scalar_type(head.num_classes - 1)
-
-    def project(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        points: NDArray[np.float32] = (rows.astype(np.float64) @ axes.T).astype(np.float32)
-        return points
-
+    centered = _center(vectors)
+    total = float((centered**2).sum())
+    is_exact = vectors.shape[1] <= 2 or total == 0
     return Snapshot(
-        points=project(vectors),
+        points=(vectors.astype(np.float64) @ axes.T).astype(np.float32),
         ranks=ranks.numpy().astype(smallest),
         predicted=predicted.numpy().astype(smallest),
-        explained=explained_variance(vectors, axes),
-        proxies=None if proxies is None else project(proxies),
+        explained=1.0 if is_exact else float(((centered @ axes.T) ** 2).sum()) / total,
+        proxies=None if proxies is None else (proxies.astype(float) @ axes.T).astype(np.float32),
         index=None if index is None else index.numpy(),
     )
 
@@ -153,15 +132,6 @@ def fit_plane(
     return np.stack([_orient(axes[0], upward), _orient(axes[1], outward)])
 
 
-def explained_variance(features: Float[np.ndarray, "m d"], axes: Float[np.ndarray, "2 d"]) -> float:
-    """Compute the share of the variance of the features that is in the plane."""
-    if features.shape[1] <= 2 or len(features) == 0:
-        return 1.0
-    centered = _center(features)
-    total = float((centered**2).sum())
-    return float(((centered @ axes.T) ** 2).sum()) / total if total > 0 else 1.0
-
-
 def _center(values: NDArray[np.generic]) -> _Floats:
     numbers: _Floats = values.astype(np.float64)
     return numbers - numbers.mean(axis=0) if len(numbers) else numbers
@@ -181,16 +151,10 @@ def _proxy_plane(proxies: _Floats, features: _Floats) -> _Floats:
 
 
 def _principal_directions(centered: _Floats, count: int) -> _Floats:
-    """Find the directions of largest variance; in many dimensions approximately, to be fast."""
+    """Find the directions of largest variance."""
     dim = centered.shape[1]
-    if dim <= _EXACT_DIMENSIONS:
-        _, vectors = eigh(centered.T @ centered, subset_by_index=[dim - count, dim - 1])
-        exact: _Floats = vectors.T[::-1].copy()
-        return exact
-    from sklearn.utils.extmath import randomized_svd  # slow to import
-
-    padded = np.concatenate([centered, np.zeros((count, dim))])  # there may be fewer rows
-    directions: _Floats = randomized_svd(padded, count, n_iter=8, random_state=0)[2]
+    _, vectors = eigh(centered.T @ centered, subset_by_index=[dim - count, dim - 1])
+    directions: _Floats = vectors.T[::-1].copy()
     return directions
 
 
@@ -265,7 +229,7 @@ def write_pictures(
             record["values"] = read_cells(inputs, index)
         return record
 
-    mistakes = worst_mistakes(ranks, predicted, proba, report.mistakes).tolist()
+    mistakes = worst_mistakes(ranks, predicted, proba, report.mistakes)
     reasons = samples_to_review(ranks, predicted, proba, report.review)
     records = {index: describe(index) for index in {*mistakes, *reasons}}
     reviewed = []
@@ -290,12 +254,11 @@ def worst_mistakes(
     predicted: Int[np.ndarray, " n"],
     proba: Float[np.ndarray, "n K"],
     most: int,
-) -> Int[np.ndarray, " m"]:
+) -> list[int]:
     """Find the largest errors; of equal ones, the least probable labels come first."""
     error = np.abs(predicted - ranks)
-    truth = proba[np.arange(len(ranks)), ranks]
-    order = np.lexsort((np.arange(len(ranks)), truth, -error))
-    wrong: Int[np.ndarray, " m"] = order[error[order] > 0][:most]
+    order = np.lexsort((certainty(proba, ranks), -error))
+    wrong: list[int] = order[error[order] > 0][:most].tolist()
     return wrong
 
 
@@ -310,16 +273,14 @@ def samples_to_review(
     At most half of them contradict their labels: the prediction is at least twenty times as
     probable as the label, which is probably wrong. The others have the least certain predictions.
     """
-    each = np.arange(len(ranks))
-    truth, top = proba[each, ranks], proba[each, predicted]
-    ratio = truth / np.maximum(top, np.finfo(float).tiny)
-    order = np.lexsort((each, -top, ratio))
+    top = certainty(proba, predicted)
+    ratio = certainty(proba, ranks) / np.maximum(top, np.finfo(float).tiny)
+    order = np.lexsort((-top, ratio))
     against = (predicted != ranks) & (ratio <= _CONTRADICTION)
-    contradictory = order[against[order]][: most // 2]
-    least = np.lexsort((each, certainty(proba, predicted)))
-    uncertain = least[~np.isin(least, contradictory)][: most - len(contradictory)]
-    return dict.fromkeys(contradictory.tolist(), "contradicts its label") | dict.fromkeys(
-        uncertain.tolist(), "uncertain"
+    contradictory = order[against[order]][: most // 2].tolist()
+    uncertain = [i for i in np.argsort(top, kind="stable").tolist() if i not in contradictory]
+    return dict.fromkeys(contradictory, "contradicts its label") | dict.fromkeys(
+        uncertain[: most - len(contradictory)], "uncertain"
     )
 
 
@@ -343,4 +304,4 @@ def _write_thumbnail(path: Path, pixels: Pixels) -> None:
     image = Image.fromarray(pixels)
     image.thumbnail((LONGER_SIDE, LONGER_SIDE))
     with atomic_write(path) as part:
-        image.save(part, format="JPEG", quality=_JPEG_QUALITY)
+        image.save(part, format="JPEG", quality=80)

@@ -35,15 +35,14 @@ from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network, OrdinalModel, to_probabilities
 from layline.model.model_file import read_model_file
 from layline.training.callbacks import (
-    Checkpointing,
+    Checkpoints,
     ProgressDisplay,
     Recording,
+    Reporter,
     Signals,
     Tracking,
 )
-from layline.training.checkpoint import Checkpoints
 from layline.training.config import Config, combine, flatten
-from layline.training.display import Reporter
 from layline.training.distributed import (
     SeveralProcesses,
     end_together,
@@ -220,10 +219,9 @@ def _make_trainer(
     config, processes, validation = run.config, run.processes, splits["validation"]
     options = replace(config.training.options(), workers=config.data.workers)
     keep = choose_samples(len(validation.ranks), config.report.drawn, options.seed)
-    checkpoints = Checkpoints(folder.state, processes, run.log)
     callbacks = [
         Signals(),
-        Checkpointing(checkpoints, folder, config.training.checkpoint_minutes),
+        Checkpoints(folder, processes, run.log, config.training.checkpoint_minutes),
         Recording(run.model, folder, run.log, keep if config.report.enabled else None),
         Tracking(processes.accelerator),
         ProgressDisplay(options.epochs, console, processes.is_main),

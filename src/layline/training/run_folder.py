@@ -17,7 +17,7 @@ from layline.utils.plugins import load_plugins
 
 _PARTIAL = ".*.part"  # files that a killed process did not finish
 _LOCK = ".lock"
-_NUMBERS = ("samples", "decode", "mae", "accuracy")  # always in test.json
+_NUMBERS = {"samples", "decode", "mae", "accuracy"}  # always in test.json
 # what must not change between the start of a run and its resumption, by key of environment.json
 _FIXED = {
     "data": "The data changed since {} was started: files were added, removed or renamed.",
@@ -29,12 +29,7 @@ _FIXED = {
 
 @contextmanager
 def as_written(path: Path, cure: str) -> Iterator[None]:
-    """Turn errors of reading a damaged or edited file into one that names it.
-
-    Args:
-        path: The file that is read.
-        cure: What the user can do.
-    """
+    """Turn errors of reading a damaged or edited file into one that names it and a cure."""
     try:
         yield
     except (OSError, MemoryError, ImportError):
@@ -86,10 +81,10 @@ class RunFolder:
             return
         ignored = {*self.path.glob(_PARTIAL), self.path / _LOCK}
         if not self.path.is_dir() or set(self.path.iterdir()) - ignored:
-            cure = "Choose another folder"
-            if self.config.exists():
-                cure += ", or resume the run"
-            raise UserError(f"The output {self.path} exists and is not empty. {cure}.")
+            cure = ", or resume the run" if self.config.exists() else ""
+            raise UserError(
+                f"The output {self.path} exists and is not empty. Choose another folder{cure}."
+            )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -111,12 +106,7 @@ class RunFolder:
             lock.release()
 
     def open(self, config: Config, environment: dict[str, Any]) -> None:
-        """Start a run, or check that it is resumed with the same data and frozen weights.
-
-        Args:
-            config: The complete configuration.
-            environment: The content of ``environment.json``.
-        """
+        """Start a run, or check that it is resumed with the same data and frozen weights."""
         if self.environment.exists():
             before = self.read_environment()
             for key, message in _FIXED.items():
@@ -162,10 +152,10 @@ class RunFolder:
     def read_environment(self) -> dict[str, Any]:
         """Read versions, the command, samples per class and fingerprints of the data."""
         with as_written(self.environment, "remove it, then the run can be resumed"):
-            environment: dict[str, Any] = json.loads(self.environment.read_text(encoding="utf-8"))
-            if not isinstance(environment, dict) or not isinstance(environment.get("data"), str):
+            environment = json.loads(self.environment.read_text(encoding="utf-8"))
+            if not isinstance(environment["data"], str):
                 raise UserError("it has no fingerprint of the data")
-            return environment
+            return dict(environment)
 
     def write_history(self, history: list[EpochRecord]) -> None:
         """Write one line of JSON per epoch."""
@@ -175,19 +165,14 @@ class RunFolder:
         """Read the records of the epochs."""
         with as_written(self.history, "resume the run to write it again"):
             lines = self.history.read_text(encoding="utf-8").splitlines()
-            records: list[EpochRecord] = [dict(json.loads(line)) for line in lines]
-            for record in records:
-                numbers = all(isinstance(value, int | float) for value in record.values())
-                if not numbers or not {"epoch", "train_loss"} <= set(record):
-                    raise UserError("a line is not an epoch")
-            return records
+            return [dict(json.loads(line)) for line in lines]
 
     def read_numbers(self) -> dict[str, Any]:
         """Read the numbers of the test."""
         with as_written(self.test, "resume the run to write it again"):
-            numbers: dict[str, Any] = json.loads(self.test.read_text(encoding="utf-8"))
-            if missing := [name for name in _NUMBERS if name not in dict(numbers)]:
-                raise UserError(f"no {missing[0]}")
+            numbers = dict(json.loads(self.test.read_text(encoding="utf-8")))
+            if missing := _NUMBERS - set(numbers):
+                raise UserError(f"no {min(missing)}")
             return numbers
 
 

@@ -6,43 +6,32 @@ its last checkpoint and ends with the same weights.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from layline import metrics
 from layline.data.loaders import Batch, Key, loader, mixed_seed, to_device
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decode_name
-from layline.metrics import METRICS
+from layline.metrics import CRITERIA
 from layline.model.model import Network
 from layline.training.optim import Options, WeightAverage, make_optimizer, set_learning_rates
-from layline.utils.devices import Processes, has_double
+from layline.utils.devices import Processes, widest_float
 from layline.utils.errors import UserError
 
-EpochRecord = dict[str, float]
+EpochRecord = dict[str, int | float]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was stopped from outside, and its state is saved.
+    """Training was stopped from outside, and its state is saved."""
 
-    Args:
-        epoch: The epoch to resume.
-        step: Steps already done in it.
-        signal: The signal that stopped it, if there was one.
-    """
-
-    def __init__(self, epoch: int, step: int, signal: int | None = None) -> None:
-        self.signal = signal
-        super().__init__(
-            f"stopped in epoch {epoch} after {step} step{'s' if step > 1 else ''}"
-            if step
-            else f"stopped after epoch {epoch - 1}"
-        )
+    def __init__(self, epoch: int, step: int) -> None:
+        steps = f"in epoch {epoch} after {step} step{'s' if step > 1 else ''}"
+        super().__init__(f"stopped {steps if step else f'after epoch {epoch - 1}'}")
 
 
 @dataclass
@@ -81,11 +70,9 @@ class Callback:
 
     Attributes:
         keep: Validation samples whose features ``on_epoch_end`` needs, in ascending order.
-        signal: The signal that asked for a stop, if there was one.
     """
 
     keep: Int[Tensor, " m"] | None = None
-    signal: int | None = None
 
     def on_start(self, trainer: "Trainer") -> None:
         """Training begins; a callback may restore the state of the trainer."""
@@ -147,20 +134,15 @@ class Trainer:
         self.batches = EpochBatches(len(train.ranks), options, processes.index, processes.count)
         self._mean_weight = train.weight.double().mean().item()
         network.head.set_num_data(len(train.ranks))
-        on_gpu = processes.device.type == "cuda"
-        self._fetch = loader(train.samples, self.batches, options.workers, on_gpu)
-        self._fetch_validation: Iterable[Batch] = (
-            validation.batches(processes, options.batch_size, options.workers) if validation else ()
-        )
-        self._first_validation: Iterable[Batch] | None = None
-        has_fused = processes.device.type in ("cpu", "cuda")
-        optimizer = make_optimizer(network.backbone, network.head, options, fused=has_fused)
-        self._body: list[nn.Parameter] = [
-            weight
-            for group in optimizer.param_groups
-            if group["body"]
-            for weight in group["params"]
-        ]
+        device = processes.device.type
+        self._loader = loader(train.samples, self.batches, options.workers, device == "cuda")
+        if validation is not None:
+            size, workers = options.batch_size, options.workers
+            self._validation_loader = validation.batches(processes, size, workers)
+        fused = device in ("cpu", "cuda")
+        optimizer = make_optimizer(network.backbone, network.head, options, fused=fused)
+        groups = [group for group in optimizer.param_groups if group["body"]]
+        self._body = [weight for group in groups for weight in group["params"]]
         self._wrapped, self._optimizer = processes.prepare(network, optimizer)
         self.average = WeightAverage(network, options.ema) if options.ema else None
 
@@ -169,9 +151,6 @@ class Trainer:
         try:
             for callback in self.callbacks:
                 callback.on_start(self)
-            if not self.state.is_finished(self.options):
-                # workers are copies of this process, and start faster while it is small
-                self._first_validation = iter(self._fetch_validation)
             while not self.state.is_finished(self.options):
                 self._train_epoch()
                 self._finish_epoch()
@@ -183,7 +162,7 @@ class Trainer:
     def _train_epoch(self) -> None:
         state = self.state
         self.batches.start(state.epoch, state.step)
-        batches = iter(self._fetch)
+        batches = iter(self._loader)
         self._wrapped.train()
         for callback in self.callbacks:
             callback.on_epoch_start(self)
@@ -198,7 +177,7 @@ class Trainer:
         """Make one optimizer step, and tell whether to stop and whether to save the state."""
         state, processes, options = self.state, self.processes, self.options
         if options.generator is None:
-            self._seed_step()
+            torch.manual_seed(mixed_seed(options.seed, state.epoch, state.step, processes.index))
         passed = self._epochs_passed()
         set_learning_rates(self._optimizer, options, passed)
         head_only = passed < options.head_epochs
@@ -216,8 +195,7 @@ class Trainer:
                 # the head divides by the weight of its part, and processes are averaged
                 share = total / (self._mean_weight * self.batches.sizes[state.step])
                 processes.backward(loss * (share * processes.count))
-            exact = loss.detach().double() if has_double(loss.device) else loss.detach()
-            losses.append(exact * total)
+            losses.append(loss.detach().to(widest_float(loss.device)) * total)
             weight_sum += total
         flags = self._flags()
         loss_sum, weight_sum, stop, save = processes.sum(
@@ -238,6 +216,13 @@ class Trainer:
             self.average.update(self.network)
         return stop > 0, save > 0
 
+    def _epochs_passed(self) -> float:
+        """Count the epochs that are over, as the schedule counts them."""
+        state = self.state
+        if self.options.schedule_unit == "sample":  # an epoch counts as one sample
+            return (state.epoch - 1) / len(self.train.ranks)
+        return state.epoch - 1 + state.step / self.batches.steps
+
     def _flags(self, after_epoch: bool = False) -> tuple[float, float]:
         """Tell whether this process wants to stop, and whether it wants a checkpoint."""
         stop = any(callback.stop_requested() for callback in self.callbacks)
@@ -252,22 +237,7 @@ class Trainer:
         for callback in self.callbacks:
             callback.save_checkpoint(self)
         if stop:
-            signals = (callback.signal for callback in self.callbacks)
-            raise Interrupted(self.state.epoch, self.state.step, next(filter(None, signals), None))
-
-    def _epochs_passed(self) -> float:
-        """Count the epochs that are over, as the schedule counts them."""
-        state = self.state
-        if self.options.schedule_unit == "sample":  # an epoch counts as one sample
-            return (state.epoch - 1) / len(self.train.ranks)
-        return state.epoch - 1 + state.step / self.batches.steps
-
-    def _seed_step(self) -> None:
-        state, processes = self.state, self.processes
-        # torch.manual_seed also formats a stack trace for a GPU that is not in use
-        on_cpu = processes.device.type == "cpu"
-        seed_with = torch.default_generator.manual_seed if on_cpu else torch.manual_seed
-        seed_with(mixed_seed(self.options.seed, state.epoch, state.step, processes.index))
+            raise Interrupted(self.state.epoch, self.state.step)
 
     def _finish_epoch(self) -> None:
         """Validate, remember the best epoch, and save."""
@@ -296,6 +266,20 @@ class Trainer:
         if state.is_finished(self.options) or save or stop:
             self._save(stop > 0)
 
+    def _validate(self, split: Split) -> Predictions:
+        keep = next((each.keep for each in self.callbacks if each.keep is not None), None)
+        batches, decode = self._validation_loader, self.options.decode
+        return predict_split(self.network, split, batches, self.processes, keep=keep, decode=decode)
+
+    def _measure(self, split: Split, predictions: Predictions) -> EpochRecord:
+        predicted = predictions.decisions[decode_name(self.options.decode)]
+        record: EpochRecord = {"validation_loss": predictions.loss}
+        for name, metric in CRITERIA.items():
+            value = metric.function(split.ranks, predicted, sample_weight=split.weight)
+            # the kappa is undefined where nothing varies: no better than chance
+            record[f"validation_{name}"] = 0.0 if math.isnan(value) else value
+        return record
+
     def _is_best(self, record: EpochRecord) -> bool:
         """Compare an epoch with the best one so far: by the metric, then possibly by the loss."""
         options, state = self.options, self.state
@@ -304,26 +288,7 @@ class Trainer:
             return True
         if score == best:
             return options.ties == "loss" and record["validation_loss"] < state.best_loss
-        return (score > best) == METRICS[options.metric].higher_is_better
-
-    def _validate(self, split: Split) -> Predictions:
-        first, self._first_validation = self._first_validation, None
-        batches = self._fetch_validation if first is None else first
-        keep = next((each.keep for each in self.callbacks if each.keep is not None), None)
-        return predict_split(
-            self.network, split, batches, self.processes, keep=keep, decode=self.options.decode
-        )
-
-    def _measure(self, split: Split, predictions: Predictions) -> EpochRecord:
-        outcome = split.ranks, predictions.decisions[decode_name(self.options.decode)]
-        kappa = metrics.quadratic_weighted_kappa(*outcome, sample_weight=split.weight)
-        return {
-            "validation_loss": predictions.loss,
-            "validation_mae": metrics.mean_absolute_error(*outcome, sample_weight=split.weight),
-            "validation_accuracy": metrics.accuracy(*outcome, sample_weight=split.weight),
-            # it is undefined where nothing varies: no better than chance
-            "validation_qwk": 0.0 if math.isnan(kappa) else kappa,
-        }
+        return (score > best) == CRITERIA[options.metric].higher_is_better
 
     def _check_weights(self) -> None:
         finite = all(weight.isfinite().all() for weight in self.network.parameters())
@@ -345,10 +310,10 @@ def describe_epoch(trainer: Trainer) -> str:
     """Describe the results of the epoch that just ended in one line."""
     state, epochs = trainer.state, trainer.options.epochs
     record = state.history[-1]
-    parts = [f"epoch {state.epoch:{len(str(epochs))}}/{epochs}", f"loss {record['train_loss']:.4f}"]
-    if "validation_loss" in record:
-        parts += [f"val loss {record['validation_loss']:.4f}", describe_validation(trainer)]
-    return "  ".join(parts)
+    line = f"epoch {state.epoch:{len(str(epochs))}}/{epochs}  loss {record['train_loss']:.4f}"
+    if "validation_loss" not in record:
+        return line
+    return f"{line}  val loss {record['validation_loss']:.4f}  {describe_validation(trainer)}"
 
 
 def describe_validation(trainer: Trainer) -> str:
@@ -356,7 +321,7 @@ def describe_validation(trainer: Trainer) -> str:
     state, record = trainer.state, trainer.state.history[-1]
     return (
         f"val MAE {record['validation_mae']:.4f}  accuracy {record['validation_accuracy']:.4f}  "
-        f"best {METRICS[trainer.options.metric].label} {state.best_score:.4f} "
+        f"best {CRITERIA[trainer.options.metric].label} {state.best_score:.4f} "
         f"at epoch {state.best_epoch}"
     )
 
@@ -380,20 +345,14 @@ class EpochBatches:
     """
 
     def __init__(self, count: int, options: Options, process: int = 0, processes: int = 1) -> None:
-        self._count = count
-        self._seed, self._generator = options.seed, options.generator
+        self._count, self._seed, self._generator = count, options.seed, options.generator
         self._parts = processes * options.accumulation
         self._mine = range(process * options.accumulation, (process + 1) * options.accumulation)
         size = options.batch_size
-        if size < self._parts:
-            raise UserError(
-                f"batch_size must be at least processes × accumulation = {self._parts}, got "
-                f"{size}: every part of a batch needs a sample"
-            )
         if options.drop_last and count < size:
             raise UserError(
-                f"drop_last must be false for {count} training samples, got true: with a "
-                f"batch_size of {size} none would be left"
+                f"drop_last must be false for {count} training samples and a batch_size of {size}: "
+                "no sample would be left."
             )
         self._used = count // size * size if options.drop_last else count
         self.steps = math.ceil(self._used / size)
@@ -403,7 +362,7 @@ class EpochBatches:
         if min(self.sizes) < self._parts:
             raise UserError(
                 f"Each of the {self._parts} processes and accumulated parts needs a sample, but a "
-                f"batch has only {min(self.sizes)}. Use more samples, or fewer processes."
+                f"batch has only {min(self.sizes)}. Use larger batches, or fewer processes."
             )
         self.epoch, self.first_step = 1, 0
 

@@ -1,12 +1,9 @@
-"""The wheel in environments that have what its metadata ask for, and nothing else.
+"""The wheel in environments that contain only what its metadata require.
 
 Installing torch ten times would cost gigabytes, so an environment here is an empty venv with the
-wheel, and a folder of links to the distributions that an installer would add: those that the
-metadata of the wheel name for the wanted extras, and those that these need in turn, versions and
-markers evaluated. A library that is used without being declared is not there, and its import fails.
-
-Python and what the wheel needs without any extra start once, in the environment without extras;
-every use is a fork of that, which then sees the links of its own.
+wheel, and a folder of links to the distributions that an installer would add for some extras. The
+import of a library that is used without being declared fails. Python starts once, without extras;
+each program runs in a fork of it, which then sees its own links.
 """
 
 import json
@@ -87,15 +84,6 @@ def needed(metadata, extras):
     return set(found)
 
 
-@pytest.fixture(scope="module")
-def shared():
-    """Name the folders that several distributions fill, such as those of namespaces."""
-    owners = Counter(
-        top for each in distributions() for top in {path.parts[0] for path in each.files or ()}
-    )
-    return {top for top, count in owners.items() if count > 1}
-
-
 # Started in the environment without extras; a line of JSON asks for a program in a fork of it.
 SERVER = """
 import importlib, json, os, sys, traceback
@@ -130,8 +118,12 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def links(metadata, shared, tmp_path_factory):
+def links(metadata, tmp_path_factory):
     """Make a folder of links to what some extras need, ``without`` some of it."""
+    owners = Counter(
+        top for each in distributions() for top in {path.parts[0] for path in each.files or ()}
+    )
+    shared = {top for top, count in owners.items() if count > 1}  # such as namespaces
 
     @cache
     def tops(name):
@@ -154,7 +146,7 @@ def links(metadata, shared, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(empty, links, tmp_path_factory):
-    """A Python without extras that forks, and the folder where it says what came of it."""
+    """Start a Python without extras that forks, and a folder for the output."""
     folder = tmp_path_factory.mktemp("server")
     place = {"PATH": os.environ["PATH"], "PYTHONPATH": str(links()), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
@@ -167,7 +159,7 @@ def server(empty, links, tmp_path_factory):
 
 @pytest.fixture
 def run(server, links, tmp_path):
-    """Run a program in the environment of some extras, and give its code and what it said."""
+    """Run a program in the environment of some extras; return its exit code, output and errors."""
     process, folder = server
 
     def start(program, *extras, without=()):
@@ -176,11 +168,8 @@ def run(server, links, tmp_path):
         process.stdin.write(json.dumps(wanted) + "\n")
         process.stdin.flush()
         code = json.loads(process.stdout.readline())
-        return SimpleNamespace(
-            returncode=code,
-            stdout=(folder / "out").read_text(),
-            stderr=(folder / "err").read_text(),
-        )
+        out, err = ((folder / name).read_text() for name in ("out", "err"))
+        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
 
     return start
 
@@ -262,6 +251,7 @@ def photographs(ending):
             image.save(Path(f"photos{ending}", name, f"{number}{ending}"))
 
 def train(**given):
+    photographs(".png")
     given = {"backbone": "convnet", "epochs": 1, "dim": 4, "workers": 0, "out": "run"} | given
     return layline.train("photos.png", **given)
 """
@@ -270,7 +260,6 @@ def train(**given):
 USES = {
     "images": SMALL
     + """
-photographs(".png")
 run = train()
 assert 0 <= run.metrics["accuracy"] <= 1 and run.report is None
 assert layline.load("run").predict("photos.png/mild/0.png")[0] in ("mild", "moderate", "severe")
@@ -289,7 +278,6 @@ refused("heic", "data check photos.heic")
 """,
     "images,report": SMALL
     + """
-photographs(".png")
 assert "plotly" in train().report.read_text()
 command("report run --out again.html")
 refused("cluster", "bench photos.png --methods arc --seeds 1 --dask tcp://127.0.0.1:1")
@@ -305,7 +293,6 @@ assert "30" in command("data check list.xlsx --label grade")
 """,
     "pretrained": SMALL
     + """
-photographs(".png")
 network = {"backbone": "tf_efficientnet_lite0", "weights": "bundled", "freeze": True, "size": 32}
 run = train(**network, recipe="paper")
 assert run.model.predict("photos.png/mild/0.png").shape == (1,)
@@ -318,7 +305,6 @@ with distributed.LocalCluster(1, 1, processes=False, dashboard_address=None) as 
 """,
     "export": SMALL
     + """
-photographs(".png")
 train(recipe="paper")
 command("export run --out model.onnx")
 assert "photos.png/mild/0.png" in command("predict model.onnx photos.png/mild/0.png")
@@ -328,7 +314,6 @@ assert "photos.png/mild/0.png" in command("predict model.onnx photos.png/mild/0.
 import threading, time, urllib.request
 import uvicorn
 from layline.serve import create_app
-photographs(".png")
 train(recipe="paper")
 server = uvicorn.Server(uvicorn.Config(create_app("run"), port=0, log_level="error"))
 thread = threading.Thread(target=server.run)
@@ -364,18 +349,17 @@ def test_a_library_that_is_not_declared_is_found(run):
     assert "tomli_w" in result.stderr.strip().splitlines()[-1]
 
 
-def test_every_extra_is_used_here_and_every_name_in_the_documents_is_one(metadata):
+def test_every_extra_is_used_here_and_documents_name_no_other(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
     used = {extra for extras in USES for extra in extras.split(",")}
     assert extras - used == {"dev"}
     pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("src/layline/**/*.py")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    named = re.findall(r"(?:layline|\"\.)\[([a-z,]+)\]", text)
-    assert len(named) > 5
-    assert {extra for names in named for extra in names.split(",")} <= extras
+    named = set(",".join(re.findall(r"(?:layline|\"\.)\[([a-z,]+)\]", text)).split(","))
+    assert {"images", "report"} <= named <= extras
 
 
-def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
+def test_the_wheel_and_the_sdist_have_the_files_they_need(wheel):
     package = ROOT / "src"
     tracked = {
         path.relative_to(package).as_posix()
@@ -386,12 +370,8 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(wheel):
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert held == tracked
     assert {"layline/py.typed", "layline/reports/templates/page.html"} <= held
-
-
-def test_the_wheel_comes_from_an_sdist_that_has_what_tests_and_site_need(wheel):
     (sdist,) = wheel.parent.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    for needed_file in ("tests/test_wheel.py", "mkdocs.yml", "docs/index.md", "examples/table.py"):
-        assert needed_file in held
+    assert {"tests/test_wheel.py", "mkdocs.yml", "docs/index.md", "examples/table.py"} <= held
     assert {"results/edition-2/results.csv", "requirements.lock", "CITATION.cff"} <= held

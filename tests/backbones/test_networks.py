@@ -54,21 +54,15 @@ def test_a_constant_column_becomes_exactly_zero(value):
     assert (standardize(mlp, x)[:, 1] == 0).all()
 
 
-@pytest.mark.parametrize(
-    "cast", [lambda mlp: mlp, lambda mlp: mlp.half().float(), copy.deepcopy, lambda mlp: load(mlp)]
-)
-def test_time_stamps_keep_their_seconds(cast):
+def test_time_stamps_keep_their_seconds():
     seconds = torch.arange(60, dtype=torch.float64)[:, None]
     stamps = 1.7e9 + seconds  # float32 has only multiples of 128 here
-    mlp = cast(MLP(1, 4).fit_scale(stamps))
+    mlp = MLP(1, 4).fit_scale(stamps)
+    loaded = MLP(1, 4)
+    loaded.load_state_dict(mlp.state_dict())
     expected = (seconds - seconds.mean()) / seconds.std(correction=0)
-    torch.testing.assert_close(standardize(mlp, stamps), expected.float())
-
-
-def load(mlp):
-    fresh = MLP(1, 4)
-    fresh.load_state_dict(mlp.state_dict())
-    return fresh
+    for each in (mlp, copy.deepcopy(mlp).half().float(), loaded):
+        torch.testing.assert_close(standardize(each, stamps), expected.float())
 
 
 @pytest.mark.parametrize(
@@ -76,7 +70,6 @@ def load(mlp):
     [
         ({"in_features": 0}, "in_features must be an integer, at least 1, got 0"),
         ({"dim": -1}, "dim must be an integer, at least 1, got -1"),
-        ({"hidden": (8, 0)}, "hidden must be an integer from 1 to 10000, got 0"),
         ({"hidden": (50_000, 50_000)}, "hidden must be an integer from 1 to 10000, got 50000"),
         ({"hidden": 8}, "hidden must be a sequence, got 8: write"),
     ],
@@ -112,9 +105,7 @@ def test_a_network_is_rebuilt_from_its_options(made):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
         ({"channels": 0}, "channels must be an integer, at least 1, got 0"),
-        ({"depth": 1.5}, "depth must be an integer from 1 to 16, got 1.5"),
         ({"size": 7}, "images must be at least 8×8 pixels, got 7×7: a convnet of depth 3 halves"),
         ({"depth": 10**30}, "depth must be an integer from 1 to 16"),
     ],

@@ -15,7 +15,6 @@ from layline.backbones.weights import choose_backbone, load_weights
 # a size that keeps the test short, where the network takes any
 SPREAD = {
     "vgg16_bn": 32,
-    "resnet18": 64,
     "tf_efficientnet_lite0": 64,
     "convnext_atto": 64,
     "vit_tiny_patch16_224": 64,
@@ -66,10 +65,8 @@ def test_the_network_is_timms_own_in_two_parts(name):
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("mobilenetv3_small_050", {}),
         ("mobilenetv3_small_050", {"drop_rate": 0.3, "drop_path_rate": 0.1, "hidden": 7}),
         ("mobilenetv3_small_050", {"drop_rate": 0.3, "dropout": 0.0}),
-        ("vit_tiny_patch16_224", {"size": 96, "mean": [0, 0, 0], "crop": 1.0}),
         ("vit_tiny_patch16_224", {"size": 96, "drop_rate": 0.3, "drop_path_rate": 0.1}),
     ],
 )
@@ -87,7 +84,6 @@ def test_a_network_is_rebuilt_from_its_options(name, options):
     ("name", "message"),
     [
         ("resnet81", "did you mean resnet"),
-        ("convnte", "did you mean convnet"),
         ("resnet18.a1_in2k", "did you mean resnet18.a1_in1k"),
         ("local-dir:/tmp", "backbone must be a known name"),
         ("timm/resnet18", "did you mean"),
@@ -103,11 +99,9 @@ def test_a_name_that_cannot_be_built_is_refused(name, message):
     ("name", "options", "message"),
     [
         ("densenet121", {"size": 8}, "densenet121 does not take size 8"),
-        ("resnet18", {"dim": 0}, "dim must be an integer, at least 1, got 0"),
         ("resnet18", {"std": (1, 1)}, r"std must be three finite numbers, got \(1, 1\)"),
         ("vgg11", {"drop_path_rate": 0.1}, "vgg11 with .*drop_path_rate"),
         ("resnet18", {"drop_rate": 1.0}, "drop_rate must be below 1, got 1.0"),
-        ("resnet18", {"dropout": "half"}, "dropout must be a finite number, at least 0"),
         ("resnet18", {"sise": 8}, "did you mean size"),
         ("resnet18", {"architecture": "resnet34"}, "only for networks of the hub"),
         ("hf-hub:a/b", {"architecture": "hf-hub:a/b"}, "not a network of timm"),
@@ -202,7 +196,6 @@ def test_a_network_of_the_hub_is_built_from_its_configuration_and_rebuilt_withou
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"architectures": ["BertModel"]}, "not a network of timm"),
         ({"architecture": "bert"}, "not a network of timm"),
         ([], "not a network of timm"),
         (HUB_CONFIG | {"model_args": {"checkpoint_path": "x"}}, "must not contain"),

@@ -33,12 +33,7 @@ def same(one, other, but=""):
 
 @pytest.mark.parametrize(
     ("suffix", "prefix"),
-    [
-        (".safetensors", ""),
-        (".pth", "module."),
-        (".PTH", "_orig_mod.module."),
-        (".bin", "backbone."),
-    ],
+    [(".safetensors", ""), (".PTH", "_orig_mod.module."), (".bin", "backbone.")],
 )
 def test_a_file_fills_every_tensor(tmp_path, suffix, prefix):
     source, module = convnet(), convnet()
@@ -96,7 +91,7 @@ def spoil(kind, path):
     elif kind == "no names":
         torch.save([torch.zeros(2)], path)
     else:
-        path.write_bytes({"empty": b"", "text": b"version 1\noid sha256:0\n"}[kind])
+        path.write_bytes(b"")
 
 
 @pytest.mark.parametrize(
@@ -105,12 +100,9 @@ def spoil(kind, path):
         ("module", ".pth"),
         ("evil", ".bin"),
         ("pickle", ".pt"),
-        ("pickle", ".safetensors"),
         ("half", ".pth"),
         ("half", ".safetensors"),
-        ("empty", ".pth"),
         ("empty", ".safetensors"),
-        ("text", ".bin"),
         ("no names", ".pth"),
     ],
 )

@@ -50,7 +50,6 @@ def test_the_fitted_estimator_has_the_documented_attributes(method):
     model = quick(method, epochs=20).fit(X, y)
     assert model.classes_.tolist() == [0, 1, 2, 3]
     assert model.n_features_in_ == 3
-    assert model.predict(X).shape == (120,)
     assert model.predict_proba(X).shape == (120, 4)
     assert model.transform(X).shape == (120, 8)
     assert hasattr(model, "proxies_") == (method != "classification")
@@ -148,14 +147,6 @@ def test_an_ordered_categorical_keeps_its_order():
     series = pd.Series(pd.Categorical([words[i] for i in y], categories=words, ordered=True))
     assert same(quick().fit(X, series), plain_fit(num_classes=3))
     assert quick(classes=words[::-1]).fit(X, series).classes_.tolist() == words[::-1]
-
-
-def test_an_absent_class_still_has_a_column():
-    X, y = samples()
-    with pytest.warns(UserWarning, match="never occur in y: 2"):
-        model = quick(classes=[0, 1, 2, 3]).fit(X[y != 2], y[y != 2])
-    assert (model.predict_proba(X)[:, 2] > 0).all()
-    assert model.proxies_.shape == (4, 8)
 
 
 # weights
@@ -267,11 +258,9 @@ def test_a_module_takes_images_and_is_not_changed(dtype):
     assert given.training
 
 
-@pytest.mark.parametrize("make", [TinyConvNet, lambda **known: nn.Linear(3, known["dim"])])
-def test_a_class_or_a_function_makes_a_new_module(make):
+def test_a_class_or_a_function_makes_a_new_module():
     X, y = samples()
-    X = X[:, :, None, None].repeat(8, axis=2).repeat(8, axis=3) if make is TinyConvNet else X
-    model = quick(backbone=make).fit(X, y)
+    model = quick(backbone=lambda **known: nn.Linear(3, known["dim"])).fit(X, y)
     assert same(model, clone(model).fit(X, y))
 
 
@@ -328,13 +317,6 @@ def test_ranges_contain_the_truth_as_often_as_they_promise(by_class):
     shares = [held[y[2000:] == k].mean() for k in range(3)] if by_class else [held.mean()]
     assert min(shares) >= 0.72  # 0.8, up to the noise of 300 samples of a class
     assert (high - low).mean() < 2
-
-
-def test_there_are_no_ranges_without_validation_or_with_the_recipe_of_the_paper():
-    X, y = samples()
-    for model in (quick(validation_fraction=0), quick(recipe="paper")):
-        with pytest.raises(ValueError, match="no calibration samples"):
-            model.fit(X, y).predict_range(X)
 
 
 # warm starts

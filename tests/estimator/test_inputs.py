@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from layline.data.splits import stratified_holdout
-from layline.estimator import OrdinalClassifier, scorers
+from layline.estimator import OrdinalClassifier
 from layline.utils.errors import UserError
 
 Y = np.arange(120) % 4
@@ -49,10 +49,8 @@ def changed(place, value):
     "kind",
     [
         lambda x: x[:, ::-1][:, ::-1],
-        np.asfortranarray,
         lambda x: x.astype(">f8"),
         lambda x: x.tolist(),
-        lambda x: x.astype(object),
         pd.DataFrame,
         lambda x: pd.DataFrame(x, columns=["a", "b", "c"]),
     ],
@@ -179,10 +177,8 @@ def test_a_given_set_does_what_the_same_rows_held_out_do():
     "arguments",
     [
         {"eval_set": [(X[:40], Y[:40])]},
-        {"eval_set": [X[:40], Y[:40]]},
         {"eval_set": (X[:50], Y[:50], np.arange(50) < 40)},
         {"X_val": X[:40], "y_val": Y[:40], "sample_weight_val": np.full(40, 7.0)},
-        {"eval_set": (sparse.csr_array(X[:40]), pd.Series(Y[:40]))},
     ],
 )
 def test_validation_samples_may_be_given_in_several_ways(arguments):
@@ -237,38 +233,29 @@ def test_no_group_is_divided(watching, weighted):
     weight = (np.arange(120) % 5 > 0).astype(float) if weighted else None
     model = quick(backbone=watching, validation_fraction=0.2)
     model.fit(NUMBERED, Y, sample_weight=weight, groups=[f"patient {group}" for group in groups])
-    trained, others = (
-        {groups[i] for i in rows} for rows in (Watching.trained, Watching.others - Watching.trained)
-    )
+    trained = {groups[i] for i in Watching.trained}
+    others = {groups[i] for i in Watching.others - Watching.trained}
     assert trained
     assert others
     assert not trained & others
     assert len(model.calibration_.scores) >= 9
 
 
-@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
-def test_a_missing_group_is_refused(missing):
-    groups = pd.Series([*range(119), missing], dtype=object)
+@pytest.mark.parametrize(
+    ("missing", "dtype"), [(None, object), (np.nan, float), (pd.NA, "Int64"), (pd.NaT, object)]
+)
+def test_a_missing_group_is_refused(missing, dtype):
+    groups = pd.Series([*range(119), missing], dtype=dtype)
     with pytest.raises(UserError, match="groups has no value in row 119"):
         quick().fit(X, Y, groups=groups)
-    integers = pd.Series([*range(119), pd.NA], dtype="Int64")
-    with pytest.raises(UserError, match="groups has no value in row 119"):
-        quick().fit(X, Y, groups=integers)
 
 
 def test_groups_and_validation_samples_are_routed():
     groups = np.repeat(np.arange(30), 4)
     with config_context(enable_metadata_routing=True):
-        found = cross_validate(
-            quick(epochs=1).set_fit_request(groups=True),
-            X,
-            Y,
-            cv=GroupKFold(3),
-            scoring=scorers.neg_mean_absolute_error,
-            params={"groups": groups},
-            error_score="raise",
-        )
-        assert len(found["test_score"]) == 3
+        model = quick(epochs=1).set_fit_request(groups=True)
+        options = {"params": {"groups": groups}, "error_score": "raise"}
+        assert len(cross_validate(model, X, Y, cv=GroupKFold(3), **options)["test_score"]) == 3
         model = quick().set_fit_request(X_val=True, y_val=True)
         steps = [("scale", StandardScaler()), ("model", model)]
         pipeline = Pipeline(steps, transform_input=["X_val"])
@@ -288,22 +275,15 @@ def test_groups_and_validation_samples_are_routed():
         ({"backbone": "mpl"}, "backbone must be a known name, got 'mpl': did you mean mlp"),
         ({"backbone": 3}, "backbone must be a name, an nn.Module or a function"),
         ({"dim": 2.0}, "dim must be an integer, at least 1, got 2.0"),
-        ({"epochs": 0}, "epochs must be an integer, at least 1, got 0"),
         ({"batch_size": 0}, "batch_size must be an integer, at least 1, got 0"),
-        ({"learning_rate": 0}, "learning_rate must be a finite number above 0, got 0"),
-        ({"weight_decay": -1}, "weight_decay must be a finite number, at least 0, got -1"),
         ({"decode": "max"}, "decode must be a known name, got 'max'"),
         ({"validation_fraction": 1}, "validation_fraction must be a number in [0, 1), got 1"),
         ({"calibration_fraction": "0"}, "calibration_fraction must be a number in [0, 1)"),
-        ({"patience": 0}, "patience must be an integer, at least 1, got 0"),
         ({"patience": 3, "validation_fraction": 0}, "patience must be None"),
         ({"class_weight": "even"}, "got 'even'"),
         ({"class_weight": {7: 1.0}}, "class_weight must have classes as keys, got 7"),
-        ({"class_weight": {0: np.nan}}, "class_weight must be finite and above 0, got nan for 0"),
         ({"classes": [0, 1, 1, 2]}, "got [0, 1, 1, 2]"),
-        ({"classes": [0, "1", 2]}, "got [0, '1', 2]"),
         ({"classes": [0, 1, 2]}, "y must hold labels of classes only, got 3"),
-        ({"hidden": 8}, "hidden must be a sequence, got 8"),
         ({"head_options": [1]}, "head_options must be a dict, got [1]"),
         ({"head_options": {"alpha": 3.0}}, "alpha"),
         ({"backbone": nn.Linear(3, 4), "hidden": (9,)}, "hidden must be None"),
@@ -324,23 +304,12 @@ def test_a_wrong_parameter_is_named_with_its_value(parameters, message):
         ({"X": changed((4, 1), np.inf)}, "contains infinity"),
         ({"X": sparse.csr_matrix(changed((4, 1), np.nan))}, "contains NaN"),
         ({"X": FRAME.assign(size=np.inf)}, "'size' must hold finite numbers, got 'inf'"),
-        ({"X": X[:0]}, "Found array with 0 sample(s)"),
         ({"X": X[:20]}, "inconsistent numbers of samples"),
-        ({"X": X[:, :, None]}, "Found array with dim 3"),
         ({"y": np.zeros(120)}, "y must have at least two classes"),
         ({"y": np.linspace(0, 1, 120)}, "continuous"),
         ({"y": np.where(Y == 0, np.nan, Y)}, "NaN"),
-        ({"y": None}, "requires y to be passed"),
-        (
-            {"sample_weight": -1.0 * Y},
-            "sample_weight must be finite, not negative and not all zero, got -1.0",
-        ),
-        (
-            {"sample_weight": np.zeros(120)},
-            "sample_weight must be finite, not negative and not all zero, got 0.0",
-        ),
+        ({"sample_weight": -1.0 * Y}, "sample_weight must be finite, not negative"),
         ({"sample_weight": np.ones(9)}, "sample_weight must have the shape (120,), got (9,)"),
-        ({"eval_set": X}, "eval_set must be (X_val, y_val)"),
         ({"eval_set": [(X, Y), (X, Y)]}, "eval_set must be (X_val, y_val)"),
         ({"eval_set": (X, Y), "X_val": X}, "either eval_set or X_val"),
         ({"X_val": X}, "X_val and y_val must be given together"),
@@ -358,24 +327,19 @@ def test_a_wrong_argument_of_fit_is_refused(arguments, message):
 
 
 def test_a_module_refuses_missing_values():
-    for rows in (changed((4, 1), np.nan), pd.DataFrame(changed((4, 1), np.nan))):
-        with pytest.raises(ValueError, match="contains NaN"):
-            quick(backbone=nn.Linear(3, 4)).fit(rows, Y)
+    with pytest.raises(ValueError, match="contains NaN"):
+        quick(backbone=nn.Linear(3, 4)).fit(pd.DataFrame(changed((4, 1), np.nan)), Y)
 
 
-class NaNInEvaluation(nn.Linear):
-    """Finite in training, NaN in evaluation if the first column is above a limit."""
-
+class Exponential(nn.Linear):
     def forward(self, x):
-        return super().forward(x).where(x[:, :1] < (9 if self.training else 1.5), np.nan)
+        return super().forward(x.exp())
 
 
 def test_features_that_are_not_finite_never_get_a_label():
-    rows = X.clip(-1, 1)
-    model = quick(backbone=NaNInEvaluation(3, 4)).fit(rows, Y)
-    rows[17, 0] = 2
+    model = quick(backbone=Exponential(3, 4)).fit(X, Y)
     with pytest.raises(ValueError, match="features of row 17 of X are not finite"):
-        model.predict(rows)
+        model.predict(changed((17, 0), 1e3))
 
 
 def test_fitting_works_where_gradients_are_switched_off():

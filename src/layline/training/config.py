@@ -20,6 +20,8 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     ValidationError,
@@ -70,11 +72,10 @@ def parse_minutes(budget: Any) -> Any:
     return total
 
 
-def _check_augmentation(value: str | None) -> str | None:
-    if value is not None:
-        from layline.data.preprocessing import AUGMENTATIONS
+def _check_augmentation(value: str) -> str:
+    from layline.data.preprocessing import AUGMENTATIONS
 
-        check_known("augmentation", value, AUGMENTATIONS)
+    check_known("augmentation", value, AUGMENTATIONS)
     return value
 
 
@@ -83,15 +84,25 @@ def _check_metric(value: str) -> str:
     return value
 
 
-def _reserved(**settings: str) -> AfterValidator:
-    """Refuse options that are settings of their own, and say which setting to use instead."""
+def _reserved(*names: str) -> AfterValidator:
+    """Refuse options that are settings of their own, or follow from the data."""
 
     def check(options: Tree) -> Tree:
-        for name in settings.keys() & options.keys():
-            raise UserError(f"must not contain {name}: {settings[name]}")
+        for name in options.keys() & set(names):
+            raise UserError(f"must not contain {name}, which is a setting or follows from the data")
         return options
 
     return AfterValidator(check)
+
+
+_SourceOptions = Annotated[Tree, _reserved("name", "root", "partition", "calibration")]
+_BackboneOptions = Annotated[Tree, _reserved("name", "model", "size", "crop", "dim", "in_features")]
+_HeadOptions = Annotated[Tree, _reserved("name", "dim", "num_classes")]
+_Augmentation = Annotated[str, AfterValidator(_check_augmentation)]
+_Metric = Annotated[str, AfterValidator(_check_metric)]
+_Decode = Annotated[str | list[list[float]], AfterValidator(check_decode)]
+_Minutes = Annotated[float, BeforeValidator(parse_minutes)]
+_Weights = Literal["off", "balanced", "effective"] | dict[str, PositiveFloat]
 
 
 class Section(BaseModel):
@@ -105,28 +116,16 @@ class DataConfig(Section):
 
     source: str = Field(description="Name of the data source; see layline data list.")
     root: Path | None = _setting(None, "Folder or file with the data of a named source.", DATA)
-    partition: int = _setting(
-        0, "Number of the official fold, or seed of a random split.", DATA, ge=0
-    )
+    partition: NonNegativeInt = _setting(0, "Official fold, or seed of a random split.", DATA)
     calibration: float = _setting(
         0.0, "Share of the training samples to hold out for calibration.", DATA, ge=0, lt=1
     )
     duplicates: Literal["exact", "near", "off"] = _setting(
         "exact", "Which duplicate images to keep in one split: exact (same bytes), near, off.", DATA
     )
-    options: Annotated[
-        dict[str, Any],
-        _reserved(
-            name="set data.source",
-            root="set data.root",
-            partition="set data.partition",
-            calibration="set data.calibration",
-        ),
-    ] = _setting({}, "Options of the data source.", name="source_options")
-    size: PositiveInt | None = _setting(
-        None, "Height and width of the input images.", MODEL, le=8192
-    )
-    augmentation: Annotated[str, AfterValidator(_check_augmentation)] | None = _setting(
+    options: _SourceOptions = _setting({}, "Options of the data source.", name="source_options")
+    size: PositiveInt | None = _setting(None, "Height and width of input images.", MODEL, le=8192)
+    augmentation: _Augmentation | None = _setting(
         None, "Augmentation of training images: crop, mild, shift, flip or none."
     )
     keep_ratio: bool = _setting(False, "Keep the aspect ratio of test images when resizing.")
@@ -135,8 +134,8 @@ class DataConfig(Section):
     )
     cache: bool = _setting(False, "Cache decoded images on disk.", DATA)
     skip_bad: bool = _setting(False, "Skip images that cannot be decoded.", DATA)
-    workers: Annotated[int, Field(ge=0, le=1024)] | None = _setting(
-        None, "Number of processes that decode images (default: one per core).", MACHINE
+    workers: NonNegativeInt | None = _setting(
+        None, "Number of processes that decode images (default: one per core).", MACHINE, le=1024
     )
     verify: bool = _setting(False, "Read all files again instead of trusting the index.", DATA)
 
@@ -153,29 +152,11 @@ _SOURCE_OPTIONS = {
 class BackboneConfig(Section):
     """The backbone: the network that maps a sample to a feature vector."""
 
-    name: str | None = _setting(
-        None, "mlp, convnet, or the name of any timm model.", MODEL, name="backbone"
-    )
-    weights: str | None = _setting(
-        None, "Initial weights: none, imagenet, bundled, or a file.", MODEL
-    )
-    freeze: bool = _setting(
-        False, "Train only the last layers and the head, on frozen features.", MODEL
-    )
-    stages: PositiveInt | None = _setting(
-        None, "Train only this many stages of the backbone, counted from its end."
-    )
-    options: Annotated[
-        dict[str, Any],
-        _reserved(
-            name="set backbone.name",
-            model="set backbone.name",
-            size="set data.size",
-            crop="set data.crop",
-            dim="set head.dim",
-            in_features="it follows from the table",
-        ),
-    ] = _setting({}, "Options of the backbone.", name="backbone_options")
+    name: str | None = _setting(None, "mlp, convnet, or any timm model.", MODEL, name="backbone")
+    weights: str | None = _setting(None, "Weights: none, imagenet, bundled, or a file.", MODEL)
+    freeze: bool = _setting(False, "Train only the last layers, on frozen features.", MODEL)
+    stages: PositiveInt | None = _setting(None, "Train only this many last stages.")
+    options: _BackboneOptions = _setting({}, "Options of the backbone.", name="backbone_options")
 
 
 class HeadConfig(Section):
@@ -183,12 +164,7 @@ class HeadConfig(Section):
 
     method: str = _setting("arc", "Ordinal method; see layline methods.", MODEL)
     dim: PositiveInt = _setting(512, "Dimension of the feature vectors.", MODEL, le=65536)
-    options: Annotated[
-        dict[str, Any],
-        _reserved(
-            name="set head.method", dim="set head.dim", num_classes="it follows from the data"
-        ),
-    ] = _setting({}, "Options of the method.", name="head_options")
+    options: _HeadOptions = _setting({}, "Options of the method.", name="head_options")
 
 
 class TrainingConfig(Section):
@@ -203,10 +179,7 @@ class TrainingConfig(Section):
         1e-3, "Learning rate of the backbone.", TRAINING, name="lr"
     )
     backbone_learning_rate: PositiveFloat | None = _setting(
-        None,
-        "Learning rate of the backbone without its last layers (default: lr).",
-        TRAINING,
-        name="backbone_lr",
+        None, "Learning rate below the last layers (default: lr).", TRAINING, name="backbone_lr"
     )
     layer_decay: float = _setting(
         1.0, "Factor of the learning rate from each layer to the one before it.", gt=0, le=1
@@ -214,7 +187,7 @@ class TrainingConfig(Section):
     head_learning_rate: PositiveFloat = _setting(
         1e-2, "Learning rate of the head.", TRAINING, name="head_lr"
     )
-    weight_decay: float = _setting(1e-2, "Weight decay.", ge=0)
+    weight_decay: NonNegativeFloat = _setting(1e-2, "Weight decay.")
     decay_vectors: bool = _setting(True, "Also decay biases, normalization layers and proxies.")
     momentum: float = _setting(0.9, "Momentum of sgd.", ge=0, lt=1)
     schedule: Literal["none", "cosine", "steps"] = _setting("none", "Learning rate schedule.")
@@ -222,57 +195,49 @@ class TrainingConfig(Section):
         [36, 44], "Epochs after which the schedule steps multiplies the rates by decay."
     )
     decay: PositiveFloat = _setting(0.1, "Factor of the schedule steps.")
-    warmup_epochs: Annotated[float, Field(ge=0)] | None = _setting(
+    warmup_epochs: NonNegativeFloat | None = _setting(
         0.0, "Epochs of linear warm-up (unset: a tenth of all epochs, at most two)."
     )
-    warmup_start: float = _setting(
-        1 / 3, "Share of the learning rate at the start of the warm-up.", ge=0, le=1
-    )
+    warmup_start: float = _setting(1 / 3, "Share of the rate at the start of warm-up.", ge=0, le=1)
     schedule_unit: Literal["epoch", "sample"] = _setting(
         "epoch", "What advances the schedule; sample imitates the authors' released code."
     )
-    head_epochs: Annotated[float, Field(ge=0)] | None = _setting(
+    head_epochs: NonNegativeFloat | None = _setting(
         0.0, "Epochs that train only the last layers and the head (unset: as the warm-up)."
     )
-    clip: float = _setting(0.0, "Largest gradient norm; 0 turns clipping off.", ge=0)
-    ema: float = _setting(
-        0.0, "Decay of the moving average of the weights; 0 for no average.", ge=0, lt=1
-    )
+    clip: NonNegativeFloat = _setting(0.0, "Largest gradient norm; 0 turns clipping off.")
+    ema: float = _setting(0.0, "Decay of the average of the weights; 0 for none.", ge=0, lt=1)
     drop_last: bool = _setting(False, "Drop the samples that do not fill the last batch.")
     precision: Literal["no", "bf16", "fp16", "auto"] = _setting(
         "no", "Mixed precision: no, bf16, fp16, or auto (bf16 on GPUs that support it).", MACHINE
     )
-    accumulation: PositiveInt = _setting(
-        1, "Number of parts in which a batch is computed, to save memory."
-    )
-    class_weight: Literal["off", "balanced", "effective"] | dict[str, PositiveFloat] = _setting(
+    accumulation: PositiveInt = _setting(1, "Parts in which a batch is computed, to save memory.")
+    class_weight: _Weights = _setting(
         "off", "Class weights: off, balanced, or effective (effective number of samples).", TRAINING
     )
-    metric: Annotated[str, AfterValidator(_check_metric)] = _setting(
+    metric: _Metric = _setting(
         "mae", "Metric that selects the best epoch: mae, accuracy or qwk.", TRAINING
     )
     ties: Literal["first", "loss"] = _setting(
         "first", "Which of several equally good epochs to keep: the first, or by validation loss."
     )
-    decode: Annotated[str | list[list[float]], AfterValidator(check_decode)] | None = _setting(
+    decode: _Decode | None = _setting(
         None,
         "How probabilities become a class: mode, median, mean, quadratic, or a matrix of costs "
         "(default: what suits the metric).",
         TRAINING,
     )
-    calibrate: bool = _setting(
-        False, "Calibrate the probabilities with a temperature after training.", TRAINING
+    calibrate: bool = _setting(False, "Fit a temperature to the probabilities.", TRAINING)
+    patience: NonNegativeInt = _setting(
+        0, "Stop after this many epochs without improvement; 0 never stops.", TRAINING
     )
-    patience: int = _setting(
-        0, "Stop after this many epochs without improvement; 0 never stops.", TRAINING, ge=0
-    )
-    budget: Annotated[float, BeforeValidator(parse_minutes)] | None = _setting(
+    budget: _Minutes | None = _setting(
         None, "Time for training, such as 90s, 10min or 1h (default: 10min without GPU).", MACHINE
     )
-    seed: int = _setting(
-        0, "Random seed of weights, sample order and augmentation.", TRAINING, ge=0, lt=2**63
+    seed: NonNegativeInt = _setting(
+        0, "Random seed of weights, sample order and augmentation.", TRAINING, lt=2**63
     )
-    checkpoint_minutes: float = _setting(5.0, "Minutes between checkpoints within an epoch.", ge=0)
+    checkpoint_minutes: NonNegativeFloat = _setting(5.0, "Minutes between checkpoints.")
     device: str = _setting("auto", "Device: auto, cpu, cuda, cuda:1, mps.", MACHINE)
 
     @property
@@ -299,25 +264,19 @@ class TrainingConfig(Section):
 class InitConfig(Section):
     """The trained model that a new run is initialized from."""
 
-    model: Path = _setting(
-        ..., "Trained run or .safetensors model to initialize from.", MODEL, name="init_from"
-    )
+    model: Path = _setting(..., "Trained run or model file to start from.", MODEL, name="init_from")
     digest: str | None = _setting(None, "Digest of the model file.", name="init_digest")
-    rate: PositiveFloat = _setting(
-        0.1, "Factor of the recipe's learning rates with init_from.", name="init_rate"
-    )
-    skip_unknown: bool = _setting(
-        False, "Skip samples of classes that the initial model does not know.", DATA
-    )
+    rate: PositiveFloat = _setting(0.1, "Factor of the recipe's rates.", name="init_rate")
+    skip_unknown: bool = _setting(False, "Skip classes that the initial model lacks.", DATA)
 
 
 class ReportConfig(Section):
     """What a run records for its report."""
 
     enabled: bool = _setting(True, "Write report.html.", OUTPUT, name="report")
-    points: int = _setting(2000, "Largest number of samples drawn in a layout.", ge=0)
-    mistakes: int = _setting(24, "Number of worst mistakes shown.", ge=0)
-    review: int = _setting(24, "Number of samples to review shown.", ge=0)
+    points: NonNegativeInt = _setting(2000, "Largest number of samples drawn in a layout.")
+    mistakes: NonNegativeInt = _setting(24, "Number of worst mistakes shown.")
+    review: NonNegativeInt = _setting(24, "Number of samples to review shown.")
 
     @property
     def drawn(self) -> int:
@@ -328,9 +287,7 @@ class ReportConfig(Section):
 class Config(Section):
     """The configuration of a run."""
 
-    recipe: str = _setting(
-        "modern", "Recipe: modern, paper, or released (authors' code).", TRAINING
-    )
+    recipe: str = _setting("modern", "modern, paper, or released (authors' code).", TRAINING)
     data: DataConfig
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     head: HeadConfig = Field(default_factory=HeadConfig)
@@ -350,25 +307,15 @@ class Config(Section):
 
 @dataclass(frozen=True)
 class Setting:
-    """A leaf of the configuration.
+    """A leaf of the configuration, as :func:`_setting` describes it."""
 
-    Attributes:
-        name: As an argument of ``layline.train``; the option is ``--name``.
-        path: In the configuration, such as ``training.learning_rate``.
-        help: The help text.
-        kind: ``int``, ``float``, ``bool``, ``list`` or ``str``.
-        choices: The names that it may have, where they are fixed.
-        default: Its value if neither the recipe nor the user sets it.
-        panel: Where the command line lists it; None if it has no option of its own.
-    """
-
-    name: str
-    path: str
+    name: str  # as an argument of layline.train; the option is --name
+    path: str  # such as training.learning_rate
     help: str
-    kind: type = str
-    choices: tuple[str, ...] = ()
+    kind: type = str  # int, float, bool, list or str
+    choices: tuple[str, ...] = ()  # if they are fixed
     default: Any = None
-    panel: str | None = DATA
+    panel: str | None = DATA  # None if it has no option of its own
 
 
 def _walk(section: type[Section], prefix: str = "") -> Iterator[Setting]:

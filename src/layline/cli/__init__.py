@@ -6,8 +6,6 @@ import os
 import platform
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -37,34 +35,26 @@ __all__ = ["app", "main"]
 
 
 class _Commands(TyperGroup):
-    """Commands whose errors are shown as one line where the user can do something about them."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
-        with _show_errors():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _show_errors() -> Iterator[None]:
-    """Turn errors that a user can correct into one line on stderr and an exit code.
+    """Commands that show errors which a user can correct as one line on stderr.
 
     ``LAYLINE_DEBUG=1`` in the environment shows the traceback instead.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be Unicode
-    try:
-        yield
-    except (UserError, OSError, MemoryError, ImportError, FloatingPointError) as error:
-        if os.environ.get("LAYLINE_DEBUG"):
-            raise
-        if isinstance(error, ImportError) and (error.name or "").startswith("layline"):
-            raise
-        sys.stderr.write(f"layline: {_describe(error)}\n")
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        sys.stderr.write("layline: stopped\n")
-        raise typer.Exit(INTERRUPTED) from None
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # file names need not be Unicode
+        try:
+            return super().invoke(ctx)
+        except (UserError, OSError, MemoryError, ImportError, FloatingPointError) as error:
+            own = isinstance(error, ImportError) and (error.name or "").startswith("layline")
+            if own or os.environ.get("LAYLINE_DEBUG"):
+                raise
+            sys.stderr.write(f"layline: {_describe(error)}\n")
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            sys.stderr.write("layline: stopped\n")
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def _describe(error: Exception) -> str:
@@ -147,9 +137,6 @@ def main() -> None:
     keep_freed_memory()
     try:
         app()
-    except KeyboardInterrupt:  # before a subcommand was started
-        sys.stderr.write("layline: stopped\n")
-        sys.exit(INTERRUPTED)
     except Exception:
         traceback.print_exc()
         sys.stderr.write(

@@ -68,19 +68,6 @@ def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]
     return combine(written, parse_settings(set_ or []))
 
 
-def settings(**values: Any) -> dict[str, Any]:
-    """Make a tree of the values that are not None: ``data__root`` becomes ``data.root``."""
-    tree: dict[str, Any] = {}
-    for name, value in values.items():
-        if value is not None:
-            *sections, key = name.split("__")
-            branch = tree
-            for section in sections:
-                branch = branch.setdefault(section, {})
-            branch[key] = value
-    return tree
-
-
 def read_decode(text: str, classes: Callable[[], Sequence[str]]) -> "str | list[list[float]]":
     """Return the name of a decoding, or the costs in a CSV file with or without class names.
 

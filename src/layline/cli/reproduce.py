@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from layline.cli.bench import Dask, DryRun, Jobs, Latex, Rerun, require_libraries, run_cells
-from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings, settings
+from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known, find_known
 
@@ -87,7 +87,7 @@ def reproduce(
         raise UserError("With --source, only one --root is possible.")
     else:
         used = used.with_source(source, Path(root[0]) if root else None)
-    tree = combine(read_settings(config, set_), settings(training__epochs=epochs))
+    tree = combine(read_settings(config, set_), {"training": {"epochs": epochs}} if epochs else {})
     used = used.with_settings(tree)
     if partitions is not None:
         used = used.with_partitions(partitions)

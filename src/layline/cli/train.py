@@ -65,10 +65,9 @@ def _make_command() -> Any:
     """Let typer make the command, with an option for each setting that has a panel."""
     from layline.training.config import SETTINGS
 
-    annotations: dict[str, Any] = {}
-    for setting in SETTINGS.values():
-        if setting.panel is None:
-            continue
+    own = inspect.signature(train).parameters.values()
+    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in own]
+    for place, setting in enumerate(each for each in SETTINGS.values() if each.panel is not None):
         flag = "--" + setting.name.replace("_", "-")
         kind: Any = setting.kind
         if setting.name == "plugins":
@@ -84,20 +83,14 @@ def _make_command() -> Any:
             rich_help_panel=setting.panel,
             show_default=False,
         )
-        annotations[setting.name] = Annotated[kind | None, option]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        annotation = Annotated[kind | None, option]
+        parameter = inspect.Parameter(setting.name, keyword, default=None, annotation=annotation)
+        parameters.insert(1 + place, parameter)
 
     def command(**options: Any) -> None:
         train(**options)
 
-    own = inspect.signature(train).parameters.values()
-    named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=each)
-        for name, each in annotations.items()
-    ]
-    parameters = [
-        each.replace(kind=each.KEYWORD_ONLY) for each in own if each.kind != each.VAR_KEYWORD
-    ]
-    parameters[1:1] = named
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     app = typer.Typer(add_completion=False)

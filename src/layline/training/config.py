@@ -152,7 +152,7 @@ _SOURCE_OPTIONS = {
 class BackboneConfig(Section):
     """The backbone: the network that maps a sample to a feature vector."""
 
-    name: str | None = _setting(None, "mlp, convnet, or any timm model.", MODEL, name="backbone")
+    name: str | None = _setting(None, "mlp, convnet, or a timm model.", MODEL, name="backbone")
     weights: str | None = _setting(None, "Weights: none, imagenet, bundled, or a file.", MODEL)
     freeze: bool = _setting(False, "Train only the last layers, on frozen features.", MODEL)
     stages: PositiveInt | None = _setting(None, "Train only this many last stages.")
@@ -287,7 +287,7 @@ class ReportConfig(Section):
 class Config(Section):
     """The configuration of a run."""
 
-    recipe: str = _setting("modern", "modern, paper, or released (authors' code).", TRAINING)
+    recipe: str = _setting("modern", "Recipe: modern, paper, released (authors' code).", TRAINING)
     data: DataConfig
     backbone: BackboneConfig = Field(default_factory=BackboneConfig)
     head: HeadConfig = Field(default_factory=HeadConfig)

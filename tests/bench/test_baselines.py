@@ -10,7 +10,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from layline import metrics
 from layline.bench import baselines
-from layline.bench.baselines import Baseline, _by_rank
 from layline.bench.grid import Grid
 from layline.bench.statistics import select_runs
 from layline.bench.store import Store
@@ -114,16 +113,6 @@ def test_probabilities_are_calibrated_on_the_same_splits_as_ours(scores, fit):
             assert each[name] == pytest.approx(known[name])
 
 
-def test_without_calibration_probabilities_are_unchanged(scores, fit):
-    numbers, split = fit(grid_of(scores, SURE, calibrate=False, calibration=0.0))
-    (found,) = numbers.values()
-    model = LogisticRegression(C=1000.0).fit(*split("train"))
-    rows, truth = split("test")
-    assert found["calibration"]["temperature"] == 1
-    assert found["nll"] == pytest.approx(metrics.log_loss(truth, model.predict_proba(rows)))
-    assert found["ranges"] == []
-
-
 def test_predictions_without_probabilities_are_rounded(scores, fit):
     numbers, split = fit(grid_of(scores, "sklearn.linear_model:Ridge(alpha=2.0)"))
     (found,) = numbers.values()
@@ -197,16 +186,3 @@ def test_a_baseline_needs_a_table_or_frozen_features():
     grid = Grid(data=[entry], methods=["sord"], baselines=["sklearn.svm:SVC"])
     with pytest.raises(ValueError, match="photos, SVC: Baselines need a table or frozen features"):
         grid.cells()
-
-
-def test_probabilities_are_put_to_their_ranks():
-    baseline = Baseline(name="rival", estimator="a:b")
-
-    class Partial:
-        classes_ = np.array([0, 2])
-
-    found = _by_rank(baseline, Partial(), np.array([[0.25, 0.75]]), 1, 4)
-    assert found.tolist() == [[0.25, 0, 0.75, 0]]
-    for wrong in ([[0.5, 0.2]], [[np.nan, 1.0]], [[1.5, -0.5]], [[1.0]]):
-        with pytest.raises(ValueError, match="predict_proba of rival did not return probabilities"):
-            _by_rank(baseline, Partial(), np.array(wrong), 1, 4)

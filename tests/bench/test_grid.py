@@ -8,9 +8,7 @@ import pytest
 from PIL import Image
 
 import layline
-from layline import heads
-from layline.bench import grid as module
-from layline.bench.grid import MOST_RUNS, Cell, Grid, parse_tune, read_grid
+from layline.bench.grid import MOST_RUNS, Cell, Grid, read_grid
 
 
 def test_a_grid_is_the_product_of_its_parts(tree):
@@ -23,14 +21,6 @@ def test_a_grid_is_the_product_of_its_parts(tree):
         assert cell.labels["recipe"] == cell.config.recipe
         assert cell.config.training.epochs == 3
         assert f"dim={cell.config.head.dim}" in cell.labels["setting"]
-
-
-def test_methods_may_be_all_and_variants(tree):
-    fixed = {"name": "fixed", "method": "hard-linear", "options": {"norm": 3.0}}
-    cells = Grid.model_validate({**tree, "methods": ["all", fixed]}).cells()
-    options = {cell.labels["method"]: cell.config.head.options for cell in cells}
-    assert set(options) == {*heads.names(), "fixed"}
-    assert options["fixed"] == {"norm": 3.0}
 
 
 def test_a_seed_is_that_of_the_run_and_of_the_partition(grid, tree):
@@ -60,19 +50,6 @@ def test_a_data_set_has_its_own_settings_and_tuning(tree):
     other = [cell for cell in cells if cell.labels["data"] == "other"]
     assert (len(other), len(cells)) == (4, 12)
     assert {c.config.training.epochs for c in other} == {7}
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({"methods": ["arc", "classification"]}, "classification"),
-        ({"methods": ["arc", "soft-poisson"]}, "arc"),
-        ({"methods": ["arc", "classification"], "reference": "arc"}, "arc"),
-    ],
-)
-def test_the_reference_is_a_plain_classifier_or_the_first(given, expected):
-    grid = Grid(data=[{"name": "photos", "source": "photo-quality"}], **given)
-    assert grid.reference_method() == expected
 
 
 def test_the_command_overrides_the_file_and_its_data_sets(tree, tmp_path):
@@ -132,28 +109,6 @@ def test_relative_roots_are_in_the_data_folder(tmp_path):
 def test_errors_are_reported_before_any_run(tree, change, message):
     with pytest.raises(ValueError, match=message):
         Grid.model_validate({**tree, **change}).cells()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[[data]]\nname = 'a'\nsource = 'table'\nrot = 'x'\n", r"data.0.rot"),
-        ("seeds = [-1]\n[[data]]\nname = 'a'\nsource = 'table'\n", "seeds.0: "),
-        ("seeds = [1]\n", "No data given"),
-    ],
-)
-def test_a_wrong_file_is_refused(tmp_path, text, message):
-    file = tmp_path / "grid.toml"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        read_grid(file)
-
-
-def test_tuning_is_read_from_the_command():
-    found = parse_tune(["training.head_learning_rate=[0.1, 0.01]", "head.dim=[4]"])
-    assert found == {"training.head_learning_rate": [0.1, 0.01], "head.dim": [4]}
-    with pytest.raises(ValueError, match="needs a list"):
-        parse_tune(["head.dim=4"])
 
 
 def changed(cell: Cell, **sections: dict) -> Cell:
@@ -234,10 +189,3 @@ def test_the_key_depends_on_the_content_of_the_data_not_on_their_place(
     assert key(tmp_path / "moved") == before
     change(photographs)
     assert key(photographs) != before
-
-
-def test_each_data_set_is_read_once(grid, monkeypatch):
-    calls, digest = [], module.data_digest
-    monkeypatch.setattr(module, "data_digest", lambda *a: calls.append(a) or digest(*a))
-    assert len(grid.cells()) == 4
-    assert len(calls) == 1

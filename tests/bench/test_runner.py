@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from sklearn.metrics import accuracy_score, cohen_kappa_score, mean_absolute_error
 
 from layline.bench import runner
@@ -111,14 +110,6 @@ def test_a_failed_cell_is_recorded_and_tried_again(tree, tmp_path, ratings, go, 
     assert "8 runs, 4 finished before" in log
 
 
-def test_an_infinite_loss_fails_its_cell_alone(tree, tmp_path, go):
-    tree["tune"] = {"training.learning_rate": [1e-3, 1e30]}
-    grid = Grid.model_validate({**tree, "methods": ["classification"], "seeds": [0]})
-    failed, _ = go(grid, tmp_path)
-    assert [cell.labels["setting"] for cell in failed] == ["learning_rate=1e+30"]
-    assert "FloatingPointError" in Store(tmp_path).find(failed[0]).error
-
-
 def test_data_that_change_while_a_grid_runs_fail_its_runs(tree, tmp_path, ratings):
     own = tmp_path / "own.csv"
     own.write_bytes(ratings.read_bytes())
@@ -128,19 +119,6 @@ def test_data_that_change_while_a_grid_runs_fail_its_runs(tree, tmp_path, rating
     assert "The data changed" in run_cell(cell, job_in(tmp_path / "out")).error
 
 
-def test_the_environment_is_that_of_the_runs(grid, tmp_path, go, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/bin/layline", "bench", "ratings.csv"])
-    go(grid, tmp_path)
-    store, cells = Store(tmp_path), grid.cells()
-    monkeypatch.setattr(torch, "__version__", "0.0")  # of the process that writes the tables
-    store.write_results(grid, cells)
-    written = pd.read_json(tmp_path / "environment.json", typ="series")
-    run = store.run_folder(cells[0]).read_environment()
-    assert written["command"] == run["command"] == ["layline", "bench", "ratings.csv"]
-    assert (written["torch"], written["commit"]) == (run["torch"], run["commit"])
-    assert (written["runs"], written["failed"], run["threads"]) == (4, 0, 1)
-
-
 def test_runs_take_gpus_in_turn(grid, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(runner, "gpus_for", lambda *_: ["cuda:0", "cuda:1"])
@@ -148,27 +126,6 @@ def test_runs_take_gpus_in_turn(grid, tmp_path, monkeypatch):
     for place, cell in enumerate(grid.cells()):
         run_cell(cell, job_in(tmp_path), place)
     assert seen == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
-
-
-def test_a_cell_that_another_process_runs_is_waited_for(grid, tmp_path):
-    cell, store = grid.cells()[0], Store(tmp_path)
-    expected = run_cell(cell, job_in(tmp_path))
-    outcome = store.run_folder(cell).path / "outcome.json"
-    hidden = outcome.rename(tmp_path / "hidden.json")
-    waiting, found = threading.Event(), []
-    with store.cell_lock(cell):
-
-        def run():
-            waiting.set()
-            found.append(run_cell(cell, job_in(tmp_path)))
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        waiting.wait()
-        assert not found
-        hidden.rename(outcome)
-    thread.join(timeout=300)
-    assert found == [expected]
 
 
 @pytest.mark.slow

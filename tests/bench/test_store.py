@@ -50,14 +50,6 @@ def test_two_folders_of_results_become_one(grid, tmp_path):
         here.merge(tmp_path / "nowhere")
 
 
-def test_a_running_cell_is_known_until_it_is_finished(grid, tmp_path):
-    store, cell = Store(tmp_path), grid.cells()[0]
-    store.start(cell)
-    assert store.is_running(cell)
-    finish(store, cell)
-    assert not store.is_running(cell)
-
-
 @pytest.mark.parametrize(
     ("files", "fits"),
     [

@@ -20,7 +20,6 @@ from layline.bench.tables import (
     entry_text,
     leaderboard,
     make_tables,
-    mean_rank_table,
     measured,
     reference_table,
     to_csv,
@@ -78,12 +77,6 @@ def test_incomplete_numbers_and_columns_without_a_direction_have_no_mark():
 )
 def test_an_entry_is_a_number_or_the_reason_why_there_is_none(entry, text):
     assert f"{entry_text(entry, LOW)} {entry_remark(entry, LOW)}".rstrip() == text
-
-
-def test_signs_and_tiny_probabilities():
-    assert [P.format(v) for v in (0.0, 0.0004, 0.04, 1.0)] == ["<0.001", "<0.001", "0.040", "1.000"]
-    signed = Column("d", digits=1, form="signed")
-    assert [signed.format(v) for v in (2.0, -2.0, 0.0, -0.01)] == ["+2.0", "-2.0", "0.0", "0.0"]
 
 
 labels = st.text(st.sampled_from("ab_%&#${}~^\\|*<>[]`\n é±≥−-1"), min_size=1, max_size=8)
@@ -233,24 +226,6 @@ def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame)
     assert found["arc", "Mean rank"].mean is None
     ranks = [found[method, "Mean rank"].mean for method in table.rows[:-1]]
     assert ranks == sorted(ranks)
-
-
-def test_each_metric_uses_its_own_decoding(long_frame):
-    frame = long_frame()
-    for table in (leaderboard, mean_rank_table):
-        both = entries_of(table(frame, ["mode", "median"]))
-        for title, decode in {"MAE": "median", "Accuracy (%)": "mode"}.items():
-            alone = entries_of(table(frame, [decode]))
-            for method in ("line", "arc", "sord"):
-                place = method, f"{title}, {decode}"
-                assert both[place].mean == alone[place].mean
-
-
-def test_a_data_set_where_no_method_finished_takes_nobody_out_of_the_leaderboard(long_frame):
-    failed = {("era", m, str(seed)) for m in ("line", "arc", "sord") for seed in SEEDS}
-    table = leaderboard(long_frame(failed=failed), ["mode"])
-    numbers = [entry for line in table.entries for entry in line[1:]]
-    assert {(entry.n, entry.failed) for entry in numbers} == {(8, 0)}
 
 
 def test_the_reference_table_shows_the_statistics_in_the_unit_of_the_title(long_frame):

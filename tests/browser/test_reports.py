@@ -36,6 +36,18 @@ def pages(write_run, long_frame, write_grid, tmp_path_factory):
     return {name: root / f"{name}.html" for name in FIGURES}
 
 
+@pytest.fixture
+def show(visit):
+    """Open a report and wait for its figures."""
+
+    def open_report(path, **options):
+        page = visit(path.as_uri(), **options)
+        page.wait_for_function("document.querySelectorAll('.js-plotly-plot').length > 0")
+        return page
+
+    return open_report
+
+
 def settle(page, text):
     """Wait until the caption of the layout contains a text and its points stand still."""
     page.wait_for_function(
@@ -52,8 +64,8 @@ def points(page):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", FIGURES)
-def test_everything_is_drawn(visit, pages, kind, scheme):
-    page = visit(pages[kind], scheme=scheme)
+def test_everything_is_drawn(show, pages, kind, scheme):
+    page = show(pages[kind], scheme=scheme)
     page.wait_for_function(
         f"document.querySelectorAll('.js-plotly-plot').length === {FIGURES[kind]}"
     )
@@ -64,8 +76,8 @@ def test_everything_is_drawn(visit, pages, kind, scheme):
 
 @pytest.mark.parametrize("width", [320, 768, 1440])
 @pytest.mark.parametrize("kind", FIGURES)
-def test_nothing_is_wider_than_the_screen(visit, pages, kind, width):
-    page = visit(pages[kind], width=width, height=844)
+def test_nothing_is_wider_than_the_screen(show, pages, kind, width):
+    page = show(pages[kind], width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     outside = page.evaluate(
         "[...document.querySelectorAll('main *')].filter((e) => !e.closest('.wide, pre, .plot'))"
@@ -75,8 +87,8 @@ def test_nothing_is_wider_than_the_screen(visit, pages, kind, width):
 
 
 @pytest.mark.parametrize("kind", FIGURES)
-def test_the_theme_changes_page_and_figures(visit, pages, kind):
-    page = visit(pages[kind])
+def test_the_theme_changes_page_and_figures(show, pages, kind):
+    page = show(pages[kind])
     colors = (
         "[getComputedStyle(document.body).backgroundColor,"
         " document.querySelector('.js-plotly-plot').layout.font.color]"
@@ -86,8 +98,8 @@ def test_the_theme_changes_page_and_figures(visit, pages, kind):
     assert all(a != b for a, b in zip(before, page.evaluate(colors), strict=True))
 
 
-def test_the_slider_moves_the_points_and_playing_ends(visit, pages):
-    page = visit(pages["run"], reduced_motion="reduce")
+def test_the_slider_moves_the_points_and_playing_ends(show, pages):
+    page = show(pages["run"], reduced_motion="reduce")
     settle(page, "epoch 4 of 5")
     before = points(page)
     assert len(before) == 300
@@ -106,22 +118,8 @@ def test_the_slider_moves_the_points_and_playing_ends(visit, pages):
     assert all(name.startswith("photos/") for name in names)
 
 
-def test_the_switches_show_and_hide_samples(visit, pages):
-    page = visit(pages["run"])
-    right, wrong = page.evaluate(
-        f"{TRACES}.slice(0, 2).map((t) => t.customdata.map((c) => c[0] === c[1]))"
-    )
-    assert all(right)
-    assert not any(wrong)
-    for switch, name in (("#show-correct", "correct"), ("#show-wrong", "misclassified")):
-        visible = f"{TRACES}.find((trace) => trace.name === '{name}').visible"
-        assert page.evaluate(visible) is True
-        page.locator(switch).uncheck()
-        assert page.evaluate(visible) is False
-
-
-def test_a_threshold_changes_the_table_and_the_curve(visit, pages):
-    page = visit(pages["run"])
+def test_a_threshold_changes_the_table_and_the_curve(show, pages):
+    page = show(pages["run"])
 
     def state():
         curve = page.evaluate("document.getElementById('plot-roc').data.map((t) => t.y)")
@@ -137,8 +135,8 @@ def test_a_threshold_changes_the_table_and_the_curve(visit, pages):
     assert other != curve
 
 
-def test_the_wanted_error_gives_the_number_of_cases_to_review(visit, pages):
-    page = visit(pages["run"])
+def test_the_wanted_error_gives_the_number_of_cases_to_review(show, pages):
+    page = show(pages["run"])
     answer = page.locator("#to-review")
     risks = page.evaluate("report.referral.curves.error.data[0].y")
     wanted = round(50 * (min(risks) + risks[-1]), 1)
@@ -148,8 +146,8 @@ def test_the_wanted_error_gives_the_number_of_cases_to_review(visit, pages):
     assert f"{300 - decided} of 300" in answer.inner_text()
 
 
-def test_the_bench_page_shows_the_chosen_table_and_panel(visit, pages):
-    page = visit(pages["bench"])
+def test_the_bench_page_shows_the_chosen_table_and_panel(show, pages):
+    page = show(pages["bench"])
 
     def tables():
         return page.evaluate(
@@ -169,20 +167,10 @@ def test_the_bench_page_shows_the_chosen_table_and_panel(visit, pages):
     page.wait_for_function(f"{values}.join() !== '{','.join(map(str, pooled))}'")
 
 
-def test_a_hundred_classes_and_no_proxies(visit, write_run, tmp_path):
+def test_a_hundred_classes_and_no_proxies(show, write_run, tmp_path):
     names = [f"age {age}" for age in range(100)]
     folder = write_run(tmp_path / "run", classes=names, samples=400, method="coral", images=False)
     write_run_report(folder, tmp_path / "report.html")
-    page = visit(tmp_path / "report.html", width=390)
+    page = show(tmp_path / "report.html", width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert "has no proxies" in page.locator("#proxies").inner_text()
-
-
-def test_printed_pages_are_light(visit, pages):
-    page = visit(pages["run"], scheme="dark")
-    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
-    page.emulate_media(media="print")
-    assert page.evaluate("document.documentElement.dataset.theme") == "light"
-    assert not page.locator("#play").is_visible()
-    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
-    assert page.evaluate("document.documentElement.dataset.theme") == "auto"

@@ -81,31 +81,9 @@ def test_a_method_can_be_linked_to(site, name):
 
 
 @pytest.fixture
-def open_page(browser, site):
-    """Open a page of the site from its folder, offline; any request, error or fault fails."""
-    contexts, faults = [], []
-
-    def open_(name, width=1280, scheme="light"):
-        context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda said: said.type == "error" and faults.append(said.text))
-        page.on(
-            "request",
-            lambda asked: (
-                asked.url.startswith(("file:", "data:", "blob:")) or faults.append(asked.url)
-            ),
-        )
-        page.goto((site / f"{name}.html").as_uri())
-        return page
-
-    yield open_
-    for context in contexts:
-        context.close()
-    assert faults == []
+def open_page(visit, site):
+    """Open a page of the site from its folder, offline."""
+    return lambda name, *options, **more: visit((site / f"{name}.html").as_uri(), *options, **more)
 
 
 def test_pages_fit_a_phone_and_a_wide_screen(open_page):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from contextlib import suppress
@@ -113,14 +112,6 @@ def test_a_dry_run_lists_and_writes_nothing(bench, ratings, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-def test_the_label_and_the_classes_are_part_of_a_run(bench, ratings):
-    def key(*more):
-        return bench(ratings, "--label", "grade", *more, "--methods", "sord", "--dry-run").out[:16]
-
-    assert key() == key()
-    assert len({key(), key("--classes", "2,1,0"), key("--group", "a")}) == 3
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -166,15 +157,6 @@ def test_the_folder_of_a_run_is_refused_and_unchanged(refused, bench, ratings, t
     assert {path: path.read_text() for path in run.iterdir()} == before
 
 
-def test_a_missing_library_is_reported_before_the_first_run(
-    refused, ratings, tmp_path, monkeypatch
-):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    command = small(ratings, "--methods", "classification", "--out", tmp_path / "out")
-    assert "layline bench needs matplotlib: pip install" in refused("bench", *command)
-    assert not (tmp_path / "out").exists()
-
-
 def test_some_data_sets_of_a_grid_may_run_first(bench, ratings, tmp_path, without_report):
     grid = 'methods = ["sord", "emd"]\nsettings = { training = { epochs = 1 } }\n'
     for name, share in {"one": 0.2, "two": 0.3}.items():
@@ -190,37 +172,11 @@ def test_some_data_sets_of_a_grid_may_run_first(bench, ratings, tmp_path, withou
     assert set(read_results(tmp_path / "out")["data"]) == {"one", "two"}
 
 
-def test_results_of_two_machines_become_one(bench, ratings, tmp_path, without_report):
-    elsewhere = tmp_path / "elsewhere.csv"
-    elsewhere.write_bytes(ratings.read_bytes())
-    methods = ("--methods", "classification")
-    assert bench(*small(ratings, *methods, "--seeds", "1", "--out", "one")).code == 0
-    assert bench(*small(elsewhere, *methods, "--seeds", "0,1", "--out", "other")).code == 0
-    both = bench(*small(ratings, *methods, "--seeds", "2", "--out", "one", "--merge", "other"))
-    assert "1 run copied from other\n2 runs, 2 finished before" in both.err
-    assert set(read_results(tmp_path / "one")["seed"]) == {"0", "1"}
-
-
 def wait_for(condition, seconds=300):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited for too long"
         time.sleep(0.05)
-
-
-def test_ctrl_c_saves_and_says_how_to_resume(bench, ratings, tmp_path):
-    def press() -> None:
-        wait_for(lambda: list(tmp_path.glob("out/cells/*/state/*")))
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=press)
-    thread.start()
-    endless = ("--set", "training.epochs=100000", "--set", "training.checkpoint_minutes=0")
-    stopped = bench(*small(ratings, "--methods", "classification", "--out", "out"), *endless)
-    thread.join()
-    assert stopped.code == 130
-    assert "Stopped; 0 of 1 run finished. Run the same command to resume." in stopped.err
-    assert bench("--out", "out", "--dry-run").out.splitlines()[-1] == "1 run"
 
 
 def family(mark: str) -> list[str]:

@@ -5,25 +5,12 @@ import sys
 
 import pytest
 
-from layline.heads import DEFAULT_METHOD
-
-
-def test_a_run_gets_its_report_by_training(run):
-    text = (run / "report.html").read_text(encoding="utf-8")
-    assert text.startswith("<!doctype html>")
-    assert DEFAULT_METHOD in text
-
 
 def test_the_report_can_be_written_anew_and_is_the_same(layline, run, tmp_path):
     out = tmp_path / "deep" / "page.html"
     found = layline("report", run, "--out", out)
     assert (found.code, found.out) == (0, f"{out}\n")
     assert out.read_bytes() == (run / "report.html").read_bytes()
-
-
-def test_a_table_and_frozen_features_have_reports(table_run, frozen_run):
-    for folder in (table_run, frozen_run):
-        assert (folder / "report.html").stat().st_size > 1_000_000
 
 
 def test_the_mistakes_of_a_table_have_the_cells_of_their_rows(layline, table, tmp_path):

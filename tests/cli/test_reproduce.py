@@ -60,24 +60,6 @@ def test_a_mistake_is_reported_before_any_run(refused, tmp_path, arguments, mess
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_a_figure_of_own_photographs_is_run_once_and_written(layline, photos, tmp_path):
-    out = tmp_path / "out"
-    own = ["--source", "folder", "--root", photos, "--set", "data.size=16", "--partitions", "1"]
-    small = ["--epochs", "1", "--jobs", "1", "--set", "backbone.options.channels=4"]
-    asked = ["reproduce", "figure-layouts", *own, *small, "--out", out]
-    found = layline(*asked)
-    assert found.code == 0, found.err
-    assert "Not the paper's data: adience is folder" in found.out
-    assert (out / "figure-layouts" / "figure.png").exists()
-    frame = pd.read_csv(out / "figure-layouts" / "cells.csv")
-    assert frame["method"].tolist() == ["H-L", "H-S", "S-P", "S-B"]
-    assert frame["mae"].between(0, 2).all()
-    again = layline(*asked)
-    assert again.out == found.out
-    assert "4 runs, 4 finished before" in again.err
-
-
 @pytest.fixture
 def one_of_each_kind(monkeypatch):
     """Of the runs that differ only in the value of an option, train one and copy it."""

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from layline.bench.statistics import critical_difference, find_metric, intervals, rank_methods
+from layline.bench.statistics import METRICS, critical_difference, intervals, rank_methods
 from layline.reports.bench import (
     intervals_figure,
     ranks_figure,
@@ -73,7 +73,7 @@ def test_figures_show_ranks_and_intervals(long_frame):
     width = critical_difference(len(ranking.ranks), ranking.num_data)
     assert band["x1"] - band["x0"] == pytest.approx(width)
     bounds = intervals(frame, "accuracy", "mode").loc["lev"]
-    (dots,) = intervals_figure(bounds, find_metric("accuracy"))["data"]
+    (dots,) = intervals_figure(bounds, METRICS["accuracy"])["data"]
     assert dots["x"] == sorted(dots["x"], reverse=True)
     for method, x, up in zip(dots["y"], dots["x"], dots["error_x"]["array"], strict=True):
         assert x == pytest.approx(100 * bounds.loc[method, "mean"], abs=1e-4)

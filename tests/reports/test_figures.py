@@ -17,7 +17,6 @@ from layline.reports.figures import (
     confusion_figure,
     count_modes,
     error_sizes_figure,
-    learning_curves,
     modes_figure,
     reliability_bins,
     reliability_figure,
@@ -55,15 +54,6 @@ def test_rows_are_true_classes_and_empty_classes_have_no_numbers():
     assert heat["customdata"][0][1] == [1, "a", "b"]
     (bars,) = class_errors_figure(np.array([[0, 0], [1, 3]]), ["a", "b"])["data"]
     assert bars["y"] == [None, 0.25]
-
-
-def test_learning_curves_have_gaps_and_mark_the_selected_epoch():
-    history = [{"epoch": 1, "a": 3.0, "b": 2.0}, {"epoch": 2, "a": 1.0}]
-    figure = learning_curves(history, {"a": "one", "b": "two"}, 2, "Both")
-    first, second = figure["data"]
-    assert (first["x"], first["y"], second["y"]) == ([1, 2], [3.0, 1.0], [2.0, None])
-    assert first["line"].get("dash") != second["line"].get("dash")  # not only by color
-    assert figure["layout"]["shapes"][0]["x0"] == 2
 
 
 def test_q_and_u_share_a_scale():
@@ -113,21 +103,6 @@ def test_the_roc_curve_shows_the_decisions():
     assert curve["x"] == row["curve"]["fpr"]
     assert point["x"] == [pytest.approx(1 - row["specificity"], abs=1e-5)]
     assert roc_figure(row | {"curve": None}) is None
-
-
-@pytest.mark.parametrize(
-    ("row", "peaks"),
-    [
-        ([0.2, 0.6, 0.2], 1),
-        ([0.25, 0.25, 0.5], 1),
-        ([0.5, 0.0, 0.5], 2),
-        ([0.3, 0.1, 0.2, 0.1, 0.3], 3),
-        ([0.2, 0.4, 0.0, 0.0, 0.4], 2),
-        ([0.2, 0.2, 0.2, 0.2, 0.2], 1),
-    ],
-)
-def test_peaks_are_counted(row, peaks):
-    assert count_modes(np.array([row])).tolist() == [peaks]
 
 
 def test_one_peak_is_what_the_metric_calls_unimodal():

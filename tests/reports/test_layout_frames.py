@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layline.reports.layout_frames import align, layout_frames, select_epochs
+from layline.reports.layout_frames import layout_frames, select_epochs
 from layline.training.record import Snapshot
 
 CLASSES = 5
@@ -40,13 +40,6 @@ def test_the_first_the_best_and_the_last_epoch_are_selected(count, best):
     assert len(epochs) == min(count, 60)
     assert epochs == sorted(set(epochs))
     assert {1, best, count} <= set(epochs)
-
-
-def test_missing_marks_do_not_count():
-    a = np.random.default_rng(0).normal(size=(6, 2))
-    b = a @ np.array([[0, 1], [-1, 0]])
-    a[2] = np.nan
-    np.testing.assert_allclose(align(a, b), [[0, 1], [-1, 0]], atol=1e-12)
 
 
 @pytest.mark.parametrize("proxies", [True, False])

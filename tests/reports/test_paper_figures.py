@@ -5,16 +5,13 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from layline.bench.paper import load_presets, load_reproductions
 from layline.bench.store import Outcome, Store
 from layline.reports.paper_figures import (
-    bar_levels,
     critical_difference_diagram,
-    draw_curves,
     save_figure,
     write_reproduction,
 )
@@ -22,15 +19,6 @@ from layline.training.record import Snapshot
 
 REPRODUCTIONS, SMALL = load_reproductions(), load_presets()["small"]
 SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted).map(tuple))
-
-
-def invent_results(cells):
-    rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {**cell.labels, "decode": "mode", "accuracy": a, "mae": m, "error": ""}
-        for cell in cells
-        for a, m in [rng.random(2)]
-    )
 
 
 def snapshot(seed, classes=8, each=10):
@@ -61,23 +49,6 @@ def test_every_reproduction_writes_its_files(name, tmp_path):
             assert len(image.convert("RGB").getcolors(image.width * image.height)) > 50
     again = pd.read_csv(tmp_path / name / "cells.csv", dtype=str)
     assert again["mae"].astype(float).tolist() == pytest.approx(store.frame(cells)["mae"].tolist())
-
-
-def test_curves_have_two_axes_and_every_point():
-    each = REPRODUCTIONS["figure-alpha"]
-    curves = each.curves(invent_results(each.cells(SMALL)))
-    left, right = draw_curves(curves, each.symbol, each.title, each.drawn).axes
-    for axis, metric in ((left, "mae"), (right, "accuracy")):
-        drawn = [bar[0].get_ydata().tolist() for bar in axis.containers]
-        assert drawn == [[e.mean for e in each[metric].values()] for each in curves.values()]
-
-
-@given(SPANS)
-def test_bars_on_one_level_do_not_touch(spans):
-    spans = sorted(set(spans))
-    levels = bar_levels(spans)
-    for (one, a), (other, b) in itertools.combinations(zip(spans, levels, strict=True), 2):
-        assert a != b or one[1] < other[0] or other[1] < one[0]
 
 
 @pytest.mark.parametrize("k", [2, 9, 34])

@@ -3,16 +3,13 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.reports.pages import plot_text, script_json, shorten, valid_unicode
+from layline.reports.pages import plot_text, script_json, valid_unicode
 from layline.reports.run import (
     constant_baselines,
     read_run,
@@ -149,20 +146,6 @@ def test_calibrated_runs_show_ranges(page, write_run, tmp_path):
     assert shaded == len(read_run(tmp_path / "run").review)
 
 
-@pytest.mark.parametrize(
-    ("source", "root", "name"),
-    [
-        ("folder", "/data/cars.v2", "cars.v2"),
-        ("table", "/data/wine.csv", "wine"),
-        ("adience", "/data/faces", "adience"),
-    ],
-)
-def test_a_page_is_named_after_its_data(folder, source, root, name):
-    run = read_run(folder)
-    options = run.config.data.model_copy(update={"source": source, "root": Path(root)})
-    assert replace(run, config=run.config.model_copy(update={"data": options})).data_name == name
-
-
 def test_names_are_never_markup(page, write_run, tmp_path):
     names = [f"</script><img src=x onerror=alert({i})>" for i in range(58)]
     names += ["\udcff\u2028.jpg", "=SUM(1)"]
@@ -184,13 +167,6 @@ def test_an_unfinished_run_and_an_output_that_is_an_input_are_refused(write_run,
     (folder / "test.json").unlink()
     with pytest.raises(UserError, match="not finished"):
         read_run(folder)
-
-
-@given(st.text(max_size=60), st.integers(1, 40))
-def test_shortened_names_fit(text, most):
-    short = shorten(text, most)
-    assert len(short) <= most
-    assert short == text or (len(text) > most and "…" in short)
 
 
 def test_names_are_escaped_for_plotly_and_for_scripts():

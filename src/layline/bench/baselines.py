@@ -48,20 +48,12 @@ SearchSpace = dict[str, Annotated[list[Any], Field(min_length=1)]]
 
 
 class Baseline(Section):
-    """An estimator of another library.
-
-    Attributes:
-        name: Its name in tables.
-        estimator: Module and name of its class, or of a function that makes it:
-            ``sklearn.svm:SVC``.
-        options: Its arguments.
-        tune: Arguments to tune, each with its values. For each data set and seed, the values with
-            the best validation score are used.
-    """
+    """An estimator of another library."""
 
     name: str
-    estimator: str
+    estimator: str  # module and name of its class, or of a function that makes it: sklearn.svm:SVC
     options: dict[str, Any] = Field(default_factory=dict)
+    # values to try; for each data set and seed, those with the best validation score are used
     tune: SearchSpace = Field(default_factory=dict)
 
     def check(self) -> None:

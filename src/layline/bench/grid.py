@@ -58,20 +58,15 @@ Seeds = list[Annotated[int, Field(ge=0)]]
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a grid.
+    """One run of a grid."""
 
-    Attributes:
-        config: The resolved configuration.
-        labels: Its name in tables, as in ``{"data": "lev", "method": "hard-linear", "seed": "0"}``.
-        threads: Number of threads; another number changes the last digits of results.
-        digest: Digest of its data; None for embedded data and data that cannot be read.
-        baseline: The estimator of another library that is fitted instead of our model.
-    """
-
-    config: Config
+    config: Config  # resolved
+    # its name in tables, as in {"data": "lev", "method": "hard-linear", "seed": "0"}
     labels: Mapping[str, str] = field(compare=False)
-    threads: int = 1
+    threads: int = 1  # another number changes the last digits of results
+    # digest of its data; None for embedded data and data that cannot be read
     digest: str | None = None
+    # an estimator of another library that is fitted instead of our model
     baseline: Baseline | None = None
 
     @property

@@ -53,19 +53,12 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker needs to know beside the cell.
+    """Everything that a worker needs to know beside the cell."""
 
-    Attributes:
-        folder: The folder of the store.
-        keep_models: Keep weights and checkpoints of finished runs.
-        command: The command that started the grid.
-        process: The process that runs the grid; 0 if the workers are those of a cluster.
-    """
-
-    folder: Path
-    keep_models: bool
+    folder: Path  # of the store
+    keep_models: bool  # keep weights and checkpoints of finished runs
     command: tuple[str, ...]
-    process: int
+    process: int  # the process that runs the grid; 0 if the workers are those of a cluster
 
 
 def run_grid(

@@ -21,7 +21,6 @@ import pandas as pd
 from jaxtyping import Float
 
 from layline import metrics
-from layline.utils.validation import check_known, find_known
 
 UNDEFINED = "undefined"  # the error of a run that finished without this number
 POOLED = "all"  # the name of the mean over data sets, in place of a data set's
@@ -31,21 +30,14 @@ _MIN_DATA = 5  # data sets for a bootstrap interval
 
 @dataclass(frozen=True)
 class Metric:
-    """How a column of results is shown and compared.
+    """How a column of results is shown and compared."""
 
-    Attributes:
-        title: Label with the unit.
-        lower_is_better: False for scores such as the accuracy.
-        decode: The decoding with the best expected value; None if it needs no decoding.
-        digits: Number of digits after the decimal point.
-        scale: Factor from the values in ``results.csv`` to the unit of the title.
-    """
-
-    title: str
-    lower_is_better: bool
+    title: str  # label with the unit
+    lower_is_better: bool  # False for scores such as the accuracy
+    # the decoding with the best expected value; None if it needs no decoding
     decode: str | None = None
-    digits: int = 3
-    scale: float = 1.0
+    digits: int = 3  # after the decimal point
+    scale: float = 1.0  # factor from the values in results.csv to the unit of the title
 
     def own_decoding(self, decodings: Sequence[str]) -> str:
         """Choose the decoding with the best expected value, or the first if it is missing."""
@@ -73,14 +65,8 @@ METRICS = {
 }
 
 
-def find_metric(name: str) -> Metric:
-    """Look up a metric by its column in a frame of runs."""
-    return find_known("metric", name, METRICS)
-
-
 def select_decoding(frame: pd.DataFrame, decode: str) -> pd.DataFrame:
     """Keep the rows of one decoding."""
-    check_known("decode", decode, list(frame["decode"].unique()))
     return frame[frame["decode"] == decode]
 
 
@@ -211,21 +197,14 @@ def intervals(
 
 @dataclass(frozen=True)
 class MeanRanks:
-    """The mean ranks of methods over data sets.
+    """The mean ranks of methods over data sets."""
 
-    Attributes:
-        ranks: The mean rank of each method, the best first; 1 is the best possible.
-        left_out: Methods without a number on some data set: they have no rank.
-        num_data: Number of data sets.
-        statistic: Friedman's χ²; None with fewer than three methods or two data sets.
-        p: p-value of Friedman's test that all methods are equal, or None.
-    """
-
+    # the mean rank of each method, the best first; 1 is the best possible
     ranks: "pd.Series[float]"
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # methods without a number on some data set: they have no rank
     num_data: int
-    statistic: float | None
-    p: float | None
+    statistic: float | None  # Friedman's χ²; None with fewer than three methods or two data sets
+    p: float | None  # p-value of Friedman's test that all methods are equal, or None
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -245,7 +224,7 @@ class MeanRanks:
 def rank_methods(frame: pd.DataFrame, metric: str, decode: str) -> MeanRanks:
     """Rank the methods on each data set by their mean over seeds, and average the ranks."""
     table = means(frame, metric, decode)
-    return mean_ranks(table, lower_is_better=find_metric(metric).lower_is_better)
+    return mean_ranks(table, lower_is_better=METRICS[metric].lower_is_better)
 
 
 def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
@@ -310,8 +289,7 @@ def compare_with_reference(
         (``pairs``), the two-sided ``p`` of Wilcoxon's signed-rank test over data sets, and
         ``p_holm``, corrected for the number of methods. NaN if there are no pairs.
     """
-    shown_as = find_metric(metric)
-    check_known("reference", reference, list(frame["method"].unique()))
+    shown_as = METRICS[metric]
     runs = select_decoding(frame, decode)
     by_run = (
         runs.assign(value=finished_values(runs, metric))

@@ -44,30 +44,20 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a cell: its numbers, or an error.
+    """The result of a cell: its numbers, or an error."""
 
-    Attributes:
-        key: The key of the cell.
-        version: The version of the package.
-        environment: Versions, processor, device, threads and the command of the run.
-        error: The error, starting with its type; empty if the run succeeded.
-        traceback: The traceback of the error.
-        seconds: Duration.
-        epoch: The selected epoch.
-        criterion: The validation score that selected it, negated if higher is better.
-        samples: Number of test samples.
-        numbers: Test metrics by decoding.
-    """
-
-    key: str
-    version: str = layline.__version__
+    key: str  # of the cell
+    version: str = layline.__version__  # of the package
+    # versions, processor, device, threads and the command of the run
     environment: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
+    error: str = ""  # the error, starting with its type; empty if the run succeeded
     traceback: str = ""
     seconds: float = 0.0
-    epoch: int = 0
+    epoch: int = 0  # the selected epoch
+    # the validation score that selected it, negated if higher is better
     criterion: float | None = None
-    samples: int = 0
+    samples: int = 0  # of the test split
+    # test metrics by decoding
     numbers: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
     @classmethod

@@ -15,7 +15,6 @@ from layline.bench.statistics import (
     MeanRanks,
     Metric,
     compare_with_reference,
-    find_metric,
     rank_methods,
     select_decoding,
     summary,
@@ -28,30 +27,17 @@ _RANKED_BY = ("mae", "macro_mae", "accuracy", "qwk", "rps", "nll")
 
 @dataclass(frozen=True)
 class Entry:
-    """One field of a table: a number over several runs, or the reason why there is none.
+    """One field of a table: a number over several runs, or the reason why there is none."""
 
-    Attributes:
-        mean: The number, in the unit of its column.
-        sd: Its standard deviation over the runs.
-        n: Number of runs that finished.
-        failed: Number of runs that failed.
-        error: The type of their error, such as ``FloatingPointError``.
-        note: Text instead of a number.
-        reference: The paper's number, in the same unit.
-        reference_sd: The paper's standard deviation.
-        is_best: Whether it is the best of its column.
-        is_second: Whether it is the second best of its column.
-    """
-
-    mean: float | None = None
-    sd: float | None = None
-    n: int = 0
-    failed: int = 0
-    error: str = ""
-    note: str = ""
-    reference: float | None = None
+    mean: float | None = None  # the number, in the unit of its column
+    sd: float | None = None  # its standard deviation over the runs
+    n: int = 0  # number of runs that finished
+    failed: int = 0  # number of runs that failed
+    error: str = ""  # the type of their error, such as FloatingPointError
+    note: str = ""  # text instead of a number
+    reference: float | None = None  # the paper's number, in the same unit
     reference_sd: float | None = None
-    is_best: bool = False
+    is_best: bool = False  # of its column
     is_second: bool = False
 
     @property
@@ -64,20 +50,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Column:
-    """The title of a column, and how its numbers are formatted and compared.
+    """The title of a column, and how its numbers are formatted and compared."""
 
-    Attributes:
-        title: Title with the unit.
-        group: A title that neighboring columns share; may be empty.
-        digits: Number of digits after the decimal point.
-        lower_is_better: None if no number is better than another.
-        form: ``signed`` adds a plus sign, ``p`` writes tiny probabilities as a bound.
-    """
-
-    title: str
-    group: str = ""
-    digits: int = 3
-    lower_is_better: bool | None = None
+    title: str  # with the unit
+    group: str = ""  # a title that neighboring columns share; may be empty
+    digits: int = 3  # after the decimal point
+    lower_is_better: bool | None = None  # None if no number is better than another
+    # signed adds a plus sign, p writes tiny probabilities as a bound
     form: Literal["plain", "signed", "p"] = "plain"
 
     @classmethod
@@ -98,23 +77,14 @@ _RANK = Column("Mean rank", digits=2, lower_is_better=True)
 
 @dataclass(frozen=True)
 class Table:
-    """Results in rows and columns.
-
-    Attributes:
-        caption: What the table shows.
-        rows: The label of each row.
-        columns: The columns.
-        entries: One tuple per row, with one entry per column.
-        corner: What the rows are.
-        notes: Sentences under the table.
-    """
+    """Results in rows and columns."""
 
     caption: str
-    rows: tuple[str, ...]
+    rows: tuple[str, ...]  # their labels
     columns: tuple[Column, ...]
-    entries: tuple[tuple[Entry, ...], ...]
-    corner: str = "Method"
-    notes: tuple[str, ...] = ()
+    entries: tuple[tuple[Entry, ...], ...]  # one tuple per row, with one entry per column
+    corner: str = "Method"  # what the rows are
+    notes: tuple[str, ...] = ()  # sentences under the table
 
     @classmethod
     def of_columns(
@@ -167,7 +137,7 @@ def _mark_best(column: Column, entries: Sequence[Entry]) -> list[Entry]:
 def make_tables(frame: pd.DataFrame, grid: Grid) -> dict[str, Table]:
     """Make the tables of a grid from the runs that are compared, by the names of their files."""
     decodings = grid.used_decodings()
-    by = {name: find_metric(name).own_decoding(decodings) for name in ("mae", "accuracy")}
+    by = {name: METRICS[name].own_decoding(decodings) for name in ("mae", "accuracy")}
     tables = {
         "leaderboard": leaderboard(frame, decodings),
         **{name: comparison(frame, name, decode) for name, decode in by.items()},
@@ -198,7 +168,7 @@ def measured(frame: pd.DataFrame) -> dict[str, Metric]:
 
 def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
     """Average every metric over data sets, sorted by the mean rank by MAE."""
-    ranks = rank_methods(frame, "mae", find_metric("mae").own_decoding(decodings))
+    ranks = rank_methods(frame, "mae", METRICS["mae"].own_decoding(decodings))
     columns = {_RANK: _rank_entries(ranks)}
     for name, metric in measured(frame).items():
         decode = metric.own_decoding(decodings)
@@ -234,7 +204,7 @@ def _rank_entries(ranks: MeanRanks) -> dict[str, Entry]:
 
 def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
     """Compare methods on each data set: mean ± standard deviation over seeds, and mean rank."""
-    shown_as = find_metric(metric)
+    shown_as = METRICS[metric]
     entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"))
     ranks = rank_methods(frame, metric, decode)
     columns = {
@@ -252,7 +222,7 @@ def summary_entries(
     frame: pd.DataFrame, metric: str, by: Sequence[str]
 ) -> dict[tuple[str, ...], Entry]:
     """Summarize a metric over the runs that share their labels, in the unit of tables."""
-    scale = find_metric(metric).scale
+    scale = METRICS[metric].scale
 
     def number(value: float) -> float | None:
         return None if pd.isna(value) else float(value) * scale
@@ -273,8 +243,8 @@ def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
     """Give the mean rank of each method over data sets in several metrics, sorted by MAE."""
     found: dict[str, MeanRanks] = {}
     for name in ("mae", *(each for each in _RANKED_BY if each in measured(frame))):
-        decode = find_metric(name).own_decoding(decodings)
-        found[_title(find_metric(name), decode)] = rank_methods(frame, name, decode)
+        decode = METRICS[name].own_decoding(decodings)
+        found[_title(METRICS[name], decode)] = rank_methods(frame, name, decode)
     first = next(iter(found.values()))
     return Table.of_columns(
         "Mean ranks over data sets, 1 is the best possible",
@@ -286,7 +256,7 @@ def mean_rank_table(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
 
 def reference_table(frame: pd.DataFrame, reference: str, metric: str, decode: str) -> Table:
     """Compare every method with the reference: wins, ties, losses, difference, significance."""
-    shown_as = find_metric(metric)
+    shown_as = METRICS[metric]
     found = compare_with_reference(frame, reference, metric, decode)
     ends = {"difference": "Mean difference", "low": "From", "high": "To"}
     found[list(ends)] *= shown_as.scale

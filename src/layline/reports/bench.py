@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 
+from layline import metrics
 from layline.bench.grid import Grid, read_grid
 from layline.bench.statistics import (
+    METRICS,
     MeanRanks,
     Metric,
     critical_difference,
-    find_metric,
     intervals,
     rank_methods,
     select_runs,
@@ -28,7 +29,6 @@ from layline.bench.tables import (
     measured,
     reference_table,
 )
-from layline.metrics import METRICS
 from layline.reports.figures import Figure, interval_rows
 from layline.reports.pages import render_page
 from layline.reports.paper_figures import critical_difference_diagram, save_figure
@@ -48,7 +48,7 @@ def write_bench_figures(folder: Path) -> None:
     """Write the critical-difference diagram to ``figures`` if there are data sets to rank on."""
     grid = read_grid(folder / GRID)
     frame = select_runs(read_results(folder), grid.tune_seeds)
-    decode = find_metric("mae").own_decoding(grid.used_decodings())
+    decode = METRICS["mae"].own_decoding(grid.used_decodings())
     ranking = rank_methods(frame, "mae", decode)
     if _can_rank(ranking):
         title = f"MAE, {decode}"
@@ -65,7 +65,7 @@ def render_bench(folder: Path) -> str:
     grid, everything = read_grid(folder / GRID), read_results(folder)
     frame = select_runs(everything, grid.tune_seeds)
     decodings = grid.used_decodings()
-    by = {name: find_metric(name).own_decoding(decodings) for name in ("mae", "accuracy")}
+    by = {name: METRICS[name].own_decoding(decodings) for name in ("mae", "accuracy")}
     ranking = rank_methods(frame, "mae", by["mae"])
     panels = _panels(frame, by["mae"])
     figures = {"interval": next(iter(panels.values()))}
@@ -110,7 +110,7 @@ def _comparisons(frame: pd.DataFrame, decodings: Sequence[str]) -> dict[str, Tab
 
 def _panels(frame: pd.DataFrame, decode: str) -> dict[str, Figure]:
     """Draw the intervals of the mean over data sets and of each data set."""
-    metric, panels = find_metric("mae"), {}
+    metric, panels = METRICS["mae"], {}
     if frame["data"].nunique() > 1:
         pooled = intervals(frame, "mae", decode, pooled=True).droplevel("data")
         panels[_ALL] = intervals_figure(pooled, metric)
@@ -134,7 +134,7 @@ def _facts(grid: Grid, frame: pd.DataFrame, ranking: MeanRanks) -> dict[str, Any
                 "splits, some of them were validation samples of the seeds that chose the setting; "
                 "this is the same for every method."
             )
-        metric = METRICS[grid.settings.get("training", {}).get("metric", "mae")]
+        metric = metrics.METRICS[grid.settings.get("training", {}).get("metric", "mae")]
         best = "highest" if metric.higher_is_better else "lowest"
         tuning = (
             f"Every method was tried with up to {tries} settings on each {tuned}; the numbers are "

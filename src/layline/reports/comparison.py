@@ -33,17 +33,12 @@ _THUMBNAIL = (96, 96)
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of runs.
+    """A comparison of runs."""
 
-    Attributes:
-        runs: The reference and the others, all with their samples in the same order.
-        numbers: All results, as plain values that fit into JSON.
-        report: The page, if one was written.
-    """
-
+    # the reference and the others, all with their samples in the same order
     runs: tuple[RunRecord, ...]
-    numbers: dict[str, Any]
-    report: Path | None = None
+    numbers: dict[str, Any]  # all results, as plain values that fit into JSON
+    report: Path | None = None  # the page, if one was written
 
 
 def compare_runs(

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from layline.bench.grid import Cell
 from layline.bench.paper import Preset, Reproduction, read_snapshots
-from layline.bench.statistics import cliques, critical_difference, find_metric
+from layline.bench.statistics import METRICS, cliques, critical_difference
 from layline.bench.store import Store
 from layline.bench.tables import Entry, write_tables
 from layline.training.record import Snapshot
@@ -103,7 +103,7 @@ def draw_curves(
     left = figure.add_subplot()
     axes = [left, *(left.twinx() for _ in metrics[1:])]
     for number, (metric, axis) in enumerate(zip(metrics, axes, strict=True)):
-        label = find_metric(metric).title
+        label = METRICS[metric].title
         for color, marker, (name, points) in zip(_COLORS, _MARKERS, curves.items(), strict=False):
             entries = points[metric].values()
             axis.errorbar(

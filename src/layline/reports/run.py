@@ -48,47 +48,26 @@ _RATES = {
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A finished run, or the evaluation of a model.
-
-    Attributes:
-        folder: The folder.
-        name: Name of the run.
-        config: Its configuration.
-        environment: Versions, the command, samples per class.
-        history: A record per epoch; empty for an evaluation.
-        numbers: The content of ``test.json``.
-        classes: Names of the classes, lowest first.
-        names: Names of the test samples.
-        ranks: Their classes.
-        predicted: Their predicted classes.
-        proba: Their probabilities.
-        groups: Their groups, such as patients, if known.
-        layouts: The validation samples by epoch, if recorded.
-        test_layout: The test samples at the selected epoch, if recorded.
-        similarities: Proxies, Q and U, if the head has them.
-        mistakes: The worst mistakes, if recorded.
-        review: The samples that a person should check, if recorded.
-        is_evaluation: Whether it is an evaluation of a model that was trained before.
-    """
+    """A finished run, or the evaluation of a model."""
 
     folder: Path
     name: str
     config: Config
-    environment: dict[str, Any]
-    history: list[EpochRecord]
-    numbers: dict[str, Any]
-    classes: list[str]
-    names: list[str]
-    ranks: Int[np.ndarray, " n"]
-    predicted: Int[np.ndarray, " n"]
-    proba: Float[np.ndarray, "n K"]
-    groups: list[str] | None
-    layouts: dict[int, Snapshot]
-    test_layout: Snapshot | None
-    similarities: dict[str, NDArray[np.float32]]
-    mistakes: list[dict[str, Any]] | None
-    review: list[dict[str, Any]] | None
-    is_evaluation: bool
+    environment: dict[str, Any]  # versions, the command, samples per class
+    history: list[EpochRecord]  # a record per epoch; empty for an evaluation
+    numbers: dict[str, Any]  # the content of test.json
+    classes: list[str]  # names of the classes, lowest first
+    names: list[str]  # names of the test samples
+    ranks: Int[np.ndarray, " n"]  # their classes
+    predicted: Int[np.ndarray, " n"]  # their predicted classes
+    proba: Float[np.ndarray, "n K"]  # their probabilities
+    groups: list[str] | None  # their groups, such as patients, if known
+    layouts: dict[int, Snapshot]  # the validation samples by epoch, if recorded
+    test_layout: Snapshot | None  # the test samples at the selected epoch, if recorded
+    similarities: dict[str, NDArray[np.float32]]  # proxies, Q and U, if the head has them
+    mistakes: list[dict[str, Any]] | None  # the worst mistakes, if recorded
+    review: list[dict[str, Any]] | None  # the samples that a person should check, if recorded
+    is_evaluation: bool  # whether it is an evaluation of a model that was trained before
 
     @property
     def data_name(self) -> str:

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from layline.backbones import find as find_backbone
 from layline.bench.grid import Cell, Grid, GridData, Variant
-from layline.bench.statistics import find_metric, select_decoding
+from layline.bench.statistics import METRICS, select_decoding
 from layline.bench.tables import Column, Entry, Table, summary_entries
 from layline.data import SOURCES
 from layline.training.config import Section, Tree, combine, read_toml, validate
@@ -25,7 +25,7 @@ from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 
-METRICS = ("accuracy", "mae")
+REPORTED = ("accuracy", "mae")
 CATEGORIES = ("nature", "animals", "urban", "people")
 OVERALL = "overall"  # the mean over the four categories of Image Aesthetics
 _DECODING = "mode"  # the most probable class, equation (4)
@@ -52,18 +52,12 @@ class PresetData(Section):
 
 
 class Preset(Section):
-    """The data and the settings that all runs of a reproduction share.
-
-    Attributes:
-        summary: A short description.
-        data: What is used for each data set of the paper.
-        settings: Settings of every run.
-        layouts: Settings by method for the figure of layouts.
-    """
+    """The data and the settings that all runs of a reproduction share."""
 
     summary: str
-    data: dict[str, PresetData]
+    data: dict[str, PresetData]  # by the names of the paper
     settings: dict[str, Any] = Field(default_factory=dict)
+    # settings by method for the figure of layouts
     layouts: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def settings_for(self, source: str) -> dict[str, Any]:
@@ -148,35 +142,22 @@ class Method(Section):
 
 
 class Reproduction(Section):
-    """A table or a figure of the paper.
-
-    Attributes:
-        title: A short description.
-        methods: The methods, by the paper's names.
-        data: The data sets; those of a table follow from its columns.
-        caption: The caption of a table.
-        columns: The columns of a table.
-        printed: The numbers that the paper prints, a line for each method.
-        symbol: Of a curve: the name of the setting on the x axis.
-        key: Of a curve: ``dim``, or the option of the head that is varied.
-        values: Of a curve: the values of the setting.
-        drawn: Of a curve: the metrics that the figure shows.
-        layouts: Whether it is the figure of layouts in two dimensions.
-        notes: Sentences under its table.
-    """
+    """A table or a figure of the paper."""
 
     title: str
-    methods: dict[str, Method]
+    methods: dict[str, Method]  # the methods, by the paper's names
+    # the data sets; those of a table follow from its columns
     data: list[str] = Field(default_factory=list)
-    caption: str = ""
-    columns: list[PaperColumn] = Field(default_factory=list)
-    printed: str = ""
-    symbol: str = ""
-    key: str = ""
-    values: list[float] = Field(default_factory=list)
+    caption: str = ""  # of a table
+    columns: list[PaperColumn] = Field(default_factory=list)  # of a table
+    printed: str = ""  # the numbers that the paper prints, a line for each method
+    symbol: str = ""  # of a curve: the name of the setting on the x axis
+    key: str = ""  # of a curve: dim, or the option of the head that is varied
+    values: list[float] = Field(default_factory=list)  # of a curve: the values of the setting
+    # of a curve: the metrics that the figure shows
     drawn: list[str] = Field(default=["mae", "accuracy"])
-    layouts: bool = False
-    notes: list[str] = Field(default_factory=list)
+    layouts: bool = False  # whether it is the figure of layouts in two dimensions
+    notes: list[str] = Field(default_factory=list)  # sentences under its table
 
     def data_sets(self) -> list[str]:
         """Name the data sets of the paper that it needs."""
@@ -228,7 +209,7 @@ class Reproduction(Section):
         if self.values:
             return self._curve_table(frame, preset)
         runs = _add_overall(select_decoding(frame, _DECODING))
-        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in METRICS}
+        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in REPORTED}
         printed = self.paper_numbers()
         columns = {}
         for place, each in enumerate(self.columns):
@@ -245,7 +226,7 @@ class Reproduction(Section):
     def curves(self, frame: pd.DataFrame) -> dict[str, dict[str, dict[float, Entry]]]:
         """Give the points of a figure by method, metric and value, without failed ones."""
         runs = select_decoding(frame, _DECODING)
-        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in METRICS}
+        found = {metric: summary_entries(runs, metric, ("method", "data")) for metric in REPORTED}
         return {
             row: {
                 metric: {
@@ -269,7 +250,7 @@ class Reproduction(Section):
 
     def _column(self, column: PaperColumn, place: int) -> Column:
         """Format the numbers of a column with as many digits as the paper does."""
-        metric = find_metric(column.metric)
+        metric = METRICS[column.metric]
         numbers = [line.split("|")[place + 1].split()[0] for line in self._lines()]
         digits = max((len(each.partition(".")[2]) for each in numbers), default=metric.digits)
         return Column(column.title, column.group, digits, metric.lower_is_better)
@@ -277,7 +258,7 @@ class Reproduction(Section):
     def _curve_table(self, frame: pd.DataFrame, preset: Preset) -> Table:
         """Make a table of curves, with a row for each value."""
         columns = {
-            Column(find_metric(metric).title, row, find_metric(metric).digits): {
+            Column(METRICS[metric].title, row, METRICS[metric].digits): {
                 f"{x:g}": entry for x, entry in points.items()
             }
             for row, metrics in self.curves(frame).items()
@@ -322,7 +303,7 @@ def _add_overall(frame: pd.DataFrame) -> pd.DataFrame:
     complete = of_four.groupby(by)["data"].transform("nunique") == len(CATEGORIES)
     errors = of_four["error"].fillna("").mask(~complete, "Incomplete")
     groups = of_four.assign(error=errors).groupby(by, sort=False)
-    whole = groups[list(METRICS)].agg(lambda values: values.mean(skipna=False))
+    whole = groups[list(REPORTED)].agg(lambda values: values.mean(skipna=False))
     whole["error"] = groups["error"].max()  # any text is greater than an empty one
     return pd.concat([frame, whole.reset_index().assign(data=OVERALL)], ignore_index=True)
 

@@ -238,7 +238,7 @@ def test_damaged_bytes_are_called_by_their_place():
 def test_a_file_of_text_and_one_that_is_closed_are_refused(files):
     with (files / "notes.txt").open() as file, pytest.raises(ValueError, match="Open it with 'rb'"):
         as_images([pixels(), file])
-    with pytest.raises(ValueError, match="cannot be read: .*closed file"):
+    with pytest.raises(ValueError, match="closed file"):
         as_images(file)
 
 

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -10,9 +10,6 @@ from layline.cli.options import Classes, ConfigFile, Group, GroupBy, Json, Label
 from layline.utils.errors import UserError
 from layline.utils.files import json_text
 from layline.utils.plugins import PluginError, load_plugins
-
-if TYPE_CHECKING:
-    from layline.data import Dataset, SourceSpec
 
 LIST_EXAMPLES = """
 Examples:
@@ -32,7 +29,6 @@ Examples:
 
   layline data check image-aesthetics --root DIR --set category=urban
 """
-_SHOWN = ("summary", "origin", "backbone", "partitions", "needs_root")
 
 
 def list_sources(as_json: Json = False, plugins: Plugins = None) -> None:
@@ -40,33 +36,23 @@ def list_sources(as_json: Json = False, plugins: Plugins = None) -> None:
     from layline.data import SOURCES
 
     load_plugins(plugins or ())
-    outside = list(SOURCES.from_plugins())
+    entries: list[dict[str, Any]] = []
+    own = ((name, spec, None) for name, spec in SOURCES.builtin.items())
+    for name, spec, plugin in (*own, *SOURCES.from_plugins()):
+        about: dict[str, Any] = {"summary": str(spec), "origin": ""}
+        if not isinstance(spec, PluginError):
+            fields = ("summary", "origin", "backbone", "partitions", "needs_root")
+            about = {field: getattr(spec, field) for field in fields}
+            about["options"] = SOURCES.options_of(name)
+        entries.append({"name": name, **about, **({"plugin": plugin} if plugin else {})})
     if as_json:
-        entries = [_describe(name, spec) for name, spec in SOURCES.builtin.items()]
-        for name, spec, owner in outside:
-            is_error = isinstance(spec, PluginError)
-            about = {"error": str(spec)} if is_error else _describe(name, spec)
-            entries.append({"name": name, **about, "plugin": owner})
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
-    rows = [(name, s.summary, s.origin or "your own data") for name, s in SOURCES.builtin.items()]
-    rows += [
-        (name, str(s) if isinstance(s, PluginError) else s.summary, f"from {owner}")
-        for name, s, owner in outside
-    ]
-    width = max(len(name) for name, *_ in rows) + 2
-    for name, summary, origin in rows:
-        typer.echo(f"{name:{width}}{summary}\n{'':{width}}{origin}")
-
-
-def _describe(name: str, spec: "SourceSpec | Any") -> dict[str, Any]:
-    from layline.data import options_of
-
-    return {
-        "name": name,
-        **{field: getattr(spec, field) for field in _SHOWN},
-        "options": options_of(name),
-    }
+    width = max(len(entry["name"]) for entry in entries) + 2
+    for entry in entries:
+        origin = f"from {entry['plugin']}" if "plugin" in entry else entry["origin"]
+        typer.echo(f"{entry['name']:{width}}{entry['summary']}")
+        typer.echo(f"{'':{width}}{origin or 'your own data'}")
 
 
 def check(
@@ -102,6 +88,7 @@ def check(
 
     The exit code is 0 if it can, and 1 if it cannot.
     """
+    import numpy as np
     from rich.console import Console
 
     from layline import data
@@ -111,11 +98,11 @@ def check(
 
     load_plugins(plugins or ())
     flags = {"classes": classes, "label": label, "group": group, "group_by": group_by}
-    given: dict[str, Any] = parse_settings(single or [])
-    section = given.pop("data", {})
-    given |= {option: value for option, value in flags.items() if value is not None}
+    options = parse_settings(single or [])
+    section = options.pop("data", {})
+    options |= {option: value for option, value in flags.items() if value is not None}
     written = read_toml(config).get("data", {}) if config else {}
-    tree = combine(written, section, {"options": given})
+    tree = combine(written, section, {"options": options})
     name, root, note = data.find_source(name, root, data.names(), tree["options"])
     if note:
         typer.echo(note, err=True)
@@ -137,47 +124,36 @@ def check(
         dataset.check_complete()
     except UserError as error:
         why = str(error)
-    facts = _count(dataset, why)
+    counts = {
+        split: np.bincount(dataset.ranks[index], minlength=len(dataset.classes)).tolist()
+        for split, index in dataset.splits.by_name().items()
+    }
+    notes = [note for note in dataset.notes if not note.startswith("Not used:")]
     if as_json:
         found = dataset.duplicates
-        report = found and {**found.facts(), "contradicting": found.contradicting}
-        listed = [{"name": names[place], "why": reason} for place, reason in bad.items()]
-        about = {"source": name, **facts, "duplicates": report, "bad": listed}
+        about = {
+            "source": name,
+            "samples": len(dataset.inputs),
+            "classes": list(dataset.classes),
+            "counts": counts,
+            "notes": notes,
+            "can_run": not why,
+            "why": why,
+            "duplicates": found and {**found.facts(), "contradicting": found.contradicting},
+            "bad": [{"name": names[place], "why": reason} for place, reason in bad.items()],
+        }
         typer.echo(json_text(about, indent=2))
     else:
-        _show(facts)
+        rows = [("class", *counts), *zip(dataset.classes, *counts.values(), strict=True)]
+        rows.append(("all", *map(sum, counts.values())))
+        width = max(len(row[0]) for row in rows) + 2
+        for first, *numbers in rows:
+            typer.echo(f"{first:{width}}" + "".join(f"{number:>12}" for number in numbers))
+        typer.echo(f"{len(dataset.inputs)} samples")
+        for note in notes:
+            typer.echo(f"note: {note}")
+        typer.echo(f"Training cannot run on these data: {why}" if why else "Training can run.")
         if bad:
             typer.echo(describe_bad(names, bad))
     if why:
         raise typer.Exit(1)
-
-
-def _count(dataset: "Dataset", why: str) -> dict[str, Any]:
-    import numpy as np
-
-    splits = dataset.splits.by_name()
-    return {
-        "samples": len(dataset.inputs),
-        "classes": list(dataset.classes),
-        "counts": {
-            name: np.bincount(dataset.ranks[index], minlength=len(dataset.classes)).tolist()
-            for name, index in splits.items()
-        },
-        "notes": [note for note in dataset.notes if not note.startswith("Not used:")],
-        "can_run": not why,
-        "why": why,
-    }
-
-
-def _show(facts: dict[str, Any]) -> None:
-    counts = facts["counts"]
-    rows = [("class", *counts), *zip(facts["classes"], *counts.values(), strict=True)]
-    rows.append(("all", *map(sum, counts.values())))
-    width = max(len(row[0]) for row in rows) + 2
-    for first, *numbers in rows:
-        typer.echo(f"{first:{width}}" + "".join(f"{number:>12}" for number in numbers))
-    typer.echo(f"{facts['samples']} samples")
-    for note in facts["notes"]:
-        typer.echo(f"note: {note}")
-    why = facts["why"]
-    typer.echo(f"Training cannot run on these data: {why}" if why else "Training can run.")

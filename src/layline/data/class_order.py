@@ -79,23 +79,6 @@ def known_order(names: Collection[str]) -> tuple[list[str], str] | None:
     return None
 
 
-def guess_order(names: Sequence[str]) -> list[str]:
-    """Bring names of unknown order closer to a scale that knows some of them.
-
-    Names that the scale does not know stay in their order, behind the others.
-    """
-    best: dict[str, int] = {}
-    for scale in scales():
-        found = {}
-        for name in names:
-            words = _words(name)
-            places = {scale[word] for word in (words, *words.split()) if word in scale}
-            if len(places) == 1:
-                found[name] = places.pop()
-        best = max(best, found, key=len)
-    return sorted(names, key=lambda name: best.get(name, 100)) if len(best) > 1 else list(names)
-
-
 def _by_value(names: Sequence[str]) -> list[float] | None:
     return [float(name) for name in names] if all(map(is_number, names)) else None
 

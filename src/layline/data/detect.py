@@ -53,11 +53,7 @@ def find_source(
 ) -> tuple[str, Path | None, str | None]:
     """Find the source that a user means by a name or by the path of the data.
 
-    Args:
-        argument: The name or path; names take precedence.
-        root: Where the data are, if that was given as well.
-        sources: The names of all sources.
-        options: The options of the source, of which ``images`` and ``sheet`` help to detect it.
+    Names take precedence. Of the options, ``images`` and ``sheet`` help to detect a source.
 
     Returns:
         The name of the source, the root, and a message for the user if a path was detected.
@@ -81,13 +77,7 @@ def find_source(
 
 
 def detect(path: Path, images: Path | None = None, sheet: str | None = None) -> Detected:
-    """Find the source that reads a file or folder.
-
-    Args:
-        path: An existing path.
-        images: The folder of the images of a list, if they are not near it.
-        sheet: The sheet of a workbook, if not the first.
-    """
+    """Find the source that reads a path; ``images`` is the folder that a list starts from."""
     if path.is_dir():
         return _detect_folder(path, images, sheet)
     suffix = path.suffix.lower()
@@ -164,12 +154,7 @@ def is_image(name: str) -> bool:
 
 
 def image_column(file: TableFile, folder: Path) -> str | None:
-    """Find the column that names images: by the suffixes of its cells, else by its name.
-
-    Args:
-        file: The table.
-        folder: Where names without a suffix are searched, and in its subfolders.
-    """
+    """Find the column that names images: by the suffixes of its cells, else by its name."""
     columns = {str(name): texts_of(file.frame[name].head(_HEAD)) for name in file.frame}
     named = [n for n in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", n.casefold()))]
     for name in sorted(columns, key=lambda name: name not in named):
@@ -214,10 +199,8 @@ def label_column(
 ) -> tuple[str, tuple[str, ...]]:
     """Find the column of the labels, with a note if it is not the one named.
 
-    Args:
-        file: The table.
-        wanted: The name; only the default, ``label``, may stand for a different one.
-        others: Columns with another use, if the table has no inputs: what is left is the label.
+    Only the default, ``label``, may stand for a different one: one with a usual name, or the only
+    one that is not among ``others``.
     """
     names = [str(name) for name in file.frame]
     if wanted in names or wanted != "label":
@@ -240,14 +223,7 @@ def suggest_group_columns(
     labels: Sequence[str],
     splits: Sequence[str] | None,
 ) -> list[str]:
-    """Return notes about columns that look like groups and are not used.
-
-    Args:
-        file: The table.
-        used: Columns with another use.
-        labels: The label of each row; a column that repeats them is no group.
-        splits: The split of each row, if the table prescribes it.
-    """
+    """Return notes about columns that look like groups, and that have no other use."""
     notes = []
     for name in map(str, file.frame):
         if name in used or not looks_like_group(name):

@@ -18,7 +18,7 @@ import numpy as np
 from natsort import natsort_keygen, ns
 from numpy.typing import ArrayLike, NDArray
 
-from layline.data.class_order import guess_order, is_number, known_order
+from layline.data.class_order import is_number, known_order
 from layline.data.dataset import Dataset, Indices, KnownClasses
 from layline.utils.errors import UserError
 
@@ -72,8 +72,8 @@ def order_names(
     known = known_order(ordered)
     if known is None:
         raise UserError(
-            f"The order of the {plural} {', '.join(ordered)} is unknown. Give the classes from the "
-            f"lowest to the highest, for example {','.join(guess_order(ordered))}."
+            f"The order of the {plural} {', '.join(ordered)} is unknown. List the classes from the "
+            "lowest to the highest."
         )
     return tuple(known[0]), f"The {plural} are in the order of {known[1]}."
 
@@ -179,12 +179,12 @@ def order_classes(y: Array, order: Sequence[Any] | None) -> tuple[Array, Array]:
     classes = _unique(y)[0] if order is None else check_order(order)
     labels = classes.tolist()
     if order is None and len(labels) > 2 and all(isinstance(label, str) for label in labels):
-        known, why = known_order(labels) or (guess_order(labels), "")
-        if known != labels or not why:
-            about = f"against the order of {why}" if why else "alphabetically; no order is known"
+        known = known_order(labels)
+        if known is None or known[0] != labels:
+            better = "" if known is None else f", for example classes={known[0]!r}"
             warnings.warn(
-                f"y has strings, sorted as {' < '.join(labels)}, {about}. Give the order, lowest "
-                f"first, for example classes={known!r}",
+                f"y has strings, sorted alphabetically as {' < '.join(labels)}. Give the order of "
+                f"the classes, lowest first{better}",
                 stacklevel=4,  # where fit was called
             )
     ranks = ranks_of(y, classes)

@@ -80,7 +80,8 @@ def as_images(samples: Any) -> UserImages:
     skipped: list[Path] = []
     for place, sample in enumerate(_as_sequence(samples)):
         if isinstance(sample, str | Path):
-            paths = _list_paths(require_path(sample), skipped)
+            path = require_path(sample)
+            paths = _list_folder(path, skipped) if path.is_dir() else [path]
             items += paths
             names += map(str, paths)
         elif _is_content(sample):
@@ -144,28 +145,23 @@ def _is_content(sample: Any) -> bool:
 def _read_content(sample: Any) -> bytes:
     if isinstance(sample, bytes | bytearray | memoryview):
         return bytes(sample)
-    try:
-        if sample.seekable():
-            sample.seek(0)
-        content = sample.read()
-    except (OSError, ValueError) as error:
-        raise UserError(f"An open file cannot be read: {error}") from error
+    if sample.seekable():
+        sample.seek(0)
+    content = sample.read()
     if not isinstance(content, bytes):
         raise UserError("A file is open for text. Open it with 'rb'.")
     return content
 
 
-def _list_paths(path: Path, skipped: list[Path]) -> list[Path]:
-    if not path.is_dir():
-        return [path]
+def _list_folder(folder: Path, skipped: list[Path]) -> list[Path]:
     from layline.data.images import describe_skipped, list_images
 
     others: list[str] = []
-    paths = [path / name for name in list_images(path, others)]
+    paths = [folder / name for name in list_images(folder, others)]
+    skipped += [folder / name for name in others]
     if not paths:
         why = f" {describe_skipped(others)}" if others else ""
-        raise UserError(f"The folder {path} has no images.{why}")
-    skipped += [path / name for name in others]
+        raise UserError(f"The folder {folder} has no images.{why}")
     return paths
 
 

@@ -52,13 +52,9 @@ def split_named(word: str) -> str:
 def assign_splits(
     words: Sequence[str] | None, ranks: Indices, classes: Sequence[str], groups: Groups = None
 ) -> Splits:
-    """Build the splits that the data prescribe; all of them are empty without ``words``.
+    """Build the splits that the data prescribe by a word for each sample, if they do.
 
-    Args:
-        words: The split of each sample, a word of ``SPLIT_WORDS``.
-        ranks: The class of each sample.
-        classes: Names of the classes.
-        groups: The group of each sample; a group must be in one split.
+    Every class must have training samples, and a group must be in one split.
     """
     if words is None:
         return Splits()
@@ -86,13 +82,7 @@ def assign_splits(
 
 
 def find_groups(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
-    """Find the group of each sample in its path.
-
-    Args:
-        pattern: A regular expression; its first group that matches names the group of the sample,
-            or else the whole match does.
-        paths: Paths from the root of the data, with forward slashes.
-    """
+    """Find the group of each sample in its path: the first capture of a pattern, or the match."""
     try:
         matches = [re.search(pattern, path) for path in paths]
     except (re.error, TypeError) as error:
@@ -152,11 +142,7 @@ def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Datase
 
 
 def hold_out_calibration(
-    splits: Splits,
-    ranks: Int[np.ndarray, " n"],
-    share: float,
-    seed: int,
-    groups: Groups = None,
+    splits: Splits, ranks: Int[np.ndarray, " n"], share: float, seed: int, groups: Groups = None
 ) -> tuple[Splits, tuple[str, ...]]:
     """Take a calibration split out of the training split, unless there is one.
 
@@ -193,10 +179,7 @@ def hold_out_calibration(
 
 
 def stratified_holdout(
-    ranks: Int[np.ndarray, " n"],
-    fraction: float,
-    rng: np.random.Generator,
-    groups: Groups = None,
+    ranks: Int[np.ndarray, " n"], fraction: float, rng: np.random.Generator, groups: Groups = None
 ) -> tuple[Indices, Indices]:
     """Hold a fraction of the samples out, the same fraction of each class as far as possible.
 
@@ -256,7 +239,7 @@ def _draw(
     table = _count_table(number, class_of[grouped], len(counts))
     targets = np.outer([1 - sum(fractions), *fractions], counts)
     split_of = np.full(len(ranks), -1)
-    split_of[grouped] = _place_groups(table, targets, _shuffle(table, counts, rng), {})[number]
+    split_of[grouped] = _place_groups(table, targets, {}, rng)[number]
     for split, fraction in enumerate(fractions, start=1):
         total = max(round(fraction * len(ranks)), 1)
         placed, free, learned = (
@@ -274,8 +257,7 @@ def _draw(
         return split_of
     # too few groups for that: place each of them, with one fixed for each split
     table = _count_table(group_of, class_of, len(counts))
-    pinned = _first_groups(table, fractions)
-    result: Indices = _place_groups(table, targets, _shuffle(table, counts, rng), pinned)[group_of]
+    result: Indices = _place_groups(table, targets, _first_groups(table, fractions), rng)[group_of]
     return result
 
 
@@ -300,18 +282,13 @@ def _count_table(group_of: Indices, class_of: Indices, num_classes: int) -> Coun
     return table
 
 
-def _shuffle(table: Counts, counts: Indices, rng: np.random.Generator) -> Indices:
-    """Order groups at random, but large ones and those of rare classes rather first."""
-    weight = (table**2 / counts).sum(axis=1)
-    # without the jitter the same large groups would always be together
-    order: Indices = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
-    return order
-
-
 def _place_groups(
-    table: Counts, targets: Counts, order: Indices, pinned: dict[int, int]
+    table: Counts, targets: Counts, pinned: dict[int, int], rng: np.random.Generator
 ) -> Indices:
     """Choose the split of each group, with some of them fixed beforehand."""
+    weight = (table**2 / targets.sum(axis=0)).sum(axis=1)
+    # large groups rather first; without the jitter the same ones would always be together
+    order = np.argsort(-weight * rng.uniform(0.25, 1, len(weight)))
     present = table > 0
     holders = present.sum(axis=0)  # groups still to come that have the class
     filled = np.zeros_like(targets)

@@ -234,10 +234,6 @@ class TableEncoding:
             names = [own or row for own, row in zip(ids, row_names, strict=True)]
         return Rows(self.apply(frame, row_names), names, self)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for a model file."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, data: Any) -> Self:
         """Build an encoding from untrusted plain data; a wrong type is a ``UserError``."""
@@ -291,7 +287,7 @@ class Rows:
 
     def digest(self) -> str:
         """Hash the rows in their order: the numbers that the network gets."""
-        about = json.dumps(self.encoding.to_json(), sort_keys=True)
+        about = json.dumps(asdict(self.encoding), sort_keys=True)
         digest = hashlib.blake2b(f"{self.values.shape} {about}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(self.values, dtype="<f8").data)
         return digest.hexdigest()

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 _ZIP = b"PK\x03\x04"  # a workbook is a ZIP file
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
-_DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
-_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"[+-]?\d*,?\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,28 +41,18 @@ class TableFile:
     notes: tuple[str, ...] = ()
 
     @property
-    def rows(self) -> list[int]:
-        """The number of each row in the file."""
-        return [int(row) for row in self.frame.index]
-
-    @property
     def row_names(self) -> list[str]:
         """The name of each row in messages."""
-        return [f"row {row}" for row in self.rows]
+        return [f"row {row}" for row in self.frame.index]
 
     def read_column(self, argument: str, name: str) -> list[str]:
-        """Return the cells of a column, none of which may be empty.
-
-        Args:
-            argument: The setting that names the column, for the message.
-            name: The column.
-        """
+        """Return the cells of a column, none of which may be empty; ``argument`` is its setting."""
         check_known(f"column {argument}", name, [str(column) for column in self.frame])
         cells = texts_of(self.frame[name])
-        empty = [row for row, cell in zip(self.rows, cells, strict=True) if not cell]
+        empty = [row for row, cell in zip(self.row_names, cells, strict=True) if not cell]
         if empty:
             raise UserError(
-                f"Column {name!r} has no value in row {format_list(empty)}. Fill in the cells, or "
+                f"Column {name!r} has no value in {format_list(empty)}. Fill in the cells, or "
                 "delete the rows."
             )
         return cells
@@ -133,7 +121,7 @@ def read_table_file(
     frame = frame.iloc[1:, named].set_axis([header[place] for place in named], axis=1)
     if len(named) < len(header):
         notes.append("Columns without a name in the header are not used.")
-    if delimiter != ",":
+    if delimiter == ";":  # the format of countries with decimal commas
         frame = _replace_decimal_commas(frame, notes)
     return TableFile(path, frame, tuple(notes))
 
@@ -182,9 +170,7 @@ def _replace_decimal_commas(frame: "pd.DataFrame", notes: list[str]) -> "pd.Data
     for name in frame:
         texts = texts_of(frame[name])
         numbers = [text for text in texts if text.lower() not in MISSING]
-        others = [text for text in numbers if not _INTEGER.fullmatch(text)]
-        ambiguous = all(map(_THOUSANDS.fullmatch, others))  # 1,234 may be a thousand
-        if all(map(_DECIMAL_COMMA.fullmatch, others)) and not ambiguous:
+        if all(map(_DECIMAL_COMMA.fullmatch, numbers)) and any("," in text for text in numbers):
             changed[name] = [text.replace(",", ".") for text in texts]
     if changed:
         notes.append(f"Decimal commas are read as points in {', '.join(map(repr, changed))}.")

@@ -90,7 +90,7 @@ def test_a_class_may_be_called_test_if_it_is_listed(tmp_path):
         (["one"], {}, "at least two are needed"),
         (["a", "b"], {"classes": "a,c"}, "classes are a, c, but .* folder names a, b"),
         (["a", "b", "c"], {"classes": "a,b"}, "classes are a, b, but .* folder names a, b, c"),
-        (["zebra", "apple"], {}, r"order .* is unknown. Give the classes"),
+        (["zebra", "apple"], {}, r"order .* is unknown. List the classes"),
         (["1", "2"], {"class": "1,2"}, "option of folder must be a known name, got 'class'"),
         (["1", "2"], {"test": 2}, "must be below 1 together"),
         (["test/1", "test/2"], {}, "no training split"),

@@ -162,8 +162,8 @@ def read_manifest(
     for i, several in enumerate(find_images(folder, paths)):
         if len(several) > 1:
             raise UserError(
-                f"{paths[i]!r} in row {file.rows[i]} may be any of {format_list(several)}. Add the "
-                "suffix."
+                f"{paths[i]!r} in {file.row_names[i]} may be any of {format_list(several)}. Add "
+                "the suffix."
             )
         paths[i] = several[0] if several else paths[i]
     label, label_note = label_column(file, label, {path, split, group, "id"})

@@ -111,17 +111,11 @@ def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = N
             f"{len(shared)} folders are both in test and in training or validation, such as "
             f"{shared[0]}. Use the official lists."
         )
-    paths = [{path for path, _ in part} for part in parts]
-    notes = []
-    if both := folders[0] & folders[1]:
-        notes.append(
-            f"{len(both)} of the {len(folders[1])} folders of validation are also in training, and "
-            f"{len(paths[0] & paths[1])} images are in both lists; none is in test."
-        )
-    repeated = [len(part) - len(own) for part, own in zip(parts, paths, strict=True)]
-    if any(repeated):
-        counts = ", ".join(f"{n} in {name}" for n, name in zip(repeated, _LISTS, strict=True))
-        notes.append(f"Lines that repeat an image: {counts}.")
+    both, twice = folders[0] & folders[1], {*parts[0]} & {*parts[1]}
+    note = (
+        f"{len(both)} of the {len(folders[1])} folders of validation are also in training, and "
+        f"{len(twice)} images are in both lists; none is in test."
+    )
     ends = np.cumsum([len(part) for part in parts[:2]])
     aligned = _find(root, ("aligned", "../aligned", "*/aligned"), "folder 'aligned'")
     return Dataset(
@@ -129,7 +123,7 @@ def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = N
         ranks=np.array([rank for _, rank in lines], dtype=np.int64),
         classes=AGES,
         splits=Splits(*np.split(np.arange(len(lines)), ends)),
-        notes=tuple(notes),
+        notes=(note,) if both else (),
         groups=tuple(path.rpartition("/")[0] for path, _ in lines),
     )
 

@@ -15,6 +15,7 @@ import os
 import posixpath
 import re
 import textwrap
+from importlib import import_module
 from pathlib import Path
 
 import griffe
@@ -54,13 +55,8 @@ HOMES |= {"create": "layline.heads", "names": "layline.heads"}
 
 
 def public_names(module):
-    """Read the public names of a module from its ``__all__``, without importing it."""
-    place = PACKAGE.joinpath(*module.split(".")[1:])
-    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return ast.literal_eval(node.value)
-    raise PluginError(f"{file} has no __all__")
+    """Return the public names of a module."""
+    return list(import_module(module).__all__)
 
 
 def reference_names(module):

@@ -22,6 +22,7 @@ _NAMES = {
     ),
     "smoothings": ("SMOOTHINGS", "Smoothing", "Binomial", "Exponential", "Poisson", "Triangular"),
 }
+__all__ = [name for names in _NAMES.values() for name in names]
 
 
 def __getattr__(name: str) -> Any:

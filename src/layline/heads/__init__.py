@@ -183,7 +183,8 @@ HEADS: Registry[HeadSpec] = Registry(
     _adopt,
     reserved=("num_classes", "dim"),
 )
-names, options_of = HEADS.names, HEADS.options_of
+names = HEADS.names
+options_of = HEADS.options_of
 
 DEFAULT_METHOD = "arc"
 """The method of the command line and the estimator if the user names none."""

@@ -82,9 +82,6 @@ def evaluate(
     from layline.model.model_file import load
     from layline.training.evaluate import evaluate as evaluate_run
 
-    decoding = None
-    if decode is not None:
-        decoding = read_decode(decode, lambda: load(run, plugins=plugins or ()).classes)
     result = evaluate_run(
         run,
         root=root,
@@ -92,7 +89,7 @@ def evaluate(
         out=out,
         label=label,
         group=group,
-        decode=decoding,
+        decode=decode and read_decode(decode, lambda: load(run, plugins=plugins or ()).classes),
         skip_unknown=skip_unknown,
         predictions=predictions,
         report=report,

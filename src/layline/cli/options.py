@@ -57,6 +57,9 @@ Plugins = Annotated[
         show_default=False,
     ),
 ]
+Device = Annotated[
+    str, typer.Option("--device", help="Device: auto (a GPU if there is one), cpu, cuda:1, mps.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.cli.options import Decode, Plugins, read_decode, read_share
+from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
 from layline.utils.errors import UserError
 from layline.utils.files import check_output
 
@@ -45,9 +45,7 @@ def predict(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Number of processes that decode images.")
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="Device: auto (a GPU if there is one), cpu, cuda:1, mps.")
-    ] = "auto",
+    device: Device = "auto",
     coverage: Annotated[
         float | None,
         typer.Option(help="Add ranges that contain the true class with this probability."),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from layline.cli.options import Decode, Plugins, read_decode, read_share
+from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
 
 EXAMPLES = """
 Examples:
@@ -48,9 +48,7 @@ def serve(
         int, typer.Option(min=1, help="Maximum number of rows of a table.")
     ] = 10_000,
     timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of a request in seconds.")] = 60,
-    device: Annotated[
-        str, typer.Option(help="Device: auto (a GPU if there is one), cpu, cuda:1, mps.")
-    ] = "auto",
+    device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
     """Serve a model: a page to drop images on, and JSON for programs.
@@ -68,7 +66,7 @@ def serve(
         app = create_app(
             run,
             coverage=coverage,
-            decode=None if decode is None else read_decode(decode, lambda: load(run).classes),
+            decode=decode and read_decode(decode, lambda: load(run).classes),
             review=None if review is None else read_share(review),
             device=device,
             limits=Limits(

@@ -39,17 +39,8 @@ from layline.data.samples import UserImages, as_rows
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
-from layline.serve.schemas import (
-    Error,
-    Failure,
-    Health,
-    ImagesRequest,
-    Limits,
-    Model,
-    Predictions,
-    RowsRequest,
-    SamplePrediction,
-)
+from layline.serve import schemas
+from layline.serve.schemas import Failure, Limits, Predictions, SamplePrediction
 from layline.serve.served_model import Batcher, ServedModel
 from layline.utils.errors import UserError
 
@@ -64,12 +55,6 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
-}
-_ERRORS = {
-    400: "The request cannot be parsed.",
-    413: "The request is larger than the limits.",
-    422: "No sample can be read.",
-    503: "The server is busy.",
 }
 
 
@@ -113,9 +98,7 @@ def create_app(
     bodies: Callable[..., Any] = service.predict_images
     if served.model.is_table:
         forms, bodies = service.predict_csv, service.predict_rows
-    errors: dict[int | str, dict[str, Any]] = {
-        status: {"model": Error, "description": reason} for status, reason in _ERRORS.items()
-    }
+    errors: dict[int | str, Any] = {code: {"model": schemas.Error} for code in (400, 413, 422, 503)}
     app.add_api_route("/predict", forms, methods=["POST"], responses=errors)
     app.add_api_route("/predict/json", bodies, methods=["POST"], responses=errors)
     app.add_api_route("/model", service.describe_model)
@@ -140,19 +123,19 @@ class _Service:
         yield
         task.cancel()
 
-    async def describe_model(self) -> Model:
+    async def describe_model(self) -> schemas.Model:
         """Describe the model."""
         return self.about
 
-    async def report_health(self) -> Health:
+    async def report_health(self) -> schemas.Health:
         """Report that the server works."""
-        return Health(model=self.served.name, version=layline.__version__)
+        return schemas.Health(model=self.served.name, version=layline.__version__)
 
     async def predict_files(self, file: Annotated[list[UploadFile], File()]) -> Predictions:
         """Predict image files."""
         return await self._predict_images([(each.filename or "", each.file) for each in file])
 
-    async def predict_images(self, request: ImagesRequest) -> Predictions:
+    async def predict_images(self, request: schemas.ImagesRequest) -> Predictions:
         """Predict images in base64."""
         files = [(each.name, io.BytesIO(each.data)) for each in request.images]
         return await self._predict_images(files)
@@ -161,7 +144,7 @@ class _Service:
         """Predict the rows of a CSV file."""
         return await self._respond(self._predict_table(await file.read()))
 
-    async def predict_rows(self, request: RowsRequest) -> Predictions:
+    async def predict_rows(self, request: schemas.RowsRequest) -> Predictions:
         """Predict rows; an absent cell is a missing value."""
         _check_count("rows", len(request.rows), self.limits.max_rows)
         names = dict.fromkeys(name for row in request.rows for name in row)

@@ -40,15 +40,7 @@ _Waiting = tuple[Tensor, "asyncio.Future[Prediction]"]
 
 
 class ServedModel:
-    """A model that answers requests.
-
-    Args:
-        source: Folder of a run, a ``.safetensors`` file, or a model.
-        coverage: Coverage of the ranges; None for 0.9 or what the calibration samples guarantee.
-        decode: The decoding; None for that of the model.
-        review: Share of samples that a person should check; needs the folder of a run.
-        device: The device for the model; None leaves it where it is.
-    """
+    """A model that answers requests; for the arguments see :func:`layline.serve.create_app`."""
 
     def __init__(
         self,

@@ -28,7 +28,13 @@ def make_model(kind="images", method="arc", classes=CLASSES, calibrated=True, di
         options = {"in_features": len(inputs.columns), "hidden": [8]}
     known = (rng.random(40) * 0.5, rng.integers(0, len(classes), 40)) if calibrated else ()
     description = ModelDescription(
-        name, method, dim, classes, inputs, options, calibration=Calibration(1.3, *known)
+        name,
+        method,
+        dim,
+        classes,
+        inputs,
+        options,
+        calibration=Calibration(1.3 if calibrated else 1.0, *known),
     )
     model = description.build()
     with torch.no_grad():

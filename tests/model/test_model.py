@@ -1,6 +1,8 @@
 """A model as a user has it: from samples of any kind to labels."""
 
 import dataclasses
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,13 +12,11 @@ from PIL import Image
 
 import layline
 from layline.data.loaders import ImageBatches
-from layline.data.preprocessing import ImagePreprocessing
-from layline.data.table_encoding import TableEncoding
 from layline.geometry.decoding import DECODINGS
 from layline.model.calibration import Calibration
-from layline.model.description import ModelDescription
 
 CLASSES = ("low", "mid", "high", "top")
+make_model = runpy.run_path(str(Path(__file__).parents[1] / "served_models.py"))["make_model"]
 FRAME = pd.DataFrame({"size": [1.5, 2.0, None], "colour": ["red", "blue", "red"]})
 
 
@@ -24,27 +24,12 @@ def pixels(seed=0, height=20, width=26):
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def trained(description):
-    """A model with weights, statistics and proxies as no fresh one has them."""
-    model = description.build()
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for tensor in model.state_dict().values():
-            if tensor.is_floating_point():
-                tensor += 0.05 * torch.rand(tensor.shape, generator=generator, dtype=tensor.dtype)
-    return model.eval()
-
-
-def convnet(method="soft-poisson", **options):
-    small = {"channels": 4, "depth": 1}
-    inputs = ImagePreprocessing(16, 18)
-    return trained(ModelDescription("convnet", method, 3, CLASSES, inputs, small, options))
+def convnet():
+    return make_model(method="soft-poisson", classes=CLASSES, calibrated=False)
 
 
 def table():
-    encoding = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))
-    options = {"in_features": len(encoding.columns), "hidden": [8]}
-    return trained(ModelDescription("mlp", "hard-semicircular", 3, CLASSES, encoding, options))
+    return make_model("table", "hard-semicircular", CLASSES, calibrated=False)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import pickle
 import subprocess
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -217,11 +216,11 @@ def test_a_cache_file_truncated_while_in_use_is_an_error_and_no_crash(files):
 
 
 def test_a_file_that_changes_while_it_is_cached_is_named(files):
-    index = cache_images(files, None).files.index
+    cached = cache_images(files, None)
     Image.new("RGB", (200, 200)).save(files.path(2))
-    ArrayCache().remove(cache_images(replace(files, index=index), None).key)
+    ArrayCache().remove(cached.key)
     with pytest.raises(ValueError, match=r"2\.jpg changed while it was read"):
-        cache_images(replace(files, index=index), None)
+        cache_images(cached.files, None)
 
 
 def test_the_folder_is_where_the_user_or_the_system_wants_it(monkeypatch, tmp_path):

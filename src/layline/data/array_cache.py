@@ -270,14 +270,14 @@ def cache_images(
     from layline.data.images import PILLOW, thread_map  # needs Pillow
     from layline.data.index import index_images
 
-    index = images.index or index_images(images)
-    about = f"{_IMAGE_FORMAT}, Pillow {PILLOW}, {index.digest()}, {at_least}"
+    images = images if images.rows is not None else index_images(images)
+    about = f"{_IMAGE_FORMAT}, Pillow {PILLOW}, {images.digest()}, {at_least}"
     key = f"pixels-{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
-    shapes = [(row.height, row.width) for row in index.rows]
+    shapes = [(row.height, row.width) for row in images.rows or ()]
     if at_least is not None:  # JPEGs are decoded at a fraction of their size, which is rounded up
         shapes = [(h + 2, w + 2) for h, w in (shrunk_shape(*shape, at_least) for shape in shapes)]
     starts = np.cumsum([0, *(_HEADER + 3 * height * width for height, width in shapes)])
-    cached = CachedImages(replace(images, index=index), key, starts[:-1], ArrayCache().open(key))
+    cached = CachedImages(images, key, starts[:-1], ArrayCache().open(key))
     if cached.pixels is not None:
         return cached
     recorded = {"root": str(images.root.resolve()), "samples": len(images)}

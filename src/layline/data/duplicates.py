@@ -139,11 +139,11 @@ def _fingerprints(images: Images, near: bool) -> list[tuple[Hashable, bytes]]:
     from layline.data.index import index_images
 
     if isinstance(images, ImageFiles):
-        index = images.index
-        if index is None or near:
-            index = index_images(images, hashes=near)
+        if images.rows is None or near:
+            images = index_images(images, hashes=near)
         # damaged files are duplicates of nothing
-        return [(i if row.fault else row.digest, row.hash) for i, row in enumerate(index.rows)]
+        rows = enumerate(images.rows or ())
+        return [(place if row.fault else row.digest, row.hash) for place, row in rows]
 
     def look(place: int) -> tuple[Hashable, bytes]:
         pixels = images.load(place)

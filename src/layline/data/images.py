@@ -33,7 +33,7 @@ import PIL  # noqa: E402
 from PIL import Image, ImageFile, ImageOps, features  # noqa: E402
 
 if TYPE_CHECKING:
-    from layline.data.index import FileIndex
+    from layline.data.index import FileRow
 
 warnings.filterwarnings("ignore", module=r"PIL\.")  # about damaged metadata, for example
 PILLOW: str = PIL.__version__
@@ -64,8 +64,8 @@ class ImageFiles:
 
     root: Path
     names: Sequence[str]
-    # what is known about the files; it is not sent to workers
-    index: "FileIndex | None" = field(default=None, compare=False, repr=False)
+    # what the index knows about the files; it is not sent to workers
+    rows: "tuple[FileRow, ...] | None" = field(default=None, compare=False, repr=False)
 
     decoded = False
 
@@ -78,8 +78,8 @@ class ImageFiles:
 
     def subset(self, keep: Indices) -> "ImageFiles":
         """Select images, in the order given."""
-        index = None if self.index is None else self.index.subset(keep)
-        return replace(self, names=[self.names[i] for i in keep], index=index)
+        rows = None if self.rows is None else tuple(self.rows[i] for i in keep)
+        return replace(self, names=[self.names[i] for i in keep], rows=rows)
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
         """Decode an image, see :func:`decode`."""
@@ -89,10 +89,13 @@ class ImageFiles:
         """Hash the content of the files in their order, with the index."""
         from layline.data.index import index_images
 
-        return (self.index or index_images(self)).digest()
+        rows = (self if self.rows is not None else index_images(self)).rows or ()
+        digest = hashlib.blake2b(f"{len(rows)} files".encode(), digest_size=16)
+        digest.update(b"".join(row.digest for row in rows))
+        return digest.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "index": None}
+        return {**self.__dict__, "rows": None}
 
 
 class ImageArrays:

@@ -7,16 +7,18 @@ replaced as a whole and opened without locks, so it also works on file systems t
 import hashlib
 import os
 import sqlite3
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from layline.data.array_cache import cache_folder
-from layline.data.dataset import Dataset, Images, Indices
+from layline.data.dataset import Dataset, Images
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
     from layline.data.images import ImageFiles
 
 Progress = Callable[[int], None] | None
-_DIGEST_BYTES = 16
 _FORMAT = 2
 _DECODED_AT = 64  # pixels of the shorter side
 _BLANK = b"blank"  # instead of the hash of a picture that shows nothing
 _LISTED = 20
+_blake2b = partial(hashlib.blake2b, digest_size=16)
 
 
 class FileRow(NamedTuple):
@@ -38,46 +40,20 @@ class FileRow(NamedTuple):
     mtime: int
     ctime: int  # reveals a file whose modification time was reset
     inode: int  # reveals two files that changed places
-    digest: bytes = bytes(_DIGEST_BYTES)  # of the bytes
+    digest: bytes = bytes(16)  # of the bytes
     height: int = 0
     width: int = 0
     fault: str = ""  # why the image cannot be decoded
     hash: bytes = b""  # perceptual, computed when it is needed
 
 
-@dataclass(frozen=True, eq=False)
-class FileIndex:
-    """What is known about some image files, in their order, and notes for the user."""
-
-    rows: tuple[FileRow, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def faults(self) -> dict[int, str]:
-        """Why images cannot be decoded, by their place."""
-        return {place: row.fault for place, row in enumerate(self.rows) if row.fault}
-
-    def subset(self, keep: Indices) -> "FileIndex":
-        """Select rows, in the order given."""
-        return FileIndex(tuple(self.rows[int(place)] for place in keep))
-
-    def digest(self) -> str:
-        """Hash the content of all files, in their order."""
-        digest = hashlib.blake2b(f"{len(self.rows)} files".encode(), digest_size=_DIGEST_BYTES)
-        digest.update(b"".join(row.digest for row in self.rows))
-        return digest.hexdigest()
-
-
 def index_files(dataset: Dataset, progress: Progress = None, verify: bool = False) -> Dataset:
     """Look at the image files of a data set, see :func:`index_images`; other inputs stay."""
     from layline.data.images import ImageFiles
 
-    images = dataset.inputs
-    if not isinstance(images, ImageFiles):
+    if not isinstance(dataset.inputs, ImageFiles):
         return dataset
-    index = index_images(images, progress, verify)
-    notes = (*dataset.notes, *index.notes)
-    return replace(dataset, inputs=replace(images, index=index), notes=notes)
+    return replace(dataset, inputs=index_images(dataset.inputs, progress, verify))
 
 
 def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
@@ -95,8 +71,8 @@ def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
 
 def index_images(
     images: "ImageFiles", progress: Progress = None, verify: bool = False, hashes: bool = False
-) -> FileIndex:
-    """Return what is known about image files, after reading those that are new or changed.
+) -> "ImageFiles":
+    """Add to image files what is known about them, after reading those that are new or changed.
 
     Args:
         images: The files.
@@ -109,8 +85,8 @@ def index_images(
     root = images.root.resolve()
     # another Pillow may decode images differently, or more of them
     version = f"{_FORMAT}, Pillow {PILLOW}, HEIF {find_spec('pillow_heif') is not None}"
-    key = hashlib.blake2b(os.fsencode(root) + b"\0" + version.encode(), digest_size=16)
-    file, base = index_folder() / f"{key.hexdigest()}.sqlite", str(root)
+    key = _blake2b(os.fsencode(root) + b"\0" + version.encode()).hexdigest()
+    file, base = index_folder() / f"{key}.sqlite", str(root)
     known = {} if verify else _read(file)
     rows, unknown = {}, []
     for name in dict.fromkeys(images.names):
@@ -120,18 +96,17 @@ def index_images(
             rows[name] = row
         else:
             unknown.append(name)
-    notes: tuple[str, ...] = ()
     if unknown:
         found = thread_map(lambda number: _look(root / unknown[number], hashes), len(unknown))
         for name, row in zip(unknown, found, strict=True):
             rows[name] = row
             if progress is not None:
                 progress(len(rows))
-        notes = _write(file, known | {os.fsencode(name): rows[name] for name in unknown})
+        _write(file, known | {os.fsencode(name): rows[name] for name in unknown})
     else:
         with suppress(OSError):
             os.utime(file)  # the list of caches shows when an entry was used
-    return FileIndex(tuple(rows[name] for name in images.names), notes)
+    return replace(images, rows=tuple(rows[name] for name in images.names))
 
 
 def _stamp(path: str | Path) -> tuple[int, int, int, int]:
@@ -166,10 +141,6 @@ def digest_file(path: Path) -> str:
         return hashlib.file_digest(file, _blake2b).hexdigest()
 
 
-def _blake2b() -> "hashlib.blake2b":
-    return hashlib.blake2b(digest_size=_DIGEST_BYTES)
-
-
 def index_folder() -> Path:
     """Return the folder of the index files."""
     return cache_folder() / "index"
@@ -188,8 +159,8 @@ def _read(file: Path) -> dict[bytes, FileRow]:
         return {}
 
 
-def _write(file: Path, rows: dict[bytes, FileRow]) -> tuple[str, ...]:
-    """Replace an index; returns a note if that fails. The last of several processes wins."""
+def _write(file: Path, rows: dict[bytes, FileRow]) -> None:
+    """Replace an index. The last of several processes wins."""
     try:
         with atomic_write(file) as part, closing(_open(part, "nolock=1")) as database:
             database.executescript(
@@ -202,17 +173,16 @@ def _write(file: Path, rows: dict[bytes, FileRow]) -> tuple[str, ...]:
             database.executemany(f"INSERT INTO files VALUES ({places})", values)
             database.commit()
     except (sqlite3.Error, OSError) as error:
-        return (f"The index of the images could not be written to {file.parent}: {error}",)
-    return ()
+        why = f"The index of the images could not be written to {file.parent}: {error}"
+        warnings.warn(why, stacklevel=3)
 
 
 def find_bad(images: Images) -> dict[int, str]:
     """Return why images cannot be read, by their place. Those without an index are decoded."""
-    from layline.data.images import thread_map, why_bad
+    from layline.data.images import ImageFiles, thread_map, why_bad
 
-    known = getattr(images, "index", None)
-    if isinstance(known, FileIndex):
-        return known.faults
+    if isinstance(images, ImageFiles) and images.rows is not None:
+        return {place: row.fault for place, row in enumerate(images.rows) if row.fault}
 
     def find_fault(index: int) -> str:
         try:

@@ -46,7 +46,7 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
         proportional: Use the same shares of however many images there are, for a part of the data.
     """
     from layline.data.images import ImageFiles, list_images
-    from layline.data.index import index_images
+    from layline.data.index import find_bad, index_images
 
     check_boolean("proportional", proportional)
     # in the unpacked archive the folder decade_database is three levels down
@@ -60,7 +60,7 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
     for decade in DECADES:
         files = sorted(f"{decade}/{name}" for name in list_images(place / decade))
         # a decade with more files than expected may contain some that are not images
-        bad = index_images(ImageFiles(place, files)).faults if len(files) > each else {}
+        bad = find_bad(index_images(ImageFiles(place, files))) if len(files) > each else {}
         notes += [f"{files[i]} cannot be decoded and is not used." for i in bad]
         files = [name for i, name in enumerate(files) if i not in bad]
         sizes = _PER_DECADE.copy()

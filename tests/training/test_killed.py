@@ -95,7 +95,11 @@ def test_killed_while_features_are_extracted(attempt, crops, outcome, tmp_path):
     weights = tmp_path / "weights.safetensors"
     save_file(backbones.create("convnet", 4).state_dict(), weights)
     options = (*crops, "--weights", weights, "--freeze")
-    small = {"layline.training.feature_cache:PIECE": 20}  # 84 samples are five of them
+    # 84 samples are five batches, and each is committed
+    small = {
+        "layline.training.feature_cache:PIECE": 20,
+        "layline.evaluation.predictions:_CPU_IMAGES": 20,
+    }
 
     def run(cache, *harm, folder=tmp_path / "run"):
         environment = {"LAYLINE_CACHE": str(tmp_path / cache)}

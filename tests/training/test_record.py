@@ -57,12 +57,6 @@ def test_the_axes_are_orthonormal(count, dim, with_proxies):
     np.testing.assert_allclose(axes @ axes.T, np.eye(2), atol=1e-6)
 
 
-def test_one_and_two_dimensions_are_shown_exactly():
-    features, ranks, proxies = sample(2)
-    np.testing.assert_array_equal(fit_plane(features, ranks, proxies), np.eye(2))
-    np.testing.assert_array_equal(fit_plane(features[:, :1], ranks, None), [[1], [0]])
-
-
 @pytest.mark.parametrize("num_classes", [2, 5, 40])
 def test_a_line_is_drawn_as_a_line_with_the_largest_variance_across(num_classes):
     proxies = layout_proxies("linear", num_classes, 16)
@@ -103,6 +97,12 @@ def make_snapshot(method, dim=6):
     return take_snapshot(features, ranks, ranks.roll(1), head), features, head
 
 
+def test_two_dimensions_are_shown_exactly():
+    snapshot, features, _ = make_snapshot("arc", dim=2)
+    np.testing.assert_allclose(snapshot.points, features, rtol=1e-6)
+    np.testing.assert_array_equal(fit_plane(features.numpy()[:, :1], None, None), [[1], [0]])
+
+
 @pytest.mark.parametrize("method", ["arc", "coral"])
 def test_a_snapshot_survives_its_file(tmp_path, method):
     snapshot, _, _ = make_snapshot(method)
@@ -111,8 +111,6 @@ def test_a_snapshot_survives_its_file(tmp_path, method):
     for name, value in vars(snapshot).items():
         np.testing.assert_array_equal(getattr(found, name), value)
     assert (found.proxies is None) == (method == "coral")
-    exact, features, _ = make_snapshot("arc", dim=2)
-    np.testing.assert_allclose(exact.points, features, rtol=1e-6)
 
 
 def test_the_seed_chooses_the_samples():
@@ -143,10 +141,18 @@ PROBA = np.array(
 )
 
 
+def make_evaluation(ranks, predicted, proba, names=(), ranges=None):
+    predictions = Predictions(torch.from_numpy(proba).log(), {"mode": torch.from_numpy(predicted)})
+    classes = ("low", "mid", "high")
+    ranks = torch.from_numpy(ranks)
+    return Evaluation({"decode": "mode"}, names, classes, ranks, predictions, ranges)
+
+
 def test_the_largest_error_comes_first_then_the_least_probable_label():
-    assert worst_mistakes(RANKS, PREDICTED, PROBA, 10) == [3, 1, 5, 2]
-    assert worst_mistakes(RANKS, PREDICTED, PROBA, 2) == [3, 1]
-    assert worst_mistakes(RANKS, RANKS, PROBA, 10) == []
+    evaluation = make_evaluation(RANKS, PREDICTED, PROBA)
+    assert worst_mistakes(evaluation, 10) == [3, 1, 5, 2]
+    assert worst_mistakes(evaluation, 2) == [3, 1]
+    assert worst_mistakes(make_evaluation(RANKS, RANKS, PROBA), 10) == []
 
 
 def test_contradicted_labels_come_first_then_the_least_certain():
@@ -160,22 +166,20 @@ def test_contradicted_labels_come_first_then_the_least_certain():
             [0.5, 0.4, 0.1],  # wrong, but not sure
         ]
     )
-    reasons = samples_to_review(ranks, predicted, proba, 4)
+    evaluation = make_evaluation(ranks, predicted, proba)
+    reasons = samples_to_review(evaluation, 4)
     assert list(reasons) == [3, 1, 2, 4]
     assert list(reasons.values()) == ["contradicts its label"] * 2 + ["uncertain"] * 2
-    assert list(samples_to_review(ranks, predicted, proba, 10)) == [3, 1, 2, 4, 0]
-    assert samples_to_review(ranks, predicted, proba, 0) == {}
-    assert set(samples_to_review(RANKS, RANKS, PROBA, 10).values()) == {"uncertain"}
+    assert list(samples_to_review(evaluation, 10)) == [3, 1, 2, 4, 0]
+    assert samples_to_review(evaluation, 0) == {}
 
 
 def test_mistakes_and_review_share_small_thumbnails(tmp_path):
-    folder, ranks = RunFolder(tmp_path), torch.from_numpy(RANKS)
+    folder = RunFolder(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 256, (6, 60, 240, 3), dtype=np.uint8)
     inputs = ImageArrays(pixels, [*"abcde", "\udcff.jpg"])  # the last is not valid UTF-8
     ends = np.array([0, 0, 1, 1, 2, 0]), np.array([0, 1, 2, 2, 2, 1])
-    predictions = Predictions(torch.from_numpy(PROBA).log(), {"mode": torch.from_numpy(PREDICTED)})
-    classes = ("low", "mid", "high")
-    evaluation = Evaluation({"decode": "mode"}, inputs.names, classes, ranks, predictions, ends)
+    evaluation = make_evaluation(RANKS, PREDICTED, PROBA, inputs.names, ends)
     snapshot, _, head = make_snapshot("arc")
     description = SimpleNamespace(inputs=ImagePreprocessing(48, 48))
     model = SimpleNamespace(head=head, description=description)

@@ -33,6 +33,7 @@ from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import decode_name
 from layline.geometry.layouts import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
+from layline.metrics import CRITERIA
 from layline.model.model import OrdinalModel
 from layline.model.model_file import read_model_file
 from layline.training.distributed import SeveralProcesses
@@ -44,7 +45,6 @@ from layline.training.trainer import (
     Trainer,
     TrainingState,
     describe_epoch,
-    describe_validation,
 )
 from layline.utils.errors import UserError
 from layline.utils.files import publish_folder, write_error
@@ -56,7 +56,6 @@ _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
 _STATE, _AVERAGE = "progress.json", "average.safetensors"  # of a checkpoint
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
 _COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1.4
-_WIDE = 110  # columns that the whole line needs; on narrower terminals it is shortened
 _PROGRESS_LINES = 4  # of long work, in a log
 
 
@@ -233,11 +232,7 @@ class Checkpoints(Callback):
 class Recording(Callback):
     """Write the best model, a layout snapshot and the history after each epoch.
 
-    Args:
-        model: The model that is trained, in whole or in part.
-        folder: Of the run.
-        log: Shows warnings.
-        keep: The validation samples to draw; None draws no layouts.
+    ``keep`` are the validation samples to draw; None draws no layouts.
     """
 
     def __init__(
@@ -333,29 +328,24 @@ class Reporter:
 
 
 class ProgressDisplay(Callback):
-    """Show the epoch, the speed, the losses, the validation error and the time left.
+    """Show the epoch, the losses, the validation error and the time left.
 
     A terminal shows one live line with a bar; a log gets a plain line per epoch.
-
-    Args:
-        epochs: Number of planned epochs.
-        console: Where to show it.
-        shown: Whether this process shows anything.
     """
 
     def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
-        self._epochs, self._console, self._log = epochs, console, Reporter(console, shown)
-        names = ("epoch", "now", "last")
-        epoch, now, last = (TextColumn(f"{{task.fields[{name}]}}") for name in names)
-        self._live = Progress(epoch, BarColumn(20), now, last, console=console, transient=True)
-        self._line = self._live.add_task("", epoch="", now="", last="")
+        self._epochs, self._log = epochs, Reporter(console, shown)
+        texts = (TextColumn(f"{{task.fields[{name}]}}") for name in ("epoch", "loss", "last"))
+        epoch, loss, last = texts
+        columns = epoch, BarColumn(10), loss, TimeRemainingColumn(compact=True), last
+        self._live = Progress(*columns, console=console, transient=True)
+        task = self._live.add_task("", epoch="", loss="", last="")
+        self._line, self._task = task, self._live.tasks[0]
         self._is_live = shown and console.is_terminal
-        self._last, self._steps_made, self._samples = "", 0, 0
-        self._begin = self._epoch_begin = time.monotonic()
+        self._begin, self._first_step = 0.0, 0
 
     def on_start(self, trainer: Trainer) -> None:
         """Start the live line."""
-        self._begin = time.monotonic()
         if self._is_live:
             self._live.start()
 
@@ -365,44 +355,32 @@ class ProgressDisplay(Callback):
             self._live.stop()
 
     def on_epoch_start(self, trainer: Trainer) -> None:
-        """Reset the bar."""
-        self._samples, self._epoch_begin = 0, time.monotonic()
-        state = trainer.state
-        epoch = f"epoch {state.epoch:{len(str(self._epochs))}}/{self._epochs}"
-        self._live.reset(
-            self._line, total=trainer.batches.steps, epoch=epoch, now="", last=self._last
-        )
+        """Remember when the epoch began."""
+        self._begin, self._first_step = self._live.get_time(), trainer.state.step
 
     def on_step(self, trainer: Trainer) -> None:
         """Move the bar."""
-        state = trainer.state
-        self._samples += trainer.batches.sizes[state.step - 1]
-        self._steps_made += 1
-        loss = state.loss_sum / state.weight_sum
-        now = f"{self._speed()}  loss {loss:.4f}  {self._time_left(trainer)} left"
-        self._live.update(self._line, completed=state.step, now=now, last=self._last)
+        state, steps = trainer.state, trainer.batches.steps
+        self._live.update(
+            self._line,
+            total=self._epochs * steps,
+            completed=(state.epoch - 1) * steps + state.step,
+            epoch=f"epoch {state.epoch:{len(str(self._epochs))}}/{self._epochs}",
+            loss=f"loss {state.loss_sum / state.weight_sum:.4f}",
+        )
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Show the results of the epoch."""
-        record = trainer.state.history[-1]
-        if "validation_mae" in record:
-            short = f"MAE {record['validation_mae']:.3f}  acc {record['validation_accuracy']:.3f}"
-            wide = self._console.width >= _WIDE
-            self._last = f"[dim]{describe_validation(trainer) if wide else short}[/dim]"
-        if not self._is_live:
-            self._log(
-                f"{describe_epoch(trainer)}  {self._speed()}  {self._time_left(trainer)} left"
-            )
-
-    def _speed(self) -> str:
-        per_second = self._samples / max(time.monotonic() - self._epoch_begin, 1e-9)
-        return f"{per_second:.0f} samples/s"
-
-    def _time_left(self, trainer: Trainer) -> str:
-        """Estimate the time left from the steps made since the start."""
         state = trainer.state
-        steps = (self._epochs - state.epoch + 1) * trainer.batches.steps - state.step
-        return format_time((time.monotonic() - self._begin) / max(self._steps_made, 1) * steps)
+        if state.best_score is not None:
+            mae, label = state.history[-1]["validation_mae"], CRITERIA[trainer.options.metric].label
+            last = f"[dim]val MAE {mae:.3f}  best {label} {state.best_score:.3f}[/dim]"
+            self._live.update(self._line, last=last)
+        if not self._is_live:
+            seconds = max(self._live.get_time() - self._begin, 1e-9)
+            speed = sum(trainer.batches.sizes[self._first_step :]) / seconds
+            left = format_time(self._task.time_remaining or 0)
+            self._log(f"{describe_epoch(trainer)}  {speed:.0f} samples/s  {left} left")
 
 
 def format_time(seconds: float) -> str:

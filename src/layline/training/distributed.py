@@ -102,8 +102,7 @@ class SeveralProcesses(Processes):
 
     def prepare(self, model: nn.Module, optimiser: Optimizer) -> tuple[nn.Module, Optimizer]:
         """Move the model to its device, and average its gradients over the processes."""
-        prepared: tuple[nn.Module, Optimizer] = self.accelerator.prepare(model, optimiser)
-        return prepared
+        return self.accelerator.prepare(model, optimiser)  # type: ignore[no-any-return]
 
     def backward(self, loss: Float[Tensor, ""]) -> None:
         """Compute the gradients of a loss, scaled where half precision needs it."""
@@ -115,21 +114,18 @@ class SeveralProcesses(Processes):
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         """Leave gradients with their process: more of the same step follow."""
-        context: AbstractContextManager[None] = self.accelerator.no_sync(model)
-        return context
+        return self.accelerator.no_sync(model)  # type: ignore[no-any-return]
 
     def autocast(self) -> AbstractContextManager[None]:
         """Compute in the precision of training."""
-        context: AbstractContextManager[None] = self.accelerator.autocast()
-        return context
+        return self.accelerator.autocast()  # type: ignore[no-any-return]
 
     def sum(self, values: list[float]) -> list[float]:
         """Add each number up over the processes, in float64."""
         if self.count == 1:
             return values  # not every device of a single process has float64, Apple's has not
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
-        total: list[float] = self.accelerator.reduce(tensor).tolist()
-        return total
+        return self.accelerator.reduce(tensor).tolist()  # type: ignore[no-any-return]
 
     def gather(
         self, index: Int[Tensor, " n"], rows: Shaped[Tensor, "n width"]

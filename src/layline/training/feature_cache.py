@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
 from jaxtyping import Float
 
 from layline.backbones import BACKBONES
@@ -18,11 +17,11 @@ from layline.backbones.base import Backbone
 from layline.data.array_cache import ArrayCache
 from layline.data.dataset import Inputs
 from layline.data.images import PILLOW
-from layline.data.loaders import Batches, loader
+from layline.data.loaders import Batches, loader, sequential_batches
 from layline.evaluation.predictions import evaluation_batch_size
 from layline.training.distributed import SeveralProcesses
 
-PIECE = 512  # samples of each process between two commits
+PIECE = 512  # samples between two commits
 
 
 def fingerprint_body(backbone: Backbone) -> str:
@@ -56,8 +55,8 @@ def extract_features(
 ) -> Float[np.ndarray, "n width"]:
     """Compute the output of the body for each sample, or open it if it is in the cache.
 
-    All processes call it together and get all rows. They share the work; one process per machine
-    writes. An extraction that was stopped continues where it was.
+    Of several processes, the first one of each machine computes it for the others. An extraction
+    that was stopped continues where it was.
 
     Args:
         backbone: Its body is applied, in evaluation mode.
@@ -70,54 +69,25 @@ def extract_features(
         progress: Called with the number of samples that are done.
         log: Shows a message if the features do not fit into the cache.
     """
-    cache, count, device = ArrayCache(), len(samples), processes.device
-    rows = cache.open(key)
-    if not processes.any(rows is None):
-        assert rows is not None
-        return rows
-    writer, failed = None, False
-    if processes.accelerator.is_local_main_process:
+    cache, count, writer = ArrayCache(), len(samples), None
+    with processes.accelerator.local_main_process_first():
+        if (rows := cache.open(key)) is not None:
+            return rows
         about = {"kind": "features", "samples": count, "root": str(root or "")}
         try:
             writer = cache.writer(key, (count, backbone.width), np.float32, about)
+            array, done = writer.array, writer.done
         except OSError as error:
             log(f"The features are kept in memory: {error.strerror or error}")
-            failed = True
-    in_memory = processes.any(failed)  # then in every process, and from the beginning
-    array = None if writer is None else writer.array
-    if in_memory:
-        writer, array = None, np.empty((count, backbone.width), np.float32)
-    done = 0 if in_memory else min(gather_object([count if writer is None else writer.done]))
-
-    size = evaluation_batch_size(samples, batch_size, device)
-    step = PIECE * processes.count
-    pieces: list[list[range]] = []  # the batches of this process between two commits
-    for start in range(done, count, step):
-        first = start + processes.index * PIECE
-        end = min(first + PIECE, count)
-        pieces.append([range(at, min(at + size, end)) for at in range(first, end, size)])
-    keys = [[(index, 0) for index in batch] for piece in pieces for batch in piece]
-    fetched = iter(loader(samples, keys, workers))
-    backbone.eval().to(device)
-    for piece in pieces:
-        # a process without samples in the last piece has none to give
-        index, parts = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, backbone.width)]
-        for _ in piece:
-            x, places = next(fetched)
-            index.append(places)
-            parts.append(backbone.body(x.to(device)).float().cpu())
-        places, features = processes.gather(
-            torch.cat(index).to(device), torch.cat(parts).to(device)
-        )
-        if array is not None:
-            array[places.cpu().numpy()] = features.cpu().numpy()
-        done = min(done + step, count)
-        if writer is not None:
-            writer.commit(done)
-        progress(done)
-    if writer is not None:
-        writer.finish()
-    processes.accelerator.wait_for_everyone()
-    rows = array if array is not None else cache.open(key)
-    assert rows is not None  # written by the first process of this machine
-    return rows
+            array, done = np.empty((count, backbone.width), np.float32), 0
+        size = evaluation_batch_size(samples, batch_size, processes.device)
+        keys = sequential_batches(count - done, size)
+        batches = [[(index + done, epoch) for index, epoch in batch] for batch in keys]
+        backbone.eval().to(processes.device)
+        for x, index in loader(samples, batches, workers):
+            array[index.numpy()] = backbone.body(x.to(processes.device)).float().cpu().numpy()
+            finished = int(index[-1]) + 1
+            if writer is not None and (finished - writer.done >= PIECE or finished == count):
+                writer.commit(finished)
+            progress(finished)
+        return array

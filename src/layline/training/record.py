@@ -199,14 +199,6 @@ def write_pictures(
 
     The last two are JSON lists: name, true and predicted class, probabilities, and the file of the
     thumbnail or the cells of a row; for a review also the reason and the range.
-
-    Args:
-        folder: Where the files are written.
-        evaluation: The model, evaluated on the samples.
-        inputs: The samples.
-        snapshot: Where they are in the plane.
-        model: The model.
-        report: How many samples to write.
     """
     snapshot.save(folder.layout("test"))
     write_proxies(folder.proxies, model.head)
@@ -229,8 +221,8 @@ def write_pictures(
             record["values"] = read_cells(inputs, index)
         return record
 
-    mistakes = worst_mistakes(ranks, predicted, proba, report.mistakes)
-    reasons = samples_to_review(ranks, predicted, proba, report.review)
+    mistakes = worst_mistakes(evaluation, report.mistakes)
+    reasons = samples_to_review(evaluation, report.review)
     records = {index: describe(index) for index in {*mistakes, *reasons}}
     reviewed = []
     for index, reason in reasons.items():
@@ -249,32 +241,24 @@ def write_pictures(
             old.unlink()
 
 
-def worst_mistakes(
-    ranks: Int[np.ndarray, " n"],
-    predicted: Int[np.ndarray, " n"],
-    proba: Float[np.ndarray, "n K"],
-    most: int,
-) -> list[int]:
+def worst_mistakes(evaluation: Evaluation, most: int) -> list[int]:
     """Find the largest errors; of equal ones, the least probable labels come first."""
+    ranks, predicted = evaluation.ranks.numpy(), evaluation.chosen.numpy()
     error = np.abs(predicted - ranks)
-    order = np.lexsort((certainty(proba, ranks), -error))
+    order = np.lexsort((certainty(evaluation.predictions.proba, ranks), -error))
     wrong: list[int] = order[error[order] > 0][:most].tolist()
     return wrong
 
 
-def samples_to_review(
-    ranks: Int[np.ndarray, " n"],
-    predicted: Int[np.ndarray, " n"],
-    proba: Float[np.ndarray, "n K"],
-    most: int,
-) -> dict[int, str]:
+def samples_to_review(evaluation: Evaluation, most: int) -> dict[int, str]:
     """Find the samples that a person should look at first, each with the reason.
 
     At most half of them contradict their labels: the prediction is at least twenty times as
     probable as the label, which is probably wrong. The others have the least certain predictions.
     """
-    top = certainty(proba, predicted)
-    ratio = certainty(proba, ranks) / np.maximum(top, np.finfo(float).tiny)
+    ranks, predicted = evaluation.ranks.numpy(), evaluation.chosen.numpy()
+    truth, top = (certainty(evaluation.predictions.proba, each) for each in (ranks, predicted))
+    ratio = truth / np.maximum(top, np.finfo(float).tiny)
     order = np.lexsort((-top, ratio))
     against = (predicted != ranks) & (ratio <= _CONTRADICTION)
     contradictory = order[against[order]][: most // 2].tolist()

@@ -313,15 +313,10 @@ def describe_epoch(trainer: Trainer) -> str:
     line = f"epoch {state.epoch:{len(str(epochs))}}/{epochs}  loss {record['train_loss']:.4f}"
     if "validation_loss" not in record:
         return line
-    return f"{line}  val loss {record['validation_loss']:.4f}  {describe_validation(trainer)}"
-
-
-def describe_validation(trainer: Trainer) -> str:
-    """Describe the validation metrics of the epoch that just ended, and the best epoch."""
-    state, record = trainer.state, trainer.state.history[-1]
     return (
-        f"val MAE {record['validation_mae']:.4f}  accuracy {record['validation_accuracy']:.4f}  "
-        f"best {CRITERIA[trainer.options.metric].label} {state.best_score:.4f} "
+        f"{line}  val loss {record['validation_loss']:.4f}  val MAE {record['validation_mae']:.4f}"
+        f"  accuracy {record['validation_accuracy']:.4f}  best "
+        f"{CRITERIA[trainer.options.metric].label} {state.best_score:.4f} "
         f"at epoch {state.best_epoch}"
     )
 

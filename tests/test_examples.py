@@ -23,13 +23,9 @@ def test_a_tutorial_runs(script, tmp_path):
     text = script.read_text(encoding="utf-8")
     quick = tmp_path / script.name
     quick.write_text(re.sub(r"\bepochs=\d+", "epochs=2", text), encoding="utf-8")
+    command = [sys.executable, str(quick), *ARGUMENTS.get(script.stem, ())]
     result = subprocess.run(
-        [sys.executable, str(quick), *ARGUMENTS.get(script.stem, ())],
-        cwd=tmp_path,
-        env=place,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=tmp_path, env=place, capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout or list(tmp_path.glob("*.png"))

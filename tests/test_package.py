@@ -39,14 +39,8 @@ def test_the_readme_of_an_index_has_no_link_into_the_repository():
     readme = shown((ROOT / "README.md").read_text(encoding="utf-8"))
     assert re.findall(r"\]\((?!https?:|#)", readme) == []
     assert readme.startswith("# Layline\n")
-    assert "[`x`](y.md) " not in shown("a [`x`](y.md) b")
     assert shown("a [`x`](y.md), [z](https://z) b") == "a `x`, [z](https://z) b"
     assert shown("a\n\n![p](q.png)\n\n*its caption,\nlong*\n\nb") == "a\n\nb"
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="no attribute 'metricks'"):
-        _ = layline.metricks
 
 
 IMPORT = """

@@ -1,9 +1,8 @@
 """The wheel in environments that contain only what its metadata require.
 
-Installing torch ten times would cost gigabytes, so an environment here is an empty venv with the
-wheel, and a folder of links to the distributions that an installer would add for some extras. The
-import of a library that is used without being declared fails. Python starts once, without extras;
-each program runs in a fork of it, which then sees its own links.
+Installing torch ten times would cost gigabytes, so the wheel is installed into a folder, and Python
+is started with a finder that hides all libraries which an installer would not add for some extras:
+the use of one that is not declared fails. Python starts once; each program runs in a fork.
 """
 
 import json
@@ -11,14 +10,10 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
-import venv
 import zipfile
-from collections import Counter
 from email.parser import HeaderParser
-from functools import cache
-from importlib.metadata import distribution, distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,7 +24,6 @@ from packaging.utils import canonicalize_name
 import layline
 
 ROOT = Path(__file__).parents[1]
-LIBRARIES = Path(sysconfig.get_path("purelib"))
 
 pytestmark = pytest.mark.slow
 
@@ -51,22 +45,8 @@ def metadata(wheel):
         return HeaderParser().parsestr(archive.read(name).decode())
 
 
-@pytest.fixture(scope="module")
-def empty(wheel, tmp_path_factory):
-    """Give an environment with the wheel and nothing else."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=False, symlinks=True)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder)]
-    install = [*pip, "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True)
-    (packages,) = folder.glob("lib/python*/site-packages")  # with the hook of this machine
-    hook = f"{ROOT / 'environment'}\nimport torchvision_beside_cpu\n"
-    (packages / "torchvision_beside_cpu.pth").write_text(hook)
-    return folder
-
-
-def needed(metadata, extras):
-    """Name the distributions that an installer would add for some extras of the wheel."""
+def hidden(metadata, extras, without=()):
+    """List the modules that an installer would not add for some extras of the wheel."""
     found: dict[str, set[str]] = {}
     todo = [(text, frozenset(extras)) for text in metadata.get_all("Requires-Dist")]
     while todo:
@@ -81,12 +61,23 @@ def needed(metadata, extras):
         if name not in found or requirement.extras - found[name]:
             found[name] = found.get(name, set()) | requirement.extras
             todo += [(each, frozenset(found[name])) for each in there.requires or ()]
-    return set(found)
+    kept = set(found) - set(without)
+    owners = packages_distributions().items()
+    return [top for top, names in owners if not kept & {canonicalize_name(name) for name in names}]
 
 
-# Started in the environment without extras; a line of JSON asks for a program in a fork of it.
+# A line of JSON asks for a program in a fork of this process.
 SERVER = """
-import importlib, json, os, sys, traceback
+import importlib.machinery, json, os, sys, traceback
+
+hidden = set(json.loads(sys.stdin.readline()))
+
+class Finder(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name in hidden else super().find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Finder
 import numpy, scipy.stats, sklearn.model_selection, torch, typer.testing
 import layline
 
@@ -102,9 +93,7 @@ for line in sys.stdin:
             os.chdir(wanted["folder"])
             os.environ["HOME"] = wanted["folder"]
             os.environ["LAYLINE_CACHE"] = os.path.join(wanted["folder"], "cache")
-            os.environ["PYTHONPATH"] = wanted["links"]
-            sys.path.insert(1, wanted["links"])
-            importlib.invalidate_caches()
+            hidden = set(wanted["hidden"])
             exec(wanted["program"], {"__name__": "__main__"})
             code = 0
         except BaseException:
@@ -118,54 +107,31 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def links(metadata, tmp_path_factory):
-    """Make a folder of links to what some extras need, ``without`` some of it."""
-    owners = Counter(
-        top for each in distributions() for top in {path.parts[0] for path in each.files or ()}
-    )
-    shared = {top for top, count in owners.items() if count > 1}  # such as namespaces
-
-    @cache
-    def tops(name):
-        paths = (path.parts for path in distribution(name).files)
-        found = {Path(*parts) if parts[0] in shared else Path(parts[0]) for parts in paths}
-        return [path for path in found if path.parts[0] not in ("..", "__pycache__")]
-
-    def make(*extras, without=()):
-        folder = tmp_path_factory.mktemp("links")
-        for name in needed(metadata, extras) - set(without):
-            for whole in tops(name):
-                link = folder / whole
-                if not link.is_symlink():
-                    link.parent.mkdir(parents=True, exist_ok=True)
-                    link.symlink_to(LIBRARIES / whole)
-        return folder
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def server(empty, links, tmp_path_factory):
-    """Start a Python without extras that forks, and a folder for the output."""
+def server(wheel, metadata, tmp_path_factory):
+    """Start a Python without extras that forks; give it, and the folder for the output."""
     folder = tmp_path_factory.mktemp("server")
-    place = {"PATH": os.environ["PATH"], "PYTHONPATH": str(links()), "OMP_NUM_THREADS": "1"}
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    options = ["--no-deps", "--no-index", "--target", str(folder / "packages"), str(wheel)]
+    subprocess.run([*pip, *options], check=True, capture_output=True)
+    environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = str(folder / "packages")
     with subprocess.Popen(
-        [str(empty / "bin" / "python"), "-c", SERVER],
-        cwd=folder, env=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", SERVER],
+        cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
+        process.stdin.write(json.dumps(hidden(metadata, ())) + "\n")
         yield process, folder
         process.stdin.close()
 
 
 @pytest.fixture
-def run(server, links, tmp_path):
+def run(server, metadata, tmp_path):
     """Run a program in the environment of some extras; return its exit code, output and errors."""
     process, folder = server
 
     def start(program, *extras, without=()):
-        place = str(links(*extras, without=without))
-        wanted = {"program": program, "links": place, "folder": str(tmp_path)}
-        process.stdin.write(json.dumps(wanted) + "\n")
+        wanted = {"program": program, "hidden": hidden(metadata, extras, without)}
+        process.stdin.write(json.dumps(wanted | {"folder": str(tmp_path)}) + "\n")
         process.stdin.flush()
         code = json.loads(process.stdout.readline())
         out, err = ((folder / name).read_text() for name in ("out", "err"))
@@ -215,13 +181,13 @@ print(layline.__version__, layline.__file__)
 
 
 def test_without_extras_estimator_and_heads_work_and_the_command_says_what_it_needs(
-    run, metadata, empty
+    run, metadata, server
 ):
     result = run(CORE)
     assert result.returncode == 0, result.stderr
     version, _, place = result.stdout.strip().partition(" ")
     assert version == metadata["Version"] == layline.__version__
-    assert Path(place).is_relative_to(empty)
+    assert Path(place).is_relative_to(server[1])
 
 
 # What the programs below share: the command in this process, and a small run.

@@ -73,17 +73,6 @@ def test_a_label_is_decoded_from_the_probabilities_by_default_as_their_median(ch
     np.testing.assert_array_equal(model.predict(X), expected[changes.get("decode", "median")])
 
 
-def test_a_decision_can_follow_from_costs():
-    X, y = samples(600, noise=1.0)
-    costs = np.ones((4, 4)) - np.eye(4)
-    costs[3, :3] = 50  # the highest class must not be missed
-    careful, plain = (quick(decode=decode).fit(X, y) for decode in (costs, "mode"))
-    recall = [np.mean(model.predict(X)[y == 3] == 3) for model in (careful, plain)]
-    assert recall[0] > recall[1]
-    with pytest.raises(ValueError, match="row for each true class"):
-        quick(decode=np.ones((3, 3))).fit(X, y)
-
-
 def test_the_weights_are_those_of_the_epoch_with_the_lowest_validation_mae():
     X, y = samples(noise=2.0)
     model = quick(epochs=20, recipe="paper").fit(X, y)
@@ -101,14 +90,6 @@ def test_without_validation_the_last_epoch_is_kept():
     assert set(model.history_[0]) == {"epoch", "train_loss"}
     with pytest.warns(UserWarning, match="the last epoch is kept"):
         assert quick().fit(*samples(n=4)).best_epoch_ == 3
-
-
-def test_a_result_does_not_depend_on_the_other_samples_of_its_batch():
-    X, y = samples()
-    model = quick(batch_size=5).fit(X, y)
-    for method in (model.predict_proba, model.transform):
-        one_by_one = np.concatenate([method(X[i : i + 1]) for i in range(20)])
-        np.testing.assert_allclose(method(X)[:20], one_by_one, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ["coral", "arc"])

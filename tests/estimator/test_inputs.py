@@ -210,14 +210,6 @@ def watching():
 NUMBERED = np.column_stack([X, np.arange(120.0)])
 
 
-def test_nothing_is_held_out_with_a_given_set(watching):
-    quick(backbone=watching, calibration_fraction=0, patience=2, validation_fraction=0).fit(
-        NUMBERED[:100], Y[:100], eval_set=(NUMBERED[100:], Y[100:])
-    )
-    assert watching.trained == set(range(100))
-    assert watching.others == set(range(100, 120))
-
-
 def test_a_warm_start_holds_out_the_same_rows(watching):
     model = quick(backbone=watching, warm_start=True, random_state=None, validation_fraction=0.2)
     model.fit(NUMBERED, Y)

@@ -8,27 +8,13 @@ import torch
 
 from layline.training.config import Config
 from layline.training.distributed import make_accelerator
-from layline.utils.devices import (
-    check_device,
-    choose_device,
-    count_processes,
-)
+from layline.utils.devices import check_device, choose_device, count_processes
 
 
-class Gpus:
-    """What ``torch.accelerator`` says where there are some."""
-
-    def __init__(self, kind):
-        self.kind = kind
-
-    def is_available(self):
-        return self.kind is not None
-
-    def current_accelerator(self):
-        return torch.device(self.kind)
-
-    def device_count(self):
-        return 2
+def pretend_gpus(monkeypatch, kind):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: kind is not None)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda: torch.device(kind))
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
 
 
 @pytest.mark.parametrize(
@@ -36,14 +22,14 @@ class Gpus:
     [(None, False, "cpu"), ("cuda", True, "cuda"), ("mps", False, "mps"), ("mps", True, "cpu")],
 )
 def test_auto_takes_a_gpu_that_can_do_it(monkeypatch, kind, needs_double, chosen):
-    monkeypatch.setattr(torch, "accelerator", Gpus(kind))
+    pretend_gpus(monkeypatch, kind)
     assert choose_device("auto", needs_double).type == chosen
     assert choose_device("cpu", needs_double).type == "cpu"
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "meta", "cuda:99", "cpu:x", None])
 def test_a_device_that_is_not_available_is_an_error(monkeypatch, name):
-    monkeypatch.setattr(torch, "accelerator", Gpus("cuda"))
+    pretend_gpus(monkeypatch, "cuda")
     with pytest.raises(ValueError, match=r"is not available; found: cpu, cuda:0, cuda:1\."):
         check_device(name)
 
@@ -82,14 +68,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_freed_memory_is_reused_unless_the_environment_configures_the_allocator(configured):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
     environment |= {"MALLOC_TRIM_THRESHOLD_": "131072"} if configured else {}
-    done = subprocess.run(
-        [sys.executable, "-c", ALLOCATE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    kept, pages = done.stdout.split()
+    done = subprocess.check_output([sys.executable, "-c", ALLOCATE], env=environment, text=True)
+    kept, pages = done.split()
     assert kept == str(not configured)
     if not configured:
         assert int(pages) < BLOCK // 4096 // 4  # fewer than those of a single block

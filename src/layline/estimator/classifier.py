@@ -72,13 +72,13 @@ class OrdinalClassifier(
             ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
             a head from ``num_classes``, ``dim`` and ``head_options``.
         backbone: Name of the backbone, one of ``layline.backbones.names("table")``, or a module
-            that maps float32 inputs (n, ...) to (n, dim); X may then have any number of dimensions.
-            A module is copied and its weights are trained further. A class or a function makes a
-            new module in every fit; it may take ``dim`` and ``in_features``, the number of columns.
+            that maps float32 inputs (n, ...) to (n, dim). A module is copied and trained further. A
+            class or a function makes a new module in every fit; it may take ``dim`` and
+            ``in_features``, the number of columns.
         dim: Dimension d of the features.
         classes: The labels from lowest to highest. By default an ordered pandas Categorical keeps
-            its order, and other labels are sorted: numbers by value, strings alphabetically, with a
-            warning if that is not a known order. A label that never occurs in y can be listed.
+            its order, and other labels are sorted, with a warning if strings have a different or
+            unknown order. A label that never occurs in y can be listed.
         head_options: Options of the method, such as ``{"alpha": 2.0}``.
         hidden: Widths of the hidden layers of a named backbone.
         recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
@@ -104,12 +104,10 @@ class OrdinalClassifier(
             ``sample_weight`` in the training loss and in the validation error.
         device: Where to train, such as ``"cuda"``; ``"auto"`` is a GPU if there is one. Only the
             CPU gives bit-identical results for a seed.
-        random_state: Seed or generator. A seed does not touch global generators. None draws one
-            number from NumPy's global generator.
+        random_state: Seed or generator. A seed does not touch global generators.
         verbose: 1 writes a line per epoch to stderr.
         warm_start: Continue from the fitted weights when ``fit`` is called again, for ``epochs``
-            further epochs. The classes and the encoding of the columns stay; the same X and y are
-            split in the same way.
+            further epochs, with the same classes, encoding and split.
 
     Attributes:
         classes_: The labels, lowest first; columns of ``predict_proba`` are in this order.
@@ -127,9 +125,8 @@ class OrdinalClassifier(
         encoding_: How the columns of a table become numbers; None if ``backbone`` is a module.
 
     Note:
-        scikit-learn's own scorers and meta-estimators on probabilities, such as ``"neg_log_loss"``
-        or ``BaggingClassifier``, assume that columns are in sorted order. Use ``layline.scorers``,
-        or pass ranks as y and no ``classes``.
+        scikit-learn's own scorers and meta-estimators on probabilities assume that columns are in
+        sorted order. Use ``layline.scorers``, or pass ranks as y and no ``classes``.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -340,10 +337,11 @@ class OrdinalClassifier(
             )
         _, method = heads.find(self.method)
         check_integer("dim", self.dim, 1)
-        for name in ("validation_fraction", "calibration_fraction"):
-            share = getattr(self, name)
-            optional = share is None and name == "calibration_fraction"
-            if not optional and not (isinstance(share, float | int) and 0 <= share < 1):
+        shares = {"validation_fraction": self.validation_fraction}
+        if self.calibration_fraction is not None:
+            shares["calibration_fraction"] = self.calibration_fraction
+        for name, share in shares.items():
+            if not (isinstance(share, float | int) and 0 <= share < 1):
                 raise UserError(f"{name} must be a number in [0, 1), got {share!r}")
         if self.patience is not None and not (self.validation_fraction or has_validation):
             raise UserError(

@@ -15,7 +15,6 @@ from layline.data.labels import (
     natural_order,
     order_classes,
     order_names,
-    parse_names,
     rank_labels,
     ranks_of,
     weigh_classes,
@@ -39,28 +38,15 @@ def test_names_are_ordered_as_people_read_them(ordered):
     assert natural_order(reversed(ordered)) == ordered
 
 
-@given(st.lists(st.integers(0, 10**6), unique=True))
-def test_numbers_inside_names_are_ordered_by_value(numbers):
-    assert natural_order(f"part {n} of x" for n in numbers) == [
-        f"part {n} of x" for n in sorted(numbers)
-    ]
-
-
 @given(st.lists(st.text()))
 def test_any_names_can_be_ordered(names):
     assert sorted(natural_order(names)) == sorted(names)
 
 
-@pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ["a", ""], "", ["1", 1]])
-def test_names_are_different_and_not_empty(classes):
-    with pytest.raises(ValueError, match="classes (must be names separated|lists .* twice)"):
-        parse_names("classes", classes)
-
-
-def test_a_class_that_the_data_lack_is_named():
-    for classes in ("a,b,c", "a"):
-        with pytest.raises(ValueError, match=f"classes are {', '.join(classes.split(','))}, but"):
-            order_names({"a", "b"}, classes, "labels")
+@pytest.mark.parametrize("classes", ["a,,b", "a,b,a", ["a", ""], "", ["1", 1], "a,b,c", "a"])
+def test_an_order_that_does_not_fit_is_refused(classes):
+    with pytest.raises(ValueError, match=r"must be names separated|lists .* twice|but the data"):
+        order_names({"a", "b"}, classes, "labels")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +54,7 @@ def test_a_class_that_the_data_lack_is_named():
     [["odd", "mild", "severe"], ["a", "b"], ["medium", "moderate"], ["1", "1.0"], ["a1", "a01"]],
 )
 def test_an_unknown_order_is_refused(names):
-    with pytest.raises(ValueError, match="order of the labels .* is unknown"):
+    with pytest.raises(ValueError, match=r"order of the labels .* is unknown"):
         order_names(names, None, "labels")
     assert order_names(names, names[::-1], "labels")[0] == tuple(names[::-1])
 
@@ -79,17 +65,11 @@ def test_ranks_are_places_among_the_classes():
     assert classes == ("low", "high")
 
 
-def test_ranks_are_places_in_the_order_of_the_classes():
+def test_labels_are_sorted_without_an_order():
     classes = np.array(["low", "mid", "high"])
     assert ranks_of(["high", "low", "high"], classes).tolist() == [2, 0, 2]
-
-
-def test_an_unknown_label_is_named():
     with pytest.raises(ValueError, match="labels of classes only, got 'huge'"):
-        ranks_of(["low", "huge"], np.array(["low", "high"]))
-
-
-def test_without_an_order_labels_are_sorted():
+        ranks_of(["low", "huge"], classes)
     classes, ranks = order_classes(np.array([30, 4, 30, 100]), None)
     assert classes.tolist() == [4, 30, 100]
     assert ranks.tolist() == [1, 0, 1, 2]
@@ -158,12 +138,6 @@ def test_effective_weights_are_those_of_cui_with_the_mean_class_for_n(scale):
     balanced = weigh_classes("balanced", np.arange(3), ranks, weight)
     for rarer, other in ((1, 0), (2, 1)):
         assert 1 < ours[rarer] / ours[other] < balanced[rarer] / balanced[other]
-
-
-def test_effective_weights_of_equal_classes_are_one():
-    for ranks in (np.arange(4), np.repeat(np.arange(4), 7)):
-        ours = weigh_classes("effective", np.arange(4), ranks, np.ones(len(ranks)))
-        np.testing.assert_allclose(ours, 1)
 
 
 def test_balanced_weights_make_every_class_count_the_same_with_sample_weights():

@@ -29,11 +29,9 @@ _IMAGE_COLUMNS = re.compile(
 _ID_WORDS = frozenset({"id", "image", "img", "file", "filename", "name", "photo", "picture"})
 # the second ones only where there is none of the first, since they may be inputs as well
 _LABEL_COLUMNS = ("label", "rank", "grade", "class", "target", "y"), ("rating", "score", "quality")
-_GROUPS = ("patient", "subject", "user", "person", "case", "study", "participant", "individual")
-_NOT_GROUPS = frozenset({"label", "class", "grade", "rank", "target", "category", "stage"})
-_NUMBERED = re.compile(
-    rf"({'|'.join(_GROUPS)}|pat|subj|sub|p|s|id)([-_ ]?)\d+(?![a-z0-9])", re.IGNORECASE
-)
+_GROUPS = r"patient|subject|user|person|case|study|participant|individual"
+_GROUP_COLUMN = re.compile(rf"(?i:{_GROUPS}|[\W_]id$)|[a-z]I[Dd]$")
+_NUMBERED = re.compile(rf"({_GROUPS}|pat|subj|sub|p|s|id)([-_ ]?)\d+(?![a-z0-9])", re.IGNORECASE)
 _FEWEST = 3  # groups, one for each split
 
 
@@ -218,15 +216,12 @@ def label_column(
 
 
 def suggest_group_columns(
-    file: TableFile,
-    used: Collection[str | None],
-    labels: Sequence[str],
-    splits: Sequence[str] | None,
+    file: TableFile, used: Collection[str | None], labels: list[str], splits: list[str] | None
 ) -> list[str]:
     """Return notes about columns that look like groups, and that have no other use."""
     notes = []
     for name in map(str, file.frame):
-        if name in used or not looks_like_group(name):
+        if name in used or not _GROUP_COLUMN.search(name):
             continue
         cells = texts_of(file.frame[name])
         different = len({*cells})
@@ -243,28 +238,13 @@ def suggest_group_columns(
     return notes
 
 
-def looks_like_group(name: str) -> bool:
-    """Check whether a column is named like a person or a case, or ends in ``id``."""
-    apart = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    words = [word.casefold() for word in re.split(r"[\W_]+", apart) if word]
-    if {word.removesuffix(end) for word in words for end in ("id", "s")} & {*_GROUPS}:
-        return True
-    return len(words) > 1 and words[-1] == "id" and not _NOT_GROUPS & {*words}
-
-
 def suggest_group_pattern(paths: Sequence[str]) -> list[str]:
-    """Return a note if all file or folder names begin like those of patients.
-
-    Only names such as ``patient_12`` or ``p012_left.jpg`` count, with the same word in all of them.
-    """
-    spelled: Counter[tuple[str, str]] = Counter()
-    for path in paths:
-        matches = (_NUMBERED.match(part) for part in path.split("/"))
-        if match := next(filter(None, matches), None):
-            spelled[match[1], match[2]] += 1
-    if len(spelled) != 1 or spelled.total() < len(paths):
+    """Return a note if all paths have a name like ``patient_12`` or ``p012_left.jpg``."""
+    matches = [filter(None, map(_NUMBERED.match, path.split("/"))) for path in paths]
+    spelled = {match and match[1] + match[2] for match in (next(each, None) for each in matches)}
+    if len(spelled) != 1 or None in spelled:
         return []
-    pattern = rf"\b{''.join(*spelled)}\d+"
+    pattern = rf"\b{spelled.pop()}\d+"
     groups = find_groups(pattern, paths)
     if not _FEWEST <= len({*groups}) < len(groups):
         return []

@@ -149,7 +149,6 @@ def ranks_of(y: ArrayLike, classes: Array) -> Array:
 
 
 def _unique(y: Array) -> tuple[Array, Array]:
-    """Return the sorted different labels, and the place of each label among them."""
     try:
         return np.unique(y, return_inverse=True)
     except TypeError as error:

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,18 +122,13 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
 
 def _as_sequence(samples: Any) -> Sequence[Any]:
     """Return the samples one by one; a single image is a sequence of one."""
-    if isinstance(samples, str | Path) or _is_pillow(samples) or _is_content(samples):
+    if isinstance(samples, str | Path) or hasattr(samples, "getbands") or _is_content(samples):
         return [samples]
     if isinstance(samples, Sequence):
         return samples
     array = np.asarray(samples)
     many = array.ndim == 4 or (array.ndim == 1 and array.dtype.kind in "OUT")  # objects or texts
     return list(array) if many else [array]
-
-
-def _is_pillow(sample: Any) -> bool:
-    pillow = sys.modules.get("PIL.Image")
-    return pillow is not None and isinstance(sample, pillow.Image)
 
 
 def _is_content(sample: Any) -> bool:
@@ -166,7 +160,7 @@ def _list_folder(folder: Path, skipped: list[Path]) -> list[Path]:
 
 
 def _to_pixels(sample: Any, place: int) -> Pixels:
-    if _is_pillow(sample):
+    if hasattr(sample, "getbands"):  # a Pillow image
         from layline.data.images import to_pixels
 
         return to_pixels(sample.copy())

@@ -190,8 +190,7 @@ def stratified_holdout(
         ranks: The class of each sample.
         fraction: Share of the samples to hold out, in [0, 1).
         rng: Breaks ties between classes and draws the samples.
-        groups: The group of each sample; a group stays in one split. The fraction is then met as
-            nearly as the groups allow.
+        groups: The group of each sample; a group is not divided.
 
     Returns:
         The indices of the training samples and of those held out, each in ascending order.

@@ -100,13 +100,7 @@ def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None)
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """Numbers or booleans.
-
-    Attributes:
-        name: The column in the table.
-        median: What a missing value becomes.
-        indicator: Whether a second column marks missing values.
-    """
+    """Numbers; a missing one becomes the median, and an indicator is a column that marks them."""
 
     __pydantic_config__: ClassVar = _STRICT
     name: str
@@ -172,13 +166,7 @@ class TableEncoding:
 
     @classmethod
     def fit(cls, frame: "pd.DataFrame", rows: Indices, id_column: str | None = None) -> Self:
-        """Learn from the training rows; a column that is empty there is not used.
-
-        Args:
-            frame: The columns.
-            rows: The places of the training rows.
-            id_column: A column that names the rows, if there is one.
-        """
+        """Learn from the training ``rows``; a column that is empty there is not used."""
         check_unique(list(frame))
         numeric, categorical = [], []
         for name in frame:
@@ -211,12 +199,7 @@ class TableEncoding:
         return tuple(name for column in self.inputs for name in column.outputs)
 
     def apply(self, frame: "pd.DataFrame", rows: Sequence[str] | None = None) -> Values:
-        """Turn cells into numbers, (rows, columns).
-
-        Args:
-            frame: The cells; columns that training did not have are ignored.
-            rows: The name of each row in an error.
-        """
+        """Turn cells into numbers, (rows, columns); ``rows`` names them in an error."""
         check_unique(list(frame))
         for name in self.names:
             if name not in frame:

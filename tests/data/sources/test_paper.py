@@ -84,7 +84,7 @@ def test_fewer_images_are_refused_unless_shares_are_wanted(tmp_path):
     with pytest.raises(FileNotFoundError, match="Unpack its archives"):
         read_historical_color(tmp_path)
     make_decades(tmp_path, each=53)
-    with pytest.raises(ValueError, match="needs 265 images, got 1930s 53, .* Get the whole"):
+    with pytest.raises(ValueError, match=r"needs 265 images, got 1930s 53, .* Get the whole"):
         read_historical_color(tmp_path)
     dataset = read_historical_color(tmp_path, proportional=True)
     assert sizes_of(dataset) == [5 * 42, 5, 5 * 10]

@@ -125,8 +125,9 @@ def test_data_that_do_not_fit_are_refused(command, first, other, photographs, tm
 
 
 def test_a_missing_or_changed_model_is_refused(command, second, other, tmp_path):
-    assert "it does not exist" in error(command("train", other, "--init-from", "nowhere"))
-    assert "it has no best.safetensors" in error(command("train", other, "--init-from", tmp_path))
+    assert "nowhere does not exist" in error(command("train", other, "--init-from", "nowhere"))
+    message = error(command("train", other, "--init-from", tmp_path))
+    assert "best.safetensors does not exist" in message
     assert "skip_unknown needs init_from" in error(command("train", other, "--skip-unknown"))
     text = (second / "config.toml").read_text()
     digest = RunFolder(second).read_config().init_from.digest

@@ -56,13 +56,7 @@ def plan_run(
 ) -> Tree:
     """Choose what of the network is trained, the number of epochs, and a careful learning rate.
 
-    Args:
-        draft: The settings with the defaults of their recipe.
-        settings: What the user set.
-        dataset: The data, with splits.
-        backbone: The network that will be trained.
-        device: Where it will be trained.
-        log: Shows the decisions.
+    ``settings`` are what the user set, ``draft`` has the defaults of the recipe as well.
     """
     spec = backbones.find(backbone.name)
     has_weights = draft.init_from is not None or (draft.backbone.weights or spec.weights) != "none"

@@ -43,12 +43,7 @@ _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
 
 
 def add_model_settings(tree: Mapping[str, Any], log: Callable[[str], None]) -> Tree:
-    """Add the settings that follow from the initial model to those of the user.
-
-    Args:
-        tree: Settings by section; ``init_from.model`` is a model file or the folder of a run.
-        log: Shows what the run is initialized from.
-    """
+    """Add the settings that follow from the initial model to those of the user."""
     if setting_at(tree, "init_from.model") is None:
         raise UserError("skip_unknown needs init_from: only a trained model knows its classes.")
     path = _find_model(tree["init_from"]["model"])
@@ -78,11 +73,7 @@ def _find_model(run: str | Path) -> Path:
     path = Path(run).expanduser().resolve()
     file = path / "best.safetensors" if path.is_dir() else path
     if not file.is_file():
-        why = "it has no best.safetensors" if path.is_dir() else "it does not exist"
-        raise FileNotFoundError(
-            f"init_from must be the folder of a trained run or a .safetensors model, got {run}: "
-            f"{why}."
-        )
+        raise FileNotFoundError(f"There is no model to initialize from: {file} does not exist.")
     return file
 
 
@@ -120,12 +111,7 @@ def _settings_of_run(path: Path) -> Tree:
 
 
 def load_initial_model(config: Config, copy: Path | None = None) -> OrdinalModel | None:
-    """Load the model that a run is initialized from, without its calibration.
-
-    Args:
-        config: Contains the path and the digest of the model file.
-        copy: The copy in the folder of the run, which is used if it exists.
-    """
+    """Load the model that a run is initialized from, or its copy in the folder of the run."""
     if config.init_from is None:
         return None
     path = copy if copy is not None and copy.is_file() else _find_model(config.init_from.model)

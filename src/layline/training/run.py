@@ -5,6 +5,7 @@ last checkpoint and ends with the same numbers.
 """
 
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -77,19 +78,11 @@ _LIBRARIES = ("numpy", "torchvision", "timm")  # besides torch, they change resu
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A run before training.
+    """A run before training."""
 
-    Attributes:
-        config: The complete configuration.
-        dataset: The data, with splits.
-        model: The model with its initial weights.
-        processes: One or several.
-        log: Shows messages.
-    """
-
-    config: Config
-    dataset: Dataset
-    model: OrdinalModel
+    config: Config  # complete
+    dataset: Dataset  # with splits
+    model: OrdinalModel  # with its initial weights
     processes: SeveralProcesses
     log: Reporter
 
@@ -139,14 +132,7 @@ def prepare_run(
     log: Reporter,
     initial: Path | None = None,
 ) -> PreparedRun:
-    """Read the data, plan the run, and build the model.
-
-    Args:
-        settings: A complete configuration, or settings by section.
-        accelerator: One or several processes.
-        log: Shows messages.
-        initial: Copy of the initial model in the folder of the run.
-    """
+    """Read the data, plan the run unless its configuration is complete, and build the model."""
     device = accelerator.device
     if isinstance(settings, Config):
         draft = settings
@@ -364,19 +350,13 @@ def describe_software() -> dict[str, str]:
 
 @cache
 def find_commit() -> str | None:
-    """Find the commit of this code, marked if files have changed; None if git does not know it."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(layline.__file__).parent), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", "__init__.py")  # it may be installed inside a checkout
-        changed = ", changed" if git("status", "--porcelain", "--", ".") else ""
-        return git("rev-parse", "HEAD") + changed
-    except (OSError, subprocess.SubprocessError):
+    """Return the commit of this code, if it is a checkout; ``-dirty`` if files have changed."""
+    root = Path(layline.__file__).parents[2]
+    if not (root / ".git").exists() or shutil.which("git") is None:
         return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None
 
 
 def _count_classes(dataset: Dataset) -> dict[str, list[int]]:

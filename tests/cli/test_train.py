@@ -12,27 +12,16 @@ import numpy as np
 import pytest
 
 from layline.geometry.decoding import DECODINGS
-from layline.heads import DEFAULT_METHOD
 from layline.metrics import METRICS
 from layline.training.config import SETTINGS
 from layline.training.recipes import resolve_config
 
 COMMANDS = [(), ("train",), ("evaluate",), ("predict",), ("methods",), ("data",)]
 WITH_EXAMPLES = [*COMMANDS[1:5], ("data", "list"), ("data", "check")]
-FILES = {
-    "config.toml",
-    "environment.json",
-    "history.jsonl",
-    "best.safetensors",
-    "state",
-    "test.json",
-    "predictions.csv",
-    "layouts",
-    "proxies.npz",
-    "mistakes",
-    "mistakes.json",
-    "review.json",
-    "report.html",
+RECORDED = {"layouts", "proxies.npz", "mistakes", "mistakes.json", "review.json", "report.html"}
+FILES = RECORDED | {
+    *("config.toml", "environment.json", "history.jsonl", "best.safetensors", "state"),
+    *("test.json", "predictions.csv"),
 }
 
 
@@ -50,13 +39,8 @@ def settings_of(folder):
     return tomllib.loads((folder / "config.toml").read_text())
 
 
-def test_a_run_leaves_its_files(run):
+def test_a_run_leaves_its_files_and_complete_numbers(run):
     assert {path.name for path in run.iterdir()} - {".lock"} == FILES
-    records = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    assert [record["epoch"] for record in records] == [1, 2]
-
-
-def test_the_test_numbers_are_complete(run):
     numbers = json.loads((run / "test.json").read_text())
     assert (numbers["part"], numbers["decode"], numbers["samples"]) == ("test", "median", 7)
     assert list(numbers["by_decoding"]) == list(DECODINGS)
@@ -121,15 +105,6 @@ def test_relative_paths_are_written_in_full(layline, photos, small, tmp_path, mo
     assert weights == str(tmp_path / "start.safetensors")
 
 
-def test_runs_without_a_folder_get_one_each(layline, photos, small, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for _ in range(2):
-        found = layline("train", photos, *small, "--epochs", 1, "--no-report")
-        assert found.code == 0, found.err
-    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
-    assert names == [f"photos-{DEFAULT_METHOD}", f"photos-{DEFAULT_METHOD}-2"]
-
-
 def test_a_finished_run_is_resumed_with_more_epochs(train, layline, tmp_path):
     constant = ("--recipe", "paper", "--no-report")  # other schedules depend on the epochs
     _, short = train(*constant, out=tmp_path / "short")
@@ -140,16 +115,6 @@ def test_a_finished_run_is_resumed_with_more_epochs(train, layline, tmp_path):
     assert "epoch 2/3" not in found.err
     for name in ("best.safetensors", "history.jsonl", "test.json", "predictions.csv"):
         assert (short / name).read_bytes() == (whole / name).read_bytes(), name
-
-
-def test_names_in_brackets_are_shown_as_they_are(layline, make_photos, small, tmp_path):
-    root = make_photos(tmp_path / "[bold]photos", names=("[red]", "[", "z]"))
-    out = tmp_path / "[/run"
-    order = ("--classes", "[red],[,z]")
-    found = layline("train", "folder", "--root", root, *small, *order, "--out", out)
-    assert found.code == 0, found.err
-    assert "[red] < [ < z]" in found.err
-    assert str(out) in found.out
 
 
 def test_the_help_lists_every_setting_with_the_defaults_of_the_recipes(layline, monkeypatch):
@@ -180,38 +145,30 @@ MISTAKES = [
     ("--backbone convnets", "'convnets'.* convnet"),
     ("--weights bundle", "'bundle'.* bundled"),
     ("--weights bundled", "convnet has no bundled weights"),
-    ("--weights no.pth", "no.pth does not exist"),
     ("--recipe papers", "'papers'.* paper"),
     ("--metric f1", "training.metric: .*'f1'"),
     ("--budget soon", "budget must be a time such as 90s, 10min or 1h, got 'soon'"),
     ("--budget 0.001s", "is too short"),
-    ("--budget 1h --recipe paper", "budget is only for the recipe modern"),
     ("--device abacus", "Device 'abacus' is not available; found: cpu"),
-    ("--precision int8", "training.precision: .*'no', 'bf16', 'fp16' or 'auto', got 'int8'"),
     ("--precision fp16", "precision must be no or bf16 on a CPU"),
-    ("--class-weight even", "class_weight"),
     ("--lr 0", "training.learning_rate: Input should be greater than 0, got 0.0"),
     ("--label stage", "option of folder .*'label'"),
-    ("--track nothing", "track: Input should be 'tensorboard', 'mlflow' or 'wandb'"),
     ("--set training.epoch=3", "training.epoch: unknown setting. Did you mean epochs?"),
     ("--set training.epochs", "must be written as key=value"),
     ("--set backbone.options=3", "options must be a section of settings, got 3"),
     ("--set backbone.options.deep=3", "option of convnet .*'deep'.*depth"),
-    ("--method hard-linear --set head.options.nrom=3", "nrom.*norm"),
+    ("--set head.options.dim=3", "head.options: must not contain dim"),
     ("--method hard-linear --set head.options.norm=-1.5", "norm .*-1.5"),
-    ("--set data.options.clases=a,b", "option of folder .*'clases'.*classes"),
     ("--set data.size=4", "images must be at least 8×8 pixels, got 4×4"),
     ("--set training.class_weight.lo=2", "class_weight .*'lo'"),
-    ("--set training.accumulation=64", "batch_size must be at least .* = 64, got 32"),
-    ("--seed -1", "training.seed: Input should be greater than or equal to 0, got -1"),
-    ("--dim 1 --method hard-semicircular", "dim must be at least 2"),
+    ("--set training.accumulation=64", "Use larger batches"),
+    ("--dim 1 --method hard-semicircular", "dim must be an integer, at least 2"),
     ("--dim 100000000", "head.dim: Input should be less than or equal to"),
     ("--classes low,mid", "high"),
-    ("--classes low,low", "low"),
     ("--freeze", "freeze needs pretrained weights"),
+    ("--lr 1e30 --batch-size 4", "Training diverged: .*Lower the learning rates"),
     ("--backbone mlp", "The backbone mlp is for tables, but the data are images"),
     ("--config none.toml", "none.toml does not exist"),
-    ("--config .", "Is a directory"),
 ]
 
 
@@ -222,7 +179,7 @@ def test_a_mistake_is_one_line_and_leaves_no_folder(
     out = tmp_path / "run"
     found = refused("train", "folder", "--root", photos, *small, *arguments.split(), "--out", out)
     assert re.search(message, found)
-    assert not out.exists()
+    assert not out.exists() or "diverged" in message
 
 
 @pytest.mark.parametrize(
@@ -252,13 +209,6 @@ def test_costs_with_names_need_the_order_of_the_classes(refused, photos, small, 
     assert "low, mid, high" in refused(*train, "--classes", "low,mid,high")
 
 
-def test_typer_reports_wrong_types_and_options(layline):
-    found = layline("train", "folder", "--epochs", "many")
-    assert (found.code, found.out) == (2, "")
-    assert "--epochs" in found.err
-    assert "No such option" in layline("train", "--epoks", "3").err
-
-
 def test_a_folder_with_other_files_is_not_written_to(refused, photos, small, run, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     arguments = ("train", "folder", "--root", photos, *small, "--out")
@@ -284,20 +234,9 @@ def test_a_resumed_run_keeps_its_settings(refused, run, change, message):
 def test_without_a_report_nothing_is_recorded_for_it(train, layline):
     found, out = train("--no-report", "--recipe", "paper")
     assert found.code == 0, found.err
-    recorded = {"layouts", "proxies.npz", "mistakes", "mistakes.json", "review.json", "report.html"}
-    assert {path.name for path in out.iterdir()} - {".lock"} == FILES - recorded
+    assert {path.name for path in out.iterdir()} - {".lock"} == FILES - RECORDED
     assert layline("train", "--resume", out, "--report", "--epochs", 3).code == 0
     assert {path.name for path in (out / "layouts").iterdir()} == {"epoch-0003.npz", "test.npz"}
-
-
-def test_the_number_of_drawn_samples_can_be_set(train):
-    wanted = {"points": 3, "mistakes": 1, "review": 2}
-    found, out = train(*(f"--set=report.{name}={count}" for name, count in wanted.items()))
-    assert found.code == 0, found.err
-    with np.load(out / "layouts" / "test.npz", allow_pickle=False) as arrays:
-        assert arrays["points"].shape == (3, 2)
-    assert len(json.loads((out / "mistakes.json").read_text())) <= 1
-    assert len(json.loads((out / "review.json").read_text())) == 2
 
 
 def test_file_names_need_not_be_unicode_but_the_folder_must(

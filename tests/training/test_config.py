@@ -14,11 +14,8 @@ MINIMAL = {"data": {"source": "photo-quality"}}
 def test_the_recipe_of_the_paper_is_the_paper():
     config = resolve_config(MINIMAL, {"recipe": "paper"})
     training = config.training
-    assert (training.optimiser, training.learning_rate, training.head_learning_rate) == (
-        "adamw",
-        0.001,
-        0.01,
-    )
+    assert (training.optimiser, training.learning_rate) == ("adamw", 0.001)
+    assert training.head_learning_rate == 0.01
     assert (training.batch_size, training.epochs, training.schedule) == (32, 48, "none")
     assert (training.warmup_epochs, training.ema, training.clip, training.patience) == (0, 0, 0, 0)
     assert (training.decode, training.metric, training.ties) == ("mode", "mae", "first")
@@ -33,11 +30,6 @@ def test_the_released_recipe_is_the_authors_code():
     assert config.training.milestones == [36, 44]
     assert config.data.keep_ratio
     assert config.training.drop_last
-
-
-def test_a_hard_layout_has_no_options_of_the_released_code():
-    config = resolve_config(MINIMAL, {"recipe": "released"})
-    assert config.head.options == {}
 
 
 def test_what_the_user_says_stands_above_the_recipe():
@@ -69,34 +61,19 @@ def test_the_rate_of_a_trained_head_is_a_part_of_its_own(tmp_path):
 
 
 def test_later_settings_decide_key_by_key():
-    assert combine({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"d": 4}) == {
-        "a": {"b": 3, "c": 2},
-        "d": 4,
-    }
+    merged = combine({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}, {"d": 4})
+    assert merged == {"a": {"b": 3, "c": 2}, "d": 4}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("3", 3),
-        ("0.5", 0.5),
-        ("true", True),
-        ("[1, 2]", [1, 2]),
-        ("plain words", "plain words"),
-        ('"3"', "3"),
-        ("a=b", "a=b"),
-        ("", ""),
-    ],
-)
-def test_a_setting_is_read_as_toml_or_as_text(text, value):
-    assert parse_settings([f"head.options.x={text}"]) == {"head": {"options": {"x": value}}}
+def test_a_setting_is_read_as_toml_or_as_text():
+    texts = {"0.5": 0.5, "true": True, "[1, 2]": [1, 2], "two words": "two words", '"3"': "3"}
+    for text, value in (texts | {"a=b": "a=b", "": ""}).items():
+        assert parse_settings([f"head.options.x={text}"]) == {"head": {"options": {"x": value}}}
 
 
 @pytest.mark.parametrize("setting", ["training.epochs", "=3", "training.=3", ".epochs=3"])
 def test_a_setting_without_key_or_value_is_refused(setting):
-    with pytest.raises(
-        ValueError, match=r"must be written as key=value, such as training\.epochs=10"
-    ):
+    with pytest.raises(ValueError, match="must be written as key=value"):
         parse_settings([setting])
 
 
@@ -113,13 +90,6 @@ def test_a_configuration_survives_its_file(tmp_path, recipe):
     path = tmp_path / "config.toml"
     path.write_text(to_toml(config), encoding="utf-8")
     assert resolve_config(read_toml(path)) == config
-
-
-def test_the_file_names_every_choice_that_has_a_value():
-    config = resolve_config(MINIMAL)
-    written = tomllib.loads(to_toml(config))
-    for name, value in config.training:
-        assert (name in written["training"]) == (value is not None)
 
 
 @pytest.mark.parametrize(
@@ -159,19 +129,13 @@ def config(**sections):
     return resolve_config(sections)
 
 
-def test_what_follows_from_the_source_is_filled_in():
+def test_what_follows_from_the_source_is_filled_in_and_what_was_chosen_stays():
     made = config()
     assert (made.backbone.name, made.backbone.weights) == ("convnet", "none")
     assert made.data.augmentation == "flip"
-
-
-def test_what_was_chosen_stays():
-    made = config(
-        data={"source": "csv", "augmentation": "none", "root": "labels.csv"},
-        backbone={"name": "resnet18", "weights": "none"},
-    )
-    assert (made.backbone.name, made.backbone.weights) == ("resnet18", "none")
-    assert made.data.augmentation == "none"
+    chosen = {"source": "csv", "augmentation": "none", "root": "labels.csv"}
+    made = config(data=chosen, backbone={"name": "resnet18", "weights": "none"})
+    assert (made.backbone.name, made.data.augmentation) == ("resnet18", "none")
 
 
 def test_paths_do_not_depend_on_where_the_run_was_started(monkeypatch, tmp_path):

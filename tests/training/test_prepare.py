@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from layline import data
 from layline.data import Splits
 from layline.training.callbacks import Reporter
 from layline.training.prepare import (
@@ -83,14 +82,6 @@ def test_the_weights_follow_from_the_seed_and_the_global_generator_is_unchanged(
     assert not torch.equal(one["backbone.last.weight"], other["backbone.last.weight"])
 
 
-def test_a_backbone_must_fit_the_data(dataset, table):
-    with pytest.raises(ValueError, match="backbone mlp is for tables, but the data are images"):
-        build_backbone(config(backbone={"name": "mlp"}), dataset)
-    wanted = config(data={"source": "table", "root": str(table)}, backbone={"name": "convnet"})
-    with pytest.raises(ValueError, match="convnet is for images, but the data are a table"):
-        build_backbone(wanted, read_data(wanted, QUIET))
-
-
 def test_columns_are_scaled_by_the_training_rows(table):
     wanted = config(data={"source": "table", "root": str(table)})
     rows = read_data(wanted, QUIET)
@@ -125,7 +116,3 @@ def test_only_training_images_are_augmented_and_the_test_is_not_weighted(dataset
         assert weight.mean().item() == pytest.approx(1)
         assert (weight[ranks == 1] / weight[ranks == 0]).unique() == 3
     assert (splits["test"].weight == 1).all()
-
-
-def test_a_source_can_prescribe_splits():
-    assert len(data.read("photo-quality", **FEW).splits.train) == 24

@@ -126,16 +126,6 @@ def test_tensorboard_gets_the_history(command, options, whole, outcome, tmp_path
     assert [event.step for event in events.Scalars("validation_mae")] == [1, 2]
 
 
-def test_a_missing_tracker_is_named(monkeypatch, command, options, tmp_path):
-    installed = "layline.training.distributed.get_available_trackers"
-    monkeypatch.setattr(installed, lambda: ["tensorboard"])
-    result = command("train", *options, "--track", "wandb", "--out", tmp_path / "run")
-    assert result.exit_code == 1
-    last = result.stderr.splitlines()[-1]
-    assert last == "layline: The tracker wandb is not installed: pip install wandb"
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.slow
 def test_neither_workers_nor_the_cache_change_the_result(attempt, photographs, outcome, tmp_path):
     options = ("folder", "--root", photographs, "--backbone", "convnet", "--dim", 4)

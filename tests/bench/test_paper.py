@@ -190,20 +190,20 @@ def test_settings_roots_sources_and_partitions_of_a_user():
     def config(preset, name="table-aesthetics"):
         return REPRODUCTIONS[name].cells(preset)[0].config
 
-    changed = SMALL.with_settings({"training": {"epochs": 2}})
+    changed = SMALL.adapt(settings={"training": {"epochs": 2}})
     assert config(changed).training.epochs == config(changed, "figure-layouts").training.epochs == 2
-    rooted = config(SMALL.with_roots({"image-aesthetics": Path("beauty")}))
+    rooted = config(SMALL.adapt(roots={"image-aesthetics": Path("beauty")}))
     assert rooted.data.options == {"category": "nature"}
     assert rooted.data.root == Path("beauty").resolve()
-    table = config(SMALL.with_source("table", Path("ratings.csv")))
+    table = config(SMALL.adapt("table", {"table": Path("ratings.csv")}))
     assert (table.backbone.name, table.backbone.options) == ("mlp", {})
-    own = SMALL.with_source("folder", Path("photos"))
+    own = SMALL.adapt("folder", {"folder": Path("photos")})
     assert len({cell.key for cell in REPRODUCTIONS["table-norm"].cells(own)}) == 2 * 5
-    assert PAPER.with_partitions(2).data["nature"].seeds() == [0, 1]
+    assert PAPER.adapt(partitions=2).data["nature"].seeds() == [0, 1]
     for wrong, message in (
-        (lambda: PAPER.with_partitions(7), "adience has 5 partitions, got 7"),
-        (lambda: SMALL.with_roots({"adiance": Path("x")}), "adience"),
-        (lambda: config(SMALL.with_settings({"training": {"seed": 3}})), "training.seed cannot"),
+        (lambda: PAPER.adapt(partitions=7), "adience has 5 partitions, got 7"),
+        (lambda: SMALL.adapt(roots={"adiance": Path("x")}), "adience"),
+        (lambda: config(SMALL.adapt(settings={"training": {"seed": 3}})), "training.seed cannot"),
         (lambda: PAPER.check_roots(["adience"]), "folder of adience is missing"),
     ):
         with pytest.raises(ValueError, match=message):

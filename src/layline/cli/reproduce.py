@@ -80,17 +80,11 @@ def reproduce(
     for name in names:
         check_known("NAME", name, (*known, ALL))
     chosen = {name: known[name] for name in (known if ALL in names else dict.fromkeys(names))}
-    used = find_known("--preset", preset, load_presets())
-    if source is None:
-        used = used.with_roots(dict(map(_root, root or [])))
-    elif root and len(root) > 1:
+    if source is not None and root and len(root) > 1:
         raise UserError("With --source, only one --root is possible.")
-    else:
-        used = used.with_source(source, Path(root[0]) if root else None)
+    roots = dict(_root(text, source) for text in root or [])
     tree = combine(read_settings(config, set_), {"training": {"epochs": epochs}} if epochs else {})
-    used = used.with_settings(tree)
-    if partitions is not None:
-        used = used.with_partitions(partitions)
+    used = find_known("--preset", preset, load_presets()).adapt(source, roots, partitions, tree)
     cells = {name: each.cells(used, threads) for name, each in chosen.items()}
     every = [cell for some in cells.values() for cell in some]
     if dry_run:
@@ -113,8 +107,8 @@ def reproduce(
         raise typer.Exit(SOME_FAILED)
 
 
-def _root(text: str) -> tuple[str, Path]:
-    source, equals, path = text.partition("=")
+def _root(text: str, source: str | None) -> tuple[str, Path]:
+    name, equals, path = text.partition("=") if source is None else (source, "=", text)
     if not equals or not path:
         raise UserError(f"Write --root SOURCE=PATH, such as adience=PATH; got {text!r}.")
-    return source, Path(path)
+    return name, Path(path)

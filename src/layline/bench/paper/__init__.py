@@ -68,41 +68,40 @@ class Preset(Section):
             return self.settings
         return {section: tree for section, tree in self.settings.items() if section != "backbone"}
 
-    def with_settings(self, tree: Mapping[str, Any]) -> "Preset":
-        """Override settings of all runs."""
-        layouts = {method: combine(own, tree) for method, own in self.layouts.items()}
-        settings = combine(self.settings, tree)
-        return self.model_copy(update={"settings": settings, "layouts": layouts})
+    def adapt(
+        self,
+        source: str | None = None,
+        roots: Mapping[str, Path] | None = None,
+        partitions: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> "Preset":
+        """Use other data or settings.
 
-    def with_roots(self, roots: Mapping[str, Path]) -> "Preset":
-        """Use the paper's data where their folders are given, by source."""
-        paper, data = load_presets()["paper"].data, dict(self.data)
-        for source, root in roots.items():
-            check_known("root", source, dict.fromkeys(own.source for own in paper.values()))
-            for name, own in paper.items():
-                if own.source == source:
-                    more = {"root": root, "partitions": self.data[name].partitions}
-                    data[name] = own.model_copy(update=more)
-        return self.model_copy(update={"data": data})
-
-    def with_source(self, source: str, root: Path | None) -> "Preset":
-        """Use one data set in place of all of the paper's."""
-        SOURCES.find(source)
-        data = {
-            name: PresetData(source=source, partitions=used.partitions, root=root)
-            for name, used in self.data.items()
-        }
-        return self.model_copy(update={"data": data})
-
-    def with_partitions(self, count: int) -> "Preset":
-        """Use another number of partitions of each data set."""
-        for name, used in self.data.items():
+        Args:
+            source: The source that is used in place of all data; its folder is in ``roots``.
+            roots: The folders of data by source. The paper's data replace stand-ins.
+            partitions: The number of partitions of each data set.
+            settings: Settings of all runs.
+        """
+        roots, settings, data = roots or {}, settings or {}, dict(self.data)
+        paper = load_presets()["paper"].data
+        sources = {each.source for each in paper.values()} if source is None else {source}
+        for each in roots:
+            check_known("root", each, sorted(sources))
+        for name, used in data.items():
+            if source is not None:
+                SOURCES.find(source)
+                used = PresetData(source=source, partitions=used.partitions)
+            elif paper[name].source in roots:
+                used = paper[name].model_copy(update={"partitions": used.partitions})
             most = SOURCES[used.source].partitions
-            if most is not None and count > most:
-                raise UserError(f"{name} has {most} partitions, got {count}.")
-        update = {"partitions": count}
-        data = {name: used.model_copy(update=update) for name, used in self.data.items()}
-        return self.model_copy(update={"data": data})
+            if partitions is not None and most is not None and partitions > most:
+                raise UserError(f"{name} has {most} partitions, got {partitions}.")
+            update = {"partitions": partitions or used.partitions, "root": roots.get(used.source)}
+            data[name] = used.model_copy(update=update)
+        layouts = {method: combine(own, settings) for method, own in self.layouts.items()}
+        settings = combine(self.settings, settings)
+        return self.model_copy(update={"data": data, "settings": settings, "layouts": layouts})
 
     def check_roots(self, names: Iterable[str]) -> None:
         """Raise an error if the folder of a data set is not given."""

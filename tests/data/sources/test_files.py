@@ -86,8 +86,8 @@ def test_a_class_may_be_called_test_if_it_is_listed(tmp_path):
 @pytest.mark.parametrize(
     ("folders", "options", "message"),
     [
-        ([], {}, "at least two are needed"),
-        (["one"], {}, "at least two are needed"),
+        ([], {}, "At least two classes are needed"),
+        (["one"], {}, "At least two classes are needed"),
         (["a", "b"], {"classes": "a,c"}, "classes are a, c, but .* folder names a, b"),
         (["a", "b", "c"], {"classes": "a,b"}, "classes are a, b, but .* folder names a, b, c"),
         (["zebra", "apple"], {}, r"order .* is unknown. List the classes"),

@@ -58,70 +58,48 @@ def read_folder(
 
     if not root.is_dir():
         raise UserError(f"{root} is not a folder. {_TREE}")
-    split_folders = _split_folders(root, classes)
-    folders = {(split, name): 0 for split in split_folders for name in user_folders(root / split)}
-    different = {name for _, name in folders}
-    if len(different) < 2:
-        raise UserError(
-            f"{root} has the class folders {different or '{}'}; at least two are needed. {_TREE}"
-        )
-    ordered, note = order_names(different, classes, "folder names")
-    rank_of = {name: rank for rank, name in enumerate(ordered)}
+    above: list[tuple[str, ...]] = [(name,) for name in _split_folders(root, classes)] or [()]
+    folders = {(*path, name) for path in above for name in user_folders(root.joinpath(*path))}
+    ordered, note = order_names({folder[-1] for folder in folders}, classes, "folder names")
+    depth = len(above[0]) + 1
     skipped: list[str] = []
-    names, parents = [], []
-    files = list_images(root, skipped)
-    for name in files:
-        parent = _class_folder(name, split_folders)
-        if parent in folders:
-            folders[parent] += 1
-            names.append(name)
-            parents.append(parent)
-    skipped = [name for name in skipped if _class_folder(name, split_folders) in folders]
-    for folder in [folder for folder, count in folders.items() if count == 0]:
-        own = [name for name in skipped if _class_folder(name, split_folders) == folder]
+    listed = list_images(root, skipped)
+    folder_of = {name: tuple(name.split("/")[:depth]) for name in (*listed, *skipped)}
+    names = [name for name in listed if folder_of[name] in folders]
+    skipped = [name for name in skipped if folder_of[name] in folders]
+    for empty in sorted(folders - {folder_of[name] for name in names}):
+        there = [name for name in skipped if folder_of[name] == empty]
         raise UserError(
-            f"The class folder {root.joinpath(*folder)} has no images. {describe_skipped(own)}"
+            f"The class folder {root.joinpath(*empty)} has no images. {describe_skipped(there)}"
         )
-    notes = [note]
     groups = None if group_by is None else find_groups(group_by, names)
-    if groups is None:
-        notes += suggest_group_pattern(names)
-    if len(files) > len(names):
-        notes.append(f"{len(files) - len(names)} images outside the class folders are not used.")
+    notes = [note, *(suggest_group_pattern(names) if groups is None else ())]
+    if len(listed) > len(names):
+        notes.append(f"{len(listed) - len(names)} images outside the class folders are not used.")
     if skipped:
         notes.append(describe_skipped(skipped))
-    return _make_dataset(
-        ImageFiles(root, names),
-        np.array([rank_of[name] for _, name in parents], dtype=np.int64),
-        ordered,
-        None if split_folders == [""] else [split for split, _ in parents],
-        groups,
-        notes,
-        {"validation": validation, "test": test},
-    )
-
-
-def _class_folder(name: str, split_folders: list[str]) -> tuple[str, str]:
-    """Return the split folder, or "", and the class folder of a path."""
-    first, second, *_ = *name.split("/"), "", ""
-    return ("", first) if split_folders == [""] else (first, second)
+    rank_of = {name: rank for rank, name in enumerate(ordered)}
+    ranks = np.array([rank_of[folder_of[name][-1]] for name in names], dtype=np.int64)
+    words = [folder_of[name][0] for name in names] if depth == 2 else None
+    shares = {"validation": validation, "test": test}
+    return _make_dataset(ImageFiles(root, names), ranks, ordered, words, groups, notes, shares)
 
 
 def _split_folders(root: Path, classes: Classes) -> list[str]:
-    """List the folders of a prescribed split; ``[""]``, the root itself, if there is none."""
+    """List the folders of a prescribed split; none if the folders in the root are classes."""
     folders = user_folders(root)
     splits = [name for name in folders if name.casefold() in SPLIT_WORDS]
-    if not splits or (classes is not None and {*splits} <= {*parse_names("classes", classes)}):
-        return [""]
+    if classes is not None and {*splits} <= {*parse_names("classes", classes)}:
+        return []
     others = [name for name in folders if name not in splits]
-    if others:
+    if splits and others:
         raise UserError(
             f"{root} has folders of splits ({', '.join(splits)}) and others ({', '.join(others)}). "
             "Move the others away, or list all of them as classes."
         )
     if len({split_named(name) for name in splits}) < len(splits):
         raise UserError(f"{root} has several folders for one split: {', '.join(splits)}.")
-    return sorted(splits, key=lambda name: split_named(name) != "train")
+    return splits
 
 
 def read_manifest(
@@ -266,15 +244,10 @@ def read_npz(
                 f"classes has {len(ordered)} names for {len(present)} different labels."
             )
     names = [(word, f"{word}/{i}".lstrip("/")) for word in images for i in range(len(images[word]))]
-    return _make_dataset(
-        ImageArrays(np.concatenate(list(images.values())), [name for _, name in names]),
-        ranks,
-        ordered,
-        None if "" in images else [word for word, _ in names],
-        None,
-        [note],
-        {"validation": validation, "test": test},
-    )
+    inputs = ImageArrays(np.concatenate(list(images.values())), [name for _, name in names])
+    words = None if "" in images else [word for word, _ in names]
+    shares = {"validation": validation, "test": test}
+    return _make_dataset(inputs, ranks, ordered, words, None, [note], shares)
 
 
 def _load_arrays(path: Path) -> tuple[dict[str, Array], dict[str, Array]]:

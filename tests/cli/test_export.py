@@ -132,11 +132,6 @@ def test_a_wrong_description_is_refused(refused, exported, photos, tmp_path, val
     assert message in refused("predict", path, photos)
 
 
-@pytest.mark.parametrize("more", [("--device", "cuda"), ("--coverage", 1.5), ("--decode", "wild")])
-def test_wrong_options_of_predict_are_reported(refused, exported, photos, more):
-    assert more[0].removeprefix("--") in refused("predict", exported[0], photos, *more).lower()
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 import layline
-from layline.data.loaders import ImageBatches
 from layline.geometry.decoding import DECODINGS
 from layline.model.calibration import Calibration
 
@@ -37,25 +36,6 @@ def files(tmp_path):
     for seed in range(3):
         Image.fromarray(pixels(seed)).save(tmp_path / f"{seed}.png")
     return tmp_path
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stream_fetches_a_few_batches_ahead_and_no_more(files, workers):
-    model = convnet()
-    paths = [files / f"{place % 3}.png" for place in range(60)]
-    fetched = []
-
-    class Watched(ImageBatches):
-        def __getitems__(self, keys):
-            (files / f"fetched-{keys[0][0]}").touch()  # seen from another process too
-            return super().__getitems__(keys)
-
-    samples = Watched(model.read(paths), model.description.inputs)
-    for done, answer in enumerate(model.stream_batches(samples, 2, workers), start=1):
-        assert answer.index.tolist() == [2 * done - 2, 2 * done - 1]
-        fetched.append(len(list(files.glob("fetched-*"))) - done)
-    assert done == 30
-    assert max(fetched) <= 2 * workers + 1
 
 
 def test_every_way_to_give_images_gives_the_same_probabilities(files):
@@ -106,16 +86,6 @@ def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
     (answer,) = model.stream(samples, keep_going=True)
     assert answer.index.tolist() == [0, ~1, 2]
     assert len(samples.names) == 3
-
-
-def test_the_loss_of_a_batch_is_the_heads_and_has_a_gradient_everywhere():
-    model = convnet().train()
-    x = torch.from_numpy(np.stack([pixels(s, 16, 16) for s in range(5)])).permute(0, 3, 1, 2)
-    ranks, weight = torch.tensor([0, 1, 2, 3, 1]), torch.tensor([1.0, 2.0, 1.0, 0.5, 1.0])
-    loss = model(x, ranks, weight)
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
 
 
 def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):

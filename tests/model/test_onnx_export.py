@@ -4,13 +4,11 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import layline
 from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.heads import HEADS, ConstrainedProxies
-from layline.model.calibration import Calibration, find_ranges
+from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription
 from layline.model.onnx_export import Graph, export, trace
 from layline.model.onnx_runtime import OnnxModel
@@ -84,23 +82,6 @@ def test_a_head_that_cannot_be_exported_is_refused(tmp_path):
     (name, *_) = [name for name, spec in HEADS.items() if not spec.exports]
     with pytest.raises(ValueError, match=f"The method {name} cannot be exported"):
         export(small_model(name), tmp_path / "model.onnx")
-
-
-@given(
-    seed=st.integers(0, 10**6),
-    count=st.integers(9, 60),
-    coverage=st.sampled_from([0.5, 0.8, 0.9]),
-    num_classes=st.integers(2, 12),
-)
-def test_ranges_of_tensors_equal_those_of_arrays(seed, count, coverage, num_classes):
-    rng = np.random.default_rng(seed)
-    calibration = Calibration(1.0, rng.random(count) * num_classes / 3, np.zeros(count, int))
-    proba = rng.dirichlet(np.full(num_classes, 0.5), 40)
-    chosen = rng.integers(0, num_classes, 40)
-    bound = calibration.bound(coverage)
-    ends = find_ranges(torch.from_numpy(proba), torch.from_numpy(chosen), bound)
-    for end, expected in zip(ends, calibration.ranges(proba, chosen, coverage), strict=True):
-        np.testing.assert_array_equal(end.numpy(), expected)
 
 
 @pytest.fixture(scope="module")

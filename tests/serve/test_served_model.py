@@ -90,10 +90,3 @@ def test_concurrent_samples_share_batches(make_model):
     np.testing.assert_allclose(again.proba, expected[:1], atol=1e-6)
     assert max(sizes) <= 8
     assert len(sizes) < 40
-
-
-def test_damaged_predictions_are_reported(write_served, tmp_path):
-    folder = write_served(tmp_path / "run")
-    (folder / "predictions.csv").write_text("what\n")
-    with pytest.raises(ValueError, match=r"predictions.csv.*best\.safetensors"):
-        ServedModel(folder)

@@ -53,7 +53,7 @@ def serve(
 ) -> None:
     """Serve a model: a page to drop images on, and JSON for programs.
 
-    There is no login, so the server listens on this machine only unless --host says otherwise.
+    There is no login, so the server listens on this machine only, unless --host is given.
     Ctrl-C or SIGTERM stops it after the requests under way are answered.
     """
     from layline.model.model_file import load

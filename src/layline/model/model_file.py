@@ -44,11 +44,11 @@ def save_model(model: OrdinalModel, path: str | Path) -> None:
 
 
 def _find_plugins(description: ModelDescription) -> dict[str, str]:
-    found = {
+    plugins = {
         "method": HEADS.plugin_of(description.method),
         "backbone": BACKBONES.plugin_of(description.backbone),
     }
-    return {kind: str(plugin) for kind, plugin in found.items() if plugin is not None}
+    return {kind: str(plugin) for kind, plugin in plugins.items() if plugin is not None}
 
 
 def load(

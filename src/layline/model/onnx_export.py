@@ -202,7 +202,7 @@ def _compare(
     name = session.get_inputs()[0].name
     # batches of one sample and of many
     parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:])]
-    found = dict(zip(outputs, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    computed = dict(zip(outputs, map(np.concatenate, zip(*parts, strict=True)), strict=True))
     batches = RowBatches(x if model.is_table else x.permute(0, 3, 1, 2))
     answers = list(model.stream_batches(batches))
     proba = np.concatenate([answer.proba for answer in answers])
@@ -211,8 +211,8 @@ def _compare(
         ranges = model.description.calibration.ranges(proba, expected["rank"], coverage)
         expected["low"], expected["high"] = ranges
     finite = np.isfinite(proba).all(axis=1)
-    difference = float(np.abs(proba - found["probs"])[finite].max(initial=0.0))
-    same = np.all([found[each] == expected[each] for each in expected], axis=0)
+    difference = float(np.abs(proba - computed["probs"])[finite].max(initial=0.0))
+    same = np.all([computed[each] == expected[each] for each in expected], axis=0)
     # rounding can change the decision of a sample that is almost at a bound
     if not difference <= TOLERANCE or (finite & ~same).sum() > max(1, len(x) // 20):
         raise UserError(

@@ -1,6 +1,6 @@
 """Exported models: an ``.onnx`` file that predicts with onnxruntime, without PyTorch.
 
-The graph takes prepared samples. Its metadata contain the description of the model, which says how
+The graph takes prepared samples. Its metadata contain the description of the model, including how
 they are prepared: images with Pillow, tables with pandas.
 """
 
@@ -156,10 +156,10 @@ class OnnxModel(Predictor):
     def _check_graph(self) -> None:
         """Refuse a graph whose input or outputs differ from its description."""
         name, shape = graph_input(self.description)
-        found = {each.name: each.shape[1:] for each in self._session.get_inputs()}
+        inputs = {each.name: each.shape[1:] for each in self._session.get_inputs()}
         outputs = {each.name: each.shape[1:] for each in self._session.get_outputs()}
-        if found != {name: shape} or not {*graph_outputs(self.description)} <= {*outputs}:
-            raise UserError(f"the graph has the inputs {found} and the outputs {outputs}")
+        if inputs != {name: shape} or not {*graph_outputs(self.description)} <= {*outputs}:
+            raise UserError(f"the graph has the inputs {inputs} and the outputs {outputs}")
         if outputs["log_probs"] != [len(self.classes)]:
             raise UserError(f"there are {len(self.classes)} classes, but {outputs['log_probs']}")
 

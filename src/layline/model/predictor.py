@@ -50,7 +50,7 @@ class Prediction:
             known &= np.isfinite(self.features).all(axis=1)
         return known
 
-    def part(self, rows: slice) -> Self:
+    def subset(self, rows: slice) -> Self:
         """Return the predictions for some of the samples."""
         features = None if self.features is None else self.features[rows]
         return type(self)(self.index[rows], self.proba[rows], self.chosen[rows], features)
@@ -148,16 +148,16 @@ class Predictor(ABC):
 
     def _predict_batches(self, samples: Any, decode: Decode | None = None) -> Iterator[Prediction]:
         """Predict samples; those without probabilities are an error that names all of them."""
-        found = self.read(samples)
-        if isinstance(found, UserImages):
-            _warn_about_unread(found)
+        images_or_rows = self.read(samples)
+        if isinstance(images_or_rows, UserImages):
+            _warn_about_unread(images_or_rows)
         failed: list[int] = []
-        for batch in self.stream(found, decode=decode):
+        for batch in self.stream(images_or_rows, decode=decode):
             failed += batch.index[~batch.has_probabilities].tolist()
             if not failed:
                 yield batch
         if failed:
-            names = list(found.names)
+            names = list(images_or_rows.names)
             raise UserError(
                 f"The model gives no probabilities for {format_list(names[i] for i in failed)}: "
                 f"{WHY_NO_PROBABILITIES}"

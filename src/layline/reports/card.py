@@ -117,7 +117,7 @@ def _results(run: RunRecord) -> list[str]:
         (tile["name"], tile["value"], tile["interval"] or "–", tile["meaning"])
         for tile in tiles(run)
     ]
-    found = [
+    paragraphs = [
         f"On {numbers['samples']:,} test samples that were not used in training; predictions are "
         f"the {numbers['decode']} of the probabilities.",
         _table(("Metric", "Value", f"Interval ({level:.0%})", "Meaning"), rows),
@@ -125,16 +125,16 @@ def _results(run: RunRecord) -> list[str]:
     if len(run.classes) <= 12:
         counts = zip(run.classes, numbers["confusion"], strict=True)
         confusion = [(name, *map(str, row)) for name, row in counts]
-        found.append(_table(("True \\ predicted", *run.classes), confusion))
-    return found
+        paragraphs.append(_table(("True \\ predicted", *run.classes), confusion))
+    return paragraphs
 
 
 def _calibration(numbers: dict[str, Any]) -> list[str]:
     temperature = numbers["calibration"]["temperature"]
     scaling = f"Probabilities are scaled with a temperature of {temperature:.3g}."
-    found = [] if temperature == 1 else [scaling]
+    paragraphs = [] if temperature == 1 else [scaling]
     if not numbers["ranges"]:
-        return [*found, "The model is not calibrated for ranges of classes."]
+        return [*paragraphs, "The model is not calibrated for ranges of classes."]
     rows = [
         (
             f"{row['coverage']:.0%}",
@@ -145,8 +145,8 @@ def _calibration(numbers: dict[str, Any]) -> list[str]:
         for row in numbers["ranges"]
     ]
     titles = ("Coverage", "Measured on the test split", "Expected", "Classes in a range")
-    found.append("Ranges of classes contain the true class with a chosen coverage:")
-    return [*found, _table(titles, rows)]
+    paragraphs.append("Ranges of classes contain the true class with a chosen coverage:")
+    return [*paragraphs, _table(titles, rows)]
 
 
 def _data(run: RunRecord) -> list[str]:

@@ -197,6 +197,6 @@ class Batcher:
             return
         start = 0
         for x, answer in batch:
-            part = predicted.part(slice(start, start := start + len(x)))
+            part = predicted.subset(slice(start, start := start + len(x)))
             if not answer.done():
                 answer.set_result(part)

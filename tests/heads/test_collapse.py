@@ -49,10 +49,7 @@ def test_hard_linear_collapses_with_gradient_through_q_and_ours_does_not():
     assert accuracy > 0.75
 
 
-SPRINGS = [
-    ("elastic-linear", {"stiffness": 0.0}, {}),
-    ("elastic-semicircular", {"stiffness": 0}, {}),
-]
+NO_PENALTY = {"stiffness": 0.0}
 LABEL = {"stiffness": 0.0, "rps": 0.0, "target": "onehot"}
 
 

@@ -64,7 +64,7 @@ def test_only_the_loss_of_poe_in_training_draws_random_numbers():
 
 
 @pytest.mark.parametrize(
-    ("num_classes", "n", "margin", "table"),
+    ("num_classes", "n", "margin", "block"),
     [
         (2, 3, 5.0, 2**24),
         (7, 13, 3.0, 600),  # in blocks of a few anchors
@@ -73,12 +73,12 @@ def test_only_the_loss_of_poe_in_training_draws_random_numbers():
         (4, 8, 0.0, 2**24),
     ],
 )
-def test_counted_triplets_are_the_same_as_a_plain_loop(monkeypatch, num_classes, n, margin, table):
-    monkeypatch.setattr(pairs, "LARGEST_TABLE", table)
+def test_counted_triplets_are_the_same_as_a_plain_loop(monkeypatch, num_classes, n, margin, block):
+    monkeypatch.setattr(pairs, "LARGEST_BLOCK", block)
     distances = (6 * torch.rand(n, n).double()).requires_grad_()
     ranks, weights = torch.randint(num_classes, (n,)), torch.rand(n).double()
     weights[0] = 0
-    ours = mean_triplet_hinge(distances, ranks, weights, margin, num_classes)
+    ours = mean_triplet_hinge(distances, ranks, weights, margin)
     plain = hinge_by_hand(distances, ranks, weights, margin)
     torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-10)
     gradients = [torch.autograd.grad(value, distances)[0] for value in (ours, plain)]

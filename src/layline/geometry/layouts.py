@@ -153,15 +153,15 @@ class Layout(nn.Module, ABC):
         self.num_classes = num_classes
         self.dim = dim
         self.vectors = nn.Parameter(torch.empty(num_vectors, dim))
+        self.spacing: Spacing | None = None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw each vector as a 1 × d matrix, Xavier normal, so that its length is near √2."""
         for row in range(len(self.vectors)):
             nn.init.xavier_normal_(self.vectors[row : row + 1])
-        for part in self.children():
-            if isinstance(part, Spacing):
-                part.reset_parameters()
+        if self.spacing is not None:
+            self.spacing.reset_parameters()
 
     @abstractmethod
     def proxies(self) -> Proxies:
@@ -193,6 +193,7 @@ class Layout(nn.Module, ABC):
 
     def penalty(self) -> Scalar | None:
         """Compute what the layout itself adds to the loss; None if it adds nothing."""
+        return None if self.spacing is None else self.spacing.penalty()
 
     def full_vectors(self) -> Float[Tensor, "N d"]:
         """Return the vectors in single precision or better, also when the module is in half."""
@@ -200,12 +201,7 @@ class Layout(nn.Module, ABC):
 
 
 class Free(Layout):
-    """Every class has a proxy of its own, equation (9). Only a unimodal loss keeps them in order.
-
-    Args:
-        num_classes: K.
-        dim: Dimension d of features and proxies.
-    """
+    """Every class has its own proxy, equation (9). Only a unimodal loss keeps them in order."""
 
     def __init__(self, num_classes: int, dim: int) -> None:
         super().__init__(num_classes, dim, num_vectors=num_classes)
@@ -224,13 +220,14 @@ class Linear(Layout):
 
     Args:
         num_classes: K.
-        dim: Dimension d of features and proxies.
+        dim: Dimension d.
         norm: A fixed ‖v_0‖, the mean step between neighbors. Learned if it is None; the direction
             is learned in either case.
         stiffness: If given, the steps are learned, and unequal ones are penalized.
     """
 
     measures = frozenset({"squared_distances"})  # all proxies share one direction
+    spacing: Spacing
 
     def __init__(
         self,
@@ -270,10 +267,6 @@ class Linear(Layout):
         direction, span = self._line()
         return self.spacing.nearest(torch.mv(features, direction), span)
 
-    def penalty(self) -> Scalar | None:
-        """Compute the penalty of unequal steps."""
-        return self.spacing.penalty()
-
     def _line(self) -> tuple[Float[Tensor, " d"], Scalar]:
         """Return the direction u and the span t_{K−1}."""
         v0 = self.full_vectors()[0]
@@ -287,9 +280,11 @@ class Semicircular(Layout):
 
     Args:
         num_classes: K.
-        dim: Dimension d of features and proxies, at least 2.
+        dim: Dimension d, at least 2.
         stiffness: If given, the steps are learned, and unequal ones are penalized.
     """
+
+    spacing: Spacing
 
     def __init__(self, num_classes: int, dim: int, *, stiffness: float | None = None) -> None:
         super().__init__(num_classes, dim, num_vectors=2)
@@ -344,10 +339,6 @@ class Semicircular(Layout):
         x, y = (features @ self._basis().T).unbind(dim=-1)
         end = (x < 0) * math.pi
         return self.spacing.nearest(torch.atan2(y, x).where(y > 0, end), self._span())
-
-    def penalty(self) -> Scalar | None:
-        """Compute the penalty of unequal steps."""
-        return self.spacing.penalty()
 
     def _basis(self) -> Float[Tensor, "2 d"]:
         return orthonormal_pair(self.full_vectors())

@@ -5,12 +5,8 @@ r"""Similarities of a feature to a proxy, elementwise in their squared distance 
     \mathrm{sim_C} &= s \cdot \cos(f, p_k)               && \text{(6) cosine} \\
     \mathrm{sim_E} &= -\lVert f - p_k \rVert             && \text{(21) negative Euclidean}
 
-Beyond the paper a scale can be learned, by its logarithm, so that it stays positive:
-
-.. math:: \mathrm{sim} = e^{w}\, \mathrm{sim_0}, \qquad w = 0 \text{ at the start}
-
 A similarity never sees a proxy: ``measure`` names the quantity that it needs, and the layout
-computes it.
+computes it. Beyond the paper a scale :math:`e^w` can be learned, with w = 0 at the start.
 """
 
 from abc import ABC, abstractmethod

@@ -17,11 +17,6 @@ reading: the triplets (a, p, q) are all of the batch, where the authors take one
 and p may be a itself, so that a weight counts like a repetition; log σ² is limited to ±10, where
 the authors normalize it over the batch.
 
-The n³ triplets of a batch are never listed. The hinge is piecewise linear in D: for each pair we
-count the active triplets in which it is the near pair, minus those in which it is the far pair.
-With the distances from an anchor sorted, each count is one lookup in a table of (distance, gap in
-ranks) of size n·K.
-
 **CNNPOR** (Liu et al., CVPR 2018): classification whose features also rank neighboring classes.
 
 .. math::
@@ -35,7 +30,7 @@ all of the batch; the hinge is averaged over the pairs, so that λ does not depe
 import math
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -44,7 +39,7 @@ from layline.heads.base import LinearHead, apply_linear
 from layline.utils.validation import check_at_least, check_integer
 
 LARGEST_LOG_VARIANCE = 10.0
-LARGEST_TABLE = 2**24  # numbers; larger batches are counted in blocks of anchors
+LARGEST_BLOCK = 2**22  # triplets; those of larger batches are computed in blocks of anchors
 
 
 class POE(LinearHead):
@@ -109,8 +104,7 @@ class POE(LinearHead):
 
     def _batch_loss(self, features: Features, ranks: Ranks, weights: PerSample | None) -> Scalar:
         distances = symmetric_kl(*self._gaussians(features))
-        hinge = mean_triplet_hinge(distances, ranks, weights, self.margin, self.num_classes)
-        return self.beta * hinge
+        return self.beta * mean_triplet_hinge(distances, ranks, weights, self.margin)
 
     def _gaussians(self, features: Features) -> tuple[Features, Features]:
         mean, raw = self._scores(features).chunk(2, dim=-1)
@@ -162,69 +156,29 @@ class CNNPOR(LinearHead):
 
 
 def mean_triplet_hinge(
-    distances: Float[Tensor, "n n"],
-    ranks: Ranks,
-    weights: PerSample | None,
-    margin: float,
-    num_classes: int,
+    distances: Float[Tensor, "n n"], ranks: Ranks, weights: PerSample | None, margin: float
 ) -> Scalar:
     """Average the hinge over the triplets; zero if there is none.
 
-    Args:
-        distances: D, between all samples of the batch.
-        ranks: Their labels.
-        weights: Of the samples; a triplet has the product of its three.
-        margin: m.
-        num_classes: K.
+    The hinge is piecewise linear in D. For each anchor a, its slope in D_ab is the weight of the
+    active triplets in which b is the near sample, minus that of those in which b is the far one.
     """
+    n = len(ranks)
     if weights is None:
-        weights = distances.new_ones(len(distances))
-    gaps = (ranks[:, None] - ranks).abs()
-    block = max(1, LARGEST_TABLE // ((len(ranks) + 1) * (num_classes + 1)))
+        weights = distances.new_ones(n)
+    slopes, active_weight, total = [], distances.new_zeros(()), distances.new_zeros(())
     with torch.no_grad():
-        counted = [
-            _count(d, g, weights, margin, num_classes)
-            for d, g in zip(torch.split(distances, block), torch.split(gaps, block), strict=True)
-        ]
-        slope, active, possible = (torch.cat(parts) for parts in zip(*counted, strict=True))
-        total = weights @ possible
-        share = weights / torch.where(total > 0, total, 1)  # of the anchors
-    return (share[:, None] * slope * distances).sum() + margin * (share @ active)
-
-
-def _count(
-    distances: Float[Tensor, "a n"],
-    gaps: Int[Tensor, "a n"],
-    weights: PerSample,
-    margin: float,
-    num_classes: int,
-) -> tuple[Float[Tensor, "a n"], Float[Tensor, " a"], Float[Tensor, " a"]]:
-    """Return each anchor's slopes in its distances, and the weights of active and all triplets."""
-    anchors, n = distances.shape
-    distances, order = distances.sort(dim=-1)
-    gaps, sorted_weights = gaps.gather(1, order), weights[order]
-    # below[a, j, g]: the weight of those of the j samples closest to a whose gap is below g
-    below = distances.new_zeros(anchors, n + 1, num_classes + 1)
-    below[:, 1:].scatter_(2, gaps[..., None] + 1, sorted_weights[..., None])
-    below = below.cumsum(dim=1).cumsum(dim=2).flatten(1)
-
-    def look_up(count: Tensor | int, gap: Tensor | int) -> Tensor:
-        place = torch.as_tensor(count * (num_classes + 1) + gap, device=gaps.device)
-        return below.gather(1, place.expand(anchors, n))
-
-    # a pair (p, q) can be active if q is among the first closer[p] samples: D_aq < D_ap + m
-    closer = torch.searchsorted(distances, distances + margin)
-    # too_close[q]: how many samples p are so close that q is not among theirs
-    starts = closer.new_zeros(anchors, n + 1)
-    too_close = starts.scatter_add_(1, closer, torch.ones_like(closer)).cumsum(dim=1)[:, :-1]
-    # the weight of the partners of each sample: as p, as q, and as p whatever the distance
-    near_weight = look_up(closer, num_classes) - look_up(closer, gaps + 1)
-    far_weight = look_up(n, gaps) - look_up(too_close, gaps)
-    possible = look_up(n, num_classes) - look_up(n, gaps + 1)
-    slope = torch.zeros_like(distances).scatter_(
-        1, order, sorted_weights * (near_weight - far_weight)
-    )
-    return slope, (sorted_weights * near_weight).sum(dim=1), (sorted_weights * possible).sum(dim=1)
+        for block in torch.arange(n, device=ranks.device).tensor_split(-(-(n**3) // LARGEST_BLOCK)):
+            gaps, d = (ranks[block, None] - ranks).abs(), distances[block]  # (anchors, n)
+            farther = gaps[:, :, None] < gaps[:, None, :]  # (anchors, p, q)
+            active = (farther & (d[:, None, :] < d[:, :, None] + margin)).to(d.dtype)
+            near = weights[block, None] * weights * (active @ weights)
+            far = weights[block, None] * weights * (weights @ active)
+            slopes.append(near - far)
+            active_weight += near.sum()
+            total += weights[block] @ ((farther.to(d.dtype) @ weights) @ weights)
+    hinge = (torch.cat(slopes) * distances).sum() + margin * active_weight
+    return hinge / torch.where(total > 0, total, 1)
 
 
 def symmetric_kl(mean: Features, log_variance: Features) -> Float[Tensor, "n n"]:

@@ -23,12 +23,9 @@ class OrdinalHead(nn.Module, ABC):
     """An ordinal method on top of features.
 
     A subclass defines ``_log_probs`` and, if it is not trained by maximum likelihood, ``_losses``.
-    This class checks the input. It computes in single precision or better, also under autocast:
-    probabilities of many classes do not survive half precision. Results have the precision of the
-    parameters, float32 if those are in half precision.
-
-    Values of ranks and weights are checked on the CPU only, so that no training step waits for an
-    accelerator.
+    This class checks the input (values of ranks and weights on the CPU only, so that no training
+    step waits for an accelerator). It computes in single precision or better, also under autocast:
+    probabilities of many classes do not survive half precision.
 
     Args:
         num_classes: K, at least 2.
@@ -176,10 +173,7 @@ class OrdinalHead(nn.Module, ABC):
     ) -> dict[str, Ranks]:
         """Choose one rank for each sample by every decoding.
 
-        Args:
-            features: One row per sample.
-            log_probs: Their log probabilities, which may be calibrated.
-            decode: A matrix of costs is added under the name ``"cost"``.
+        The arguments are those of :meth:`decision`; a matrix of costs is added as ``"cost"``.
         """
         _check_finite(features)
         log_probs = self.log_probs(features) if log_probs is None else log_probs
@@ -222,24 +216,16 @@ class OrdinalHead(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Show the sizes and the options when the module is printed."""
-        shown = {
-            name: value
+        return ", ".join(
+            f"{name}={value!r}"
             for name, value in vars(self).items()
             if not name.startswith("_") and name != "training"
             if isinstance(value, int | float | str) or is_dataclass(value)
-        }
-        return ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        )
 
 
 class LinearHead(OrdinalHead):
-    """A head that begins with a linear layer.
-
-    Args:
-        num_classes: K.
-        dim: Dimension d of the features.
-        outputs: The number of outputs of the layer.
-        bias: Whether the layer has a bias.
-    """
+    """A head that begins with a linear layer of ``outputs`` units."""
 
     def __init__(self, num_classes: int, dim: int, outputs: int, bias: bool = True) -> None:
         super().__init__(num_classes, dim)

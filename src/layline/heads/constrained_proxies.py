@@ -42,11 +42,10 @@ class ConstrainedProxies(OrdinalHead):
     """One proxy per class, on a controlled layout.
 
     ``ConstrainedProxies(Linear(8, 512), StudentT())`` is ``hard-linear`` for eight classes and
-    features of length 512; ``ConstrainedProxies(Free(8, 512), StudentT(), Poisson())`` is
-    ``soft-poisson``.
+    features of length 512.
 
     Args:
-        layout: Where the proxies lie. It has the number of classes and the dimension.
+        layout: Where the proxies lie.
         similarity: Turns a distance or a cosine into a logit.
         smoothing: What the unimodal loss pulls the proxies towards; None for no such loss.
         target: What P is matched to: ``"proxies"``, their own Q; or ``"onehot"``, the label alone,

@@ -24,32 +24,27 @@ The differences need no subtraction of probabilities, which would lose the small
 .. math:: \sigma(a) - \sigma(b) = \sigma(a)\,\sigma(-b)\,\bigl(1 - e^{-(a - b)}\bigr), \quad a > b
 
 **Sorting.** P(y > k) must fall with k. Logits out of order are sorted in descending order (the
-rearrangement of Chernozhukov et al., 2010). Unlike a running minimum, sorting keeps the number of
-thresholds passed, so the median is the count of σ(z_k) > ½; it also keeps the expected rank,
-Σ σ(z_k). That count is the decision rule of ranking, CORAL and CORN: ``decode="median"``.
+rearrangement of Chernozhukov et al., 2010), which keeps the count of σ(z_k) > ½ and the expected
+rank, Σ σ(z_k). That count, the median, is the decision rule of ranking, CORAL and CORN.
 
-**Ranking** (Niu et al., CVPR 2016). The paper gives each question two outputs and a softmax, which
-is the same function as one logit. It defines no probabilities of ranks; the sorted differences are
+**Ranking** (Niu et al., CVPR 2016) defines no probabilities of ranks; the sorted differences are
 ours.
 
-**CORAL** (Cao et al., 2020). The biases start in descending order, equally spaced in (0, 1], and
-the paper proves that they are in order at the optimum. Biases out of order are sorted for the
-probabilities, not for the loss.
+**CORAL** (Cao et al., 2020). The biases start in descending order, equally spaced in (0, 1]. Biases
+out of order are sorted for the probabilities, not for the loss.
 
-**CORN** (Shi et al., 2021). The sum of the cross entropies of the questions that a sample is asked
-is its −log P(y), because the conditional probabilities multiply. The paper divides the sum over a
-batch by the number of questions asked, where a sample's share depends on the other samples; we
-divide by the number of samples. The direction of the gradient is the same.
+**CORN** (Shi et al., 2021). The cross entropies of the questions that a sample is asked sum to its
+−log P(y). The paper divides the sum over a batch by the number of questions asked; we divide by the
+number of samples. The direction of the gradient is the same.
 
-**Proportional odds** (McCullagh, 1980). The cut points stay in order because their distances are
-positive: :math:`c_k = c_0 + \sum_{j=1}^{k} \operatorname{softplus}(\delta_j)`. They start at
+**Proportional odds** (McCullagh, 1980). The distances between cut points are positive:
+:math:`c_k = c_0 + \sum_{j=1}^{k} \operatorname{softplus}(\delta_j)`. They start at
 :math:`c_k = \operatorname{logit}\frac{k+1}{K}`, where a score of zero gives every class the same
 probability.
 
-**Stick-breaking** (Liu et al., 2020), also known as the continuation ratio. The likelihood is that
-of CORN with the sign of the logits reversed. Our reading: the biases start at
-:math:`b_k = -\log(K - 1 - k)`, which gives every class the same share; from zero the first class
-would start with half of the stick. The paper's smoothing of the labels is not applied.
+**Stick-breaking** (Liu et al., 2020), also known as the continuation ratio: the likelihood of CORN
+with the sign of the logits reversed. The biases start at :math:`b_k = -\log(K - 1 - k)`, which
+gives every class the same share (our choice). The paper's smoothing of the labels is not applied.
 """
 
 import torch

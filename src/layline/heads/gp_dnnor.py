@@ -15,10 +15,9 @@ mean m and covariance S (Hensman et al., 2015), and a small jitter ε on the dia
     \operatorname{Var} f = k(x, x) + \varepsilon + A^\mathsf{T} (S - I) A, \qquad
     \mathrm{KL} = \tfrac12 \bigl(\operatorname{tr} S + m^\mathsf{T} m - M - \log\det S\bigr)
 
-From the paper: the process on deep features, learned ordered cut points and noise, inducing points,
-and the variational bound in mini-batches. Our reading: a linear layer maps the features to a few
-dimensions, where a radial kernel and inducing points drawn from a standard normal make sense, and
-the cut points start where all ranks are equally probable.
+Our additions: a linear layer maps the features to a few dimensions, where a radial kernel and
+inducing points drawn from a standard normal make sense, and the cut points start where all ranks
+are equally probable.
 
 The expectation under the normal q(f) uses Gauss-Hermite quadrature. Predictions need none: with
 mean m and variance v of f, P(y ≤ k) is Φ((b_k − m)/√(s² + v)). Everything after the linear layer is
@@ -126,7 +125,8 @@ class GPDNNOR(LinearHead):
     def _posterior(self, features: Features) -> tuple[PerSample, PerSample]:
         """Compute mean and variance of q(f) at the features."""
         dtype = widest_float(features.device)
-        lengths, variance = F.softplus(self.raw_lengths.to(dtype)), self._kernel_variance(dtype)
+        lengths = F.softplus(self.raw_lengths.to(dtype))
+        variance = F.softplus(self.raw_variance.to(dtype))
         points, inputs = self.points.to(dtype) / lengths, self._scores(features).to(dtype) / lengths
 
         def kernel(x: Tensor, y: Tensor) -> Tensor:
@@ -144,9 +144,6 @@ class GPDNNOR(LinearHead):
         factor, mean = self.factor.to(dtype).tril(), self.mean.to(dtype)
         log_det = 2 * factor.diagonal().abs().log().sum()
         return 0.5 * (factor.square().sum() + mean.square().sum() - len(mean) - log_det)
-
-    def _kernel_variance(self, dtype: torch.dtype) -> Scalar:
-        return F.softplus(self.raw_variance.to(dtype))
 
     def _likelihood(self, dtype: torch.dtype) -> tuple[Float[Tensor, " K-1"], Scalar]:
         """Return the ordered cut points and the noise."""

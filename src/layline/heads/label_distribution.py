@@ -13,20 +13,14 @@ variance and :math:`F_k = \sum_{j \le k} P_j`.
     \text{EMD} \quad & \textstyle\sum_{k=0}^{K-2} \bigl(F_k - \mathbb 1\{k \ge y\}\bigr)^2 \\
     \text{CDW} \quad & -\textstyle\sum_k |k - y|^\alpha \log (1 - P_k)
 
-**SORD** (Díaz and Marathe, CVPR 2019): the paper leaves the distance open; p = 2 is our default.
-
-**DLDL-v2** (Gao et al., IJCAI 2018): the paper prints the divergence KL(t ‖ P), which has the same
-gradient as the cross entropy. Near the ends of the scale t is cut off and its mean is not y, so the
-two terms disagree. A narrower σ cures that, so σ = 2 is lowered for fewer than 13 classes.
-
-**Mean-variance** (Pan et al., CVPR 2018) and DLDL-v2 predict m: decode with ``"mean"``.
-
-**EMD** (Hou et al., 2016), the squared earth mover's distance, is the ranked probability score of
-:mod:`layline.metrics` times K − 1.
-
-**CDW**, class-distance weighting: Polat et al. (2022) call it CDW-CE, Castagnos et al. (2022) OLL.
-Our default of α is lower than theirs: the more the far classes outweigh the near ones, the more
-easily a middle class loses all its probability early in training.
+SORD (Díaz and Marathe, CVPR 2019) leaves the distance open; p = 2 is our default. DLDL-v2 (Gao et
+al., IJCAI 2018) prints the divergence KL(t ‖ P), which has the same gradient as the cross entropy;
+near the ends of the scale t is cut off and its mean is not y, so σ = 2 is lowered for fewer than 13
+classes. DLDL-v2 and mean-variance (Pan et al., CVPR 2018) predict m: decode with ``"mean"``. EMD
+(Hou et al., 2016) is the ranked probability score times K − 1. CDW is called CDW-CE by Polat et al.
+(2022) and OLL by Castagnos et al. (2022). Our default of α is lower than theirs: the more the far
+classes outweigh the near ones, the more easily a middle class loses all its probability early in
+training.
 """
 
 import math
@@ -48,14 +42,10 @@ def powers_of_distance(ranks: Ranks, num_classes: int, power: float) -> PerClass
     return (k - ranks[:, None]).abs() ** power
 
 
-def soft_labels(ranks: Ranks, num_classes: int, alpha: float, power: int) -> PerClass:
-    """Soften labels by the distance between ranks. With p = 2 they are Gaussian, σ² = 1 / 2α."""
-    return torch.softmax(-alpha * powers_of_distance(ranks, num_classes, power), dim=-1)
-
-
 def soft_cross_entropies(scores: PerClass, ranks: Ranks, alpha: float, power: int) -> PerSample:
-    """Compute the cross entropy with soft labels."""
-    labels = soft_labels(ranks, scores.shape[1], alpha, power).to(scores.dtype)
+    """Compute the cross entropy with labels t. With p = 2 they are Gaussian, σ² = 1 / 2α."""
+    distances = powers_of_distance(ranks, scores.shape[1], power)
+    labels = torch.softmax(-alpha * distances, dim=-1).to(scores.dtype)
     return F.cross_entropy(scores, labels, reduction="none")
 
 
@@ -152,11 +142,8 @@ class MeanVariance(Classification):
         mean = expected_rank(probs)
         k = torch.arange(self.num_classes, dtype=mean.dtype, device=mean.device)
         variance = (probs * (k - mean[:, None]).square()).sum(dim=-1)
-        return (
-            F.nll_loss(log_probs, ranks, reduction="none")
-            + self.mean_weight * 0.5 * (mean - ranks).square()
-            + self.variance_weight * variance
-        )
+        penalty = self.mean_weight * 0.5 * (mean - ranks).square() + self.variance_weight * variance
+        return F.nll_loss(log_probs, ranks, reduction="none") + penalty
 
 
 class Emd(Classification):

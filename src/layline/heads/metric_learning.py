@@ -32,8 +32,7 @@ from torch.nn import functional as F
 from layline.geometry.layouts import cosines
 from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.heads.base import OrdinalHead
-from layline.utils.errors import UserError
-from layline.utils.validation import check_above, check_integer
+from layline.utils.validation import check_above, check_at_least, check_integer
 
 
 class ProxyAnchor(OrdinalHead):
@@ -52,7 +51,7 @@ class ProxyAnchor(OrdinalHead):
     ) -> None:
         super().__init__(num_classes, dim)
         check_above("alpha", alpha, 0)
-        _check_margin(margin)
+        check_at_least("margin", margin, 0)
         self.margin, self.alpha = margin, alpha
         self.vectors = nn.Parameter(torch.empty(num_classes, dim))
         self.reset_parameters()
@@ -108,9 +107,9 @@ class SoftTriple(OrdinalHead):
     ) -> None:
         super().__init__(num_classes, dim)
         check_integer("centers_per_class", centers_per_class, 1, most=100)
-        for name, value in (("la", la), ("gamma", gamma)):
-            check_above(name, value, 0)
-        _check_margin(margin)
+        check_above("la", la, 0)
+        check_above("gamma", gamma, 0)
+        check_at_least("margin", margin, 0)
         self.centers_per_class = centers_per_class
         self.la, self.gamma, self.margin = la, gamma, margin
         self.centers = nn.Parameter(torch.empty(dim, num_classes * centers_per_class))
@@ -139,8 +138,3 @@ class SoftTriple(OrdinalHead):
 def _log_one_plus_sum_exp(x: PerClass, where: Bool[Tensor, "n K"]) -> Float[Tensor, " K"]:
     """Compute log(1 + Σ exp x) over the chosen rows of each column."""
     return F.pad(x.masked_fill(~where, -math.inf), (0, 0, 0, 1)).logsumexp(dim=0)
-
-
-def _check_margin(margin: float) -> None:
-    if not math.isfinite(margin):
-        raise UserError(f"margin must be a finite number, got {margin}")

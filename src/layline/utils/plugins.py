@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -40,19 +39,18 @@ class Plugin:
 
 LOADED: dict[str, tuple[ModuleType, Plugin]] = {}
 """The plug-ins that the user named, by module name."""
-_FILES: dict[str, tuple[Path, int]] = {}  # path and modification time of imported files
 
 
 def load_plugins(plugins: Iterable[str | Path]) -> None:
     """Import plug-ins, so that the registries find what they offer.
 
     Args:
-        plugins: Python files, folders of packages, or names of modules. A file that changed since
-            it was imported is imported again.
+        plugins: Python files, folders of packages, or names of modules.
     """
     for plugin in [plugins] if isinstance(plugins, str | Path) else plugins:
         module = import_reference(resolve_reference(plugin))
-        LOADED[module.__name__] = module, describe_plugin(module)
+        if module.__name__ not in LOADED:
+            LOADED[module.__name__] = module, describe_plugin(module)
 
 
 def is_path(reference: str) -> bool:
@@ -78,54 +76,27 @@ def resolve_reference(plugin: str | Path) -> str:
 
 def import_reference(reference: str) -> ModuleType:
     """Import what :func:`resolve_reference` returned."""
+    path = Path(reference) if is_path(reference) else None
+    # the folder is added, so that other processes find the module by its name as well
+    folder = str(Path.cwd() if path is None else path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
     importlib.invalidate_caches()
     try:
-        if is_path(reference):
-            return _import_path(Path(reference))
-        _add_to_path(Path.cwd())
-        return importlib.import_module(reference)
-    except PluginError:
-        raise
+        module = importlib.import_module(reference if path is None else path.stem)
     except (Exception, SystemExit) as error:  # a plug-in may fail in any way
         why = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise PluginError(f"The plug-in {reference} cannot be imported: {why}") from error
-
-
-def _import_path(path: Path) -> ModuleType:
-    """Import a file or package by its own name, which other processes also find it by."""
-    name, file = path.stem, path / "__init__.py" if path.is_dir() else path
-    state = (file, file.stat().st_mtime_ns)
-    if _FILES.get(name) == state and name in sys.modules:
-        return sys.modules[name]
-    known = find_spec(name)
-    if known is not None and known.origin != str(file):
-        raise PluginError(
-            f"The plug-in {path} has the name of another module, {known.origin}. Rename the file."
-        )
-    _add_to_path(path.parent)  # the plug-in may import its neighbors
-    folder = [str(path)] if path.is_dir() else None
-    spec = spec_from_file_location(name, file, submodule_search_locations=folder)
-    assert spec is not None  # it ends in .py
-    module = sys.modules[name] = module_from_spec(spec)
-    try:
-        # compiled here: Python's bytecode cache misses a change within one second
-        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    _FILES[name] = state
+    file = getattr(module, "__file__", None) or ""
+    if path is not None and Path(file).resolve() not in (path, path / "__init__.py"):
+        raise PluginError(f"The plug-in {path} has the name of another module, {file}. Rename it.")
     return module
-
-
-def _add_to_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
 
 
 def describe_plugin(module: ModuleType) -> Plugin:
     """Return the distribution and version of a module, or its own name and version."""
     top, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
-    distributions = [] if top in _FILES else packages_distributions().get(top, [])
+    distributions = packages_distributions().get(top)
     if distributions:
         return Plugin(distributions[0], version(distributions[0]))
     own = str(getattr(module, "__version__", ""))

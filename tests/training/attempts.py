@@ -1,19 +1,18 @@
-"""Runs ``layline`` as often as it is told to, each time in fresh processes that may come to harm.
+"""Run ``layline`` repeatedly, each time in new processes in which faults can be injected.
 
-Python and the libraries start once; every attempt is a fork of that, in a session of its own. A
-line of JSON on stdin asks for one:
+Python and the libraries are imported once; every attempt is a fork of this process. A line of JSON
+on stdin requests an attempt:
 
 - ``arguments``: of the command;
-- ``processes``: how many, each told its rank in the environment as ``torchrun`` does it;
+- ``processes``: how many, with the environment that ``torchrun`` would set;
 - ``environment``: variables;
-- ``values``: what to put elsewhere, such as ``{"layline.training.frozen:PIECE": 16}``;
-- ``harm``: a list of what befalls the processes, see :func:`befall`;
-- ``touches``: die when files in ``folder`` are changed for the so-manieth time;
-- ``seconds``: killed from outside after so long;
-- ``largest_file``: no file may have more bytes.
+- ``values``: attributes to replace, such as ``{"layline.training.feature_cache:PIECE": 16}``;
+- ``harm``: a list of faults, see :func:`inject`;
+- ``touches`` and ``folder``: kill the process at this change of a file in the folder;
+- ``seconds``: kill the processes after this time;
+- ``largest_file``: limit the size of files.
 
-A line on stdout says what came of it: the exit codes, what was printed, and which processes were
-left behind.
+A line on stdout has the exit codes, the output, and the processes that are left.
 """
 
 import atexit
@@ -32,7 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Timer
 
-import plotly.offline  # noqa: F401 - imported once, so that attempts need not
+import plotly.offline  # noqa: F401 - imported once for all attempts
 import sklearn.metrics  # noqa: F401
 import torch
 import torchvision.transforms.v2  # noqa: F401
@@ -44,24 +43,22 @@ import layline.training.run  # noqa: F401
 from layline.cli import main
 
 
-def _no_room():
+def _no_space():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 DEEDS = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "interrupt": lambda: os.kill(os.getpid(), signal.SIGINT),
-    "interrupt all": lambda: os.killpg(0, signal.SIGINT),
-    "terminate": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "terminate all": lambda: os.killpg(0, signal.SIGTERM),
-    "no room": _no_room,
+    "no room": _no_space,
     "nan": lambda: None,
 }
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
 
 
 def find(target):
-    """Find the owner and the name of ``module:name.of.something``."""
+    """Return the owner and the name of ``module:name.of.attribute``."""
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
     owner = importlib.import_module(module)
@@ -70,14 +67,14 @@ def find(target):
     return owner, name
 
 
-def befall(target, deed="kill", number=1, when="before", rank=0):
-    """Let something happen at a call.
+def inject(target, deed="kill", number=1, when="before", rank=0):
+    """Inject a fault into a call of a function.
 
     Args:
-        target: The function, as ``module:name.of.it``.
-        deed: What happens, one of ``DEEDS``; ``nan`` takes the place of what it gives.
-        number: At which call, from 1.
-        when: ``before`` or ``after`` it, or ``half``: when half of the file was written.
+        target: The function, as ``module:name``.
+        deed: One of ``DEEDS``; ``nan`` replaces the result.
+        number: Which call, counted from 1.
+        when: ``before`` or ``after`` the call, or ``half``: the written file is cut in half.
         rank: In which process.
     """
     if int(os.environ.get("RANK", "0")) != rank:
@@ -85,7 +82,7 @@ def befall(target, deed="kill", number=1, when="before", rank=0):
     owner, name = find(target)
     function, calls = getattr(owner, name), itertools.count(1)
 
-    def harmed(*args, **kwargs):
+    def faulty(*args, **kwargs):
         if next(calls) != number:
             return function(*args, **kwargs)
         if when == "before":
@@ -98,19 +95,19 @@ def befall(target, deed="kill", number=1, when="before", rank=0):
             DEEDS[deed]()
         return result * float("nan") if deed == "nan" else result
 
-    setattr(owner, name, harmed)
+    setattr(owner, name, faulty)
 
 
-def die_when_touched(folder, number):
-    """Die just before the so-manieth change of a file in the folder."""
+def kill_at_change(folder, number):
+    """Kill this process just before a certain change of a file in the folder."""
     calls = itertools.count(1)
 
     def watch(event, values):
-        touched = event in CHANGES or (
+        changed = event in CHANGES or (
             event == "open" and isinstance(values[2], int) and values[2] & os.O_ACCMODE
         )
-        # what is removed with its folder is named without it
-        inside = touched and str(values[0]).startswith((folder, "model.s", "optimizer", "random_s"))
+        # files that are removed with their folder have relative names
+        inside = changed and str(values[0]).startswith((folder, "model.s", "optimizer", "random_s"))
         if inside and next(calls) == number:
             DEEDS["kill"]()
 
@@ -129,9 +126,9 @@ def attempt(wanted, rank, port):
     for target, value in wanted.get("values", {}).items():
         setattr(*find(target), value)
     for harm in wanted.get("harm", ()):
-        befall(**harm)
+        inject(**harm)
     if touches := wanted.get("touches"):
-        die_when_touched(wanted["folder"], touches)
+        kill_at_change(wanted["folder"], touches)
     sys.argv = ["layline", *wanted["arguments"]]
     try:
         main()
@@ -159,50 +156,55 @@ def fork(wanted, rank, port, out, err):
         os._exit(code)
 
 
+def kill(children):
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
 def wait_for(children):
-    """Wait for the end of all, and end the others if one fails, as a launcher does it."""
+    """Wait for all processes; if one fails, end the others, as a launcher does."""
     codes, timers = {}, []
     while len(codes) < len(children):
         child, status = os.wait()
         codes[child] = os.waitstatus_to_exitcode(status)
-        if codes[child]:  # those that end by themselves have the time to do so
-            patience = 10 if codes[child] > 0 else 0
-            others = set(children) - codes.keys()
-            timers.append(Timer(patience, lambda each: [os.kill(c, 9) for c in each], [others]))
+        if codes[child]:  # the others may end by themselves, unless it was killed
+            patience = 60 if codes[child] > 0 else 0
+            timers.append(Timer(patience, kill, [set(children) - codes.keys()]))
             timers[-1].start()
     for timer in timers:
         timer.cancel()
     return [codes[child] for child in children]
 
 
-def left_behind(children, patience=20):
-    """Find living processes of these sessions; orphans may take some seconds to notice it."""
+def find_left(children, patience=60):
+    """List living processes of these sessions; orphans may take some seconds to notice it."""
     until = time.monotonic() + patience
     while True:
-        found = []
+        left = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
                 state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
                 if state != "Z" and int(session) in children:
-                    found.append(int(stat.parent.name))
-        if not found or time.monotonic() > until:
-            return found
+                    left.append(int(stat.parent.name))
+        if not left or time.monotonic() > until:
+            return left
         time.sleep(0.05)
 
 
 def answer(wanted):
-    """Make an attempt, and tell what came of it."""
+    """Make an attempt, and describe its result."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         ranks = range(wanted.get("processes", 1))
         children = [fork(wanted, rank, port, out, err) for rank in ranks]
-        timer = Timer(wanted.get("seconds", 120), lambda: [os.kill(c, 9) for c in children])
+        timer = Timer(wanted.get("seconds", 600), kill, [children])
         timer.start()
         result = {"codes": wait_for(children)}
         timer.cancel()
-        result["left"] = left_behind(children)
+        result["left"] = find_left(children)
         for name, file in {"stdout": out, "stderr": err}.items():
             file.seek(0)
             result[name] = file.read().decode()

@@ -17,17 +17,9 @@ from layline.training.callbacks import (
     stopped_by,
 )
 from layline.training.config import TrainingConfig
-from layline.training.trainer import Interrupted, Trainer, TrainingState
+from layline.training.trainer import Trainer, TrainingState
 
 STEP = "layline.training.trainer:Trainer._step"
-
-
-@pytest.fixture
-def signals():
-    made = Signals()
-    made.on_start(None)
-    yield made
-    made.on_end(None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
@@ -37,15 +29,11 @@ def test_a_signal_requests_a_stop_and_handlers_are_restored(number):
     assert not made.stop_requested()
     signal.raise_signal(number)
     assert made.stop_requested()
-    made.on_end(None)
-    assert signal.getsignal(number) is before
-
-
-def test_a_second_ctrl_c_stops_at_once(signals):
-    signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)  # schedulers repeat it
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+    made.on_end(None)
+    assert signal.getsignal(number) is before
 
 
 def test_threads_and_ignored_signals_are_left_alone():
@@ -73,11 +61,6 @@ def test_an_event_stops_the_runs_of_its_thread():
     event.set()
     assert own.stop_requested()
     assert not Signals().stop_requested()
-
-
-def test_the_message_of_a_stop():
-    assert str(Interrupted(3, 7)) == "stopped in epoch 3 after 7 steps"
-    assert str(Interrupted(3, 0)) == "stopped after epoch 2"
 
 
 def interrupt(monkeypatch, number, signals=(signal.SIGINT,)):
@@ -199,22 +182,18 @@ def test_a_terminal_gets_a_live_line():
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_only_one_of_several_processes_shows_anything(terminal):
+def test_progress_is_shown_by_one_process_in_a_few_lines_or_as_a_bar(terminal):
     assert show(shown=False, force_terminal=terminal) == ""
-    file = io.StringIO()
-    log = Reporter(Console(file=file, force_terminal=terminal), shown=False)
-    log("nothing")
-    with log.progress("Looking", 5) as count:
-        count(5)
-    assert file.getvalue() == ""
-
-
-def test_progress_in_a_log_is_a_few_lines_and_on_a_terminal_a_bar():
-    file = io.StringIO()
-    with Reporter(Console(file=file)).progress("Looking", 10) as count:
-        for done in range(1, 11):
-            count(done)
-    assert file.getvalue().splitlines() == [f"Looking: {n} of 10" for n in (3, 5, 8, 10)]
-    with Reporter(Console(file=file, force_terminal=True)).progress("Looking", 10) as count:
-        count(10)
-    assert "10/10" in file.getvalue()
+    shown = {}
+    for main in (True, False):
+        file = io.StringIO()
+        log = Reporter(Console(file=file, force_terminal=terminal), shown=main)
+        with log.progress("Looking", 10) as count:
+            for done in range(1, 11):
+                count(done)
+        shown[main] = file.getvalue()
+    assert shown[False] == ""
+    if terminal:
+        assert "10/10" in shown[True]
+    else:
+        assert shown[True].splitlines() == [f"Looking: {n} of 10" for n in (3, 5, 8, 10)]

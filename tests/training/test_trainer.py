@@ -21,7 +21,7 @@ from layline.training.callbacks import Checkpoints
 from layline.training.config import TrainingConfig
 from layline.training.optim import WeightAverage, make_optimizer, rate_factor, set_learning_rates
 from layline.training.recipes import RECIPES
-from layline.training.trainer import Callback, EpochBatches, Trainer, TrainingState
+from layline.training.trainer import Callback, EpochBatches, Trainer
 from layline.utils.devices import Processes
 
 CPU = torch.device("cpu")
@@ -147,20 +147,6 @@ def test_patience_ends_a_run_also_when_it_is_resumed(train, command, history, ou
     assert len(history(folder)) == 5
 
 
-@pytest.mark.parametrize(
-    ("state", "options", "finished"),
-    [
-        (TrainingState(), {}, False),
-        (TrainingState(epoch=4, best_epoch=1), {}, True),
-        (TrainingState(epoch=3, best_epoch=1), {"patience": 2}, False),
-        (TrainingState(epoch=3, best_epoch=1), {"patience": 1}, True),
-        (TrainingState(epoch=3, best_epoch=0), {"patience": 1}, False),
-    ],
-)
-def test_when_a_run_is_finished(state, options, finished):
-    assert state.is_finished(make_options(epochs=3, **options)) == finished
-
-
 def corners(path, counts):
     """Write rows of every combination of signs: their mean does not depend on the counts."""
     signs = [(a, b) for a in (-1, 1) for b in (-1, 1)]
@@ -214,24 +200,12 @@ def test_an_epoch_takes_every_sample_once_in_steps_that_do_not_depend_on_the_pro
     assert sorted(i for share in parts for part in share for i in part) == list(range(count))
     assert all(part for share in parts for part in share)
     assert max(shares[0].sizes) - min(shares[0].sizes) <= 1
+    assert indices(shares[0], 2, first_step=1) == parts[0][accumulation:]
+    assert indices(shares[0], 3) != parts[0]
     whole = EpochBatches(count, make_options(batch_size=batch_size))
     for step, batch in enumerate(indices(whole, epoch=2)):
         mine = slice(step * accumulation, (step + 1) * accumulation)
         assert [i for share in parts for part in share[mine] for i in part] == batch
-
-
-def test_the_order_depends_on_the_epoch_and_the_seed():
-    first = EpochBatches(50, make_options(seed=1))
-    again, other = EpochBatches(50, make_options(seed=1)), EpochBatches(50, make_options(seed=2))
-    assert indices(first, 1) == indices(again, 1) != indices(first, 2)
-    assert indices(first, 1) != indices(other, 1)
-    assert indices(first, 4, first_step=1) == indices(first, 4)[1:]
-
-
-def test_batch_sizes():
-    assert EpochBatches(33, make_options(batch_size=32)).sizes == [17, 16]
-    assert EpochBatches(5, make_options(batch_size=2)).sizes == [3, 2]
-    assert EpochBatches(70, make_options(batch_size=32, drop_last=True)).sizes == [32, 32]
 
 
 @pytest.mark.parametrize(
@@ -374,11 +348,6 @@ def test_without_validation_no_epoch_is_the_best():
     assert set(state.history[0]) == {"epoch", "train_loss"}
 
 
-def test_validation_does_not_change_training():
-    plain, validated = (fit(network(), samples(), v).history for v in (None, samples(30, seed=1)))
-    assert [r["train_loss"] for r in plain] == [r["train_loss"] for r in validated]
-
-
 class Watch(nn.Module):
     """Note the mode and the size of each batch."""
 
@@ -448,15 +417,11 @@ def test_layers_far_from_the_last_learn_slowly():
     assert rate_of == {}
 
 
-def test_frozen_parameters_are_not_optimized_and_sgd_has_momentum():
+def test_frozen_parameters_are_not_optimized_and_decay_spares_vectors_and_proxies():
     frozen = nn.Linear(2, 3).requires_grad_(False)
     optimizer = make_optimizer(frozen, HEAD, make_options(optimiser="sgd", momentum=0.8))
     (group,) = optimizer.param_groups
-    assert group["params"] == [*HEAD.parameters()]
-    assert group["momentum"] == 0.8
-
-
-def test_decay_spares_vectors_and_proxies():
+    assert (group["params"], group["momentum"]) == ([*HEAD.parameters()], 0.8)
     backbone, head = nn.Linear(2, 3), heads.create("soft-poisson", num_classes=4, dim=3)
     optimizer = make_optimizer(backbone, head, make_options(decay_vectors=False, weight_decay=0.1))
     groups = optimizer.param_groups

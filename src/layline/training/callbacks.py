@@ -18,13 +18,7 @@ from accelerate import Accelerator
 from jaxtyping import Int
 from pydantic import TypeAdapter
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -40,12 +34,7 @@ from layline.training.distributed import SeveralProcesses
 from layline.training.optim import WeightAverage
 from layline.training.record import take_snapshot
 from layline.training.run_folder import RunFolder
-from layline.training.trainer import (
-    Callback,
-    Trainer,
-    TrainingState,
-    describe_epoch,
-)
+from layline.training.trainer import Callback, Trainer, TrainingState, describe_epoch
 from layline.utils.errors import UserError
 from layline.utils.files import publish_folder, write_error
 
@@ -105,17 +94,11 @@ def stopped_by(event: threading.Event) -> Iterator[None]:
 
 
 class Checkpoints(Callback):
-    """Restore the last checkpoint at the start, and save the state regularly.
+    """Restore the last checkpoint at the start, and save the state every few minutes.
 
     ``state/`` contains the last two checkpoints, each in a folder named by its epoch and step. A
     new one is written under another name and renamed when it is complete. A run resumes from the
     newest checkpoint that can be read. All processes call the methods together.
-
-    Args:
-        folder: The folder of the run.
-        processes: One or several; they know the model and the optimizer.
-        log: Shows a warning if a checkpoint is damaged.
-        minutes: Time between checkpoints within an epoch.
     """
 
     def __init__(
@@ -170,30 +153,21 @@ class Checkpoints(Callback):
                     copies = {name: t.clone(memory_format=form) for name, t in tensors.items()}
                     save_file(copies, part / _AVERAGE)
                 (part / _STATE).write_text(json.dumps(asdict(state)), encoding="utf-8")
-                self._publish(part, place)
-        except OSError as error:
+                if place.exists():  # it was damaged, since training had to come here again
+                    shutil.rmtree(place)
+                publish_folder(part, place)
+                for old in self._list():
+                    if old not in (place, self._last):
+                        shutil.rmtree(old)
+        except (OSError, SafetensorError, RuntimeError) as error:
             shutil.rmtree(part, ignore_errors=True)
-            raise write_error(error, place) from error
-        except (SafetensorError, RuntimeError) as error:  # what a full disk is to these libraries
-            shutil.rmtree(part, ignore_errors=True)
-            why = str(error).partition("\n")[0]
-            raise write_error(
-                OSError(f"could not be written, the disk may be full ({why})"), place
-            ) from error
+            if isinstance(error, OSError):
+                raise write_error(error, place) from error
+            why = str(error).partition("\n")[0]  # what torch and safetensors raise on a full disk
+            full = OSError(f"could not be written, the disk may be full ({why})")
+            raise write_error(full, place) from error
         self._last = place
         accelerator.wait_for_everyone()
-
-    def _publish(self, part: Path, place: Path) -> None:
-        """Rename a complete checkpoint, and remove all but it and the one before."""
-        if place == self._last:  # the same step has the same state
-            shutil.rmtree(part)
-            return
-        if place.exists():  # it was damaged, since training had to come here again
-            shutil.rmtree(place)
-        publish_folder(part, place)
-        for old in self._list():
-            if old not in (place, self._last):
-                shutil.rmtree(old)
 
     def restore(self, average: WeightAverage | None = None) -> TrainingState | None:
         """Load the newest checkpoint that can be read; None if there is no checkpoint at all."""
@@ -206,8 +180,6 @@ class Checkpoints(Callback):
                 self._accelerator.load_state(str(place))
                 if average is not None:
                     average.load_state_dict(load_file(place / _AVERAGE))
-            except MemoryError:
-                raise
             except Exception as error:  # the content of a damaged file can be anything
                 problem = f"{place} is damaged ({str(error).partition(chr(10))[0]})"
             if not self._processes.any(bool(problem)):
@@ -335,12 +307,11 @@ class ProgressDisplay(Callback):
 
     def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
         self._epochs, self._log = epochs, Reporter(console, shown)
-        texts = (TextColumn(f"{{task.fields[{name}]}}") for name in ("epoch", "loss", "last"))
-        epoch, loss, last = texts
+        names = ("epoch", "loss", "last")
+        epoch, loss, last = (TextColumn(f"{{task.fields[{name}]}}") for name in names)
         columns = epoch, BarColumn(10), loss, TimeRemainingColumn(compact=True), last
         self._live = Progress(*columns, console=console, transient=True)
-        task = self._live.add_task("", epoch="", loss="", last="")
-        self._line, self._task = task, self._live.tasks[0]
+        self._line = self._live.add_task("", epoch="", loss="", last="")
         self._is_live = shown and console.is_terminal
         self._begin, self._first_step = 0.0, 0
 
@@ -379,7 +350,7 @@ class ProgressDisplay(Callback):
         if not self._is_live:
             seconds = max(self._live.get_time() - self._begin, 1e-9)
             speed = sum(trainer.batches.sizes[self._first_step :]) / seconds
-            left = format_time(self._task.time_remaining or 0)
+            left = format_time(self._live.tasks[0].time_remaining or 0)
             self._log(f"{describe_epoch(trainer)}  {speed:.0f} samples/s  {left} left")
 
 

@@ -242,10 +242,8 @@ class Trainer:
     def _finish_epoch(self) -> None:
         """Validate, remember the best epoch, and save."""
         state = self.state
-        record: EpochRecord = {
-            "epoch": state.epoch,
-            "train_loss": state.loss_sum / state.weight_sum,
-        }
+        loss = state.loss_sum / state.weight_sum
+        record: EpochRecord = {"epoch": state.epoch, "train_loss": loss}
         self._check_weights()  # an infinite one need not show in the loss
         with nullcontext() if self.average is None else self.average.applied_to(self.network):
             predictions, is_best = None, False

@@ -24,7 +24,7 @@ MODES = {
     "off": "no search",
 }
 _HASH_SIZE = 16  # 256 bits
-_RADIUS = 24  # bits in which near duplicates differ at most, see docs/decisions/duplicates.md
+_RADIUS = 24  # bits in which near duplicates differ at most
 _LEAST_CONTRAST = 2.0  # standard deviation in gray levels; below it there is nothing to compare
 _BLOCK = 1 << 22  # pairs that are compared at once
 _LISTED = 20

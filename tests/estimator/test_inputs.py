@@ -279,7 +279,6 @@ def test_groups_and_validation_samples_are_routed():
         ({"head_options": [1]}, "head_options must be a dict, got [1]"),
         ({"head_options": {"alpha": 3.0}}, "alpha"),
         ({"backbone": nn.Linear(3, 4), "hidden": (9,)}, "hidden must be None"),
-        ({"backbone": nn.Linear(7, 4)}, "backbone must take X of shape (n, 3), got an error"),
         ({"backbone": nn.Linear(3, 5)}, "here (2, 4), got (2, 5): pass dim=5"),
         ({"backbone": nn.LSTM(3, 4)}, "backbone must return (n, dim), here (2, 4), got tuple"),
         ({"device": "abacus"}, "Device 'abacus' is not available"),

@@ -4,11 +4,9 @@ Dropout in front of the last layer belongs to the last layer, not to the body: t
 frozen body is computed once, without dropout, and the dropped units change from step to step.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import Any, Self
 
 import torch
@@ -34,8 +32,10 @@ class DropoutLinear(nn.Linear):
         return super().forward(drop(x, self.dropout, self.training))
 
 
-class HiddenLayer(nn.Module):
+class HiddenLayer(nn.Sequential):
     """Dropout, Linear, GELU, dropout, Linear."""
+
+    hidden: DropoutLinear
 
     def __init__(self, in_features: int, hidden: int, out_features: int, dropout: float) -> None:
         super().__init__()
@@ -43,11 +43,6 @@ class HiddenLayer(nn.Module):
         self.hidden = DropoutLinear(in_features, hidden, dropout)
         self.activation = nn.GELU()
         self.out = DropoutLinear(hidden, out_features, dropout)
-
-    def forward(self, x: Float[Tensor, "n width"]) -> Float[Tensor, "n d"]:
-        """Map the output of the body to features."""
-        features: Tensor = self.out(self.activation(self.hidden(x)))
-        return features
 
 
 LastLayer = nn.Linear | HiddenLayer
@@ -232,11 +227,11 @@ class InputSpec:
     def __post_init__(self) -> None:
         if self.size is not None:
             check_integer("size", self.size, 1, "it is a number of pixels")
-        for name in ("mean", "std"):
-            values = getattr(self, name)
-            good = isinstance(values, Sequence) and len(values) == 3
-            if not good or not all(isinstance(v, Real) and math.isfinite(v) for v in values):
-                raise UserError(f"{name} must be three finite numbers, got {values!r}")
+        for name, values in {"mean": self.mean, "std": self.std}.items():
+            if not isinstance(values, Sequence) or len(values) != 3:
+                raise UserError(f"{name} must be three numbers, got {values!r}")
+            for value in values:
+                check_at_least(name, value, 0)
             object.__setattr__(self, name, tuple(float(value) for value in values))
         check_above("std", min(self.std), 0, "channels are divided by it")
         check_above("crop", self.crop, 0, "it is a share of the side")

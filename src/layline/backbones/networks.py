@@ -23,8 +23,8 @@ from layline.utils.validation import check_integer
 class MLP(TableBackbone):
     """A multilayer perceptron on standardized columns.
 
-    The columns are standardized first, in the dtype of the input, and then cast to the dtype of
-    the weights: a float64 time stamp keeps its seconds, which float32 would round to minutes.
+    The columns are standardized first, in float64, and then cast to the dtype of the weights: a
+    time stamp keeps its seconds, which float32 would round to minutes.
 
     Args:
         in_features: Number of columns.
@@ -50,7 +50,6 @@ class MLP(TableBackbone):
         check_integer("in_features", in_features, 1)
         for width in hidden:
             check_integer("hidden", width, 1, "it is the width of a layer", most=10_000)
-        # float64, so that loading saved statistics keeps their digits
         self.register_buffer("mean", torch.zeros(in_features, dtype=torch.float64))
         self.register_buffer("scale", torch.ones(in_features, dtype=torch.float64))
         layers: list[nn.Module] = []
@@ -109,8 +108,7 @@ def _mean_and_scale(
     scale = (share @ (rows - mean).square()).sqrt().maximum(1e-6 * extent)
     # compared by value: rounding gives a constant 0.1 a deviation above zero
     constant = (extent == 0) | (scale == 0)
-    mean, scale = torch.where(constant, rows[0], mean), torch.where(constant, 1.0, scale)
-    return mean.to(x.dtype), scale.to(x.dtype)
+    return torch.where(constant, rows[0], mean), torch.where(constant, 1.0, scale)
 
 
 class ConvNet(ImageBackbone):

@@ -49,7 +49,7 @@ from layline.training.trainer import (
     TrainingState,
     describe_epoch,
 )
-from layline.utils.devices import Processes, check_device, choose_device, has_double
+from layline.utils.devices import Processes, choose_device, has_double
 from layline.utils.errors import UserError
 from layline.utils.optional import require
 from layline.utils.validation import check_integer, check_known
@@ -231,13 +231,12 @@ class OrdinalClassifier(
             options = self._make_options(has_validation=validation is not None)
             resume = bool(self.warm_start) and hasattr(self, "head_")
             self._check_structure(resume)
-            automatic = isinstance(self.device, str) and self.device == "auto"
-            device = choose_device("auto", self._takes_table) if automatic else self.device
+            device = choose_device(str(self.device), needs_double=self._takes_table)
             seed = self._seed if resume else _draw_seed(self.random_state)
             data = read_fit_data(self, X, y, sample_weight, groups, validation, seed, resume)
             self._seed, self.encoding_ = seed, data.encoding
             past: list[EpochRecord] = self.history_ if resume else []
-            network, state = self._train(data, options, check_device(device), resume, len(past))
+            network, state = self._train(data, options, device, resume, len(past))
             self._set_fitted(data.classes, network)
             self.calibration_ = self._calibrate(data.validation, data.calibration)
         except BaseException:  # an estimator that was fitted before stays as it was
@@ -321,6 +320,11 @@ class OrdinalClassifier(
     def _takes_table(self) -> bool:
         return _is_table(self._built_from["backbone"])
 
+    @property
+    def _dtype(self) -> Any:
+        """The dtype of batches: float64 for a table, which is standardized before it is rounded."""
+        return np.float64 if self._takes_table else np.float32
+
     def _make_options(self, *, has_validation: bool) -> Options:
         """Check the parameters, and return those of the trainer."""
         if isinstance(self.backbone, str):
@@ -396,11 +400,10 @@ class OrdinalClassifier(
                 network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
             else:
                 network = self._build_network(data.train, len(data.classes), device)
-            dtype = self._batch_dtype(data.train.rows, device)
-            train = data.train.to_split(data.class_factors, dtype)
+            train = data.train.to_split(data.class_factors, self._dtype)
             validation = None
             if len(data.validation):
-                validation = data.validation.to_split(data.class_factors, dtype)
+                validation = data.validation.to_split(data.class_factors, self._dtype)
             options = replace(options, generator=torch.Generator().manual_seed(seed))
             best = _BestWeights()
             callbacks = [best, _Log()] if self.verbose else [best]
@@ -422,15 +425,12 @@ class OrdinalClassifier(
             backbone = _call_with_known(make, dim=self.dim, in_features=x.shape[1])
         backbone = backbone.float()
         if isinstance(backbone, backbones.TableBackbone) and self._takes_table:
-            blocks = column_blocks(x, self._batch_dtype(x, device))
-            backbone.fit_scale(blocks, torch.from_numpy(samples.weight))
-            backbone = backbone.to(device)
+            backbone.fit_scale(column_blocks(x), torch.from_numpy(samples.weight))
         else:
-            backbone = backbone.to(device)
-            _check_output(backbone, x, self.dim, device)
+            _check_output(backbone, x, self.dim)
         options = dict(self.head_options or {})
         head = heads.create(self.method, num_classes=num_classes, dim=self.dim, **options)
-        return Network(backbone, head.float().to(device))
+        return Network(backbone, head.float()).to(device)
 
     def _set_fitted(self, classes: Array, network: Network) -> None:
         self.classes_ = classes
@@ -453,10 +453,6 @@ class OrdinalClassifier(
         modern = self.recipe == "modern"
         return Calibration.fit(outcome(validation) if modern else None, outcome(calibration))
 
-    def _batch_dtype(self, rows: Rows, device: torch.device) -> Any:
-        """Return the dtype of batches: that of the rows for a table, float32 for a module."""
-        return rows.dtype if self._takes_table and has_double(device) else np.float32
-
     @torch.no_grad()
     def _run_network(self, rows: Rows) -> Iterator[tuple[Tensor, heads.OrdinalHead]]:
         """Yield the features of rows, batch by batch, and the head.
@@ -469,10 +465,9 @@ class OrdinalClassifier(
         if has_double(device):
             head = copy.deepcopy(head).double()
             backbone = copy.deepcopy(backbone).double() if self._takes_table else backbone
-        dtype = self._batch_dtype(rows, device)
         size = EVALUATION_FACTOR * self.batch_size
         for start in range(0, rows.shape[0], size):
-            features = backbone(to_tensor(rows[start : start + size], dtype).to(device))
+            features = backbone(to_tensor(rows[start : start + size], self._dtype).to(device))
             wrong = ~features.isfinite().all(dim=1)
             if wrong.any():
                 raise UserError(
@@ -546,16 +541,10 @@ def _call_with_known(make: Callable[..., nn.Module], **known: Any) -> nn.Module:
     return module
 
 
-def _check_output(backbone: nn.Module, x: Rows, dim: int, device: torch.device) -> None:
-    """Raise an error unless a module takes X and returns vectors of the right dimension."""
-    try:
-        with torch.no_grad():
-            output = backbone.eval()(to_tensor(x[:2], np.float32).to(device))
-    except RuntimeError as error:
-        raise UserError(
-            f"backbone must take X of shape (n, {', '.join(map(str, x.shape[1:]))}), "
-            f"got an error for two rows: {error}"
-        ) from error
+def _check_output(backbone: nn.Module, x: Rows, dim: int) -> None:
+    """Raise an error unless a module returns vectors of the right dimension for two rows."""
+    with torch.no_grad():
+        output = backbone.eval()(to_tensor(x[:2], np.float32))
     shape = tuple(output.shape) if isinstance(output, Tensor) else ()
     if shape != (2, dim):
         got = shape or type(output).__name__

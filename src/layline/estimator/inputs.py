@@ -247,8 +247,8 @@ def check_rows(estimator: "OrdinalClassifier", X: ArrayLike, *, reset: bool) -> 
         X,
         reset=reset,
         accept_sparse="csr",
-        # integers keep all digits in a table; images need half of the memory in float32
-        dtype=[np.float64, np.float32] if is_table else [np.float32, np.float64],
+        # images need half of the memory in float32
+        dtype=np.float64 if is_table else [np.float32, np.float64],
         allow_nd=not is_table,
         ensure_all_finite="allow-nan" if is_table and not sparse.issparse(X) else True,
     )
@@ -297,9 +297,7 @@ def encode(
         return x
     if is_frame(x):
         places = range(len(x)) if places is None else places
-        values: Array = encoding.apply(x, [f"row {place}" for place in places])
-        # as an array of that dtype would be
-        return values.astype(np.float32) if (x.dtypes == np.float32).all() else values
+        return encoding.apply(x, [f"row {place}" for place in places])
     if encoding.categorical:
         raise UserError(
             "X must be a data frame as in fit, got an array: the column "
@@ -313,9 +311,9 @@ def encode(
     x = x.toarray() if sparse.issparse(x) else x
     x = x[:, [names.index(name) for name in encoding.names]]
     missing = np.isnan(x)
-    medians = np.array([column.median for column in encoding.numeric], dtype=x.dtype)
+    medians = np.array([column.median for column in encoding.numeric])
     # each column, and behind it the indicator of its missing values if there is one
-    both = np.stack([np.where(missing, medians, x), missing.astype(x.dtype)], axis=2)
+    both = np.stack([np.where(missing, medians, x), missing.astype(float)], axis=2)
     used = np.stack([np.ones_like(indicator), indicator], axis=1)
     return both.reshape(len(x), -1)[:, used.ravel()]
 
@@ -326,10 +324,10 @@ def to_tensor(rows: Rows, dtype: Any) -> Tensor:
     return torch.from_numpy(np.array(dense, dtype, order="C"))
 
 
-def column_blocks(rows: Rows, dtype: Any) -> Iterator[Tensor]:
+def column_blocks(rows: Rows) -> Iterator[Tensor]:
     """Yield blocks of columns: a sparse matrix never becomes dense as a whole."""
     width = rows.shape[1]
     if sparse.issparse(rows):
         rows, width = rows.tocsc(), max(1, _BLOCK // rows.shape[0])
     for start in range(0, rows.shape[1], width):
-        yield to_tensor(rows[:, start : start + width], dtype)
+        yield to_tensor(rows[:, start : start + width], np.float64)

@@ -8,7 +8,7 @@ attributes. A description may come from anyone, so every value is checked.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,10 +27,7 @@ _E = TypeVar("_E", bound=OrdinalClassifier)
 
 
 class _State(BaseModel):
-    """The section ``estimator`` of a description.
-
-    ``dtype`` is the precision in which columns are standardized, ``seed`` that of the splits.
-    """
+    """The section ``estimator`` of a description."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     labels: list[bool | int | float | str]
@@ -38,7 +35,6 @@ class _State(BaseModel):
     parameters: dict[str, Any]
     columns: list[str] | None
     n_features: PositiveInt
-    dtype: Literal["float32", "float64"] = "float64"
     history: list[dict[str, int | float]] = []
     best_epoch: NonNegativeInt = 0
     n_iter: NonNegativeInt = 0
@@ -91,9 +87,6 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     except (ValueError, TypeError, OverflowError) as error:
         why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
         raise UserError(f"{path} does not describe a valid estimator: {why}") from error
-    if state.dtype == "float32":
-        for name, values in list(model.backbone.named_buffers(recurse=False)):
-            setattr(model.backbone, name, values.to(torch.float32))
     estimator._built_from = {name: getattr(estimator, name) for name in STRUCTURE}
     estimator._seed, estimator.encoding_ = state.seed, inputs
     estimator._set_fitted(labels, model)
@@ -109,7 +102,6 @@ def _describe(estimator: OrdinalClassifier) -> _State:
     labels = estimator.classes_
     dtype = "str" if labels.dtype.kind == "U" else labels.dtype.name
     columns = getattr(estimator, "feature_names_in_", None)
-    statistics = next(estimator.backbone_.buffers(recurse=False), torch.zeros(0).double())
     given = estimator.get_params(deep=False)
     if isinstance(given["class_weight"], Mapping):  # JSON has only strings as keys
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
@@ -123,7 +115,6 @@ def _describe(estimator: OrdinalClassifier) -> _State:
             parameters={name: _to_json(name, value) for name, value in given.items()},
             columns=None if columns is None else columns.tolist(),
             n_features=estimator.n_features_in_,
-            dtype="float32" if statistics.dtype == torch.float32 else "float64",
             history=estimator.history_,
             best_epoch=estimator.best_epoch_,
             n_iter=estimator.n_iter_,

@@ -76,10 +76,6 @@ def test_a_jpeg_never_gets_smaller_than_wanted(height, width, at_least, progress
     assert shape == (height, width)
 
 
-def test_formats_without_a_smaller_version_are_decoded_in_full():
-    assert_array_equal(decode(saved(noise(), "PNG"), at_least=2), noise())
-
-
 @pytest.mark.parametrize("at_least", [None, 10])
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "TIFF", "WEBP"])
 def test_images_are_turned_as_the_camera_was_held(image_format, at_least):
@@ -181,15 +177,9 @@ def test_an_image_that_is_too_large_is_refused_in_any_format(monkeypatch, image_
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", pixels)
     with pytest.raises(BadImageError, match=r"too large: (10×6 pixels|more than .*e-05 million)"):
         decode(saved(noise(6, 10), image_format))
-    assert pixels == Image.MAX_IMAGE_PIXELS
-
-
-@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM"])
-def test_a_caller_may_ask_for_fewer_pixels_than_pillow_does(image_format):
-    data = saved(noise(6, 10), image_format).getvalue()
-    assert decode(io.BytesIO(data), most_pixels=60).shape == (6, 10, 3)
+    monkeypatch.undo()
     with pytest.raises(BadImageError, match=r"^too large: 10×6 pixels$"):
-        decode(io.BytesIO(data), most_pixels=59)
+        decode(saved(noise(6, 10), image_format), most_pixels=pixels)
 
 
 def heic(pixels, orientation=1):

@@ -21,27 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from layline.data.dataset import (
-    Dataset,
-    Images,
-    Inputs,
-    KnownClasses,
-    Splits,
-    require_path,
-)
-from layline.data.detect import Detected, detect, find_source
-from layline.data.duplicates import DuplicateReport, group_duplicates
+from layline.data.dataset import Dataset, Images, KnownClasses, Splits, require_path
+from layline.data.detect import detect, find_source
+from layline.data.duplicates import group_duplicates
 from layline.data.index import check_files, index_files
 from layline.data.labels import match_classes
 from layline.data.sources.files import read_folder, read_manifest, read_npz, read_table
-from layline.data.sources.paper import (
-    read_adience,
-    read_historical_color,
-    read_image_aesthetics,
-)
+from layline.data.sources.paper import read_adience, read_historical_color, read_image_aesthetics
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.splits import draw_splits, stratified_holdout
-from layline.data.table_encoding import Rows, TableEncoding, UnencodedRows
+from layline.data.table_encoding import TableEncoding, UnencodedRows
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
 
@@ -133,17 +122,11 @@ names, options_of = SOURCES.names, SOURCES.options_of
 
 @dataclass(frozen=True)
 class KnownInputs:
-    """What a trained model expects of data that it is used on.
-
-    Attributes:
-        classes: The classes, lowest first.
-        encoding: How the cells of a table become numbers; None for images.
-        skip_unknown: Drop samples of other classes instead of refusing them.
-    """
+    """What a trained model expects of data that it is used on."""
 
     classes: tuple[str, ...]
-    encoding: TableEncoding | None = None
-    skip_unknown: bool = False
+    encoding: TableEncoding | None = None  # of the cells of a table
+    skip_unknown: bool = False  # drop samples of other classes instead of refusing them
 
 
 def read(
@@ -198,11 +181,7 @@ def content_digest(
 ) -> str | None:
     """Hash the data that a source reads, wherever they are: samples, labels and given splits.
 
-    Args:
-        name: The source.
-        root: Its folder or file; without one the data are embedded, and the result is None.
-        options: The source's own options.
-        verify: Read all images again, even if they are known.
+    The result is None for embedded data, which have no root. ``verify`` reads all images again.
     """
     if root is None:
         return None
@@ -218,12 +197,8 @@ def content_digest(
 __all__ = [
     "SOURCES",
     "Dataset",
-    "Detected",
-    "DuplicateReport",
     "Images",
-    "Inputs",
     "KnownInputs",
-    "Rows",
     "SourceSpec",
     "Splits",
     "check_files",

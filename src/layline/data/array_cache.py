@@ -90,13 +90,7 @@ class ArrayCache:
     def writer(
         self, key: str, shape: tuple[int, ...], dtype: DTypeLike, about: dict[str, Any]
     ) -> "Writer":
-        """Create an entry, or continue one that is not finished.
-
-        Args:
-            key: The name of the entry.
-            shape: The shape of the whole array.
-            dtype: Its type.
-            about: What to record about it, for the list of caches.
+        """Create an entry, or continue one that is not finished; ``about`` is for its list.
 
         Raises:
             OSError: The array does not fit into the limit or onto the disk. Work without a cache.
@@ -161,16 +155,11 @@ class ArrayCache:
 
 
 class Writer:
-    """An entry that is being written.
-
-    Attributes:
-        array: The array to fill, mapped to the file.
-        done: Rows at the beginning that are already written.
-    """
+    """An entry that is being written."""
 
     def __init__(self, state_file: Path, array: NDArray[Any], state: dict[str, Any]) -> None:
-        self.array = array
-        self.done: int = state["done"]
+        self.array = array  # to be filled; it is mapped to the file
+        self.done: int = state["done"]  # rows at the beginning that are already written
         self._state_file, self._state = state_file, state
 
     def commit(self, rows_done: int) -> None:

@@ -142,8 +142,7 @@ class Dataset:
         absent = [name for name, count in zip(self.classes, counts, strict=True) if count == 0]
         if absent and not self.fixed_classes:
             raise UserError(
-                f"There are no training samples of {', '.join(absent)}. Add some, or remove the "
-                "class from classes."
+                f"There are no training samples of {', '.join(absent)}. Add some, or set classes."
             )
 
 
@@ -171,11 +170,8 @@ def find_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
         if file.suffix.lower() in suffixes and not file.name.startswith((".", "~$"))
     ]
     if len(files) != 1:
-        found = format_list(sorted(files)) if files else "none"
-        raise UserError(
-            f"The folder {root} must contain one {' or '.join(suffixes)} file, found {found}. "
-            "Give the path of the file."
-        )
+        kind, found = " or ".join(suffixes), format_list(sorted(files)) or "none"
+        raise UserError(f"{root} must contain one {kind} file, found {found}. Name the file.")
     return root / files[0]
 
 

@@ -32,22 +32,14 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class DuplicateReport:
-    """What duplicates mean for a data set.
+    """What duplicates mean for a data set."""
 
-    Attributes:
-        duplicates: Images that could be removed without losing a picture.
-        groups: Pictures that occur more than once.
-        contradicting: Groups whose labels differ: name and label of each image.
-        shared: Pairs of prescribed splits, with the number of images of the second that have a
-            duplicate in the first.
-        samples: Images of each prescribed split.
-    """
-
-    duplicates: int
-    groups: int
-    contradicting: tuple[tuple[tuple[str, str], ...], ...]
+    duplicates: int  # images that could be removed without losing a picture
+    groups: int  # pictures that occur more than once
+    contradicting: tuple[tuple[tuple[str, str], ...], ...]  # name and label of each image
+    # for two prescribed splits: images of the second that have a duplicate in the first
     shared: dict[tuple[str, str], int]
-    samples: dict[str, int]
+    samples: dict[str, int]  # of each prescribed split
 
     def notes(self) -> tuple[str, ...]:
         """Describe the duplicates in sentences, with the first contradictions."""
@@ -86,12 +78,7 @@ class DuplicateReport:
 def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
     """Find duplicates among images and merge them into groups, which a split keeps together.
 
-    Args:
-        dataset: Before its splits are drawn; rows of tables are left as they are.
-        mode: One of ``MODES``.
-
-    Returns:
-        The data set with ``groups`` and ``duplicates``, and notes about them.
+    Call it before the splits are drawn. Rows of tables are left as they are.
     """
     check_known("duplicates", mode, MODES)
     images = dataset.inputs

@@ -35,25 +35,16 @@ _MOST_RATIO = 16
 
 @dataclass(frozen=True)
 class ImagePreprocessing:
-    """How images become squares of the size that the network takes.
+    """How images become squares of the size that the network takes."""
 
-    Args:
-        size: Height and width of the result.
-        resize: Height and width before the center crop.
-        keep_ratio: Resize the shorter side only, and keep the shape, as the authors' code does.
-        interpolation: One of ``INTERPOLATIONS``.
-        smallest_part: Smallest share of the area that training images are cropped to, see
-            :func:`smallest_part`. Images are decoded accordingly, in testing too.
-        shrink: Resize a decoded image first, so that its shorter side has ``at_least`` pixels, as
-            in a cache; a smaller one stays as it is.
-    """
-
-    size: int
-    resize: int
-    keep_ratio: bool = False
+    size: int  # height and width of the result
+    resize: int  # height and width before the center crop
+    keep_ratio: bool = False  # resize the shorter side only, as the authors' code does
     interpolation: str = "bilinear"
-    # not in the repr, which is part of the key of extracted features
+    # The next two are not in the repr, which is part of the key of extracted features.
+    # Images are decoded so that this share of their area has enough pixels, in testing too.
     smallest_part: float = field(default=_SMALLEST_PARTS["crop"], repr=False)
+    # Resize a decoded image first, so that its shorter side has at_least pixels, as in a cache.
     shrink: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -104,10 +95,10 @@ class ImagePreprocessing:
             )
         height, width = pixels.shape[:2]
         if (rows, columns) != (height, width):
-            filter_ = Image.Resampling[self.interpolation.upper()]
+            resample = Image.Resampling[self.interpolation.upper()]
             # columns first, as torch does
-            image = Image.fromarray(pixels).resize((columns, height), filter_)
-            pixels = np.asarray(image.resize((columns, rows), filter_))
+            image = Image.fromarray(pixels).resize((columns, height), resample)
+            pixels = np.asarray(image.resize((columns, rows), resample))
         top, left = (round((side - self.size) / 2) for side in (rows, columns))
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from layline.heads import ConstrainedProxies, OrdinalHead, create, names
     from layline.model.model_file import load
     from layline.model.onnx_export import export
-    from layline.training.api import Run, compare, train
+    from layline.reports.comparison import compare
+    from layline.training.api import Run, train
     from layline.training.evaluate import Evaluated, evaluate
     from layline.utils.errors import UserError
 
@@ -32,7 +33,7 @@ _LAZY = {
     "names": "layline.heads",
     "train": "layline.training.api",
     "evaluate": "layline.training.evaluate",
-    "compare": "layline.training.api",
+    "compare": "layline.reports.comparison",
     "Run": "layline.training.api",
     "Evaluated": "layline.training.evaluate",
     "load": "layline.model.model_file",

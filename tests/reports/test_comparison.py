@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import layline
-from layline.reports.comparison import compare_runs, render_comparison, verdict
+from layline.reports.comparison import compare, render_comparison, verdict
 from layline.utils.errors import UserError
 
 DRAWS = 100
@@ -36,7 +36,7 @@ def copy_run(run, place, change):
 
 
 def test_identical_runs_do_not_differ(runs):
-    numbers = compare_runs([runs / "soft", runs / "soft"], DRAWS).numbers
+    numbers = compare([runs / "soft", runs / "soft"], draws=DRAWS).numbers
     for metric, row in numbers["pairs"][0]["metrics"].items():
         assert (row["difference"], row["interval"], row["p"]) == (0.0, [0.0, 0.0], 1.0)
         assert verdict(metric, row) == "equal"
@@ -47,14 +47,14 @@ def test_identical_runs_do_not_differ(runs):
 def test_samples_are_matched_by_name_in_any_order(runs, tmp_path):
     reverse = copy_run(runs / "coral", tmp_path / "coral", lambda rows: rows[::-1])
     pairs = [
-        compare_runs([runs / "soft", other], DRAWS).numbers["pairs"]
+        compare([runs / "soft", other], draws=DRAWS).numbers["pairs"]
         for other in (runs / "coral", reverse)
     ]
     assert pairs[0] == pairs[1]
 
 
 def test_the_counts_add_up(runs):
-    numbers = compare_runs([runs / "soft", runs / "coral"], DRAWS).numbers
+    numbers = compare([runs / "soft", runs / "coral"], draws=DRAWS).numbers
     right, agreement = (numbers["pairs"][0][key] for key in ("right", "agreement"))
     assert sum(right.values()) == np.sum(agreement) == 60
     soft, coral = (run["metrics"]["accuracy"] for run in numbers["runs"])
@@ -72,7 +72,7 @@ def test_groups_are_resampled_as_a_whole(runs, tmp_path):
         return [{key: row[key] for key in dict.fromkeys([*keys, *row])} for row in add_groups(rows)]
 
     other = copy_run(runs / "coral", tmp_path / "coral", move_groups)
-    numbers = compare_runs([runs / "soft", other], 2000).numbers
+    numbers = compare([runs / "soft", other], draws=2000).numbers
     assert (numbers["over"], numbers["units"]) == ("groups", 10)
 
 
@@ -90,9 +90,9 @@ def test_runs_that_cannot_be_compared_are_refused(runs, write_run, tmp_path):
         (fewer, "with 59 in common"),
     ):
         with pytest.raises(UserError, match=message):
-            compare_runs([runs / "soft", folder], DRAWS)
+            compare([runs / "soft", folder], draws=DRAWS)
     with pytest.raises(UserError, match="at least two runs"):
-        compare_runs([runs / "soft"])
+        compare([runs / "soft"])
 
 
 def test_the_page_shows_numbers_images_and_names_safely(write_run, tmp_path):

@@ -37,9 +37,9 @@ def compare(
     """Compare runs on the same test samples: paired differences, with intervals and tests."""
     from rich.console import Console
 
-    from layline.training import api
+    from layline.reports.comparison import compare as compare_runs
 
-    comparison = api.compare(runs, out=out, draws=draws, seed=seed)
+    comparison = compare_runs(runs, out=out, draws=draws, seed=seed)
     if as_json:
         typer.echo(json.dumps(comparison.numbers, indent=2, ensure_ascii=False))
         return

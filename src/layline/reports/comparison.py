@@ -29,6 +29,7 @@ from layline.utils.files import check_output, write_text
 
 _SHOWN = 12  # samples that only one of two runs gets right
 _THUMBNAIL = (96, 96)
+_LEVEL = 0.95  # of the intervals
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,23 @@ class Comparison:
     report: Path | None = None  # the page, if one was written
 
 
-def compare_runs(
-    folders: Sequence[Path], draws: int = 2000, seed: int = 0, level: float = 0.95
+def compare(
+    runs: Sequence[str | Path], *, out: str | Path | None = None, draws: int = 2000, seed: int = 0
 ) -> Comparison:
-    """Compare runs or evaluations on the samples that all of them were tested on.
+    """Compare runs on the test samples that all of them have: paired differences with intervals.
 
     Args:
-        folders: Folders of runs or evaluations; the first is the reference.
+        runs: Folders of runs or evaluations; the first is the reference.
+        out: HTML file for a page with the results, if one is wanted.
         draws: Number of resamplings for an interval and of permutations for a test.
         seed: Random seed.
-        level: Level of the intervals.
     """
-    if len(folders) < 2:
-        raise UserError(f"A comparison needs at least two runs, got {len(folders)}.")
-    first, *others = _rename_duplicates([read_run(Path(folder)) for folder in folders])
+    if len(runs) < 2:
+        raise UserError(f"A comparison needs at least two runs, got {len(runs)}.")
+    first, *others = _rename_duplicates([read_run(Path(run)) for run in runs])
     others = [_align_samples(first, other) for other in others]
-    runs = (first, *others)
-    groups = next((run.groups for run in runs if run.groups is not None), None)
+    records = (first, *others)
+    groups = next((run.groups for run in records if run.groups is not None), None)
     pairs = []
     for other in others:
         result = paired_differences(
@@ -65,7 +66,7 @@ def compare_runs(
             (first.predicted, first.proba),
             (other.predicted, other.proba),
             groups=groups,
-            level=level,
+            level=_LEVEL,
             draws=draws,
             seed=seed,
         )
@@ -79,7 +80,7 @@ def compare_runs(
         "samples": len(first.ranks),
         "units": units,
         "over": over,
-        "level": level,
+        "level": _LEVEL,
         "draws": draws,
         "runs": [
             {
@@ -91,16 +92,22 @@ def compare_runs(
                 "decode": run.numbers["decode"],
                 "metrics": values,
             }
-            for run, values in zip(runs, metrics, strict=True)
+            for run, values in zip(records, metrics, strict=True)
         ],
         "pairs": pairs,
         "agreement": [
             {"runs": [one.name, two.name], "share": float((one.predicted == two.predicted).mean())}
-            for one, two in combinations(runs, 2)
+            for one, two in combinations(records, 2)
         ],
-        "notes": _notes(runs),
+        "notes": _notes(records),
     }
-    return Comparison(runs, numbers)
+    comparison = Comparison(records, numbers)
+    if out is None:
+        return comparison
+    out = Path(out)
+    check_output(out, [file for run in records for file in RunFolder(run.folder).inputs()])
+    write_text(out, render_comparison(comparison))
+    return replace(comparison, report=out)
 
 
 def _rename_duplicates(runs: Sequence[RunRecord]) -> list[RunRecord]:
@@ -205,12 +212,6 @@ def format_row(metric: str, row: dict[str, Any]) -> dict[str, str]:
         "p": "<0.001" if p is not None and p < 0.001 else format_number(p),
         "verdict": verdict(metric, row),
     }
-
-
-def write_comparison(comparison: Comparison, out: Path) -> None:
-    """Write the page of a comparison, an HTML file that needs no other files."""
-    check_output(out, [file for run in comparison.runs for file in RunFolder(run.folder).inputs()])
-    write_text(out, render_comparison(comparison))
 
 
 def render_comparison(comparison: Comparison) -> str:

@@ -4,11 +4,10 @@
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -25,9 +24,6 @@ from layline.training.trainer import EpochRecord, Interrupted
 from layline.utils.devices import count_processes, is_first_process
 from layline.utils.errors import UserError
 from layline.utils.plugins import load_plugins
-
-if TYPE_CHECKING:
-    from layline.reports.comparison import Comparison
 
 # settings that may change when a run is resumed
 _CHANGEABLE = {
@@ -210,28 +206,3 @@ def write_report(folder: RunFolder, console: Console) -> None:
         write_run_report(folder.path, folder.report)
     except (ImportError, OSError) as error:
         Reporter(console)(f"report.html was not written: {error}. The other results are complete.")
-
-
-def compare(
-    runs: Sequence[str | Path],
-    *,
-    out: str | Path | None = None,
-    draws: int = 2000,
-    seed: int = 0,
-) -> "Comparison":
-    """Compare runs on the same test samples: paired differences with intervals.
-
-    Args:
-        runs: Folders of runs, or of what :func:`evaluate` wrote; the first is what the others are
-            compared with.
-        out: The HTML file of a page that shows it, if one is wanted.
-        draws: Number of resamplings for intervals, and of permutations for tests.
-        seed: Random seed.
-    """
-    from layline.reports.comparison import compare_runs, write_comparison
-
-    found = compare_runs([Path(run) for run in runs], draws, seed)
-    if out is None:
-        return found
-    write_comparison(found, Path(out))
-    return replace(found, report=Path(out))

@@ -187,13 +187,7 @@ def calibrate_run(
     """Calibrate the best model of a run and save it.
 
     On the run's own data, the validation split gives the temperature and the calibration split the
-    ranges. Other data are split into two random halves.
-
-    Args:
-        folder: The run.
-        root: Labelled data like those that the model will be used on; the run's own if None.
-        console: Where messages are printed.
-        plugins: Plug-in files or modules.
+    ranges. Other data at ``root`` are split into two random halves.
     """
     log, config, model = Reporter(console), folder.read_config(plugins), load(folder.path)
     model.description = replace(model.description, calibration=Calibration())
@@ -208,13 +202,11 @@ def calibrate_run(
         dataset = read_data(config, log, known=known, whole=True)
         rng = np.random.default_rng(config.data.partition)
         halves = stratified_holdout(dataset.ranks, 0.5, rng, dataset.groups)
-    outcomes: list[tuple[Tensor, Tensor] | None] = []
-    for index in halves:
-        if len(index) == 0:
-            outcomes.append(None)
-            continue
-        ranks, predicted = _predict(model, config, dataset, index)
-        outcomes.append((predicted.log_probs, ranks))
+    outcomes: list[tuple[Tensor, Tensor] | None] = [None, None]
+    for place, index in enumerate(halves):
+        if len(index):
+            ranks, predicted = _predict(model, config, dataset, index)
+            outcomes[place] = predicted.log_probs, ranks
     calibration = Calibration.fit(*outcomes)
     model.description = replace(model.description, calibration=calibration)
     model.save(folder.best)
@@ -307,18 +299,14 @@ def _configure_other_data(
 
 def _detect(config: Config, root: Path) -> tuple[str, Path, str]:
     """Detect the kind of other data; in doubt it is that of the run."""
-    images = config.data.options.get("images")
-    for place in (None,) if images is None else (None, Path(str(images))):
-        try:
-            found = data.detect(root, place)
-        except UserError as error:
-            problem = error
-        else:
-            return found.source, found.root, found.why
-    # a folder with one folder of images may hold a single class
-    if config.data.source == "folder" and root.is_dir() and any(root.glob("*/*")):
-        return "folder", root, "like the data of the run"
-    raise problem
+    try:
+        found = data.detect(root)
+        return found.source, found.root, found.why
+    except UserError:
+        # a folder with one folder of images may hold a single class
+        if config.data.source == "folder" and root.is_dir() and any(root.glob("*/*")):
+            return "folder", root, "like the data of the run"
+        raise
 
 
 def _select(dataset: Dataset, part: str) -> Indices:
@@ -357,8 +345,8 @@ def _read_own_test(run: RunFolder) -> dict[str, Any] | None:
     if not run.test.is_file():
         return None
     numbers = run.read_numbers()
-    interval = (numbers.get("intervals") or {}).get("mae")
-    return {"mae": numbers.get("mae"), "samples": numbers.get("samples"), "interval": interval}
+    interval = numbers.get("intervals", {}).get("mae")
+    return {"mae": numbers["mae"], "samples": numbers["samples"], "interval": interval}
 
 
 def _describe(

@@ -35,6 +35,7 @@ from layline.metrics import METRICS
 from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network, OrdinalModel, to_probabilities
 from layline.model.model_file import read_model_file
+from layline.training import prepare
 from layline.training.callbacks import (
     Checkpoints,
     ProgressDisplay,
@@ -52,19 +53,6 @@ from layline.training.distributed import (
 )
 from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
 from layline.training.planner import choose_network, plan_run
-from layline.training.prepare import (
-    build_backbone,
-    build_model,
-    cache_pixels,
-    copy_initial_model,
-    fingerprint_data,
-    known_inputs,
-    load_initial_model,
-    make_batches,
-    make_splits,
-    read_data,
-    select_trained,
-)
 from layline.training.recipes import draft_config, is_for_tables, resolve_config, used_plugins
 from layline.training.record import choose_samples, take_snapshot, write_pictures
 from layline.training.run_folder import RunFolder
@@ -113,7 +101,7 @@ def train(
         log(f"{accelerator.num_processes} processes")
     with end_together(accelerator), workers_explained(), ExitStack() as locks:
         run = prepare_run(settings, accelerator, log, folder.initial)
-        splits, network = _make_splits(run), select_trained(run.model, run.config)
+        splits, network = _make_splits(run), prepare.select_trained(run.model, run.config)
         trainer = _make_trainer(run, network, splits, folder, console)
         # the folder is made only now that data and settings are known to be valid
         run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
@@ -140,35 +128,36 @@ def prepare_run(
         first = draft_config(settings)
         choice = run_on_main(accelerator, lambda: choose_network(first, device, log))
         draft = draft_config(combine(choice, settings))
-    model = load_initial_model(draft, initial)
-    known = None if model is None else known_inputs(draft, model.description)
-    dataset = read_data(draft, log, accelerator, known)
+    model = prepare.load_initial_model(draft, initial)
+    known = None if model is None else prepare.known_inputs(draft, model.description)
+    dataset = prepare.read_data(draft, log, accelerator, known)
     backbone = None if model is None else model.backbone
     if isinstance(settings, Config):
         config = settings
     elif draft.recipe != "modern":
         config = resolve_config(choice, settings)
     else:
-        network = backbone = backbone or build_backbone(draft, dataset)
+        network = backbone = backbone or prepare.build_backbone(draft, dataset)
         plan = run_on_main(
             accelerator, lambda: plan_run(draft, settings, dataset, network, device, log)
         )
         config = resolve_config(choice, plan, settings)
     if model is None:
-        model = build_model(config, dataset, backbone or build_backbone(config, dataset), log)
+        backbone = backbone or prepare.build_backbone(config, dataset)
+        model = prepare.build_model(config, dataset, backbone, log)
     method, decode = config.head.method, decode_name(config.training.decoding)
     log(
         f"Method: {method}, {HEADS[method].summary}. The best epoch is selected by "
         f"{METRICS[config.training.metric].label}; ranks are decoded by the {decode}."
     )
     if config.data.cache and not config.backbone.freeze:
-        dataset = cache_pixels(dataset, model.description, log, accelerator)
+        dataset = prepare.cache_pixels(dataset, model.description, log, accelerator)
     return PreparedRun(config, dataset, model, SeveralProcesses(accelerator), log)
 
 
 def _make_splits(run: PreparedRun) -> dict[str, Split]:
     """Make the splits, of frozen features if only the last layers are trained."""
-    splits = make_splits(run.config, run.dataset, run.model.description)
+    splits = prepare.make_splits(run.config, run.dataset, run.model.description)
     if not run.config.backbone.freeze:
         return splits
     rows, index = frozen_features(run), run.dataset.splits.by_name()
@@ -184,7 +173,7 @@ def frozen_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
     with run.log.progress("Extracting features", len(inputs)) as count:
         return extract_features(
             model.backbone,
-            make_batches(inputs, model.description),
+            prepare.make_batches(inputs, model.description),
             feature_key(model.backbone, inputs, model.description.inputs),
             config.data.root,
             run.processes,
@@ -223,7 +212,7 @@ def _open_folder(
     except NotImplementedError:
         run.log(f"The file system of {folder.path} has no locks; do not use it in another process.")
     folder.open(run.config, describe_environment(run, command))
-    copy_initial_model(run.config, folder.initial)
+    prepare.copy_initial_model(run.config, folder.initial)
 
 
 def _track(config: Config) -> dict[str, Any]:
@@ -319,7 +308,7 @@ def describe_environment(run: PreparedRun, command: Sequence[str] = ()) -> dict[
     config, dataset, accelerator = run.config, run.dataset, run.processes.accelerator
     initial, duplicates, frozen = config.init_from, dataset.duplicates, config.backbone.freeze
     about = {
-        "data": fingerprint_data(dataset),
+        "data": prepare.fingerprint_data(dataset),
         "content": dataset.inputs.digest(),
         "weights": fingerprint_body(run.model.backbone) if frozen else None,
         "plugins": {each.name: each.version for each in used_plugins(config)} or None,

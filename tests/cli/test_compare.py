@@ -36,7 +36,7 @@ def test_json_has_the_numbers_of_the_runs(layline, runs):
             assert run["metrics"][metric] == pytest.approx(before[metric], abs=1e-6)
 
 
-def test_a_mistake_is_one_sentence(refused, runs, tmp_path):
+def test_a_mistake_is_one_line(refused, runs, tmp_path):
     assert "at least two runs" in refused("compare", runs / "arc")
     refused("compare", runs / "arc", tmp_path)
     (tmp_path / "config.toml").write_text((runs / "arc" / "config.toml").read_text())

@@ -60,7 +60,7 @@ def test_a_cost_matrix_from_a_file(layline, graded_run, tmp_path):
     assert numbers["mae"] == numbers["by_decoding"]["median"]["mae"]
 
 
-def test_a_mistake_is_one_sentence(refused, run, tmp_path):
+def test_a_mistake_is_one_line(refused, run, tmp_path):
     refused("evaluate", tmp_path)
     assert "did you mean test?" in refused("evaluate", run, "--part", "tests")
     assert "mode, median, mean" in refused("evaluate", run, "--decode", "x")
@@ -81,6 +81,8 @@ def test_an_output_that_is_an_input_is_refused(refused, layline, table, table_ru
         ("evaluate", table_run, "--predictions", table),
         ("evaluate", table_run, "--predictions", table_run / "predictions.csv"),
         ("evaluate", table_run, "--root", copy, "--predictions", copy),
+        ("card", table_run, "--out", table),
+        ("card", table_run, "--out", table_run / "config.toml"),
         ("report", table_run, "--out", table),
         ("report", table_run, "--out", table_run / "config.toml"),
         ("compare", table_run, table_run, "--draws", 10, "--out", table),

@@ -92,7 +92,7 @@ def test_files_that_cannot_be_read_are_listed_and_the_others_predicted(
     assert all(str(mixed / f"{name}.png") in found.err for name in "bdf")
 
 
-def test_a_mistake_is_one_sentence(refused, run, table_run, photos, tmp_path):
+def test_a_mistake_is_one_line(refused, run, table_run, photos, tmp_path):
     image = photos / "low" / "0.png"
     for name in ("p.txt", "p", "p.CSV"):
         found = refused("predict", run, image, "--out", tmp_path / name)
@@ -156,9 +156,7 @@ def test_costs_from_a_file_decide(layline, run, photos, tmp_path):
             assert row["predicted"] == ("low", "mid", "high")[paid.index(min(paid))]
 
 
-def test_a_mistake_about_ranges_or_costs_is_one_sentence(
-    refused, run, grades, graded_run, tmp_path
-):
+def test_a_mistake_about_ranges_or_costs_is_one_line(refused, run, grades, graded_run, tmp_path):
     assert "got 1.2" in refused("predict", graded_run, grades, "--coverage", 1.2)
     assert "999" in refused("predict", graded_run, grades, "--coverage", 0.999)
     refused("predict", run, grades, "--coverage", 0.9)

@@ -37,15 +37,6 @@ def test_duplicates_across_splits_and_with_contradicting_labels():
     assert alarms(FINE, duplicates={"in_training": {"test": 0}, "contradicting": 0}) == []
 
 
-def test_only_some_of_many_classes_are_named():
-    confusion = np.zeros((12, 12), dtype=int)
-    confusion[:, 0] = 30
-    classes = [f"c{k}" for k in range(12)]
-    alarm = find_alarms({"confusion": confusion.tolist()}, {"test": [30] * 12}, classes)[0]
-    assert "“c5” (30), 6 more classes" in alarm
-    assert "“c6”" not in alarm
-
-
 def test_confused_ends_of_the_scale():
     (alarm,) = alarms([[30, 0, 2], [0, 30, 0], [1, 0, 30]])
     assert "2 of 32 samples of “none” predicted as “moderate”" in alarm

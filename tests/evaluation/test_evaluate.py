@@ -30,11 +30,13 @@ ALONE = Processes(torch.device("cpu"))
 def outcome(n=40, num_classes=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
     ranks = torch.randint(num_classes, (n,), generator=generator)
-    return ranks, said(torch.randn(n, num_classes, generator=generator).mul(2).log_softmax(dim=-1))
+    return ranks, predict_with(
+        torch.randn(n, num_classes, generator=generator).mul(2).log_softmax(dim=-1)
+    )
 
 
-def said(log_probs):
-    """What a model says that has these probabilities and decides by them."""
+def predict_with(log_probs):
+    """The predictions of a model with these log probabilities."""
     proba = log_probs.double().softmax(dim=-1)
     return Predictions(log_probs, {name: choose(proba) for name, choose in DECODINGS.items()})
 
@@ -126,7 +128,7 @@ def model(description):
 
 
 @pytest.fixture(scope="module")
-def part():
+def split():
     rng = np.random.default_rng(0)
     return Split(
         RowBatches(rng.normal(size=(COUNT, 2)).astype(np.float32)),
@@ -135,36 +137,30 @@ def part():
     )
 
 
-def predicted(model, part, batch_size=8, **options):
-    return predict_split(model, part, part.batches(ALONE, batch_size), ALONE, **options)
+def predicted(model, split, batch_size=8, **options):
+    return predict_split(model, split, split.batches(ALONE, batch_size), ALONE, **options)
 
 
 @given(batch_size=st.integers(1, COUNT + 5))
-def test_they_are_in_order_and_the_loss_is_a_weighted_mean(model, part, batch_size):
-    found = predicted(model, part, batch_size)
-    x, _ = part.samples.__getitems__([(index, 0) for index in range(COUNT)])
+def test_predictions_are_in_order_and_the_loss_is_a_weighted_mean(model, split, batch_size):
+    found = predicted(model, split, batch_size)
+    x, _ = split.samples.__getitems__([(index, 0) for index in range(COUNT)])
     model.eval()
     with torch.no_grad():
         vectors = model.backbone(x)
-        losses = [model.head.loss(vectors[i : i + 1], part.ranks[i : i + 1]) for i in range(COUNT)]
+        losses = [model.head.loss(vectors[i : i + 1], split.ranks[i : i + 1]) for i in range(COUNT)]
         log_probs = model.head.log_probs(vectors)
-        decided = {name: model.head.predict(vectors, name) for name in DECODINGS}
+        chosen = {name: model.head.predict(vectors, name) for name in DECODINGS}
     torch.testing.assert_close(found.log_probs, log_probs)
-    assert all(torch.equal(found.decisions[name], decided[name]) for name in DECODINGS)
-    mean = (torch.stack(losses) @ part.weight / part.weight.sum()).item()
+    assert all(torch.equal(found.decisions[name], chosen[name]) for name in DECODINGS)
+    mean = (torch.stack(losses) @ split.weight / split.weight.sum()).item()
     assert found.loss == pytest.approx(mean, rel=1e-5)
 
 
-def test_the_model_is_evaluated_in_eval_mode_without_gradients(model, part):
-    model.train()
-    assert not predicted(model, part).log_probs.requires_grad
-    assert not model.training
-
-
 @given(batch_size=st.integers(1, COUNT + 5), keep=st.sets(st.integers(0, COUNT - 1)))
-def test_features_are_kept_of_those_that_are_asked_for(model, part, batch_size, keep):
+def test_features_of_the_requested_samples_are_returned(model, split, batch_size, keep):
     wanted = torch.tensor(sorted(keep), dtype=torch.int64)
-    found = predicted(model, part, batch_size, keep=wanted)
-    x, _ = part.samples.__getitems__([(index, 0) for index in range(COUNT)])
+    found = predicted(model, split, batch_size, keep=wanted)
+    x, _ = split.samples.__getitems__([(index, 0) for index in range(COUNT)])
     with torch.no_grad():
         torch.testing.assert_close(found.features, model.backbone(x)[wanted])

@@ -101,8 +101,8 @@ def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):
     assert again.description.decode == model.description.decode
     assert np.array_equal(again.predict_proba(FRAME), model.predict_proba(FRAME))
     low, high = again.predict_range(FRAME, coverage=0.9)
-    decided = again.predict(FRAME)
-    places = [[CLASSES.index(name) for name in names] for names in (low, decided, high)]
+    chosen = again.predict(FRAME)
+    places = [[CLASSES.index(name) for name in names] for names in (low, chosen, high)]
     assert (np.diff(places, axis=0) >= 0).all()
     wide = model.description.calibration.ranges(
         model.predict_proba(FRAME), np.array(places[1]), coverage=0.9
@@ -111,7 +111,7 @@ def test_a_calibrated_model_keeps_its_certainty_in_the_file(tmp_path):
     assert np.array_equal(places[2], wide[1])
 
 
-def test_a_temperature_sharpens_all_that_a_model_says():
+def test_a_temperature_sharpens_the_probabilities_of_a_model():
     model = table()
     before, mode = model.predict_proba(FRAME), model.predict(FRAME)
     model.description = dataclasses.replace(model.description, calibration=Calibration(0.5))

@@ -74,22 +74,22 @@ def path(tmp_path):
 
 
 def refusal(path):
-    """Load what must be refused, and give the sentence."""
+    """Load a file that must be refused, and return the message."""
     with pytest.raises(REFUSED) as caught:
         layline.load(path)
-    sentence = str(caught.value)
-    assert str(path) in sentence
-    assert "\n" not in sentence
-    return sentence
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return message
 
 
-def assert_a_model_or_a_sentence(path):
-    sentence = ""
+def assert_a_model_or_one_line(path):
+    message = ""
     try:
         layline.load(path)
     except REFUSED as error:
-        sentence = str(error)
-    assert "\n" not in sentence
+        message = str(error)
+    assert "\n" not in message
 
 
 def with_header(header, data=b""):
@@ -193,7 +193,7 @@ def test_a_flipped_bit_of_the_header_is_refused_or_changes_a_word_only(tmp_path,
     end = 8 + struct.unpack("<Q", content[:8])[0]
     content[data.draw(st.integers(0, end - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
-    assert_a_model_or_a_sentence(path)
+    assert_a_model_or_one_line(path)
 
 
 def test_safetensors_of_others_are_refused(path):
@@ -362,10 +362,10 @@ JSON = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 @given(data=st.data(), value=JSON)
 def test_any_value_in_any_place_is_refused_or_harmless(path, sound, data, value):
-    """Whatever stands in a description, the outcome is a model or one sentence."""
+    """Loading gives a model or one line of an error message."""
     key = data.draw(st.sampled_from(sorted(sound[1])))
     inside = sound[1][key]
     if isinstance(inside, dict) and inside and data.draw(st.booleans()):
         value = inside | {data.draw(st.sampled_from(sorted(inside))): value}
     save_file(sound[2], path, metadata={"layline": json.dumps(sound[1] | {key: value})})
-    assert_a_model_or_a_sentence(path)
+    assert_a_model_or_one_line(path)

@@ -255,12 +255,6 @@ def test_the_model_is_described(client, table_client, run):
     assert table_client.get("/model").json()["columns"] == ["size", "colour"]
 
 
-def test_a_model_without_calibration_has_no_ranges(make_model, image, send, open_client):
-    client = open_client(make_model(calibrated=False))
-    (found,) = send(client, ("a", image())).predictions
-    assert (found["low"], found["high"], found["review"]) == (None, None, None)
-
-
 def test_the_page_loads_nothing_from_other_servers(client):
     for path in ("/", "/page.js", "/page.css"):
         answer = client.get(path)

@@ -179,6 +179,16 @@ def test_damaged_images_are_refused_or_dropped(tmp_path):
     assert describe_bad([f"{i}.jpg" for i in range(30)], many).count("\n") == 21
 
 
+def test_a_file_that_could_not_be_read_is_tried_again(files, monkeypatch):
+    def fail(file, at_least):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("layline.data.images.examine", fail)
+        assert len(find_bad(index_images(files))) == 5
+    assert find_bad(index_images(files)) == {}
+
+
 @given(st.binary(max_size=200))
 def test_random_bytes_are_not_an_image(content):
     class Bytes:

@@ -257,6 +257,8 @@ def why_bad(error: Exception) -> str:
             return "missing"
         case IsADirectoryError():
             return "a directory, not a file"
+        case MemoryError():
+            return "out of memory"
         case Image.DecompressionBombError():
             return f"too large: more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.3g} million pixels"
         # damaged files contain wrong offsets, which are invalid seeks

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -75,7 +74,7 @@ def index_images(
     """Add to image files what is known about them, after reading those that are new or changed.
 
     Args:
-        images: The files.
+        images: The files. Those that could not be read are tried again.
         progress: Called with the number of files that are known so far, if some are new.
         verify: Read every file again.
         hashes: Compute perceptual hashes.
@@ -83,26 +82,25 @@ def index_images(
     from layline.data.images import PILLOW, thread_map
 
     root = images.root.resolve()
-    # another Pillow may decode images differently, or more of them
-    version = f"{_FORMAT}, Pillow {PILLOW}, HEIF {find_spec('pillow_heif') is not None}"
-    key = _blake2b(os.fsencode(root) + b"\0" + version.encode()).hexdigest()
+    key = _blake2b(os.fsencode(root) + f"\0{_FORMAT}, Pillow {PILLOW}".encode()).hexdigest()
     file, base = index_folder() / f"{key}.sqlite", str(root)
     known = {} if verify else _read(file)
     rows, unknown = {}, []
     for name in dict.fromkeys(images.names):
         row = known.get(os.fsencode(name))
         stamp = _stamp(os.path.join(base, name))  # noqa: PTH118 – pathlib is slow for many files
-        if row is not None and row[:4] == stamp and (row.hash or row.fault or not hashes):
+        if row and row[:4] == stamp and not row.fault and (row.hash or not hashes):
             rows[name] = row
         else:
             unknown.append(name)
-    if unknown:
-        found = thread_map(lambda number: _look(root / unknown[number], hashes), len(unknown))
-        for name, row in zip(unknown, found, strict=True):
-            rows[name] = row
-            if progress is not None:
-                progress(len(rows))
-        _write(file, known | {os.fsencode(name): rows[name] for name in unknown})
+    found = thread_map(lambda number: _look(root / unknown[number], hashes), len(unknown))
+    for name, row in zip(unknown, found, strict=True):
+        rows[name] = row
+        if progress is not None:
+            progress(len(rows))
+    updated = known | {os.fsencode(name): rows[name] for name in unknown}
+    if updated != known:
+        _write(file, updated)
     else:
         with suppress(OSError):
             os.utime(file)  # the list of caches shows when an entry was used

@@ -1,3 +1,5 @@
+"""Detecting what a path contains, and columns of images, labels and groups."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,39 +35,53 @@ def photos(tmp_path):
 
 @pytest.fixture
 def listed(tmp_path):
-    """A list of images, with the images beside it."""
+    """A list of images, with the images in its folder."""
     for name in ("a.jpg", "b.JPG"):
         put(tmp_path / "listed" / name)
     return write(tmp_path / "listed" / "labels.csv", "path,label", "a.jpg,low", "b.JPG,high")
 
 
 def test_a_folder_per_class_is_detected_with_and_without_a_split(photos, tmp_path):
+    write(photos / "notes.csv", "file,remark", "low/a.jpg,old")  # classes take precedence
     assert detect(photos).source == "folder"
-    for part in ("train", "test"):
-        put(tmp_path / "split" / part / "low" / "a.jpg")
-        put(tmp_path / "split" / part / "high" / "deep" / "a.jpg")
-    found = detect(tmp_path / "split")
-    assert (found.source, found.root) == ("folder", tmp_path / "split")
+    for split in ("train", "test"):
+        put(tmp_path / "split" / split / "low" / "a.jpg")
+        put(tmp_path / "split" / split / "high" / "deep" / "a.jpg")
+    assert detect(tmp_path / "split")[:2] == ("folder", tmp_path / "split")
+    for name in ("1-low", "2-high"):
+        write(tmp_path / "scans" / name / "a.dcm", "")
+    assert detect(tmp_path / "scans").source == "folder"
+    with pytest.raises(ValueError, match=r"1-low has no images. .*1 \.dcm. Save"):
+        data.read("folder", tmp_path / "scans")
 
 
-def test_classes_in_folders_win_over_a_table_beside_them(photos):
-    write(photos / "notes.csv", "file,remark", "low/a.jpg,old")
-    (photos / ".cache").mkdir()
-    assert detect(photos).source == "folder"
-
-
-def test_a_list_of_images_is_detected_by_itself_and_by_its_folder(listed):
-    assert detect(listed).source == "csv"
-    found = detect(listed.parent)
-    assert (found.source, found.root) == ("csv", listed)
+def test_lists_tables_arrays_and_workbooks_are_detected(listed, tmp_path):
+    assert detect(listed)[:2] == detect(listed.parent)[:2] == ("csv", listed)
+    frame = pd.read_csv(listed)
+    frame.to_excel(listed.with_suffix(".xlsx"), index=False)
+    listed.unlink()
+    (listed.parent / "~$labels.xlsx").write_bytes(b"a lock of Excel")
+    assert detect(listed.parent)[:2] == ("csv", listed.with_suffix(".xlsx"))
+    with pd.ExcelWriter(tmp_path / "s.xlsx") as book:
+        pd.DataFrame({"notes": ["…"]}).to_excel(book, sheet_name="about", index=False)
+        frame.to_excel(book, sheet_name="images", index=False)
+    assert detect(tmp_path / "s.xlsx", listed.parent).source == "table"
+    assert detect(tmp_path / "s.xlsx", listed.parent, sheet="images").source == "csv"
+    for suffix in ("csv", "tsv", "txt"):
+        path = write(tmp_path / f"t.{suffix}", "age\tfile\tgrade", "3\tyes\t1", "4\tno\t2")
+        assert detect(path).source == "table"
+    write(tmp_path / "a.dcm", "")
+    assert detect(write(tmp_path / "l.csv", "x,y", "a.dcm,1", "b.dcm,2")).source == "csv"
+    (tmp_path / "arrays").mkdir()
+    np.savez(tmp_path / "arrays" / "a.npz", x=np.zeros(1))
+    assert detect(tmp_path / "arrays")[:2] == ("npz", tmp_path / "arrays" / "a.npz")
 
 
 @pytest.mark.parametrize("header", ["file;grade", "x;y", "Image Name;anything"])
-def test_the_columns_of_a_list_are_found_and_said(tmp_path, header):
+def test_the_columns_of_a_list_are_found(tmp_path, header):
     for i in range(12):
         put(tmp_path / "images" / f"{i}.png")
-    lines = [f"{i}.png;{i % 2}" for i in range(12)]
-    path = write(tmp_path / "labels.tsv", header, *lines)
+    path = write(tmp_path / "labels.tsv", header, *(f"{i}.png;{i % 2}" for i in range(12)))
     assert detect(path).source == "csv"
     dataset = data.read("csv", path)
     assert dataset.inputs.root == tmp_path / "images"
@@ -76,21 +92,18 @@ def test_the_columns_of_a_list_are_found_and_said(tmp_path, header):
     assert "start in the folder images" in notes
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "txt"])
-def test_a_table_is_what_names_no_images(tmp_path, suffix):
-    path = write(tmp_path / f"t.{suffix}", "age\tfile\tgrade", "3\tyes\t1", "4\tno\t2")
-    assert detect(path).source == "table"
-    path.rename(tmp_path / "t.csv")
-    assert detect(tmp_path).source == "table"
+def test_images_without_their_suffixes_are_found(tmp_path):
+    for i in range(6):
+        put(tmp_path / "train_images" / f"{i:03}.png")
+    rows = [f"{i:03},{i % 2}" for i in range(6)]
+    path = write(tmp_path / "train.csv", "id_code,diagnosis", *rows)
+    assert detect(path)[::2] == ("csv", "column 'id_code' names images")
+    # the column must be named like one of images, and the images must exist
+    assert detect(write(path, "age,diagnosis", *rows)).source == "table"
+    assert detect(write(path, "visit_id,diagnosis", *(f"v{row}" for row in rows))).source == "table"
 
 
-def test_arrays_are_detected_by_their_file_and_by_its_folder(tmp_path):
-    np.savez(tmp_path / "a.npz", x=np.zeros(1))
-    assert detect(tmp_path / "a.npz").source == "npz"
-    assert detect(tmp_path).root == tmp_path / "a.npz"
-
-
-def test_images_that_are_not_where_a_list_says_are_asked_for(listed, tmp_path):
+def test_missing_images_of_a_list_are_asked_for(listed, tmp_path):
     moved = write(tmp_path / "elsewhere" / "labels.csv", "path,label", "a.jpg,low")
     with pytest.raises(ValueError, match=r"such as a.jpg, do not exist. Set the option images"):
         detect(moved)
@@ -108,90 +121,31 @@ def test_images_that_are_not_where_a_list_says_are_asked_for(listed, tmp_path):
         (["config.toml", "state/x"], "the folder of a run"),
     ],
 )
-def test_a_folder_that_is_nothing_is_one_sentence(tmp_path, files, message):
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path, files, message):
     for name in files:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+        write(tmp_path / name)
     with pytest.raises(ValueError, match=message):
         detect(tmp_path)
+    for name, cure in (("b.xls", "Save it as CSV"), ("b.jpg", "is none of them")):
+        with pytest.raises(ValueError, match=cure):
+            detect(write(tmp_path / name))
 
 
-@pytest.mark.parametrize(
-    ("name", "cure"), [("a.xls", "Save it as CSV"), ("a.jpg", "is none of them")]
-)
-def test_a_file_that_is_nothing_is_one_sentence(tmp_path, name, cure):
-    (tmp_path / name).touch()
-    with pytest.raises(ValueError, match=cure):
-        detect(tmp_path / name)
-
-
-def test_the_name_of_a_source_wins_and_another_spelling_means_the_path(photos, monkeypatch):
+def test_the_name_of_a_source_takes_precedence_over_a_path(photos, monkeypatch):
     monkeypatch.chdir(photos.parent)
     photos.rename("csv")
-    name, root, sentence = find_source("csv", None, data.names())
+    name, root, note = find_source("csv", None, data.names())
     assert (name, root) == ("csv", None)
-    assert "./csv" in sentence
-    name, root, sentence = find_source("./csv", None, data.names())
+    assert "./csv" in note
+    name, root, note = find_source("./csv", None, data.names())
     assert (name, str(root)) == ("folder", "csv")
-    assert sentence == "Reading ./csv as folder: it has a folder of images per class."
+    assert note == "Reading ./csv as folder: it has a folder of images per class."
     assert find_source("table", photos, data.names()) == ("table", photos, None)
-
-
-def test_a_path_and_a_root_are_one_too_many(photos):
     with pytest.raises(ValueError, match="leave out the root"):
-        find_source(str(photos), photos, data.names())
-
-
-@pytest.mark.parametrize("argument", ["nothing/here", "fold.csv", "qqqqq"])
-def test_what_is_neither_a_name_nor_there_is_one_sentence(argument):
-    with pytest.raises(ValueError, match="neither a file, a folder nor the name of a source"):
-        find_source(argument, None, data.names())
-
-
-def test_images_without_their_endings_are_found_beside_the_list(tmp_path):
-    for i in range(6):
-        put(tmp_path / "train_images" / f"{i:03}.png")
-    path = write(
-        tmp_path / "train.csv", "id_code,diagnosis", *(f"{i:03},{i % 2}" for i in range(6))
-    )
-    found = detect(path)
-    assert (found.source, found.why) == ("csv", "column 'id_code' names images")
-    # numbers that happen to be names of images are no such column unless it is called so
-    write(path, "age,diagnosis", *(f"{i:03},{i % 2}" for i in range(6)))
-    assert detect(path).source == "table"
-    # and a column that is called so needs images of that name
-    write(path, "visit_id,diagnosis", *(f"v{i},{i % 2}" for i in range(6)))
-    assert detect(path).source == "table"
-
-
-def test_workbooks_are_detected_like_text(tmp_path, listed):
-    frame = pd.read_csv(listed)
-    frame.to_excel(listed.with_suffix(".xlsx"), index=False)
-    assert detect(listed.with_suffix(".xlsx")).source == "csv"
-    listed.unlink()
-    (listed.parent / "~$labels.xlsx").write_bytes(b"a lock of Excel")
-    assert detect(listed.parent).root == listed.with_suffix(".xlsx")
-    frame.assign(path=[1, 2]).rename(columns={"path": "size"}).to_excel(tmp_path / "t.xlsx")
-    assert detect(tmp_path / "t.xlsx").source == "table"
-    with pd.ExcelWriter(tmp_path / "s.xlsx") as book:
-        pd.DataFrame({"notes": ["…"]}).to_excel(book, sheet_name="about", index=False)
-        frame.to_excel(book, sheet_name="images", index=False)
-    assert detect(tmp_path / "s.xlsx", listed.parent).source == "table"
-    assert detect(tmp_path / "s.xlsx", listed.parent, sheet="images").source == "csv"
-
-
-def test_classes_of_images_that_cannot_be_read_are_a_folder_that_says_so(tmp_path):
-    for name in ("1-low", "2-high"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a.dcm").write_bytes(b"")
-    assert detect(tmp_path).source == "folder"
-    with pytest.raises(ValueError, match=r"1-low has no images. .*1 \.dcm. Save"):
-        data.read("folder", tmp_path)
-
-
-def test_a_list_of_images_that_are_not_read_is_a_list(tmp_path):
-    (tmp_path / "a.dcm").write_bytes(b"")
-    assert detect(write(tmp_path / "l.csv", "x,y", "a.dcm,1", "b.dcm,2")).source == "csv"
+        find_source("./csv", photos, data.names())
+    for argument in ("nothing/here", "fold.csv", "qqqqq"):
+        with pytest.raises(ValueError, match="neither a file, a folder nor the name of a source"):
+            find_source(argument, None, data.names())
 
 
 @pytest.mark.parametrize(
@@ -205,17 +159,16 @@ def test_a_list_of_images_that_are_not_read_is_a_list(tmp_path):
     ],
 )
 def test_a_column_that_looks_like_a_group_is_suggested(tmp_path, cells, splits, message):
-    for name in ("age", "id", "liquid", "grid", "paid"):
+    def suggest(name, used=()):
         file = read_table_file(write(tmp_path / "t.csv", name, *map(str, cells)))
-        assert suggest_group_columns(file, (), ["x", "y", "z"] * 4, splits) == []
+        return suggest_group_columns(file, used, ["x", "y", "z"] * 4, splits)
+
+    assert message is None or message in suggest("patient")[0]
     for name in ("Patient ID", "PatientID", "subjects", "userid", "animal_id", "siteId", "case no"):
-        file = read_table_file(write(tmp_path / "t.csv", name, *map(str, cells)))
-        notes = suggest_group_columns(file, (), ["x", "y", "z"] * 4, splits)
-        assert len(notes) == (message is not None)
-    file = read_table_file(write(tmp_path / "t.csv", "patient", *map(str, cells)))
-    notes = suggest_group_columns(file, {"label"}, ["x", "y", "z"] * 4, splits)
-    assert message is None or message in notes[0]
-    assert suggest_group_columns(file, {"patient"}, ["x", "y", "z"] * 4, splits) == []
+        assert len(suggest(name)) == (message is not None)
+    for name in ("age", "id", "liquid", "grid", "paid"):
+        assert suggest(name) == []
+    assert suggest("patient", {"patient"}) == []
 
 
 @pytest.mark.parametrize(

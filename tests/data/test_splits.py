@@ -64,12 +64,9 @@ def test_the_largest_remainders_get_the_rest_and_ties_are_random():
     ranks = samples([5, 5])
     drawn = [stratified_holdout(ranks, 0.1, np.random.default_rng(seed))[1] for seed in range(20)]
     assert {int(ranks[each[0]]) for each in drawn} == {0, 1}
-
-
-@pytest.mark.parametrize("fraction", [-0.1, 1.0, float("nan")])
-def test_a_fraction_outside_the_range_is_refused(fraction):
-    with pytest.raises(ValueError, match=rf"fraction must be in \[0, 1\), got {fraction}"):
-        stratified_holdout(np.arange(4), fraction, np.random.default_rng(0))
+    for fraction in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ValueError, match=rf"fraction must be in \[0, 1\), got {fraction}"):
+            stratified_holdout(np.arange(4), fraction, np.random.default_rng(0))
 
 
 @given(st.lists(st.integers(5, 40), min_size=1, max_size=6), FRACTIONS, FRACTIONS, SEEDS)
@@ -159,9 +156,6 @@ def test_few_groups_suffice_if_possible_and_are_refused_otherwise():
 def test_a_wrong_argument_is_named_with_its_value(options, message):
     with pytest.raises(ValueError, match=message):
         draw(samples([10, 10]), **options)
-
-
-def test_too_few_samples_are_refused():
     with pytest.raises(ValueError, match="too few samples: 3 of 2 classes"):
         draw(np.array([0, 0, 1]))
 
@@ -280,9 +274,6 @@ def test_samples_can_be_dropped_and_an_incomplete_data_set_is_refused():
 def test_the_first_capture_or_the_match_names_the_group(pattern, groups):
     paths = ["low/left/p1_a.jpg", "high/p1_b.jpg", "high/p2_a.jpg"]
     assert find_groups(pattern, paths) == groups
-
-
-@pytest.mark.parametrize("pattern", ["(", r"p\d", "x*"])
-def test_a_pattern_that_does_not_fit_is_refused(pattern):
-    with pytest.raises(ValueError, match="group_by"):
-        find_groups(pattern, [*(f"a{i}.jpg" for i in range(4)), "p1.jpg"])
+    for wrong in ("(", r"p2", "x*"):
+        with pytest.raises(ValueError, match="group_by"):
+            find_groups(wrong, paths)

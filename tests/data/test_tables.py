@@ -52,7 +52,7 @@ def test_usual_delimiters_encodings_and_line_ends_are_read(tmp_path, mark, encod
     assert columns_of(read_table_file(tmp_path / "x.csv", rows=1))["path"] == ["a.jpg"]
 
 
-def test_another_encoding_may_be_named(tmp_path):
+def test_a_different_encoding_may_be_named(tmp_path):
     path = write(tmp_path / "x.csv", "имя\nЯна\n", "cp1251")
     assert columns_of(read_table_file(path, encoding="cp1251")) == {"имя": ["Яна"]}
     for wrong in ("ascii", "nonsense"):

@@ -1,5 +1,6 @@
 """Weights from files and from the bundled package."""
 
+import copy
 import pickle
 import sys
 from pathlib import Path
@@ -53,23 +54,22 @@ def test_a_network_takes_timms_names(tmp_path):
 @pytest.mark.parametrize(("hidden", "unused"), [(0, 2), (6, 4)])
 def test_a_last_layer_of_a_different_shape_is_not_used(tmp_path, hidden, unused):
     source, module = convnet(dim=5, hidden=hidden), convnet(dim=3, hidden=hidden)
-    before = {name: tensor.clone() for name, tensor in module.last.state_dict().items()}
+    before = copy.deepcopy(module)
     (note,) = load_weights(module, save(source.state_dict(), tmp_path / "w.pth"))
     assert f"{unused} tensors were not used" in note
-    assert all(torch.equal(before[k], t) for k, t in module.last.state_dict().items())
+    assert same(before.last, module.last)
     assert same(source, module, but="last.")
 
 
 def test_a_body_is_filled_completely_or_not_at_all(tmp_path):
-    source, module = convnet(), convnet()
-    state = source.state_dict()
+    module = convnet()
+    before, state = copy.deepcopy(module), convnet().state_dict()
     state["layers.0.weight"] = torch.zeros(7, 3, 3, 3)
     del state["layers.0.bias"]
-    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     message = r"2 tensors differ: layers.0.weight has the shape .*; layers.0.bias is missing"
     with pytest.raises(ValueError, match=message):
         load_weights(module, save(state, tmp_path / "w.pth"))
-    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+    assert same(before, module)
 
 
 class Evil:

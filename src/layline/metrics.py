@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layline.geometry.decoding import array_namespace
 from layline.utils.errors import UserError
-from layline.utils.optional import array_namespace
 
 __all__ = [
     "METRICS",

@@ -14,8 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from layline.backbones.base import ImageBackbone, InputSpec, check_dropout, make_last_layer
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 from layline.utils.validation import check_boolean, check_integer, check_known
 
 HUB_PREFIX = "hf-hub:"

@@ -15,8 +15,7 @@ from torch import Tensor
 from layline.backbones import BACKBONES, BUNDLED, has_bundled_weights
 from layline.backbones.base import Backbone
 from layline.backbones.timm import TimmBackbone, check_hub, first_line, import_timm
-from layline.utils.errors import MissingDependencyError, UserError
-from layline.utils.optional import require
+from layline.utils.errors import MissingDependencyError, UserError, require
 from layline.utils.validation import check_known
 
 NAMES = ("none", "imagenet", "bundled")

@@ -36,7 +36,7 @@ from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount, forma
 from layline.training.config import Config
 from layline.training.run import train
 from layline.utils.devices import gpus_for
-from layline.utils.optional import require
+from layline.utils.errors import require
 from layline.utils.plugins import load_plugins
 
 GRACE = 20.0  # seconds that runs have to save when the grid is stopped

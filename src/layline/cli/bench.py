@@ -20,8 +20,7 @@ from layline.cli.options import (
     Verify,
     read_settings,
 )
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 from layline.utils.plugins import load_plugins, resolve_reference
 from layline.utils.validation import check_known
 

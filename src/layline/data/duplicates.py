@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.dataset import Dataset, Images, Indices
-from layline.utils.optional import require
+from layline.utils.errors import require
 from layline.utils.validation import check_known
 
 MODES = {

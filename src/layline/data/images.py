@@ -25,8 +25,7 @@ import numpy as np
 
 from layline.data.dataset import Indices, Pixels
 from layline.data.labels import natural_key
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 
 require("PIL", extra="images", needed_by="reading images")
 import PIL  # noqa: E402

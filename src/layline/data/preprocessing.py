@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layline.data.dataset import Images, Pixels
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 from layline.utils.validation import check_above, check_boolean, check_integer, check_known
 
 if TYPE_CHECKING:  # an exported model prepares images without torch

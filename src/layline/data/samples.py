@@ -12,8 +12,7 @@ import numpy as np
 from layline.data.dataset import Indices, Pixels, format_list, require_path
 from layline.data.table_encoding import Rows, TableEncoding
 from layline.data.tables import read_table_file
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 
 
 @dataclass(frozen=True)

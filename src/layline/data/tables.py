@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from layline.data.dataset import find_file, format_list
 from layline.data.table_encoding import MISSING, check_unique, texts_of
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 from layline.utils.validation import check_known
 
 if TYPE_CHECKING:

@@ -50,8 +50,7 @@ from layline.training.trainer import (
     describe_epoch,
 )
 from layline.utils.devices import Processes, choose_device, has_double
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 from layline.utils.validation import check_integer, check_known
 
 STRUCTURE = ("method", "backbone", "dim", "hidden", "head_options")

@@ -14,10 +14,10 @@ All functions take PyTorch tensors or NumPy arrays: an exported model decodes wi
 """
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from layline.utils.errors import UserError
-from layline.utils.optional import array_namespace
 from layline.utils.validation import check_known
 
 if TYPE_CHECKING:  # the help of the command does not wait for NumPy
@@ -32,6 +32,11 @@ Decode = str | Costs
 COST = "cost"
 """The name of decoding with a matrix of costs."""
 _LARGEST_COST = 3.4e38  # in float32
+
+
+def array_namespace(array: Any) -> Any:
+    """Return the library of an array: NumPy or PyTorch, which is not imported for NumPy."""
+    return import_module("torch" if hasattr(array, "requires_grad") else "numpy")
 
 
 def mode(probs: Any) -> Any:

@@ -26,9 +26,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 
+from layline.geometry.decoding import array_namespace
 from layline.metrics import rank_scores as nonconformity_scores
 from layline.utils.errors import UserError
-from layline.utils.optional import array_namespace
 
 if TYPE_CHECKING:  # an exported model computes ranges without torch
     from torch import Tensor

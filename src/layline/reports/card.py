@@ -14,8 +14,7 @@ from layline.metrics import METRICS
 from layline.reports.pages import TEMPLATES
 from layline.reports.run import RunRecord, read_run, tiles
 from layline.training.run_folder import as_written
-from layline.utils.errors import UserError
-from layline.utils.optional import require
+from layline.utils.errors import UserError, require
 from layline.utils.plugins import is_path
 
 # the metric types of the hub

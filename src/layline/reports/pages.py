@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from layline.utils.optional import require
+from layline.utils.errors import require
 
 TEMPLATES = Path(__file__).parent / "templates"
 TICK = 18  # characters of a name along an axis

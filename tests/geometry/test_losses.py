@@ -7,7 +7,7 @@ import torch
 
 from layline.geometry import SIMILARITIES
 from layline.geometry.layouts import Free, Linear, Semicircular
-from layline.geometry.losses import basic_loss, log_q, unimodal_loss
+from layline.geometry.losses import basic_loss, kl, log_q
 from layline.geometry.similarities import Cosine, LearnedScale, NegativeEuclidean, StudentT
 from layline.heads import ConstrainedProxies
 
@@ -64,7 +64,7 @@ def test_the_basic_loss_moves_p_and_the_unimodal_loss_moves_q():
     assert q.grad is None
     torch.testing.assert_close(p.grad, torch.softmax(p, -1) - torch.softmax(q, -1))
     u = torch.randn(4, 5)
-    unimodal_loss(torch.log_softmax(u, -1), torch.log_softmax(q, -1)).sum().backward()
+    kl(torch.log_softmax(u, -1), torch.log_softmax(q, -1)).sum().backward()
     torch.testing.assert_close(q.grad, torch.softmax(q, -1) - torch.softmax(u, -1))
 
 

@@ -49,19 +49,15 @@ TRAINING = {"training": {"epochs": 1, "device": "cpu"}, "report": {"enabled": Fa
 def isolated(monkeypatch, tmp_path):
     """Forget what a test has loaded, and work in its own folder."""
     monkeypatch.chdir(tmp_path)
-    path, modules = list(sys.path), set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     yield
     forget()
     registry_module._entry_points.cache_clear()
-    sys.path[:] = path
-    for name in set(sys.modules) - modules:
-        if name.partition(".")[0] in ("mine", "pack", "helper", "evil"):
-            del sys.modules[name]
 
 
 def forget():
     """Unload all plug-ins, as in a new process."""
-    for name in plugins.LOADED:
+    for name in ("mine", "helper", "evil", *plugins.LOADED):
         sys.modules.pop(name, None)
     plugins.LOADED.clear()
 
@@ -74,28 +70,19 @@ def mine(tmp_path):
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package that can be imported, but is not installed."""
-    folder = tmp_path / "site"
-    (folder / "pack").mkdir(parents=True)
-    (folder / "pack" / "__init__.py").write_text("")
-    (folder / "pack" / "heads.py").write_text(HEAD)
-    monkeypatch.syspath_prepend(str(folder))
-
-
-@pytest.fixture
-def installed(monkeypatch):
-    """Let entry points exist, as (group, name, value, package)."""
+def installed(mine, monkeypatch):
+    """Let entry points exist, as (name, value, package)."""
 
     def install(*points):
-        made = [EntryPoint(name, value, f"layline.{group}") for group, name, value, _ in points]
+        made = [EntryPoint(name, value, "layline.heads") for name, value, _ in points]
         for point, (*_, owner) in zip(made, points, strict=True):
             vars(point)["dist"] = SimpleNamespace(name=owner, version="1.2")
         monkeypatch.setattr(
-            registry_module, "entry_points", lambda group: [p for p in made if p.group == group]
+            registry_module, "entry_points", lambda group: made if group == "layline.heads" else []
         )
         registry_module._entry_points.cache_clear()
 
+    monkeypatch.syspath_prepend(mine.parent)
     return install
 
 
@@ -141,19 +128,19 @@ def test_a_file_with_lists_offers_what_they_name(tmp_path):
     assert heads.create("twice", 3, 5).factor == 2.0
 
 
-def test_an_entry_point_is_imported_when_it_is_looked_up(package, installed):
-    installed(("heads", "bought", "pack.heads:Mine", "pack-of-heads"))
+def test_an_entry_point_is_imported_when_it_is_looked_up(installed):
+    installed(("bought", "mine:Mine", "pack-of-heads"))
     assert "bought" in heads.names()
-    assert "pack.heads" not in sys.modules
+    assert "mine" not in sys.modules
     assert type(heads.create("bought", 3, 5)).__name__ == "Mine"
     assert heads.HEADS.plugin_of("bought") == Plugin("pack-of-heads", "1.2")
 
 
-def test_methods_and_sources_are_listed_with_their_plugin(package, installed):
+def test_methods_and_sources_are_listed_with_their_plugin(installed):
     installed(
-        ("heads", "bought", "pack.heads:Mine", "pack-of-heads"),
-        ("heads", "broken", "pack.nothing:Mine", "pack-of-ruins"),
-        ("heads", "arc", "pack.heads:Mine", "pack-of-lies"),
+        ("bought", "mine:Mine", "pack-of-heads"),
+        ("broken", "nothing:Mine", "pack-of-ruins"),
+        ("arc", "mine:Mine", "pack-of-lies"),
     )
     output = CliRunner().invoke(app, ["methods"]).output
     assert re.search(r"bought +A head of one's own\n +.*pack-of-heads 1\.2", output)
@@ -193,7 +180,7 @@ def test_an_invalid_plug_in_is_refused(tmp_path, source, message):
         ("nothing.py", "nothing.py does not exist"),
         ("no-name.py", "no-name.py cannot be imported by that name"),
         ("./folder", "./folder does not exist, or is a folder without __init__.py"),
-        ("pack", "pack cannot be imported: ModuleNotFoundError"),
+        ("nothing", "nothing cannot be imported: ModuleNotFoundError"),
         ("json.py", "json.py has the name of another module"),
     ],
 )
@@ -284,6 +271,7 @@ HOSTILE = [
 
 
 def test_a_hostile_file_imports_nothing_and_a_huge_one_is_refused(run, mine, tmp_path):
+    path = run.folder / "best.safetensors"
     (tmp_path / "evil.py").write_text("open('ran', 'w')\nfrom os import system\n")
     for changes in HOSTILE:
         with contextlib.suppress(ValueError):
@@ -292,13 +280,13 @@ def test_a_hostile_file_imports_nothing_and_a_huge_one_is_refused(run, mine, tmp
             )
         assert "evil" not in sys.modules
         assert not Path("ran").exists()
-    huge = change_description(run.folder / "best.safetensors", {"dim": 10**12})
+    huge = change_description(path, {"dim": 10**12})
     with pytest.raises(ValueError, match=r"the tensor .* must be floats of shape"):
         layline.load(huge, plugins=[mine])
 
 
-def test_an_installed_plug_in_need_not_be_named(package, installed, tmp_path, ratings):
-    installed(("heads", "bought", "pack.heads:Mine", "pack-of-heads"))
+def test_an_installed_plug_in_need_not_be_named(installed, tmp_path, ratings):
+    installed(("bought", "mine:Mine", "pack-of-heads"))
     run = train(ratings, tmp_path / "run", "bought")
     described = read_description(run.folder / "best.safetensors")
     assert described["plugins"] == {"method": "pack-of-heads 1.2"}

@@ -487,7 +487,7 @@ class OrdinalClassifier(
         for features, head in self._run_network(rows):
             found = apply_temperature(head.log_probs(features), self.calibration_.temperature)
             log_probs.append(found.cpu().numpy())
-            ranks.append(head.decision(features, found, decode).cpu().numpy())
+            ranks.append(head.predict(features, decode, found).cpu().numpy())
         return np.concatenate(log_probs), np.concatenate(ranks)
 
 

@@ -37,7 +37,7 @@ def log_q(layout: Layout, similarity: Similarity, ranks: Ranks) -> PerClass:
 
 
 def kl(log_target: PerClass, log_probs: PerClass) -> PerSample:
-    """Sum target · (log target − log probs) over the classes, row by row."""
+    """Sum target · (log target − log probs) over the classes. With U and Q it is equation (11)."""
     return (log_target.exp() * (log_target - log_probs)).sum(dim=-1)
 
 
@@ -48,11 +48,6 @@ def basic_loss(log_q: PerClass, log_p: PerClass) -> PerSample:
     collapse into one point, where both distributions are uniform and the loss is zero.
     """
     return kl(log_q.detach(), log_p)
-
-
-def unimodal_loss(log_u: PerClass, log_q: PerClass) -> PerSample:
-    """Pull Q towards the unimodal U, equation (11). It moves free proxies into order."""
-    return kl(log_u, log_q)
 
 
 def squared_emd(probs: PerClass, ranks: Ranks) -> PerSample:

@@ -41,11 +41,7 @@ class _WithTemperature(Smoothing):
 
 @dataclass(frozen=True)
 class Poisson(_WithTemperature):
-    """Equations (14) and (15): a Poisson with its rate at k* + ½, hence its mode at k*.
-
-    Args:
-        tau: Temperature.
-    """
+    """Equations (14) and (15): a Poisson with its rate at k* + ½, hence its mode at k*."""
 
     tau: float = 0.11
 
@@ -62,9 +58,6 @@ class Binomial(_WithTemperature):
     """Equations (16) and (17): K − 1 trials with p = (2k* + 1) / 2K, hence its mode at k*.
 
     The paper prints 2k + 1 in (17); only k* puts the mode where the text under (16) says it is.
-
-    Args:
-        tau: Temperature.
     """
 
     tau: float = 0.13
@@ -85,9 +78,6 @@ class Exponential(_WithTemperature):
 
     The paper's temperature is nearly flat: with 8 classes the smallest entry is 0.79 of the
     largest. Lower it for a distribution that prefers its own class clearly.
-
-    Args:
-        tau: Temperature, in ranks.
     """
 
     tau: float = 30.0

@@ -137,7 +137,9 @@ class OrdinalHead(nn.Module, ABC):
         return self.log_probs(features).exp()
 
     @final
-    def predict(self, features: Features, decode: Decode = "mode") -> Ranks:
+    def predict(
+        self, features: Features, decode: Decode = "mode", log_probs: PerClass | None = None
+    ) -> Ranks:
         """Choose one rank for each sample.
 
         Args:
@@ -145,19 +147,9 @@ class OrdinalHead(nn.Module, ABC):
             decode: ``"mode"`` (the paper's, most accurate), ``"median"`` (least absolute error),
                 ``"mean"`` or ``"quadratic"`` (least squared error), or a (K, K) matrix with the
                 cost of each decision, a row for each true class.
+            log_probs: Their log probabilities if they are known, perhaps calibrated.
         """
         _check_finite(features)
-        return self.decision(features, None, decode)
-
-    @final
-    def decision(self, features: Features, log_probs: PerClass | None, decode: Decode) -> Ranks:
-        """Choose one rank for each sample from log probabilities, which may be calibrated.
-
-        Args:
-            features: One row per sample.
-            log_probs: Their log probabilities; computed where they are needed and None.
-            decode: See :meth:`predict`.
-        """
         decode = check_decode(decode, self.num_classes)
         features = self._check_features(features)
         with _full_precision(features.device):
@@ -173,14 +165,14 @@ class OrdinalHead(nn.Module, ABC):
     ) -> dict[str, Ranks]:
         """Choose one rank for each sample by every decoding.
 
-        The arguments are those of :meth:`decision`; a matrix of costs is added as ``"cost"``.
+        The arguments are those of :meth:`predict`; a matrix of costs is added as ``"cost"``.
         """
         _check_finite(features)
         log_probs = self.log_probs(features) if log_probs is None else log_probs
         wanted: dict[str, Decode] = {name: name for name in DECODINGS}
         if not isinstance(decode, str):
             wanted[COST] = decode
-        return {name: self.decision(features, log_probs, each) for name, each in wanted.items()}
+        return {name: self.predict(features, each, log_probs) for name, each in wanted.items()}
 
     def _check_features(self, features: Tensor) -> Tensor:
         parameter = next(self.parameters())

@@ -87,9 +87,7 @@ class ConstrainedProxies(OrdinalHead):
                     "its proxies keep their distances, so there is nothing to smooth"
                 )
         super().__init__(layout.num_classes, layout.dim)
-        self.layout = layout
-        self.similarity = similarity
-        self.smoothing = smoothing
+        self.layout, self.similarity, self.smoothing = layout, similarity, smoothing
         self.target = target
         self.alpha = 6.0 if alpha is None else alpha
         self.unimodal_over = "batch" if unimodal_over is None else unimodal_over
@@ -142,7 +140,7 @@ class ConstrainedProxies(OrdinalHead):
         if self.smoothing is not None:
             # e^-60 counts for nothing, and arithmetic with denormal numbers is slow
             log_u = self.smoothing.log_u(rows, self.num_classes).clamp(min=-60).to(log_q.dtype)
-            unimodal = geometry.unimodal_loss(log_u, log_q)
+            unimodal = geometry.kl(log_u, log_q)  # equation (11)
             if self.unimodal_over == "classes":
                 unimodal = unimodal.mean()
             elif by_class:
@@ -176,12 +174,7 @@ def _check_part(name: str, part: object, kind: type, example: str) -> None:
 class Variant:
     """A named combination of layout, similarity and smoothing; calling it makes the head.
 
-    Attributes:
-        family: The kind of layout.
-        smoothing: Its class, if there is a unimodal loss.
-        layout: Its class.
-        options: The options that the method takes, with their defaults.
-        summary: A description in one line.
+    ``options`` are those that the method takes, with their defaults.
     """
 
     family: str

@@ -57,12 +57,7 @@ from layline.heads.base import LinearHead
 
 
 def log_differences(logits: Float[Tensor, "n K-1"], gaps: Float[Tensor, "*n K-2"]) -> PerClass:
-    """Compute log P(y = k) from logits of P(y > k) in descending order.
-
-    Args:
-        logits: Descending in each row.
-        gaps: Each logit minus the next one, which the caller may know without rounding errors.
-    """
+    """Compute log P(y = k) from logits of P(y > k) in descending order, and their gaps."""
     # The class between two equal logits has no probability. The floor keeps the logarithm and its
     # gradient finite.
     gaps = gaps.clamp(min=torch.finfo(logits.dtype).eps ** 2)

@@ -86,8 +86,7 @@ class Sord(Classification):
         super().__init__(num_classes, dim)
         check_known("distance", distance, ("squared", "absolute"))
         check_above("alpha", alpha, 0, "at 0 the label would be the same for all classes")
-        self.distance = distance
-        self.alpha = alpha
+        self.distance, self.alpha = distance, alpha
 
     def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         power = 2 if self.distance == "squared" else 1
@@ -131,10 +130,9 @@ class MeanVariance(Classification):
         variance_weight: float = 0.05,
     ) -> None:
         super().__init__(num_classes, dim)
-        for name, weight in (("mean_weight", mean_weight), ("variance_weight", variance_weight)):
-            check_at_least(name, weight, 0, "it is the weight of a penalty")
-        self.mean_weight = mean_weight
-        self.variance_weight = variance_weight
+        check_at_least("mean_weight", mean_weight, 0)
+        check_at_least("variance_weight", variance_weight, 0)
+        self.mean_weight, self.variance_weight = mean_weight, variance_weight
 
     def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         log_probs = self._log_probs(features)

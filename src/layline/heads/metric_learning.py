@@ -38,8 +38,8 @@ from layline.utils.validation import check_above, check_at_least, check_integer
 class ProxyAnchor(OrdinalHead):
     """Proxy-Anchor loss.
 
-    The loss is that of a whole batch, not a mean over samples. A weight multiplies the sample's
-    exponentials, so that it counts like a repetition.
+    The loss is that of a whole batch. A weight multiplies the sample's exponentials, so that it
+    counts like a repetition.
 
     Args:
         margin: δ.
@@ -88,8 +88,7 @@ class SoftTriple(OrdinalHead):
     """SoftTriple loss.
 
     Args:
-        centers_per_class: Number of proxies of a class. The paper uses ten, which cost as much as
-            ten linear layers.
+        centers_per_class: Number of proxies of a class; ten in the paper.
         la: Scale λ of the similarities.
         gamma: Temperature γ among the centers of a class.
         margin: δ.
@@ -110,8 +109,8 @@ class SoftTriple(OrdinalHead):
         check_above("la", la, 0)
         check_above("gamma", gamma, 0)
         check_at_least("margin", margin, 0)
-        self.centers_per_class = centers_per_class
-        self.la, self.gamma, self.margin = la, gamma, margin
+        self.centers_per_class, self.la = centers_per_class, la
+        self.gamma, self.margin = gamma, margin
         self.centers = nn.Parameter(torch.empty(dim, num_classes * centers_per_class))
         self.reset_parameters()
 

@@ -45,8 +45,7 @@ LARGEST_BLOCK = 2**22  # triplets; those of larger batches are computed in block
 class POE(LinearHead):
     """Probabilistic ordinal embeddings: classification of a Gaussian, ordered by triplets.
 
-    The embedding has the dimension d of the features. Only the loss in training mode draws random
-    numbers. In evaluation mode, and for predictions in any mode, the draws are the same for every
+    Only the loss in training mode draws random numbers. Otherwise the draws are the same for every
     sample and at every call.
 
     Args:
@@ -71,14 +70,9 @@ class POE(LinearHead):
         for name, value in (("alpha", alpha), ("beta", beta), ("margin", margin)):
             check_at_least(name, value, 0)
         self.classifier = nn.Linear(dim, num_classes)
-        self.samples = samples
-        self.alpha = alpha
-        self.beta = beta
-        self.margin = margin
-        generator = torch.Generator("cpu").manual_seed(0)
-        draws = torch.randn(
-            (samples, 1, dim), generator=generator, dtype=torch.float64, device="cpu"
-        )
+        self.samples, self.alpha, self.beta, self.margin = samples, alpha, beta, margin
+        generator, size = torch.Generator("cpu").manual_seed(0), (samples, 1, dim)
+        draws = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu")
         self._draws = draws.numpy()  # a buffer would lose digits in float32 and back
 
     def reset_parameters(self) -> None:
@@ -93,11 +87,9 @@ class POE(LinearHead):
 
     def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         mean, log_variance = self._gaussians(features)
+        draws = self._fixed_draws(mean)
         if self.training:
-            shape = (self.samples, *mean.shape)  # (T, n, d)
-            draws = torch.randn(shape, dtype=mean.dtype, device=mean.device)
-        else:
-            draws = self._fixed_draws(mean)
+            draws = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
         log_p = self._sampled_log_probs(mean, log_variance, draws).mean(dim=0)
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum(dim=-1)
         return F.nll_loss(log_p, ranks, reduction="none") + self.alpha * divergence
@@ -115,10 +107,7 @@ class POE(LinearHead):
         return torch.from_numpy(self._draws).to(like.dtype).to(like.device)
 
     def _sampled_log_probs(
-        self,
-        mean: Features,
-        log_variance: Features,
-        draws: Float[Tensor, "T ... d"],
+        self, mean: Features, log_variance: Features, draws: Float[Tensor, "T ... d"]
     ) -> Float[Tensor, "T n K"]:
         embedded = mean + (0.5 * log_variance).exp() * draws
         return torch.log_softmax(apply_linear(self.classifier, embedded), dim=-1)
@@ -136,10 +125,9 @@ class CNNPOR(LinearHead):
         self, num_classes: int, dim: int = 512, *, lam: float = 1.0, margin: float = 1.0
     ) -> None:
         super().__init__(num_classes, dim, outputs=num_classes + 1)
-        for name, value in (("lam", lam), ("margin", margin)):
-            check_at_least(name, value, 0)
-        self.lam = lam
-        self.margin = margin
+        check_at_least("lam", lam, 0)
+        check_at_least("margin", margin, 0)
+        self.lam, self.margin = lam, margin
 
     def _log_probs(self, features: Features) -> PerClass:
         return torch.log_softmax(self._scores(features)[:, :-1], dim=-1)

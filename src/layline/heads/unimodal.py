@@ -10,9 +10,7 @@ ranks, whose sharpness is a temperature τ that is learned for all samples.
     p_k = \tbinom{K-1}{k} q^k (1-q)^{K-1-k}, \; q = \sigma(w \cdot f + b)
 
 The loss is :math:`-\log P_y(f)`. Both are log-concave in k, and the softmax of a concave sequence
-has one peak, at any τ > 0. Factors that are the same for all k cancel: :math:`e^{-\lambda}`, and
-for the Binomial all but :math:`\log\binom{K-1}{k} + k\,(w \cdot f + b)`. One temperature for all
-samples is the paper's simpler variant; τ = exp(t) is ours.
+has one peak, at any τ > 0. Factors that are the same for all k cancel. τ = exp(t) is our choice.
 
 **Normal** (Shaham et al., 2020, as POM): the line from −1 to 1 is cut into K equal cells with the
 edges :math:`t_0 < \dots < t_K`. The feature gives a normal distribution; its mass in a cell,
@@ -27,9 +25,8 @@ renormalized, is the rank's probability.
     = \sum_{k < y} F_k(f) + \sum_{k \ge y} \big(1 - F_k(f)\big), \qquad
     F_k = P_0 + \dots + P_k
 
-The loss is the earth mover's distance to the label, computed in the second form. That σ is kept
-between a part of a cell and many times the line is ours; without it a sharp distribution has no
-gradient.
+The loss is the earth mover's distance to the label. The bounds of σ are ours; without them a sharp
+distribution has no gradient.
 
 **Regression**: one output r for the rank, and a distribution of scale b around it.
 
@@ -126,14 +123,11 @@ class _TemperatureHead(LinearHead):
 
 
 class UnimodalPoisson(_TemperatureHead):
-    """A Poisson with a learned temperature.
-
-    The bias starts at the middle rank (our choice): a rate that starts near zero would have to pass
-    all ranks first.
-    """
+    """A Poisson with a learned temperature."""
 
     def _set_start_values(self) -> None:
         super()._set_start_values()
+        # a rate that starts near zero would have to pass all ranks first
         nn.init.constant_(self.linear.bias, self.num_classes / 2)
 
     def _log_masses(self, score: Float[Tensor, "n 1"], k: Float[Tensor, " K"]) -> PerClass:
@@ -187,9 +181,7 @@ class UnimodalPOM(LinearHead):
 
 
 class Regression(LinearHead):
-    """The rank as a number.
-
-    r starts at the middle of the scale and b at a width that suits uninformed predictions.
+    """The rank as a number, which starts at the middle of the scale.
 
     Args:
         loss: ``"l1"``, the absolute error, or ``"l2"``, the squared error.

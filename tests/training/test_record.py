@@ -23,7 +23,6 @@ from layline.training.config import ReportConfig
 from layline.training.record import (
     LONGER_SIDE,
     Snapshot,
-    choose_samples,
     fit_plane,
     read_cells,
     samples_to_review,
@@ -71,10 +70,9 @@ def test_a_line_is_drawn_as_a_line_with_the_largest_variance_across(num_classes)
     assert abs(best @ axes[1]) == pytest.approx(1, abs=1e-4)
 
 
-@pytest.mark.parametrize("num_classes", [3, 8])
-def test_a_semicircle_is_drawn_upright(num_classes):
-    proxies = layout_proxies("semicircular", num_classes, 16)
-    axes = fit_plane(RNG.normal(size=(50, 16)), np.arange(50) % num_classes, proxies)
+def test_a_semicircle_is_drawn_upright():
+    proxies = layout_proxies("semicircular", 8, 16)
+    axes = fit_plane(RNG.normal(size=(50, 16)), np.arange(50) % 8, proxies)
     x, y = (proxies @ axes.T).T
     assert (np.diff(x) > 0).all()
     assert y[len(y) // 2] > y[0]
@@ -111,14 +109,6 @@ def test_a_snapshot_survives_its_file(tmp_path, method):
     for name, value in vars(snapshot).items():
         np.testing.assert_array_equal(getattr(found, name), value)
     assert (found.proxies is None) == (method == "coral")
-
-
-def test_the_seed_chooses_the_samples():
-    assert choose_samples(5, 5, seed=0).tolist() == [0, 1, 2, 3, 4]
-    first, again, other = (choose_samples(500, 20, seed).tolist() for seed in (1, 1, 2))
-    assert first == again == sorted(set(first))
-    assert len(first) == 20
-    assert first != other
 
 
 def test_proxies_are_written_with_their_similarities_and_smoothing(tmp_path):
@@ -215,11 +205,10 @@ def test_the_cells_of_a_row_are_those_of_the_table():
     ]
 
 
-@pytest.mark.parametrize("name", heads.HEADS)
-def test_collapsed_proxies_are_reported(name):
-    head = heads.create(name, 5, 8)
+def test_collapsed_proxies_are_reported():
+    assert describe_collapse(heads.create("coral", 5, 8)) is None
+    head = heads.create("hard-linear", 5, 8)
     assert describe_collapse(head) is None
-    if name in ("hard-linear", "elastic-linear"):
-        with torch.no_grad():
-            head.layout.vectors *= 0.05 / head.layout.vectors.norm()
-        assert "neighbors are 0.05 apart" in describe_collapse(head)
+    with torch.no_grad():
+        head.layout.vectors *= 0.05 / head.layout.vectors.norm()
+    assert "neighbors are 0.05 apart" in describe_collapse(head)

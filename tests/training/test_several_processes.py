@@ -43,22 +43,14 @@ def by_two(attempt, uneven, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "two"
     made = attempt("train", *uneven, "--out", folder, processes=2)
     assert made.codes == [0, 0], made.stderr
-    return folder, made
-
-
-def test_only_one_process_prints(by_two):
-    _, made = by_two
-    assert made.stderr.splitlines().count("2 processes") == 1
-    assert made.stderr.count("Classes, lowest first") == 1
-    assert [line[:9] for line in made.stderr.splitlines() if "val MAE" in line] == [
-        f"epoch {epoch}/3" for epoch in (1, 2, 3)
-    ]
-    assert made.stdout.count("54 samples") == 1
+    for printed in ("2 processes", "Classes, lowest first", "epoch 1/3", "epoch 3/3"):
+        assert made.stderr.count(printed) == 1  # by one of them
+    return folder
 
 
 def test_validation_is_exact(by_two, history):
     """Each record is what a single process finds on the same weights."""
-    folder, _ = by_two
+    folder = by_two
     records, model, config = history(folder), load(folder), RunFolder(folder).read_config()
     part = make_splits(config, read_data(config, QUIET), model.description)["validation"]
     best = json.loads((folder / "test.json").read_text())["epoch"]
@@ -77,7 +69,7 @@ def test_validation_is_exact(by_two, history):
 
 
 def test_the_test_is_exact(by_two):
-    folder, _ = by_two
+    folder = by_two
     tested = json.loads((folder / "test.json").read_text())
     alone = evaluate(folder, verbose=False).metrics
     assert tested["samples"] == alone["samples"] == 54
@@ -102,7 +94,7 @@ def test_a_run_of_two_that_is_killed_is_taken_up_again(
     made = attempt(*arguments, processes=processes)
     assert made.codes == [0] * processes, made.stderr
     if processes == 2:
-        assert outcome(folder) == outcome(by_two[0])
+        assert outcome(folder) == outcome(by_two)
     else:  # BatchNorm sees all of a batch now
         assert len(history(folder)) == 3
         load(folder)

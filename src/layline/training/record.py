@@ -39,10 +39,7 @@ _NEGLIGIBLE = 1e-6  # of the largest spread: smaller ones are rounding errors
 @torch.no_grad()
 def get_proxies(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
     """Return the proxies of a head that has them."""
-    if not isinstance(head, HasProxies):
-        return None
-    proxies: NDArray[np.float32] = head.proxies().float().cpu().numpy()
-    return proxies
+    return head.proxies().float().cpu().numpy() if isinstance(head, HasProxies) else None
 
 
 @dataclass(frozen=True)
@@ -120,13 +117,18 @@ def fit_plane(
     dim = features.shape[1]
     if dim <= 2:
         return np.eye(2, dim)
-    features = _center(features)
+    axes: _Floats = np.zeros((0, dim))
+    for points in (features,) if proxies is None else (proxies, features):
+        rest = _center(points)
+        rest -= (rest @ axes.T) @ axes
+        spread, directions = eigh(rest.T @ rest, subset_by_index=[dim - 2, dim - 1])
+        varies = spread > _NEGLIGIBLE**2 * max(spread[-1], np.finfo(float).tiny)
+        axes = np.concatenate([axes, directions.T[varies][::-1]])[:2]
+    # if the features do not vary, the other directions are arbitrary
+    axes = np.linalg.qr(np.concatenate([axes, np.eye(2, dim)]).T)[0].T[:2]
     if proxies is None:
-        axes = _principal_directions(features, 2)
-        upward, outward = features.T @ _center(ranks), np.zeros(dim)
+        upward, outward = _center(features).T @ _center(ranks), np.zeros(dim)
     else:
-        proxies = proxies.astype(np.float64)
-        axes = _proxy_plane(_center(proxies), features)
         upward = proxies[-1] - proxies[0]
         outward = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
     return np.stack([_orient(axes[0], upward), _orient(axes[1], outward)])
@@ -135,27 +137,6 @@ def fit_plane(
 def _center(values: NDArray[np.generic]) -> _Floats:
     numbers: _Floats = values.astype(np.float64)
     return numbers - numbers.mean(axis=0) if len(numbers) else numbers
-
-
-def _proxy_plane(proxies: _Floats, features: _Floats) -> _Floats:
-    """Fit a plane to centered proxies; if they are on a line, the features choose the rest."""
-    _, spread, directions = np.linalg.svd(proxies, full_matrices=False)
-    smallest = _NEGLIGIBLE * max(spread[0], np.finfo(float).tiny)
-    fixed: _Floats = directions[:2][spread[:2] > smallest]
-    if len(fixed) == 2:
-        return fixed
-    rest = features - (features @ fixed.T) @ fixed
-    free = _principal_directions(rest, 2 - len(fixed))
-    free -= (free @ fixed.T) @ fixed  # if the features do not vary, the direction is arbitrary
-    return np.linalg.qr(np.concatenate([fixed, free]).T)[0].T
-
-
-def _principal_directions(centered: _Floats, count: int) -> _Floats:
-    """Find the directions of largest variance."""
-    dim = centered.shape[1]
-    _, vectors = eigh(centered.T @ centered, subset_by_index=[dim - count, dim - 1])
-    directions: _Floats = vectors.T[::-1].copy()
-    return directions
 
 
 def _orient(axis: _Floats, towards: _Floats) -> _Floats:

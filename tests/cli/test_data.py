@@ -139,7 +139,7 @@ def test_duplicates_are_counted_and_their_contradictions_listed(tmp_path):
     result = run("check", tmp_path)
     assert result.exit_code == 0
     assert "15 duplicate images in 15 groups. Duplicates stay in one split." in result.stdout
-    assert "  high/3.png (high) and low/3.png (low)\n" in result.stdout
+    assert "  high/3.png (high), low/3.png (low)\n" in result.stdout
     report = check(tmp_path)["duplicates"]
     assert (report["duplicates"], report["groups"]) == (15, 15)
     assert len(report["contradicting"]) == 15

@@ -180,3 +180,9 @@ def format_list(items: Iterable[object]) -> str:
     texts = [str(item) for item in items]
     rest = f" … ({len(texts)} in all)" if len(texts) > 20 else ""
     return ", ".join(texts[:20]) + rest
+
+
+def format_lines(title: str, lines: Sequence[str]) -> str:
+    """Put the first twenty lines below a title, followed by the number of the others."""
+    rest = [f"… and {len(lines) - 20} more"] if len(lines) > 20 else []
+    return "\n  ".join([title, *lines[:20], *rest])

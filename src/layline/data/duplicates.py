@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from layline.data.dataset import Dataset, Images, Indices
+from layline.data.dataset import Dataset, Images, Indices, format_lines, format_list
 from layline.utils.errors import require
 from layline.utils.validation import check_known
 
@@ -27,7 +27,6 @@ _HASH_SIZE = 16  # 256 bits
 _RADIUS = 24  # bits in which near duplicates differ at most
 _LEAST_CONTRAST = 2.0  # standard deviation in gray levels; below it there is nothing to compare
 _BLOCK = 1 << 22  # pairs that are compared at once
-_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class DuplicateReport:
 
     duplicates: int  # images that could be removed without losing a picture
     groups: int  # pictures that occur more than once
-    contradicting: tuple[tuple[tuple[str, str], ...], ...]  # name and label of each image
+    contradicting: tuple[str, ...]  # groups whose labels differ: name and label of each image
     # for two prescribed splits: images of the second that have a duplicate in the first
     shared: dict[tuple[str, str], int]
     samples: dict[str, int]  # of each prescribed split
@@ -53,14 +52,8 @@ class DuplicateReport:
             effect = ": results on them are too good" if one == "train" else ""
             notes.append(f"{images} have a duplicate in the {one} split{effect}.")
         if self.contradicting:
-            lines = [f"{len(self.contradicting)} groups of duplicates have different labels:"]
-            for members in self.contradicting[:_LISTED]:
-                differing = next(each for each in members if each[1] != members[0][1])
-                pair = (members[0], differing)
-                lines.append("  " + " and ".join(f"{name} ({label})" for name, label in pair))
-            if len(self.contradicting) > _LISTED:
-                lines.append(f"  … and {len(self.contradicting) - _LISTED} more")
-            notes.append("\n".join(lines))
+            title = f"{len(self.contradicting)} groups of duplicates have different labels:"
+            notes.append(format_lines(title, self.contradicting))
         return tuple(notes)
 
     def facts(self) -> dict[str, Any]:
@@ -181,7 +174,7 @@ def _report(dataset: Dataset, picture: Indices) -> DuplicateReport:
     sizes = np.bincount(picture)
     members = np.split(np.argsort(picture, kind="stable"), np.cumsum(sizes)[:-1])
     contradicting = tuple(
-        tuple((names[i], dataset.classes[ranks[i]]) for i in group.tolist())
+        format_list(f"{names[i]} ({dataset.classes[ranks[i]]})" for i in group)
         for group in members
         if len(group) > 1 and len(np.unique(ranks[group])) > 1
     )

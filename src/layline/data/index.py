@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from layline.data.array_cache import cache_folder
-from layline.data.dataset import Dataset, Images
+from layline.data.dataset import Dataset, Images, format_lines
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
 
@@ -28,7 +28,6 @@ Progress = Callable[[int], None] | None
 _FORMAT = 2
 _DECODED_AT = 64  # pixels of the shorter side
 _BLANK = b"blank"  # instead of the hash of a picture that shows nothing
-_LISTED = 20
 _blake2b = partial(hashlib.blake2b, digest_size=16)
 
 
@@ -195,8 +194,5 @@ def find_bad(images: Images) -> dict[int, str]:
 
 def describe_bad(names: Sequence[str], bad: Mapping[int, str]) -> str:
     """List images that cannot be read, the first twenty of them with the reason."""
-    lines = [f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be read:"]
-    lines += [f"  {names[place]}: {why}" for place, why in list(bad.items())[:_LISTED]]
-    if len(bad) > _LISTED:
-        lines.append(f"  … and {len(bad) - _LISTED} more")
-    return "\n".join(lines)
+    title = f"{len(bad)} image{'s' if len(bad) > 1 else ''} cannot be read:"
+    return format_lines(title, [f"{names[place]}: {why}" for place, why in bad.items()])

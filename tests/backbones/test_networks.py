@@ -106,7 +106,6 @@ def test_a_network_is_rebuilt_from_its_options(made):
     ("arguments", "message"),
     [
         ({"channels": 0}, "channels must be an integer, at least 1, got 0"),
-        ({"size": 7}, "images must be at least 8×8 pixels, got 7×7: a convnet of depth 3 halves"),
         ({"depth": 10**30}, "depth must be an integer from 1 to 16"),
     ],
 )

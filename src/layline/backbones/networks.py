@@ -143,9 +143,9 @@ class ConvNet(ImageBackbone):
         super().__init__(InputSpec(**spec))
         check_integer("channels", channels, 1)
         check_integer("depth", depth, 1, "every block halves the images", most=16)
-        self.channels, self.depth = channels, depth
         if self.input.size is not None:
-            self.check_size(self.input.size, self.input.size)
+            _check_size(depth, self.input.size, self.input.size)
+        self.channels, self.depth = channels, depth
         thin = max(channels // 4, 1)
         layers = [_convolution(3, thin), nn.ReLU(inplace=True), *_layer(thin, channels, stride=2)]
         before = channels
@@ -164,18 +164,16 @@ class ConvNet(ImageBackbone):
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Average each channel of the last block."""
-        self.check_size(*x.shape[-2:])
+        _check_size(self.depth, *x.shape[-2:])
         maps: Tensor = self.layers(self.normalize(x))
         return maps.mean(dim=(-2, -1))
 
-    def check_size(self, height: int, width: int) -> None:
-        """Raise an error if images are too small for the number of blocks."""
-        least = 2**self.depth
-        if min(height, width) < least:
-            raise UserError(
-                f"images must be at least {least}×{least} pixels, got {height}×{width}: "
-                f"a convnet of depth {self.depth} halves them {self.depth} times"
-            )
+
+def _check_size(depth: int, height: int, width: int) -> None:
+    if min(height, width) < 2**depth:  # every block halves the images
+        raise UserError(
+            f"images must be at least {2**depth}×{2**depth} pixels, got {height}×{width}"
+        )
 
 
 def _layer(before: int, after: int, stride: int = 1) -> list[nn.Module]:

@@ -3,8 +3,6 @@
 import copy
 import functools
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -259,26 +257,6 @@ def test_a_range_runs_the_network_once():
     Counting.calls = 0
     model.predict_range(X, coverage=0.5)
     assert Counting.calls == 1
-
-
-# scikit-learn
-
-
-@pytest.mark.slow
-def test_a_fit_needs_none_of_the_optional_libraries():
-    extras = "accelerate", "pydantic", "rich", "safetensors", "pandas", "timm", "torchvision", "PIL"
-    code = f"""
-import sys
-sys.modules |= dict.fromkeys({extras!r})
-from sklearn.datasets import load_iris
-from layline import OrdinalClassifier
-X, y = load_iris(return_X_y=True)
-X[3, 1] = float("nan")
-OrdinalClassifier(dim=4, epochs=2, random_state=0, verbose=1).fit(X, y).predict(X)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    lines = done.stderr.splitlines()
-    assert [line[:9] for line in lines] == ["epoch 1/2", "epoch 2/2"], done.stderr
 
 
 # calibration

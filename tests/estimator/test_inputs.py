@@ -9,11 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import sparse
-from sklearn import config_context
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GroupKFold, cross_validate
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from layline.data.splits import stratified_holdout
@@ -240,21 +236,6 @@ def test_a_missing_group_is_refused(missing, dtype):
     groups = pd.Series([*range(119), missing], dtype=dtype)
     with pytest.raises(UserError, match="groups has no value in row 119"):
         quick().fit(X, Y, groups=groups)
-
-
-def test_groups_and_validation_samples_are_routed():
-    groups = np.repeat(np.arange(30), 4)
-    with config_context(enable_metadata_routing=True):
-        model = quick(epochs=1).set_fit_request(groups=True)
-        options = {"params": {"groups": groups}, "error_score": "raise"}
-        assert len(cross_validate(model, X, Y, cv=GroupKFold(3), **options)["test_score"]) == 3
-        model = quick().set_fit_request(X_val=True, y_val=True)
-        steps = [("scale", StandardScaler()), ("model", model)]
-        pipeline = Pipeline(steps, transform_input=["X_val"])
-        pipeline.fit(100 * X[40:], Y[40:], X_val=100 * X[:40], y_val=Y[:40])
-    scale = StandardScaler().fit(100 * X[40:])
-    rows, held_out = scale.transform(100 * X[40:]), scale.transform(100 * X[:40])
-    assert same(pipeline[-1], quick().fit(rows, Y[40:], eval_set=(held_out, Y[:40])))
 
 
 # refusals

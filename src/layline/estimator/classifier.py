@@ -55,6 +55,10 @@ from layline.utils.validation import check_integer, check_known
 
 STRUCTURE = ("method", "backbone", "dim", "hidden", "head_options")
 """The parameters that a network is built from; warm_start cannot change them."""
+_OPTIONS = (
+    *("epochs", "batch_size", "learning_rate", "head_learning_rate", "weight_decay"),
+    *("decode", "patience"),
+)
 _FIT_LOCK = threading.RLock()
 
 
@@ -228,12 +232,14 @@ class OrdinalClassifier(
         before = self.__dict__.copy()
         try:
             options = self._make_options(has_validation=validation is not None)
-            resume = bool(self.warm_start) and hasattr(self, "head_")
+            resume = self.warm_start and hasattr(self, "head_")
             self._check_structure(resume)
             device = choose_device(str(self.device), needs_double=self._takes_table)
-            seed = self._seed if resume else _draw_seed(self.random_state)
-            data = read_fit_data(self, X, y, sample_weight, groups, validation, seed, resume)
-            self._seed, self.encoding_ = seed, data.encoding
+            if not resume:
+                generator = check_random_state(self.random_state)
+                self._seed = int(generator.randint(np.iinfo(np.int32).max))
+            data = read_fit_data(self, X, y, sample_weight, groups, validation, resume)
+            self.encoding_ = data.encoding
             past: list[EpochRecord] = self.history_ if resume else []
             network, state = self._train(data, options, device, resume, len(past))
             self._set_fitted(data.classes, network)
@@ -340,12 +346,10 @@ class OrdinalClassifier(
             )
         _, method = heads.find(self.method)
         check_integer("dim", self.dim, 1)
-        shares = {"validation_fraction": self.validation_fraction}
-        if self.calibration_fraction is not None:
-            shares["calibration_fraction"] = self.calibration_fraction
-        for name, share in shares.items():
+        calibration = 0.0 if self.calibration_fraction is None else self.calibration_fraction
+        for name, share in (("validation", self.validation_fraction), ("calibration", calibration)):
             if not (isinstance(share, float | int) and 0 <= share < 1):
-                raise UserError(f"{name} must be a number in [0, 1), got {share!r}")
+                raise UserError(f"{name}_fraction must be a number in [0, 1), got {share!r}")
         if self.patience is not None and not (self.validation_fraction or has_validation):
             raise UserError(
                 f"patience must be None if validation_fraction is 0, got {self.patience!r}: "
@@ -355,20 +359,12 @@ class OrdinalClassifier(
             raise UserError(f"head_options must be a dict, got {self.head_options!r}")
         check_known("recipe", self.recipe, ("modern", "paper"))
         check_integer("epochs", self.epochs, 1)
-        modern = MODERN | {"warmup_epochs": default_warmup(self.epochs)}
-        head_rate = self.head_learning_rate
-        if head_rate is None:
-            head_rate = default_head_rate(method, self.recipe)
-        return Options(
-            **(modern if self.recipe == "modern" else {}),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            head_learning_rate=head_rate,
-            weight_decay=self.weight_decay,
-            decode=self.decode,
-            patience=self.patience,
-        )
+        given = {name: getattr(self, name) for name in _OPTIONS}
+        if self.head_learning_rate is None:
+            given["head_learning_rate"] = default_head_rate(method, self.recipe)
+        if self.recipe == "modern":
+            given |= MODERN | {"warmup_epochs": default_warmup(self.epochs)}
+        return Options(**given)
 
     def _check_structure(self, resume: bool) -> None:
         """Remember what the network is built from; a warm start must not change it."""
@@ -495,10 +491,6 @@ def _is_table(backbone: Any) -> bool:
     """Return whether a backbone takes the rows of a table, which are encoded and standardized."""
     is_class = isinstance(backbone, type) and issubclass(backbone, backbones.TableBackbone)
     return isinstance(backbone, str) or is_class
-
-
-def _draw_seed(random_state: Any) -> int:
-    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
 
 
 def _import_saving() -> Any:

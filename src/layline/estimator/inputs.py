@@ -109,7 +109,6 @@ def read_fit_data(
     sample_weight: ArrayLike | None,
     groups: ArrayLike | None,
     validation: tuple[Any, Any, Any] | None,
-    seed: int,
     resume: bool,
 ) -> FitData:
     """Check the arguments of ``fit``, order the classes, and split the samples.
@@ -135,7 +134,7 @@ def read_fit_data(
     classes, ranks = order_classes(labels, order)
     factors = weigh_classes(estimator.class_weight, classes, ranks, weight)
     own = None if group_of is None else group_of[counted].tolist()
-    splits = _draw_splits(estimator, ranks, own, seed, has_validation=validation is not None)
+    splits = _draw_splits(estimator, ranks, own, has_validation=validation is not None)
     encoding = None
     if estimator._takes_table:
         encoding = estimator.encoding_ if resume else _fit_encoding(estimator, x, splits.train)
@@ -190,10 +189,10 @@ def _draw_splits(
     estimator: "OrdinalClassifier",
     ranks: Array,
     groups: list[Any] | None,
-    seed: int,
     has_validation: bool,
 ) -> Splits:
     """Draw which samples are for training, validation and calibration."""
+    seed = estimator._seed
     fraction = 0.0 if has_validation else estimator.validation_fraction
     share = estimator.calibration_fraction
     if share is None:

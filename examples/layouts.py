@@ -1,7 +1,7 @@
 """Draw where the classes lie: features and proxies of four methods, in two dimensions.
 
-Eight ordered classes of a hidden score that only shows, bent and noisy, in twenty measurements.
-Each method learns features of two dimensions; the picture shows samples it has not seen.
+The data are twenty noisy, nonlinear measurements of a hidden score with eight ordered classes. Each
+method learns two-dimensional features; the picture shows test samples.
 
     python examples/layouts.py layouts.png
 
@@ -17,20 +17,20 @@ import torch
 from layline import OrdinalClassifier, metrics
 from layline.reports.paper_figures import draw_plane
 
-matplotlib.use("Agg")  # no window: the picture goes to a file
+matplotlib.use("Agg")  # write the picture to a file, open no window
 import matplotlib.pyplot as plt
 
 METHODS = {
     "hard-linear": "a straight line",
-    "hard-semicircular": "half a circle",
-    "soft-binomial": "free, held unimodal",
+    "hard-semicircular": "a semicircle",
+    "soft-binomial": "free, unimodal",
     "unconstrained": "free",
 }
 NUM_CLASSES = 8
 
 
 def hidden_score(samples: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Make measurements that bend around a hidden score, and the class of that score."""
+    """Generate measurements of hidden scores, and the classes of the scores."""
     score = rng.uniform(size=samples)
     waves, phases = np.linspace(0.5, 3, 20), np.linspace(0, 9, 20)
     X = np.sin(np.pi * score[:, None] * waves + phases) + 0.25 * rng.normal(size=(samples, 20))

@@ -1,4 +1,4 @@
-"""A plug-in in one file: a method, a layout, features and a source of data of one's own.
+"""A plug-in in one file: a method, a layout, a backbone and a data source.
 
 layline train glow --plugin examples/my_plugin.py --method bump
 layline train photo-quality --plugin examples/my_plugin.py --method quarter --backbone stripes
@@ -40,7 +40,7 @@ class Bump(LinearHead):
 class QuarterCircle(Layout):
     """Proxies on a quarter of a circle: the ends are at a right angle, not opposite."""
 
-    constant = True  # whatever is learned, the proxies keep their distances
+    constant = True  # training does not change the distances between proxies
 
     def __init__(self, num_classes, dim):
         super().__init__(num_classes, dim, num_vectors=2)
@@ -63,11 +63,11 @@ class Stripes(ImageBackbone):
     def __init__(self, dim, *, channels=16, **prepared):
         super().__init__(InputSpec(**prepared))
         self.layers = nn.Sequential(nn.Conv2d(3, channels, (9, 3), padding=(4, 1)), nn.ReLU())
-        self.last = nn.Linear(channels, dim)  # what is trained even if the rest is frozen
+        self.last = nn.Linear(channels, dim)  # trained even if the rest is frozen
 
     @property
     def options(self):
-        """What it is rebuilt from."""
+        """The options that rebuild it."""
         return {"channels": self.last.in_features} | super().options
 
     def body(self, x):
@@ -76,7 +76,7 @@ class Stripes(ImageBackbone):
 
 
 def read_glow(*, partition=0, per_class=40):
-    """Make noisy squares that are brighter from class to class."""
+    """Generate noisy squares that are brighter from class to class."""
     rng = np.random.default_rng(partition)
     ranks = np.repeat(np.arange(4), per_class)
     light = rng.normal(50 + 50 * ranks[:, None, None, None], 30, (len(ranks), 16, 16, 3))

@@ -1,8 +1,7 @@
 """Photographs in folders, one for each grade.
 
-From a folder of images to a model that grades new ones, says how sure it is, and knows which of
-them a person should see. Everything here can be done by the command as well: `layline train
-photos` and `layline predict`.
+This page trains a model on a folder of images and grades new ones, with a probability and a range
+for each. The commands `layline train photos` and `layline predict` do the same.
 """
 
 import textwrap
@@ -15,9 +14,8 @@ from PIL import Image, ImageDraw, ImageFilter
 import layline
 
 # ## The photographs
-# So that this page runs anywhere, it draws its own: metal plates with more and more rust, in
-# folders that are called after their grade. With photographs of your own, this part is not
-# needed.
+# This page draws its own images, so that it runs anywhere: metal plates with more and more rust,
+# in a folder for each grade. Skip this part if you have photographs.
 
 rng = np.random.default_rng(0)
 place = Path(mkdtemp())
@@ -43,11 +41,11 @@ for rank, grade in enumerate(GRADES):
         plate((rank + rng.uniform()) / 4).save(folder / f"{number:03}.png")
 
 # ## Training
-# One call: it recognises the folders, splits the images, checks them, trains, keeps the best
-# epoch of a validation part and tests it once. The names of these grades have an order that is
-# known; where it is not, `classes=` says it. A small network and few epochs keep this page quick:
-# without `features` and `epochs` it would take a pretrained network, and as many epochs as fit into
-# ten minutes. A fifth of the training images is kept apart for the ranges below.
+# One call reads and checks the images, splits them, trains, keeps the epoch with the lowest
+# validation error and tests it once. Layline knows the order of these grades; for other names, pass
+# it as `classes=`. A small network and few epochs keep this page quick. Without `backbone` and
+# `epochs`, Layline uses a pretrained network and as many epochs as fit into ten minutes. A fifth of
+# the training images is held out for the ranges below.
 
 run = layline.train(
     place / "photos",
@@ -61,10 +59,10 @@ run = layline.train(
 )
 print(*sorted(path.name for path in run.folder.glob("*.*")))
 
-# ## What it is worth
-# The numbers are those of the test part, which had no say in anything. Their intervals tell how
-# far another test part of the same size might be off, and alarms say in words what is wrong, if
-# anything is. With as few samples as here, an alarm may be chance.
+# ## Results
+# The metrics are those of the test split, which is used for nothing else. The intervals show how
+# much they vary between test splits of this size. Alarms describe problems in the results. With as
+# few samples as here, an alarm may be chance.
 
 for name in ("accuracy", "mae", "qwk"):
     low, high = run.metrics["intervals"][name]
@@ -72,25 +70,25 @@ for name in ("accuracy", "mae", "qwk"):
 for alarm in run.metrics["alarms"]:
     print(textwrap.fill(alarm, 88))
 
-# `run.report` is a page with all of it, pictures included: open it in a browser.
+# `run.report` is an HTML page with all results and figures.
 
 # ## New photographs
-# The model reads files, folders, arrays and Pillow images. A probability is calibrated: of the
-# samples that get 0.8, about 80 % are right.
+# The model takes files, folders, arrays and Pillow images. Probabilities are calibrated: about 80 %
+# of the predictions with a probability of 0.8 are correct.
 
 new = [plate(rust) for rust in (0.05, 0.3, 0.5, 0.7, 0.95)]
 model = run.model
 grades, probabilities = model.predict(new), model.predict_proba(new)
 
-# A range holds the true grade of at least 90 % of new photographs of the same kind, whatever the
-# model is worth. Where it is wide, a person should look.
+# A range contains the true grade of a new photograph of the same kind with a probability of at
+# least 90 %, however accurate the model is. A person should check the images with wide ranges.
 
 low, high = model.predict_range(new, coverage=0.9)
 for row in zip(grades, probabilities.max(axis=1), low, high, strict=True):
     print("{:9} {:.2f}   {} to {}".format(*row))
 
-# ## Later
-# The model is one file that runs no code when it is loaded.
+# ## Loading the model
+# The model is one file. Loading it executes no code from it.
 
 again = layline.load(place / "run")
 assert (again.predict(new) == grades).all()

@@ -1,7 +1,7 @@
 """One module in your own loop.
 
-You have a network, a loop, and labels with an order. A Layline head takes the place of the last
-linear layer and of the cross entropy; the rest of the loop stays as it is.
+If you have a network, a training loop and ordered labels, replace the last linear layer and the
+cross entropy with a head of Layline. The rest of the loop stays as it is.
 """
 
 import torch
@@ -12,12 +12,12 @@ from layline.geometry import Cosine, Free, Poisson
 
 torch.manual_seed(0)
 
-# The data of this page are made up: twenty measurements that bend around a hidden score, which is
-# cut into eight grades. The label of a sample is its *rank*, an integer from 0 to 7.
+# The data are synthetic: twenty noisy, nonlinear measurements of a hidden score, which is divided
+# into eight grades. The label of a sample is its *rank*, an integer from 0 to 7.
 
 
 def measurements(samples):
-    """Make samples: what is measured, and the rank of the hidden score."""
+    """Generate measurements and the ranks of the hidden scores."""
     score = torch.rand(samples)
     waves, phases = torch.linspace(0.5, 3, 20), torch.linspace(0, 9, 20)
     x = torch.sin(torch.pi * score[:, None] * waves + phases)
@@ -27,9 +27,9 @@ def measurements(samples):
 (x, ranks), (x_test, ranks_test) = measurements(2000), measurements(1000)
 
 # ## Network and head
-# The network may be anything that ends in d numbers. The head has one *proxy* for each class in
-# the same space, in the order of the classes; where it lies is learned with the rest, so its
-# parameters go to the optimiser. They like a higher rate than those of a network.
+# The network can be any module that returns vectors of dimension d. The head has one *proxy* per
+# class in the same space. The proxies are learned, so pass the parameters of the head to the
+# optimizer. They need a higher learning rate than those of the network.
 
 network = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 32))
 head = heads.create("arc", num_classes=8, dim=32)
@@ -42,7 +42,7 @@ optimiser = torch.optim.AdamW(
 print(head)
 
 # ## The loop
-# With ranks, the head gives the loss. `sample_weight=` takes a weight for each sample.
+# With ranks, the head returns the loss. `sample_weight=` weights the samples.
 
 for epoch in range(12):
     for batch in torch.randperm(len(x)).split(64):
@@ -54,9 +54,9 @@ for epoch in range(12):
         print(f"epoch {epoch + 1:2}  loss {loss.item():.3f}")
 
 # ## Predictions
-# Without ranks it gives log probabilities, so that it can end any `nn.Sequential`. How a rank is
-# made of them is your choice: the mode has the fewest errors, the median the smallest absolute
-# ones.
+# Without ranks, the head returns log probabilities, so it can be the last module of an
+# `nn.Sequential`. Choose how they become a rank: the mode has the highest accuracy, the median the
+# lowest absolute error.
 
 with torch.no_grad():
     features = network(x_test)
@@ -71,14 +71,14 @@ with torch.no_grad():
     print(f"ranked probability score {score:.3f}")
 
 # ## Where the classes lie
-# The proxies of `arc` stand on half a circle, and their angles were learned: neighbours that the
-# data tell apart easily stand further from each other.
+# The proxies of `arc` are on a semicircle, and their angles are learned: classes that are easy to
+# separate are further apart.
 
 print(head.layout.angles().rad2deg().round().int().tolist())
 
-# ## Another method
-# Every method has the same contract, so that a comparison is a loop over names; `layline methods`
-# lists them. Or put a head together from its parts:
+# ## Other methods
+# All methods have the same interface; `layline methods` lists them. You can also compose a head
+# from a layout, a similarity and a smoothing:
 
 other = ConstrainedProxies(Free(8, 32), Cosine(10.0), Poisson(0.11), alpha=5.0)
 print(f"loss at the start {other(network(x), ranks).item():.3f}")

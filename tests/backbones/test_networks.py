@@ -65,20 +65,6 @@ def test_time_stamps_keep_their_seconds():
         torch.testing.assert_close(standardize(each, stamps), expected.float())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"in_features": 0}, "in_features must be an integer, at least 1, got 0"),
-        ({"dim": -1}, "dim must be an integer, at least 1, got -1"),
-        ({"hidden": (50_000, 50_000)}, "hidden must be an integer from 1 to 10000, got 50000"),
-        ({"hidden": 8}, "hidden must be a sequence, got 8: write"),
-    ],
-)
-def test_a_wrong_width_is_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        MLP(**{"in_features": 3, "dim": 4, **arguments})
-
-
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (17, 30), (28, 28), (64, 48), (97, 16)])
 def test_images_of_any_size_become_features(height, width):
     out = ConvNet(5)(images(height=height, width=width))
@@ -103,12 +89,18 @@ def test_a_network_is_rebuilt_from_its_options(made):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "arguments", "message"),
     [
-        ({"channels": 0}, "channels must be an integer, at least 1, got 0"),
-        ({"depth": 10**30}, "depth must be an integer from 1 to 16"),
+        ("mlp", {"in_features": 0}, "in_features must be an integer, at least 1, got 0"),
+        ("mlp", {"dim": -1}, "dim must be an integer, at least 1, got -1"),
+        ("mlp", {"hidden": (50_000, 50_000)}, "hidden must be an integer from 1 to 10000, got 50"),
+        ("mlp", {"hidden": 8}, "hidden must be a sequence, got 8: write"),
+        ("convnet", {"channels": 0}, "channels must be an integer, at least 1, got 0"),
+        ("convnet", {"depth": 10**30}, "depth must be an integer from 1 to 16"),
+        ("convnet", {"size": 7}, "images must be at least 8×8 pixels, got 7×7"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments, message):
+def test_a_wrong_argument_is_named(name, arguments, message):
+    needed = {"dim": 4} | ({"in_features": 3} if name == "mlp" else {})
     with pytest.raises(ValueError, match=message):
-        ConvNet(**{"dim": 2, **arguments})
+        backbones.create(name, **needed | arguments)

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from layline import metrics, scorers
+from layline import scorers
 
 ORDER = ["low", "mid", "high", "top"]  # not the alphabetical one
 ORDERS = [ORDER, [3, 1, 2, 0], [0.5, 1.5, 2.5, 3.5], ["worse", "better"], [1, 0]]
@@ -154,16 +154,6 @@ def test_the_order_can_be_given_for_an_estimator_that_sorts_its_labels():
     assert mae == -oracle.mean_absolute_error(ranks, predicted) != wrong
     rps = scorers.get("neg_ranked_probability_score", classes=order)(model, proba, y)
     assert rps == pytest.approx(-ranked_probability_score(ranks, proba[:, [1, 2, 0]]))
-
-
-def test_any_metric_on_ranks_becomes_a_scorer():
-    proba, y, weight, ranks = sample()
-    model = Fixed(ORDER).fit(proba, y)
-    squared = scorers.make_scorer(oracle.mean_squared_error, greater_is_better=False)
-    expected = oracle.mean_squared_error(ranks, proba.argmax(axis=1), sample_weight=weight)
-    assert squared(model, proba, y, sample_weight=weight) == -expected
-    within_two = scorers.make_scorer(metrics.accuracy_within, tolerance=2)
-    assert within_two(model, proba, y) > scorers.accuracy_within_one(model, proba, y)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from layline.utils.files import atomic_write, publish_folder, write_json, write_text
+from layline.utils.files import atomic_write, write_json, write_text
 
 
 def test_a_name_that_is_no_utf8_is_escaped_and_all_else_is_readable(tmp_path):
@@ -75,12 +75,3 @@ def test_a_disk_without_room_keeps_the_old_file_and_names_the_new_one(tmp_path):
     assert caught.value.errno == errno.EFBIG
     assert caught.value.filename == str(tmp_path / "a.txt")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
-
-
-def test_a_folder_is_published_in_one_step(tmp_path):
-    part = tmp_path / "part"
-    part.mkdir()
-    (part / "a").write_text("1")
-    publish_folder(part, tmp_path / "whole")
-    assert (tmp_path / "whole" / "a").read_text() == "1"
-    assert not part.exists()

@@ -195,7 +195,6 @@ def test_measuring_from_python_has_the_options_of_the_command(run, photos, tmp_p
     assert found.metrics["samples"] == 30
     assert (found.folder, found.report) == (out, out / "report.html")
     assert found.predictions.is_file()
-    assert repr(found) == f"Evaluated({str(out)!r})"
 
 
 def test_comparing_from_python_has_the_options_of_the_command(run):

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,16 +41,12 @@ ALL = "all"
 _OWN_OPTIONS = ("classes", "images")  # options of a source that only fit the data of the run
 
 
+@dataclass(frozen=True)
 class Evaluated:
-    """The result of an evaluation.
+    """The result of an evaluation."""
 
-    Args:
-        metrics: The numbers, as in ``test.json``.
-        folder: The folder with all results, if one was written.
-    """
-
-    def __init__(self, metrics: dict[str, Any], folder: Path | None) -> None:
-        self.metrics, self.folder = metrics, folder
+    metrics: dict[str, Any] = field(repr=False)  # the numbers, as in test.json
+    folder: Path | None = None  # with all results, if they were written
 
     @property
     def predictions(self) -> Path | None:
@@ -62,9 +58,6 @@ class Evaluated:
         """The report, if one was written."""
         page = None if self.folder is None else RunFolder(self.folder).report
         return page if page is not None and page.is_file() else None
-
-    def __repr__(self) -> str:
-        return f"Evaluated({str(self.folder)!r})"
 
 
 def evaluate(
@@ -166,7 +159,7 @@ def evaluate(
     if place is None and root is not None:
         place = RunFolder(new_folder(root.stem, folder.path / "evaluations"))
     if place is None:
-        return Evaluated(evaluation.numbers, None)
+        return Evaluated(evaluation.numbers)
     place.path.mkdir(parents=True, exist_ok=True)
     evaluation.write_predictions(place.predictions)
     if report:

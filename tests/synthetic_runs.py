@@ -18,12 +18,12 @@ from layline.evaluation.evaluate import Evaluation, find_alarms, measure
 from layline.evaluation.predictions import Predictions
 from layline.training.config import ReportConfig, to_toml
 from layline.training.recipes import resolve_config
-from layline.training.record import (
+from layline.training.run_folder import (
+    RunFolder,
     choose_samples,
     take_snapshot,
     write_pictures,
 )
-from layline.training.run_folder import RunFolder
 from layline.utils.files import write_json
 
 

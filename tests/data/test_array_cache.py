@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 
 from layline.data import array_cache, images
-from layline.data.array_cache import ArrayCache, cache_folder, cache_images, check_not_truncated
+from layline.data.array_cache import ArrayCache, cache_images, check_not_truncated
 from layline.data.images import ImageFiles
 from layline.data.preprocessing import shrink
 from layline.utils.errors import UserError
+from layline.utils.files import cache_folder
 
 
 @pytest.fixture(autouse=True)

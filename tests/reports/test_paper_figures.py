@@ -15,7 +15,7 @@ from layline.reports.paper_figures import (
     save_figure,
     write_reproduction,
 )
-from layline.training.record import Snapshot
+from layline.training.run_folder import Snapshot
 
 REPRODUCTIONS, SMALL = load_reproductions(), load_presets()["small"]
 SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted).map(tuple))

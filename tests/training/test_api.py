@@ -63,7 +63,7 @@ def test_a_report_that_cannot_be_written_does_not_hide_the_results(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("layline.reports.run.write_run_report", no_room)
-    monkeypatch.setattr("layline.training.record._write_thumbnail", no_room)
+    monkeypatch.setattr("layline.training.run_folder._write_thumbnail", no_room)
     run = layline.train(photos, **SMALL, settings=CHANNELS, out=tmp_path / "run")
     assert run.metrics["samples"] == 6
     assert run.report is None

@@ -29,7 +29,7 @@ MOMENTS = [
     {"target": f"{SAVING}:shutil.rmtree", "number": 2},
     {"target": "layline.evaluation.evaluate:Evaluation.write_predictions", "when": "after"},
     {"target": "layline.training.run:write_json"},
-    {"target": "layline.training.record:_write_thumbnail"},
+    {"target": "layline.training.run_folder:_write_thumbnail"},
 ]
 
 

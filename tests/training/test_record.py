@@ -20,8 +20,9 @@ from layline.evaluation.predictions import Predictions
 from layline.geometry import LAYOUTS
 from layline.training.callbacks import describe_collapse
 from layline.training.config import ReportConfig
-from layline.training.record import (
+from layline.training.run_folder import (
     LONGER_SIDE,
+    RunFolder,
     Snapshot,
     fit_plane,
     read_cells,
@@ -31,7 +32,6 @@ from layline.training.record import (
     write_pictures,
     write_proxies,
 )
-from layline.training.run_folder import RunFolder
 
 RNG = np.random.default_rng(0)
 

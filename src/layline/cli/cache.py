@@ -34,7 +34,7 @@ def list_caches(context: typer.Context, as_json: Json = False) -> None:
     """List cached images and features: kind, size, last use, and of which data."""
     if context.invoked_subcommand is not None:
         return
-    from layline.data.array_cache import cache_folder
+    from layline.utils.files import cache_folder
 
     entries = _find_entries()
     if as_json:

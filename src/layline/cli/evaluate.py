@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,10 +15,8 @@ from layline.cli.options import (
     Set,
     read_decode,
     read_settings,
+    show_numbers,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 EXAMPLES = """
 Examples:
@@ -29,7 +27,6 @@ Examples:
 
   layline evaluate runs/photos-arc --root other-hospital --part all
 """
-_HIDDEN = ("maximum_mae", "spearman", "kendall")  # only in test.json
 
 
 def evaluate(
@@ -102,51 +99,3 @@ def evaluate(
     show_numbers(result.metrics, Console())
     for alarm in result.metrics["alarms"]:
         typer.echo(f"! {alarm}")
-
-
-def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | None = None) -> None:
-    """Print the metrics, with a row for each decoding.
-
-    Args:
-        numbers: The numbers of ``test.json``.
-        console: Where to print.
-        folder: The folder of the run, if it is to be named.
-    """
-    from rich.table import Table
-
-    from layline.metrics import METRICS
-
-    shown = [name for name in METRICS if name not in _HIDDEN]
-    of_ranks = [name for name in shown if METRICS[name].kind == "ranks"]
-    table = Table(box=None, pad_edge=False)
-    table.add_column(f"{numbers['part']}, {numbers['samples']} samples")
-    for name in of_ranks:
-        table.add_column(METRICS[name].label, justify="right")
-    for decode, values in numbers["by_decoding"].items():
-        mark = " (chosen)" if decode == numbers["decode"] else ""
-        table.add_row(decode + mark, *(_format(values[name]) for name in of_ranks))
-    console.print(table)
-    others = {METRICS[name].label: numbers[name] for name in shown if name not in of_ranks}
-    if "cost" in numbers:
-        others["mean cost"] = numbers["cost"]
-    lines = ["  ".join(f"{label} {_format(value)}" for label, value in others.items())]
-    calibration = numbers["calibration"]
-    if calibration["temperature"] != 1:
-        before, after = calibration["before"], calibration["after"]
-        changes = (f"{METRICS[k].label} {_format(before[k])} → {_format(after[k])}" for k in after)
-        lines.append(f"Temperature {calibration['temperature']:.2f}: {', '.join(changes)}")
-    for each in numbers["ranges"]:
-        low = each["expected"][0]
-        verdict = "" if each["measured"] >= low else f", below the {low:.1%} that chance allows"
-        lines.append(
-            f"Ranges at {each['coverage']:.0%}: {each['width']:.2f} classes on average, contain "
-            f"the true class in {each['measured']:.1%}{verdict}"
-        )
-    if folder is not None:
-        lines.append(f"Best epoch {numbers['epoch']}. The results are in {folder}")
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
-
-
-def _format(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"

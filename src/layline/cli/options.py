@@ -1,16 +1,20 @@
-"""Options that several commands share, their parsers, and the exit codes."""
+"""What several commands share: options, their parsers, exit codes, and the table of metrics."""
 
 import csv
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from layline.utils.errors import UserError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 INTERRUPTED = 130  # the exit code of shells after Ctrl-C
 SOME_FAILED = 3  # some of several runs failed
+_HIDDEN = ("maximum_mae", "spearman", "kendall")  # only in test.json
 
 Root = Annotated[
     Path | None, typer.Option("--root", help="Folder or file with the data.", show_default=False)
@@ -116,3 +120,51 @@ def read_share(text: str) -> float:
     if not 0 <= share <= 1:
         raise UserError(f"review must be a share such as 20% or 0.2, got {text}.")
     return share
+
+
+def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | None = None) -> None:
+    """Print the metrics, with a row for each decoding.
+
+    Args:
+        numbers: The numbers of ``test.json``.
+        console: Where to print.
+        folder: The folder of the run, if it is to be named.
+    """
+    from rich.table import Table
+
+    from layline.metrics import METRICS
+
+    shown = [name for name in METRICS if name not in _HIDDEN]
+    of_ranks = [name for name in shown if METRICS[name].kind == "ranks"]
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"{numbers['part']}, {numbers['samples']} samples")
+    for name in of_ranks:
+        table.add_column(METRICS[name].label, justify="right")
+    for decode, values in numbers["by_decoding"].items():
+        mark = " (chosen)" if decode == numbers["decode"] else ""
+        table.add_row(decode + mark, *(_format(values[name]) for name in of_ranks))
+    console.print(table)
+    others = {METRICS[name].label: numbers[name] for name in shown if name not in of_ranks}
+    if "cost" in numbers:
+        others["mean cost"] = numbers["cost"]
+    lines = ["  ".join(f"{label} {_format(value)}" for label, value in others.items())]
+    calibration = numbers["calibration"]
+    if calibration["temperature"] != 1:
+        before, after = calibration["before"], calibration["after"]
+        changes = (f"{METRICS[k].label} {_format(before[k])} → {_format(after[k])}" for k in after)
+        lines.append(f"Temperature {calibration['temperature']:.2f}: {', '.join(changes)}")
+    for each in numbers["ranges"]:
+        low = each["expected"][0]
+        verdict = "" if each["measured"] >= low else f", below the {low:.1%} that chance allows"
+        lines.append(
+            f"Ranges at {each['coverage']:.0%}: {each['width']:.2f} classes on average, contain "
+            f"the true class in {each['measured']:.1%}{verdict}"
+        )
+    if folder is not None:
+        lines.append(f"Best epoch {numbers['epoch']}. The results are in {folder}")
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _format(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

@@ -7,7 +7,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from layline.cli.options import INTERRUPTED, ConfigFile, Set, read_decode, read_settings
+from layline.cli.options import (
+    INTERRUPTED,
+    ConfigFile,
+    Set,
+    read_decode,
+    read_settings,
+    show_numbers,
+)
 from layline.utils.errors import UserError
 
 EXAMPLES = """
@@ -154,7 +161,6 @@ def train(
     """Train a model, test it, and write the results to the folder of the run."""
     from rich.console import Console
 
-    from layline.cli.evaluate import show_numbers
     from layline.training import api
     from layline.utils.devices import is_first_process
 

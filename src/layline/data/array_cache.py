@@ -27,7 +27,7 @@ from numpy.typing import DTypeLike, NDArray
 from layline.data.dataset import Indices, Pixels
 from layline.data.preprocessing import shrink, shrunk_shape
 from layline.utils.errors import UserError
-from layline.utils.files import write_json
+from layline.utils.files import cache_folder, write_json
 
 if TYPE_CHECKING:
     from layline.data.images import ImageFiles
@@ -37,14 +37,6 @@ _STATE = {"rows", "done", "id", "about"}
 _IMAGE_FORMAT = 3
 _COMMIT = 1000  # images
 _HEADER = 8  # bytes of height and width
-
-
-def cache_folder() -> Path:
-    """Return the folder for caches: ``$LAYLINE_CACHE``, or the system's usual place."""
-    if own := os.environ.get("LAYLINE_CACHE"):
-        return Path(own).expanduser()
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (shared if shared.is_absolute() else Path.home() / ".cache") / "layline"
 
 
 class CacheEntry(NamedTuple):

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from layline.data.array_cache import cache_folder
 from layline.data.dataset import Dataset, Images, format_lines
 from layline.utils.errors import UserError
-from layline.utils.files import atomic_write
+from layline.utils.files import atomic_write, cache_folder
 
 if TYPE_CHECKING:
     from layline.data.images import ImageFiles

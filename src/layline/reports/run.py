@@ -25,8 +25,7 @@ from layline.reports.pages import (
     valid_unicode,
 )
 from layline.training.config import Config, to_toml, validate
-from layline.training.record import Snapshot
-from layline.training.run_folder import RunFolder, as_written
+from layline.training.run_folder import RunFolder, Snapshot, as_written
 from layline.training.trainer import EpochRecord
 from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_text

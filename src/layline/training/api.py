@@ -160,7 +160,8 @@ def _start(
     source: str | Path | None, tree: Tree, out: str | Path | None, log: Reporter
 ) -> tuple[Tree, RunFolder]:
     """Find the data and the initial model of a new run, and choose its folder."""
-    load_plugins(tree.get("plugins") or [])
+    if plugins := tree.get("plugins"):
+        load_plugins(plugins)
     name = setting_at(tree, "data.source")
     if source is not None:
         root, options = setting_at(tree, "data.root"), setting_at(tree, "data.options")

@@ -28,9 +28,15 @@ from layline.training.api import write_report
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, combine, validate
 from layline.training.prepare import fingerprint_data, known_inputs, make_batches, read_data
-from layline.training.record import choose_samples, take_snapshot, write_pictures
 from layline.training.run import describe_software
-from layline.training.run_folder import RunFolder, as_written, new_folder
+from layline.training.run_folder import (
+    RunFolder,
+    as_written,
+    choose_samples,
+    new_folder,
+    take_snapshot,
+    write_pictures,
+)
 from layline.utils.devices import Processes, choose_device
 from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_json

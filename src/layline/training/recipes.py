@@ -99,7 +99,8 @@ RECIPES: dict[str, Recipe] = {
 
 def draft_config(tree: Mapping[str, Any]) -> Config:
     """Check settings, and combine them with what their recipe sets for every run."""
-    load_plugins(tree.get("plugins") or [])
+    if plugins := tree.get("plugins"):
+        load_plugins(plugins)
     recipe = find_known("recipe", tree.get("recipe", "modern"), RECIPES)
     draft = validate(Config, combine(recipe.settings, tree))
     if draft.training.budget is not None and draft.recipe != "modern":

@@ -54,8 +54,7 @@ from layline.training.distributed import (
 from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
 from layline.training.planner import choose_network, plan_run
 from layline.training.recipes import draft_config, is_for_tables, resolve_config, used_plugins
-from layline.training.record import choose_samples, take_snapshot, write_pictures
-from layline.training.run_folder import RunFolder
+from layline.training.run_folder import RunFolder, choose_samples, take_snapshot, write_pictures
 from layline.training.trainer import Trainer
 from layline.utils.devices import processor_name
 from layline.utils.files import write_json
@@ -94,7 +93,8 @@ def train(
         The numbers of ``test.json`` in the main process, None in others.
     """
     draft = settings if isinstance(settings, Config) else draft_config(settings)
-    load_plugins(draft.plugins or ())
+    if draft.plugins:
+        load_plugins(draft.plugins)
     accelerator = make_accelerator(draft, is_for_tables(draft), folder.path)
     log = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:

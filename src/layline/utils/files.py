@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders."""
+"""The cache folder, and atomic writing of files and folders."""
 
 import json
 import os
@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from layline.utils.errors import UserError
+
+
+def cache_folder() -> Path:
+    """Return the folder for caches: ``$LAYLINE_CACHE``, or the system's usual place."""
+    if own := os.environ.get("LAYLINE_CACHE"):
+        return Path(own).expanduser()
+    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (shared if shared.is_absolute() else Path.home() / ".cache") / "layline"
 
 
 @contextmanager

@@ -20,8 +20,7 @@ from layline.bench.tables import Column, Entry, Table, summary_entries
 from layline.data import SOURCES
 from layline.training.config import Section, Tree, combine, read_toml, validate
 from layline.training.recipes import default_backbone
-from layline.training.record import Snapshot
-from layline.training.run_folder import RunFolder
+from layline.training.run_folder import RunFolder, Snapshot
 from layline.utils.errors import UserError
 from layline.utils.validation import check_known
 

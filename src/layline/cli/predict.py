@@ -101,12 +101,13 @@ def predict(
     samples = model.read(given[0] if len(given) == 1 else given)
     if isinstance(samples, UserImages) and samples.skipped:
         sys.stderr.write(f"layline: {describe_skipped(samples.skipped)}\n")
-    batches = list(model.stream(samples, batch_size, workers, decoding, keep_going=True))
-    index = np.concatenate([batch.index for batch in batches])
-    known = np.concatenate([batch.has_probabilities for batch in batches])
+    answers = [  # without the features, which would fill the memory
+        (batch.index, batch.has_probabilities, batch.proba, batch.chosen)
+        for batch in model.stream(samples, batch_size, workers, decoding, keep_going=True)
+    ]
+    index, known, proba, ranks = map(np.concatenate, zip(*answers, strict=True))
     good = (index >= 0) & known
-    proba = np.concatenate([batch.proba for batch in batches])[good]
-    ranks = np.concatenate([batch.chosen for batch in batches])[good]
+    proba, ranks = proba[good], ranks[good]
     columns: dict[str, list[Any]] = {
         "path": [samples.names[i] for i in index[good]],
         "predicted": [classes[rank] for rank in ranks],

@@ -17,6 +17,8 @@ before the draw.
 """
 
 import csv
+import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from statistics import median
@@ -41,7 +43,8 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
     """Read the five decades and draw one of the ten partitions.
 
     Args:
-        root: The folder with the five decades, or any folder above it.
+        root: The folder with the five decades, any folder above it, or the archive, which is
+            unpacked next to it.
         partition: The number of the draw.
         proportional: Use the same shares of however many images there are, for a part of the data.
     """
@@ -51,6 +54,7 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
     check_boolean("proportional", proportional)
     # in the unpacked archive the folder decade_database is three levels down
     depths = ("", *("*/" * depth + "decade_database" for depth in range(5)))
+    root = _unpack(root) if root.is_file() else root
     place = _find(root, depths, f"folder {DECADES[0]}", f"/{DECADES[0]}")
     rng, each = np.random.default_rng(partition), int(_PER_DECADE.sum())
     names: list[str] = []
@@ -88,6 +92,22 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
         splits=Splits(*(np.sort(np.concatenate(split)) for split in zip(*drawn, strict=True))),
         notes=tuple(notes),
     )
+
+
+def _unpack(archive: Path) -> Path:
+    """Unpack an archive into a folder of its name next to it, once."""
+    folder = archive.with_suffix("")
+    if not folder.is_dir():
+        try:
+            with (
+                tempfile.TemporaryDirectory(dir=archive.parent) as part,
+                tarfile.open(archive) as t,
+            ):
+                t.extractall(f"{part}/all", filter="data")
+                Path(part, "all").rename(folder)
+        except tarfile.TarError as error:
+            raise UserError(f"{archive} cannot be read as a tar archive: {error}.") from error
+    return folder
 
 
 def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = None) -> Dataset:

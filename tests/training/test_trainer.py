@@ -209,6 +209,12 @@ def fit(model, split, validation=None, callbacks=(), **changes):
     return Trainer(model, split, validation, options, Processes(CPU), callbacks).fit()
 
 
+def test_a_network_that_overflows_only_at_validation_diverged():
+    split = replace(samples(60), samples=RowBatches(torch.full((60, 4), 3e38)))
+    with pytest.raises(FloatingPointError, match="Training diverged"):
+        fit(network("classification"), samples(), split)
+
+
 @pytest.mark.parametrize(("metric", "better"), [("mae", min), ("accuracy", max), ("qwk", max)])
 def test_the_metric_selects_the_epoch(metric, better):
     state = fit(network("classification"), samples(), samples(60, seed=1), metric=metric)

@@ -126,12 +126,15 @@ def predict_split(
     names = [*DECODINGS, *([] if isinstance(decode, str) else [COST])]
     decisions = [torch.zeros(0, len(names), dtype=torch.int64, device=device)]
     kept = [torch.zeros(0, head.dim, device=device)]
-    loss_sum = 0.0
+    loss_sum, overflows = 0.0, 0.0
     for x, index in batches:
         ranks, weight = split.ranks[index].to(device), split.weight[index].to(device)
         with nullcontext() if full_precision else processes.autocast():
             features = model.backbone(to_device(x, device))
         loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
+        finite = features.isfinite()
+        overflows += float(not finite.all())
+        features = features.where(finite, 0)
         places.append(index)
         log_probs.append(apply_temperature(head.log_probs(features), temperature))
         by_decoding = head.decisions(features, log_probs[-1], decode)
@@ -144,7 +147,9 @@ def predict_split(
         return gathered[index.argsort()].cpu()
 
     index = torch.cat(places)
-    (total,) = processes.sum([loss_sum])
+    total, overflows = processes.sum([loss_sum, overflows])
+    if overflows:  # in all processes together
+        raise FloatingPointError("The network computes features that are not finite.")
     return Predictions(
         in_order(index, log_probs),
         dict(zip(names, in_order(index, decisions).unbind(dim=1), strict=True)),

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from layline import backbones
 from layline.backbones.base import Backbone, ImageBackbone
 from layline.backbones.weights import choose_backbone
 from layline.data.dataset import Dataset
-from layline.data.loaders import ImageBatches, RowBatches
+from layline.data.loaders import ImageBatches
 from layline.data.table_encoding import Rows
 from layline.training.config import Config, Tree, combine
 from layline.training.prepare import preprocessing_for
@@ -30,7 +30,7 @@ _STEP = 3.0  # a training step takes as long as this many forward passes
 _HEAD_SECONDS = 2e-4  # of a training step of the last layers, per sample
 _CAREFUL_RATE = 1e-4  # for pretrained networks without batch normalization
 _TRIED = 16  # samples that are timed
-_REPEATS = 3
+_REPEATS = 5  # the fastest counts: a busy machine slows some of them down
 
 
 def choose_network(draft: Config, device: torch.device, log: Callable[[str], None]) -> Tree:
@@ -106,9 +106,8 @@ def _time_samples(
     count = len(dataset.inputs)
     keys = [(place, 0) for place in range(0, count, max(1, count // _TRIED))][:_TRIED]
     begin = time.monotonic()
-    x: Tensor
     if isinstance(dataset.inputs, Rows):
-        x, read = RowBatches(dataset.inputs.values).__getitems__(keys)[0], 0.0
+        x, read = torch.from_numpy(dataset.inputs.values[: len(keys)]), 0.0
     else:
         assert isinstance(backbone, ImageBackbone)
         preparation = preprocessing_for(draft, backbone, dataset.inputs)
@@ -118,28 +117,25 @@ def _time_samples(
     backbone.eval().to(device)
     x, passes = x.to(device), []
     with torch.no_grad():
-        for _ in range(1 + _REPEATS):
+        for _ in range(_REPEATS):
             begin = time.monotonic()
             backbone(x)
             if device.type != "cpu":
                 torch.accelerator.synchronize()
             passes.append(time.monotonic() - begin)
     backbone.train(was_training)
-    return _Times(read, sorted(passes[1:])[_REPEATS // 2] / len(x))
+    return _Times(read, min(passes) / len(x))
 
 
 def _list_ways(draft: Config, dataset: Dataset, times: _Times, is_open: bool) -> list[_Way]:
     """List the ways to train, the best one first."""
-    splits = dataset.splits
-    train, validation = len(splits.train), len(splits.validation)
-    once_seen = len(splits.test) + len(splits.calibration)
+    counts = {name: len(index) for name, index in dataset.splits.by_name().items()}
+    train, validation, every = counts["train"], counts["validation"], sum(counts.values())
     look = times.read + times.forward
-    index = (train + validation + once_seen) * times.read
-    once = index + once_seen * look
+    once = every * times.read + (every - train - validation) * look
     epoch = train * (times.read + _STEP * times.forward) + validation * look
-    all_looks = index + (train + validation + once_seen) * look
+    freeze, all_looks = {"backbone": {"freeze": True}}, every * (times.read + look)
     per_epoch = (train + validation) * _HEAD_SECONDS
-    freeze = {"backbone": {"freeze": True}}
     frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, 1)
     if is_open:
         return [_Way("all of the network", {}, once, epoch, _FEWEST_EPOCHS), frozen]

@@ -267,7 +267,12 @@ class Trainer:
     def _validate(self, split: Split) -> Predictions:
         keep = next((each.keep for each in self.callbacks if each.keep is not None), None)
         batches, decode = self._validation_loader, self.options.decode
-        return predict_split(self.network, split, batches, self.processes, keep=keep, decode=decode)
+        network, processes = self.network, self.processes
+        try:
+            return predict_split(network, split, batches, processes, keep=keep, decode=decode)
+        except FloatingPointError:  # a network may overflow only here
+            self._check_finite(math.inf)
+            raise
 
     def _measure(self, split: Split, predictions: Predictions) -> EpochRecord:
         predicted = predictions.decisions[decode_name(self.options.decode)]

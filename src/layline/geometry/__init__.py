@@ -14,20 +14,17 @@ if TYPE_CHECKING:
     from layline.geometry.smoothings import *  # noqa: F403
 
 _NAMES = {
-    "decoding": ("DECODINGS",),
-    "layouts": ("LAYOUTS", "Free", "Layout", "Linear", "Semicircular"),
-    "similarities": (
-        *("SIMILARITIES", "Similarity"),
-        *("Cosine", "LearnedScale", "NegativeEuclidean", "StudentT"),
-    ),
-    "smoothings": ("SMOOTHINGS", "Smoothing", "Binomial", "Exponential", "Poisson", "Triangular"),
+    "decoding": "DECODINGS",
+    "layouts": "LAYOUTS Free Layout Linear Semicircular",
+    "similarities": "SIMILARITIES Similarity Cosine LearnedScale NegativeEuclidean StudentT",
+    "smoothings": "SMOOTHINGS Smoothing Binomial Exponential Poisson Triangular",
 }
-__all__ = [name for names in _NAMES.values() for name in names]
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: an exported model decodes without PyTorch."""
-    for module, names in _NAMES.items():
-        if name in names:
-            return getattr(import_module(f"layline.geometry.{module}"), name)
+    if name in _HOMES:
+        return getattr(import_module(f"layline.geometry.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'layline.geometry' has no attribute {name!r}")

@@ -7,10 +7,8 @@ mean       :math:`\sum_k k\,P_k`, rounded              least mean squared error
 a matrix   :math:`\arg\min_k \sum_j P_j\,C_{jk}`       least expected cost
 =========  ==========================================  ==============================
 
-``quadratic`` asks for the least expected squared error, which is the mean. In a matrix of costs
-:math:`C_{jk}` is the cost of the decision k where j is true.
-
-All functions take PyTorch tensors or NumPy arrays: an exported model decodes without PyTorch.
+``quadratic`` is another name of the mean. :math:`C_{jk}` is the cost of the decision k where j is
+true. All functions take tensors or NumPy arrays: an exported model decodes without PyTorch.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,10 +25,8 @@ if TYPE_CHECKING:  # the help of the command does not wait for NumPy
 else:
     Costs = Any
 
-Decode = str | Costs
-"""The name of a decoding, or the cost of each decision."""
-COST = "cost"
-"""The name of decoding with a matrix of costs."""
+Decode = str | Costs  # the name of a decoding, or the cost of each decision
+COST = "cost"  # the name of decoding with a matrix of costs
 _LARGEST_COST = 3.4e38  # in float32
 
 
@@ -68,28 +64,20 @@ def decide(probs: Any, decode: Decode) -> Any:
 
 
 def check_decode(decode: Any, num_classes: int | None = None) -> Decode:
-    """Return a decoding by its canonical name, or its costs as tuples, or raise an error.
-
-    Args:
-        decode: A name, or a matrix of costs.
-        num_classes: K, if it is known.
-    """
+    """Return a decoding by its canonical name, or its costs as tuples, or raise an error."""
     if isinstance(decode, str):
         check_known("decode", decode, (*DECODINGS, "quadratic"))
         return "mean" if decode == "quadratic" else decode
     try:
         costs = tuple(tuple(float(cost) for cost in row) for row in decode)
     except (TypeError, ValueError):
-        raise UserError(f"decode must be a name or a matrix of costs, got {decode!r}") from None
+        costs = ()
     sides = max(num_classes or len(costs), 2)
-    if len(costs) != sides or any(len(row) != sides for row in costs):
+    square = len(costs) == sides and all(len(row) == sides for row in costs)
+    if not square or not all(abs(cost) <= _LARGEST_COST for row in costs for cost in row):
         raise UserError(
-            f"decode must be a matrix with a row for each true class and a column for each "
-            f"decision, {sides} of both"
-        )
-    if not all(abs(cost) <= _LARGEST_COST for row in costs for cost in row):
-        raise UserError(
-            "decode must have finite costs; use a large number for a forbidden decision"
+            "decode must be a name or a matrix of finite costs with a row for each true class and "
+            f"a column for each decision, {sides} of both, got {decode!r:.80}"
         )
     return costs
 

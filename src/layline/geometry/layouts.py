@@ -31,8 +31,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
-from layline.geometry.similarities import Measure
+from layline.geometry.similarities import (
+    Features,
+    Measure,
+    PerClass,
+    PerSample,
+    Proxies,
+    Ranks,
+    Scalar,
+)
 from layline.utils.devices import has_double
 from layline.utils.validation import check_above, check_at_least, check_integer
 
@@ -85,10 +92,6 @@ class Spacing(nn.Module):
     Learned steps start equal. Unequal steps cost the stiffness times
     :math:`D_\text{KL}[\text{uniform} \Vert \operatorname{softmax}(w)]`. Without that penalty
     neighboring proxies merge: two classes at one place cost no basic loss.
-
-    Args:
-        num_classes: K.
-        stiffness: Weight of the penalty; None for equal steps.
     """
 
     def __init__(self, num_classes: int, stiffness: float | None = None) -> None:
@@ -124,34 +127,24 @@ class Spacing(nn.Module):
         """Compute the cost of unequal steps; None where steps are not learned."""
         if self.weights is None or self.stiffness is None:
             return None
-        weights = self.weights.to(torch.promote_types(self.weights.dtype, torch.float32))
-        log_shares = torch.log_softmax(weights, dim=0)
+        log_shares = torch.log_softmax(_at_least_single(self.weights), dim=0)
         return -self.stiffness * (log_shares.mean() + math.log(self.num_classes - 1))
 
 
 class Layout(nn.Module, ABC):
-    """A few learned vectors, and the K proxies that they generate.
+    """A few learned vectors, and the K proxies of length d that they generate.
 
     A subclass defines ``proxies``. A layout with closed forms overrides the measures as well.
-
-    Args:
-        num_classes: K.
-        dim: Dimension d of features and proxies.
-        num_vectors: The number of learned vectors.
     """
 
     measures: ClassVar[frozenset[Measure]] = frozenset({"squared_distances", "cosines"})
-    """The measures that this layout supports."""
-
-    constant: bool = False
-    """Whether the similarities between the proxies never change in training."""
+    constant: bool = False  # whether the similarities between the proxies never change in training
 
     def __init__(self, num_classes: int, dim: int, num_vectors: int) -> None:
         super().__init__()
         check_integer("num_classes", num_classes, 2, "one class needs no classifier")
         check_integer("dim", dim, 1, "it is the length of a feature")
-        self.num_classes = num_classes
-        self.dim = dim
+        self.num_classes, self.dim = num_classes, dim
         self.vectors = nn.Parameter(torch.empty(num_vectors, dim))
         self.spacing: Spacing | None = None
         self.reset_parameters()
@@ -197,7 +190,7 @@ class Layout(nn.Module, ABC):
 
     def full_vectors(self) -> Float[Tensor, "N d"]:
         """Return the vectors in single precision or better, also when the module is in half."""
-        return self.vectors.to(torch.promote_types(self.vectors.dtype, torch.float32))
+        return _at_least_single(self.vectors)
 
 
 class Free(Layout):
@@ -221,8 +214,7 @@ class Linear(Layout):
     Args:
         num_classes: K.
         dim: Dimension d.
-        norm: A fixed ‖v_0‖, the mean step between neighbors. Learned if it is None; the direction
-            is learned in either case.
+        norm: A fixed ‖v_0‖, the mean step between neighbors; learned if it is None.
         stiffness: If given, the steps are learned, and unequal ones are penalized.
     """
 
@@ -298,7 +290,7 @@ class Semicircular(Layout):
 
     def angles(self) -> Float[Tensor, " K"]:
         """Return θ_k for every class, from 0 to π."""
-        return self.spacing.positions(self._span())
+        return self.spacing.positions(self.full_vectors().new_full((), math.pi))
 
     def polar(self, features: Features) -> tuple[PerSample, PerSample]:
         """Return the angle φ in the plane, and the share ρ of the length in the plane.
@@ -311,12 +303,10 @@ class Semicircular(Layout):
 
     def squared_distances(self, features: Features) -> PerClass:
         """Add the squared distance in the plane and that to the plane."""
-        basis, (cos, sin) = self._basis(), self._circle()
+        basis, (cos, sin) = self._basis(), self._circle().unbind()
         in_plane = features @ basis.T
         across = (features - in_plane @ basis).square().sum(dim=-1, keepdim=True)
-        x, y = in_plane[:, :1], in_plane[:, 1:]
-        squares: Tensor = (x - cos).square() + (y - sin).square() + across
-        return squares
+        return (in_plane[:, :1] - cos).square() + (in_plane[:, 1:] - sin).square() + across
 
     def cosines(self, features: Features) -> PerClass:
         """Compute (x cos θ_k + y sin θ_k) / ‖f‖."""
@@ -338,7 +328,7 @@ class Semicircular(Layout):
         """
         x, y = (features @ self._basis().T).unbind(dim=-1)
         end = (x < 0) * math.pi
-        return self.spacing.nearest(torch.atan2(y, x).where(y > 0, end), self._span())
+        return self.spacing.nearest(torch.atan2(y, x).where(y > 0, end), x.new_full((), math.pi))
 
     def _basis(self) -> Float[Tensor, "2 d"]:
         return orthonormal_pair(self.full_vectors())
@@ -348,13 +338,13 @@ class Semicircular(Layout):
         angles = self.angles()
         return torch.stack([angles.cos(), angles.sin()])
 
-    def _span(self) -> Scalar:
-        dtype = torch.promote_types(self.vectors.dtype, torch.float32)
-        return torch.full((), math.pi, dtype=dtype, device=self.vectors.device)
-
     def _angle_differences(self, ranks: Ranks) -> PerClass:
         angles = self.angles()
         return angles.index_select(0, ranks)[:, None] - angles
+
+
+def _at_least_single(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 LAYOUTS: dict[str, Callable[..., Layout]] = {

@@ -8,18 +8,16 @@ r"""The two distributions of the method, and the losses that match them.
 
 The paper prints a factor 1/K in (3), which would not be a divergence. We sum over the classes.
 
-The squared earth mover's distance is a distance from the label itself, with
-:math:`F_k = \sum_{j \le k} P_j`:
-
-.. math:: \textstyle\sum_{k=0}^{K-2} \bigl(F_k - \mathbb 1\{k \ge k^*\}\bigr)^2
+The squared earth mover's distance to the label is
+:math:`\sum_{k=0}^{K-2} \bigl(F_k - \mathbb 1\{k \ge k^*\}\bigr)^2` with
+:math:`F_k = \sum_{j \le k} P_j`.
 """
 
 import torch
 from torch import Tensor
 
 from layline.geometry.layouts import Layout
-from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
-from layline.geometry.similarities import Similarity
+from layline.geometry.similarities import Features, PerClass, PerSample, Ranks, Similarity
 
 
 def log_p(
@@ -51,10 +49,7 @@ def basic_loss(log_q: PerClass, log_p: PerClass) -> PerSample:
 
 
 def squared_emd(probs: PerClass, ranks: Ranks) -> PerSample:
-    """Sum the squared differences of the cumulative probabilities from those of the label.
-
-    It is the squared earth mover's distance, and the ranked probability score times K − 1.
-    """
+    """Compute the squared earth mover's distance, the ranked probability score times K − 1."""
     cumulative = probs.cumsum(dim=-1)[:, :-1]
     k = torch.arange(cumulative.shape[-1], device=ranks.device)
     reached = (k >= ranks[:, None]).to(cumulative.dtype)

@@ -15,10 +15,18 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
-from layline.geometry.shapes import PerClass
 from layline.utils.validation import check_above
+
+# Shapes of tensors: n samples, K classes, features of length d. Tests check them.
+Scalar = Float[Tensor, ""]
+Features = Float[Tensor, "n d"]
+Proxies = Float[Tensor, "K d"]
+Ranks = Int[Tensor, " n"]
+PerSample = Float[Tensor, " n"]
+PerClass = Float[Tensor, "n K"]
 
 Measure = Literal["squared_distances", "cosines"]
 
@@ -76,11 +84,7 @@ class NegativeEuclidean(Similarity):
 
 
 class LearnedScale(nn.Module, Similarity):
-    """Another similarity times a learned factor, which is 1 at the start.
-
-    Args:
-        similarity: The similarity at the start: ``Cosine(6.0)`` is one whose scale begins at 6.
-    """
+    """Another similarity times a learned factor, which is 1 at the start."""
 
     measure: Measure  # type: ignore[misc]  # of the other one, so not of the class
 

@@ -3,8 +3,8 @@ r"""Smoothings: the unimodal distribution U(k*) that soft layouts pull Q(k*) tow
 .. math::
     \log U_k(k^*) = E(k; k^*) - \log \sum_{k'} \exp E(k'; k^*) \qquad \text{(10)}
 
-Everything is computed in log space and in float64 (float32 on Apple's GPU, which has no float64),
-so nothing overflows for a thousand classes. A smoothing returns the rows of log U for given ranks.
+A smoothing defines the energy E. It is computed in log space and in float64 (float32 on Apple's
+GPU, which has no float64), so nothing overflows for a thousand classes.
 """
 
 import math
@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from layline.geometry.shapes import PerClass, Ranks
+from layline.geometry.similarities import PerClass, Ranks
 from layline.utils.devices import widest_float
 from layline.utils.validation import check_above
 
@@ -25,8 +24,13 @@ class Smoothing(ABC):
     """A family of unimodal distributions over the ranks, one around each rank."""
 
     @abstractmethod
+    def energy(self, k: Tensor, k_star: Tensor, num_classes: int) -> Tensor:
+        """Compute E for every class k, (1, K), and every label k*, (n, 1)."""
+
     def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
         """Return the rows of log U for these ranks, equation (10)."""
+        k = torch.arange(num_classes, dtype=widest_float(ranks.device), device=ranks.device)
+        return torch.log_softmax(self.energy(k[None], ranks[:, None].to(k), num_classes), dim=-1)
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,10 @@ class Poisson(_WithTemperature):
 
     tau: float = 0.11
 
-    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
-        """Take the softmax of LPMF(k; k* + ½) / τ."""
-        k, k_star = _grid(ranks, num_classes)
+    def energy(self, k: Tensor, k_star: Tensor, num_classes: int) -> Tensor:
+        """Compute LPMF(k; k* + ½) / τ."""
         rate = k_star + 0.5
-        lpmf = k * torch.log(rate) - rate - torch.lgamma(k + 1)
-        return torch.log_softmax(lpmf / self.tau, dim=-1)
+        return (k * torch.log(rate) - rate - torch.lgamma(k + 1)) / self.tau
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,16 @@ class Binomial(_WithTemperature):
 
     tau: float = 0.13
 
-    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
-        """Take the softmax of LPMF(k; K − 1, p) / τ."""
-        k, k_star = _grid(ranks, num_classes)
-        p = (2 * k_star + 1) / (2 * num_classes)
-        failures = num_classes - 1 - k
+    def energy(self, k: Tensor, k_star: Tensor, num_classes: int) -> Tensor:
+        """Compute LPMF(k; K − 1, p) / τ."""
+        p, failures = (2 * k_star + 1) / (2 * num_classes), num_classes - 1 - k
         log_choose = math.lgamma(num_classes) - torch.lgamma(k + 1) - torch.lgamma(failures + 1)
-        lpmf = log_choose + k * torch.log(p) + failures * torch.log1p(-p)
-        return torch.log_softmax(lpmf / self.tau, dim=-1)
+        return (log_choose + k * torch.log(p) + failures * torch.log1p(-p)) / self.tau
 
 
 @dataclass(frozen=True)
 class Exponential(_WithTemperature):
-    """Equation (18): decay with the distance in ranks. Already normalized, so U = E.
+    """Equation (18): decay with the distance in ranks.
 
     The paper's temperature is nearly flat: with 8 classes the smallest entry is 0.79 of the
     largest. Lower it for a distribution that prefers its own class clearly.
@@ -82,20 +81,14 @@ class Exponential(_WithTemperature):
 
     tau: float = 30.0
 
-    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
-        """Normalize exp(−|k − k*| / τ)."""
-        k, k_star = _grid(ranks, num_classes)
-        return torch.log_softmax(-(k - k_star).abs() / self.tau, dim=-1)
+    def energy(self, k: Tensor, k_star: Tensor, num_classes: int) -> Tensor:
+        """Compute −|k − k*| / τ."""
+        return -(k - k_star).abs() / self.tau
 
 
 @dataclass(frozen=True)
 class Triangular(Smoothing):
-    """Equations (19) and (20): a linear fall from a at k* to b at the farthest class. U = E.
-
-    Args:
-        a: The highest value, at k*, before normalizing.
-        b: The lowest value, at the class farthest from k*, before normalizing.
-    """
+    """Equations (19) and (20): a linear fall from a at k* to b at the farthest class."""
 
     a: float = 0.9
     b: float = 0.1
@@ -104,19 +97,10 @@ class Triangular(Smoothing):
         check_above("b", self.b, 0, "it is the height at the farthest class")
         check_above("a", self.a, self.b, "the height at the label must be above b")
 
-    def log_u(self, ranks: Ranks, num_classes: int) -> PerClass:
-        """Normalize f = a − (a − b)·|k − k*| / max(k*, K − k* − 1)."""
-        k, k_star = _grid(ranks, num_classes)
+    def energy(self, k: Tensor, k_star: Tensor, num_classes: int) -> Tensor:
+        """Compute log(a − (a − b)·|k − k*| / max(k*, K − k* − 1))."""
         farthest = torch.maximum(k_star, num_classes - 1 - k_star)
-        f = self.a - (self.a - self.b) * (k - k_star).abs() / farthest
-        return torch.log(f) - torch.log(f.sum(dim=-1, keepdim=True))
-
-
-def _grid(ranks: Ranks, num_classes: int) -> tuple[Float[Tensor, "1 K"], Float[Tensor, "n 1"]]:
-    """Lay out every class k beside every label k*, in the widest precision of the device."""
-    dtype = widest_float(ranks.device)
-    k = torch.arange(num_classes, dtype=dtype, device=ranks.device)
-    return k[None, :], ranks[:, None].to(dtype)
+        return torch.log(self.a - (self.a - self.b) * (k - k_star).abs() / farthest)
 
 
 SMOOTHINGS: dict[str, Callable[..., Smoothing]] = {

@@ -52,7 +52,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
+from layline.geometry.similarities import Features, PerClass, PerSample, Ranks
 from layline.heads.base import LinearHead
 
 

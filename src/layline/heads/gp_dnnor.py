@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.geometry.layouts import squared_distances
-from layline.geometry.shapes import Features, PerClass, PerSample, Ranks, Scalar
+from layline.geometry.similarities import Features, PerClass, PerSample, Ranks, Scalar
 from layline.heads.base import LinearHead
 from layline.heads.unimodal import log_cells
 from layline.utils.devices import widest_float

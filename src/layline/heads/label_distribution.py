@@ -30,7 +30,7 @@ import torch
 from torch.nn import functional as F
 
 from layline.geometry.losses import squared_emd
-from layline.geometry.shapes import Features, PerClass, PerSample, Ranks
+from layline.geometry.similarities import Features, PerClass, PerSample, Ranks
 from layline.heads.base import Classification
 from layline.utils.devices import widest_float
 from layline.utils.validation import check_above, check_at_least, check_known

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layline.geometry.layouts import cosines
-from layline.geometry.shapes import Features, PerClass, PerSample, Proxies, Ranks, Scalar
+from layline.geometry.similarities import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.heads.base import OrdinalHead
 from layline.utils.validation import check_above, check_at_least, check_integer
 

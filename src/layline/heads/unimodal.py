@@ -54,7 +54,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layline.geometry.shapes import Features, PerClass, PerSample, Ranks, Scalar
+from layline.geometry.similarities import Features, PerClass, PerSample, Ranks, Scalar
 from layline.heads.base import LinearHead
 from layline.utils.devices import widest_float
 from layline.utils.validation import check_above, check_known

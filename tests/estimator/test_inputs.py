@@ -246,18 +246,15 @@ def test_a_missing_group_is_refused(missing, dtype):
     [
         ({"method": "hard-liner"}, "hard-linear"),
         ({"backbone": "mpl"}, "backbone must be a known name, got 'mpl': did you mean mlp"),
-        ({"backbone": 3}, "backbone must be a name, an nn.Module or a function"),
+        ({"backbone": 3}, "backbone must be a name or an nn.Module, got 3"),
         ({"dim": 2.0}, "dim must be an integer, at least 1, got 2.0"),
-        ({"batch_size": 0}, "batch_size must be an integer, at least 1, got 0"),
+        ({"epochs": "9"}, "epochs must be an integer, at least 1, got '9'"),
         ({"decode": "max"}, "decode must be a known name, got 'max'"),
         ({"validation_fraction": 1}, "validation_fraction must be a number in [0, 1), got 1"),
-        ({"calibration_fraction": "0"}, "calibration_fraction must be a number in [0, 1)"),
-        ({"patience": 3, "validation_fraction": 0}, "patience must be None"),
-        ({"class_weight": "even"}, "got 'even'"),
+        ({"patience": 3, "validation_fraction": 0}, "patience needs validation samples"),
         ({"class_weight": {7: 1.0}}, "class_weight must have classes as keys, got 7"),
         ({"classes": [0, 1, 1, 2]}, "got [0, 1, 1, 2]"),
         ({"classes": [0, 1, 2]}, "y must hold labels of classes only, got 3"),
-        ({"head_options": [1]}, "head_options must be a dict, got [1]"),
         ({"head_options": {"alpha": 3.0}}, "alpha"),
         ({"backbone": nn.Linear(3, 4), "hidden": (9,)}, "hidden must be None"),
         ({"backbone": nn.Linear(3, 5)}, "here (2, 4), got (2, 5): pass dim=5"),
@@ -278,14 +275,11 @@ def test_a_wrong_parameter_is_named_with_its_value(parameters, message):
         ({"X": FRAME.assign(size=np.inf)}, "'size' must hold finite numbers, got 'inf'"),
         ({"X": X[:20]}, "inconsistent numbers of samples"),
         ({"y": np.zeros(120)}, "y must have at least two classes"),
-        ({"y": np.linspace(0, 1, 120)}, "continuous"),
-        ({"y": np.where(Y == 0, np.nan, Y)}, "NaN"),
         ({"sample_weight": -1.0 * Y}, "sample_weight must be finite, not negative"),
-        ({"sample_weight": np.ones(9)}, "sample_weight must have the shape (120,), got (9,)"),
         ({"eval_set": [(X, Y), (X, Y)]}, "eval_set must be (X_val, y_val)"),
         ({"eval_set": (X, Y), "X_val": X}, "either eval_set or X_val"),
         ({"X_val": X}, "X_val and y_val must be given together"),
-        ({"eval_set": (X, Y + 1)}, "eval_set must have labels of y only, got 4"),
+        ({"eval_set": (X, Y + 1)}, "labels of classes only, got 4"),
         ({"eval_set": (X[:, :2], Y)}, "X has 2 features, but OrdinalClassifier is expecting 3"),
         ({"groups": [1, 2]}, "groups must have the shape (120,), got (2,)"),
     ],
@@ -296,11 +290,6 @@ def test_a_wrong_argument_of_fit_is_refused(arguments, message):
         model.fit(**{"X": X, "y": Y, **arguments})
     with pytest.raises(NotFittedError):
         model.predict(X)
-
-
-def test_a_module_refuses_missing_values():
-    with pytest.raises(ValueError, match="contains NaN"):
-        quick(backbone=nn.Linear(3, 4)).fit(pd.DataFrame(changed((4, 1), np.nan)), Y)
 
 
 class Exponential(nn.Linear):

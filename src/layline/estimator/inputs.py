@@ -5,11 +5,10 @@ median of its column in the training rows, and a column that has missing values 
 second column that marks them. Sparse matrices and inputs of a module must be finite.
 """
 
-import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -28,16 +27,14 @@ from layline.data.labels import (
     ranks_of,
     weigh_classes,
 )
-from layline.data.loaders import Batch, Batches, Key, RowBatches
+from layline.data.loaders import Batch, Key
 from layline.data.splits import FEWEST_FOR_CALIBRATION, hold_out_calibration, stratified_holdout
 from layline.data.table_encoding import NumericColumn, TableEncoding
 from layline.evaluation.predictions import Split
 from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from layline.estimator.classifier import OrdinalClassifier
+    from layline.estimator import OrdinalClassifier
 
 Rows = Any  # an array, or a CSR matrix, for which scipy has no type
 _BLOCK = 1 << 22  # cells of a sparse matrix that are dense at the same time: 32 MB
@@ -51,9 +48,6 @@ class Samples:
     ranks: Array
     weight: Array
 
-    def __len__(self) -> int:
-        return len(self.ranks)
-
     def take(self, index: Array) -> "Samples":
         """Select samples."""
         return Samples(self.rows[index], self.ranks[index], self.weight[index])
@@ -64,17 +58,12 @@ class Samples:
         scaled = weight / weight.max()
         # weights near one fit into float32, and the smallest must not become zero there
         scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
-        samples: Batches
-        if sparse.issparse(self.rows):
-            samples = SparseBatches(self.rows, dtype)
-        else:
-            samples = RowBatches(np.require(self.rows, dtype, ["C", "W"]))
         weights = torch.tensor(scaled, dtype=torch.float32)
-        return Split(samples, torch.from_numpy(self.ranks), weights)
+        return Split(_Batches(self.rows, dtype), torch.from_numpy(self.ranks), weights)
 
 
-class SparseBatches:
-    """Rows of a CSR matrix that become dense one batch at a time."""
+class _Batches:
+    """Rows that are cast, and dense, one batch at a time."""
 
     workers_help = False
 
@@ -85,7 +74,6 @@ class SparseBatches:
         return int(self._rows.shape[0])
 
     def __getitems__(self, keys: list[Key]) -> Batch:
-        """Take the rows of a batch."""
         index = np.array([index for index, _ in keys])
         return to_tensor(self._rows[index], self._dtype), torch.from_numpy(index)
 
@@ -115,13 +103,11 @@ def read_fit_data(
 
     With ``resume``, X and y must suit the fitted estimator.
     """
-    x = check_rows(estimator, X, reset=not resume)
-    labels = _check_labels(estimator, x, y)
+    x, labels, weight = _check_samples(estimator, X, y, sample_weight, reset=not resume)
     check_classification_targets(labels)
-    weight = check_weight(sample_weight, len(labels))
     group_of = _check_groups(groups, len(labels))
     counted = np.flatnonzero(weight)
-    x, labels, weight = x[weight > 0], labels[counted], weight[counted]
+    labels, weight = labels[counted], weight[counted]
     order = categorical_order(y) if estimator.classes is None else estimator.classes
     if resume:
         known = estimator.classes_.tolist()
@@ -137,11 +123,14 @@ def read_fit_data(
     splits = _draw_splits(estimator, ranks, own, has_validation=validation is not None)
     encoding = None
     if estimator._takes_table:
-        encoding = estimator.encoding_ if resume else _fit_encoding(estimator, x, splits.train)
-    samples = Samples(encode(estimator, x, encoding, counted), ranks, weight)
+        fitted = estimator.encoding_ if resume else None
+        encoding = fitted or _fit_encoding(estimator, x, counted[splits.train])
+    samples = Samples(encode(estimator, x, encoding)[counted], ranks, weight)
     held_out = samples.take(splits.validation)
     if validation is not None:
-        held_out = _read_validation(estimator, *validation, classes, encoding)
+        x, labels, weight = _check_samples(estimator, *validation, reset=False)
+        held_out = Samples(encode(estimator, x, encoding), ranks_of(labels, classes), weight)
+        held_out = held_out.take(np.flatnonzero(weight))
     train, calibration = samples.take(splits.train), samples.take(splits.calibration)
     return FitData(classes, factors, train, held_out, calibration, encoding)
 
@@ -155,8 +144,7 @@ def find_validation(
             raise UserError("Give either eval_set or X_val and y_val, not both.")
         if isinstance(eval_set, list) and len(eval_set) == 1:  # the form of XGBoost and LightGBM
             eval_set = eval_set[0]
-        good = isinstance(eval_set, tuple | list) and len(eval_set) in (2, 3)
-        if not good or isinstance(eval_set[0], tuple):
+        if not isinstance(eval_set, tuple) or len(eval_set) not in (2, 3):
             raise UserError("eval_set must be (X_val, y_val) or (X_val, y_val, sample_weight_val).")
         X_val, y_val, sample_weight_val = (*eval_set, None)[:3]
     if (X_val is None) != (y_val is None):
@@ -164,32 +152,8 @@ def find_validation(
     return None if X_val is None else (X_val, y_val, sample_weight_val)
 
 
-def _read_validation(
-    estimator: "OrdinalClassifier",
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    classes: Array,
-    encoding: TableEncoding | None,
-) -> Samples:
-    rows = check_rows(estimator, X, reset=False)
-    labels = _check_labels(estimator, rows, y)
-    unknown = [label for label in np.unique(labels).tolist() if label not in classes.tolist()]
-    if unknown:
-        raise UserError(
-            f"eval_set must have labels of y only, got {unknown[0]!r}: the classes are "
-            f"{', '.join(map(str, classes.tolist()))}"
-        )
-    weight = check_weight(sample_weight, len(labels))
-    samples = Samples(encode(estimator, rows, encoding), ranks_of(labels, classes), weight)
-    return samples.take(np.flatnonzero(weight))
-
-
 def _draw_splits(
-    estimator: "OrdinalClassifier",
-    ranks: Array,
-    groups: list[Any] | None,
-    has_validation: bool,
+    estimator: "OrdinalClassifier", ranks: Array, groups: list[Any] | None, has_validation: bool
 ) -> Splits:
     """Draw which samples are for training, validation and calibration."""
     seed = estimator._seed
@@ -211,9 +175,13 @@ def _draw_splits(
     return splits
 
 
-def _check_labels(estimator: "OrdinalClassifier", x: Rows, y: ArrayLike) -> Array:
-    labels: Array = check_X_y(np.zeros((x.shape[0], 1)), y, estimator=estimator)[1]
-    return labels
+def _check_samples(
+    estimator: "OrdinalClassifier", X: Any, y: Any, sample_weight: Any, *, reset: bool
+) -> tuple[Rows, Array, Array]:
+    """Return checked rows, labels and weights."""
+    x = _check_rows(estimator, X, reset=reset)
+    labels = check_X_y(np.zeros((x.shape[0], 1)), y, estimator=estimator)[1]
+    return x, labels, check_weight(sample_weight, len(labels))
 
 
 def _check_groups(groups: ArrayLike | None, n: int) -> Array | None:
@@ -231,17 +199,17 @@ def _check_groups(groups: ArrayLike | None, n: int) -> Array | None:
     return group_of
 
 
-def check_rows(estimator: "OrdinalClassifier", X: ArrayLike, *, reset: bool) -> Rows:
+def _check_rows(estimator: "OrdinalClassifier", X: Any, *, reset: bool) -> Rows:
     """Check X as scikit-learn does; the data frame of a table stays a data frame."""
     is_table = estimator._takes_table
-    if is_table and not is_frame(X) and hasattr(X, "to_pandas"):  # a frame of another library
+    if is_table and hasattr(X, "to_pandas"):  # a frame of another library
         X = X.to_pandas()
-    if is_table and is_frame(X):
+    if is_table and _is_frame(X):
         if 0 in X.shape:
             raise UserError(f"X must have at least one row and one column, got {X.shape}")
         validate_data(estimator, X, reset=reset, skip_check_array=True)
-        return X.set_axis(column_names(estimator), axis=1)
-    x: Rows = validate_data(
+        return X.set_axis(_column_names(estimator), axis=1)
+    return validate_data(
         estimator,
         X,
         reset=reset,
@@ -251,30 +219,26 @@ def check_rows(estimator: "OrdinalClassifier", X: ArrayLike, *, reset: bool) -> 
         allow_nd=not is_table,
         ensure_all_finite="allow-nan" if is_table and not sparse.issparse(X) else True,
     )
-    return x
 
 
 def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
     """Check X for a fitted estimator, and encode a table."""
-    return encode(estimator, check_rows(estimator, X, reset=False), estimator.encoding_)
+    return encode(estimator, _check_rows(estimator, X, reset=False), estimator.encoding_)
 
 
-def column_names(estimator: "OrdinalClassifier") -> list[str]:
-    """Name the columns of X: x0, x1, … unless they have names."""
+def _column_names(estimator: "OrdinalClassifier") -> list[str]:
     numbered = [f"x{place}" for place in range(estimator.n_features_in_)]
     return list(getattr(estimator, "feature_names_in_", numbered))
 
 
-def is_frame(X: Any) -> "TypeGuard[pd.DataFrame]":
-    """Return whether X is a data frame of pandas; this does not import pandas."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(X, pandas.DataFrame)
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def _fit_encoding(estimator: "OrdinalClassifier", x: Rows, train: Indices) -> TableEncoding:
-    if is_frame(x):
+    if _is_frame(x):
         return TableEncoding.fit(x, train)
-    names = column_names(estimator)
+    names = _column_names(estimator)
     if sparse.issparse(x):
         return TableEncoding(tuple(NumericColumn(name, 0.0, False) for name in names), ())
     columns = (
@@ -285,36 +249,29 @@ def _fit_encoding(estimator: "OrdinalClassifier", x: Rows, train: Indices) -> Ta
     return TableEncoding(tuple(columns), ())
 
 
-def encode(
-    estimator: "OrdinalClassifier",
-    x: Rows,
-    encoding: TableEncoding | None,
-    places: Sequence[int] | Array | None = None,
-) -> Rows:
-    """Convert checked rows of a table to numbers; ``places`` are their rows in X."""
+def encode(estimator: "OrdinalClassifier", x: Rows, encoding: TableEncoding | None) -> Rows:
+    """Convert checked rows of a table to numbers; without pandas, unless they are a frame."""
     if encoding is None:
         return x
-    if is_frame(x):
-        places = range(len(x)) if places is None else places
-        return encoding.apply(x, [f"row {place}" for place in places])
+    if _is_frame(x):
+        return encoding.apply(x, [f"row {place}" for place in range(len(x))])
     if encoding.categorical:
         raise UserError(
             "X must be a data frame as in fit, got an array: the column "
             f"{encoding.categorical[0].name!r} has categories"
         )
-    names = column_names(estimator)
-    indicator = np.array([column.indicator for column in encoding.numeric])
-    plain = list(encoding.names) == names and not indicator.any()
-    if plain and (sparse.issparse(x) or not np.isnan(x).any()):
+    names = _column_names(estimator)
+    if list(encoding.columns) == names and (sparse.issparse(x) or not np.isnan(x).any()):
         return x
     x = x.toarray() if sparse.issparse(x) else x
-    x = x[:, [names.index(name) for name in encoding.names]]
-    missing = np.isnan(x)
-    medians = np.array([column.median for column in encoding.numeric])
-    # each column, and behind it the indicator of its missing values if there is one
-    both = np.stack([np.where(missing, medians, x), missing.astype(float)], axis=2)
-    used = np.stack([np.ones_like(indicator), indicator], axis=1)
-    return both.reshape(len(x), -1)[:, used.ravel()]
+    encoded = []
+    for column in encoding.numeric:
+        values = x[:, names.index(column.name)]
+        missing = np.isnan(values)
+        encoded.append(np.where(missing, column.median, values))
+        if column.indicator:
+            encoded.append(missing)
+    return np.stack(encoded, axis=1)
 
 
 def to_tensor(rows: Rows, dtype: Any) -> Tensor:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from layline.data.labels import Array
 from layline.data.table_encoding import TableEncoding, text_of
-from layline.estimator.classifier import STRUCTURE, OrdinalClassifier
+from layline.estimator import STRUCTURE, OrdinalClassifier
 from layline.geometry.decoding import check_decode
 from layline.model.description import ModelDescription, first_mistake
 from layline.model.model import OrdinalModel
@@ -43,26 +43,50 @@ class _State(BaseModel):
 
 def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
     """Write a fitted estimator to a model file."""
-    built_from = estimator._built_from
+    built_from, labels = estimator._built_from, estimator.classes_
     for name in ("backbone", "method"):
         if not isinstance(built_from[name], str):
             raise UserError(
                 f"Only an estimator with a named {name} can be saved, because the file contains "
                 f"no code; got {type(built_from[name]).__name__}. Pickle the estimator instead."
             )
+    given = estimator.get_params(deep=False)
+    if isinstance(given["class_weight"], Mapping):  # JSON has only strings as keys
+        given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
+    if isinstance(given["random_state"], np.random.RandomState):
+        given["random_state"] = None
+    given["device"] = str(given["device"])
+    columns = getattr(estimator, "feature_names_in_", None)
+    try:
+        state = _State(
+            labels=labels.tolist(),
+            labels_dtype="str" if labels.dtype.kind == "U" else labels.dtype.name,
+            # arrays and NumPy's numbers become lists and numbers
+            parameters=json.loads(json.dumps(given, default=lambda item: item.tolist())),
+            columns=None if columns is None else columns.tolist(),
+            n_features=estimator.n_features_in_,
+            history=estimator.history_,
+            best_epoch=estimator.best_epoch_,
+            n_iter=estimator.n_iter_,
+            seed=estimator._seed,
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"The labels or parameters cannot be saved: {error}. Pickle the estimator instead."
+        ) from None
     backbone: Any = estimator.backbone_
     assert estimator.encoding_ is not None
     description = ModelDescription(
         backbone=built_from["backbone"],
         method=built_from["method"],
         dim=built_from["dim"],
-        classes=_name_classes(estimator.classes_),
+        classes=_name_classes(labels),
         inputs=estimator.encoding_,
         backbone_options=backbone.options,
-        head_options=_to_json("head_options", built_from["head_options"] or {}),
-        decode=check_decode(estimator.decode, len(estimator.classes_)),
+        head_options=state.parameters["head_options"] or {},
+        decode=check_decode(estimator.decode, len(labels)),
         calibration=estimator.calibration_,
-        estimator=_describe(estimator).model_dump(),
+        estimator=state.model_dump(),
     )
     OrdinalModel(description, backbone, estimator.head_).save(path)
 
@@ -74,7 +98,7 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     if not isinstance(inputs, TableEncoding):
         raise UserError(f"{path} is a model for images; open it with layline.load.")
     try:
-        state = _read_state(description, inputs)
+        state = _State(**(description.estimator or _describe_run(description, inputs)))
         labels = _read_labels(state, description)
         parameters = dict(state.parameters)
         if isinstance(parameters.get("class_weight"), list):
@@ -98,51 +122,16 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
     return estimator
 
 
-def _describe(estimator: OrdinalClassifier) -> _State:
-    labels = estimator.classes_
-    dtype = "str" if labels.dtype.kind == "U" else labels.dtype.name
-    columns = getattr(estimator, "feature_names_in_", None)
-    given = estimator.get_params(deep=False)
-    if isinstance(given["class_weight"], Mapping):  # JSON has only strings as keys
-        given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
-    if isinstance(given["random_state"], np.random.RandomState):
-        given["random_state"] = None
-    given["device"] = str(given["device"])
-    try:
-        return _State(
-            labels=labels.tolist(),
-            labels_dtype=dtype,
-            parameters={name: _to_json(name, value) for name, value in given.items()},
-            columns=None if columns is None else columns.tolist(),
-            n_features=estimator.n_features_in_,
-            history=estimator.history_,
-            best_epoch=estimator.best_epoch_,
-            n_iter=estimator.n_iter_,
-            seed=estimator._seed,
-        )
-    except ValidationError:
-        raise UserError(
-            f"Labels of dtype {dtype} cannot be saved. Convert them to strings."
-        ) from None
-
-
-def _read_state(description: ModelDescription, inputs: TableEncoding) -> _State:
-    if description.estimator:
-        return _State(**description.estimator)
-    classes, columns = description.classes, list(inputs.names)
-    parameters = {  # of the model of a run
-        "classes": list(classes),
+def _describe_run(description: ModelDescription, inputs: TableEncoding) -> dict[str, Any]:
+    parameters = {
+        "classes": list(description.classes),
         "hidden": description.backbone_options.get("hidden"),
         "head_options": description.head_options or None,
         "decode": description.decode,
     }
-    return _State(
-        labels=list(classes),
-        labels_dtype="str",
-        parameters=parameters,
-        columns=columns,
-        n_features=len(columns),
-    )
+    columns = list(inputs.names)
+    known = {"labels": parameters["classes"], "labels_dtype": "str", "parameters": parameters}
+    return known | {"columns": columns, "n_features": len(columns)}
 
 
 def _name_classes(labels: Array) -> tuple[str, ...]:
@@ -156,11 +145,3 @@ def _read_labels(state: _State, description: ModelDescription) -> Array:
     if dtype.kind not in "biufUO" or _name_classes(labels) != description.classes:
         raise UserError("the labels differ from the classes of the model")
     return labels
-
-
-def _to_json(name: str, value: Any) -> Any:
-    """Convert a parameter to plain values; arrays and NumPy's numbers become lists and numbers."""
-    try:
-        return json.loads(json.dumps(value, default=lambda item: item.tolist()))
-    except (TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{name} cannot be saved: {error}. Pickle the estimator instead.") from None

@@ -1,12 +1,9 @@
 """Scorers for scikit-learn that measure in ranks: the rank of a label is its index in ``classes_``.
 
-scikit-learn's own scorers only know labels. Those of ``predict_proba`` assume that its columns are
-in sorted order, which the classes of an ordinal problem rarely are: ``"high"`` sorts before
-``"low"``. The scorers of this module convert labels to ranks with the ``classes_`` of the
-estimator, pipeline or search that they score, and then compute a metric of :mod:`layline.metrics`.
-
-There is one scorer for each metric on ranks or probabilities. Names that start with ``neg_`` are
-errors with the sign reversed, so that higher is better for all of them::
+scikit-learn's own scorers only know labels, and assume that columns of ``predict_proba`` are in
+sorted order: ``"high"`` before ``"low"``. There is one scorer for each metric of
+:mod:`layline.metrics`. Names that start with ``neg_`` are errors with the sign reversed, so that
+higher is better for all of them::
 
     cross_val_score(model, X, y, scoring=layline.scorers.neg_mean_absolute_error)
 """
@@ -60,11 +57,7 @@ class OrdinalScorer:
         return self._sign * self._metric(ranks_of(y, classes), response, **self._options, **given)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
-        """Return a copy that requests sample weights, for scikit-learn's metadata routing.
-
-        Args:
-            sample_weight: True to request them, False not to, or the name of the metadata.
-        """
+        """Return a copy that requests sample weights, for scikit-learn's metadata routing."""
         scorer = copy.copy(self)
         scorer._request = sample_weight
         return scorer
@@ -152,11 +145,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str, *, classes: Sequence[Any] | None = None) -> OrdinalScorer:
-    """Return a copy of a scorer.
-
-    Args:
-        name: One of :func:`names`.
-        classes: See :func:`make_scorer`.
+    """Return a copy of one of the scorers of :func:`names`; for classes see :func:`make_scorer`.
 
     Example:
         >>> get("neg_mean_absolute_error", classes=["low", "mid", "high"])

@@ -1,6 +1,5 @@
 """Callbacks of the trainer: display, signals, checkpoints, best model, snapshots, tracking."""
 
-import json
 import re
 import shutil
 import signal
@@ -16,11 +15,9 @@ from types import FrameType
 import torch
 from accelerate import Accelerator
 from jaxtyping import Int
-from pydantic import TypeAdapter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layline.evaluation.predictions import Predictions
@@ -37,11 +34,12 @@ from layline.training.trainer import Callback, Trainer, TrainingState, describe_
 from layline.utils.errors import UserError
 from layline.utils.files import publish_folder, write_error
 
+Log = Callable[[str], None]
 # Sent by schedulers before they kill a job; Windows has no SIGUSR1.
 SHUTDOWN_SIGNALS = (signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 # Stops runs in threads, which get no signals.
 _STOP: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
-_STATE, _AVERAGE = "progress.json", "average.safetensors"  # of a checkpoint
+_PROGRESS = "progress.bin"  # in a checkpoint
 _AFTER_EPOCH = 5.0  # seconds: an epoch of a small table takes less time than its checkpoint
 _COLLAPSED = 0.1  # distance of neighboring proxies; a learned one starts near 1.4
 _PROGRESS_LINES = 4  # of long work, in a log
@@ -101,11 +99,7 @@ class Checkpoints(Callback):
     """
 
     def __init__(
-        self,
-        folder: RunFolder,
-        processes: SeveralProcesses,
-        log: Callable[[str], None],
-        minutes: float,
+        self, folder: RunFolder, processes: SeveralProcesses, log: Log, minutes: float
     ) -> None:
         self._run, self._folder, self._log, self._wait = folder, folder.state, log, 60 * minutes
         self._processes, self._accelerator = processes, processes.accelerator
@@ -114,14 +108,12 @@ class Checkpoints(Callback):
 
     def on_start(self, trainer: Trainer) -> None:
         """Restore the newest checkpoint that is intact, if there is one."""
-        state = self.restore(trainer.average)
-        if state is None:
-            return
-        if state.best_epoch > 0:
-            read_model_file(self._run.best)  # raises an error if it is damaged
-        trainer.state = state
-        if trainer.processes.is_main:
-            self._run.write_history(state.history)
+        if (state := self.restore(trainer.average)) is not None:
+            if state.best_epoch > 0:
+                read_model_file(self._run.best)  # raises an error if it is damaged
+            trainer.state = state
+            if trainer.processes.is_main:
+                self._run.write_history(state.history)
 
     def checkpoint_due(self, after_epoch: bool) -> bool:
         """Tell whether enough time has passed."""
@@ -146,12 +138,8 @@ class Checkpoints(Callback):
             accelerator.save_state(str(part))
             accelerator.wait_for_everyone()
             if accelerator.is_main_process:
-                if average is not None:
-                    # copies: a layer may have two names, and safetensors refuses shared memory
-                    form, tensors = torch.contiguous_format, average.state_dict()
-                    copies = {name: t.clone(memory_format=form) for name, t in tensors.items()}
-                    save_file(copies, part / _AVERAGE)
-                (part / _STATE).write_text(json.dumps(asdict(state)), encoding="utf-8")
+                tensors = {} if average is None else average.state_dict()
+                torch.save({"state": asdict(state), "average": tensors}, part / _PROGRESS)
                 if place.exists():  # it was damaged, since training had to come here again
                     shutil.rmtree(place)
                 publish_folder(part, place)
@@ -160,37 +148,35 @@ class Checkpoints(Callback):
                         shutil.rmtree(old)
         except (OSError, SafetensorError, RuntimeError) as error:
             shutil.rmtree(part, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise write_error(error, place) from error
-            why = str(error).partition("\n")[0]  # what torch and safetensors raise on a full disk
-            full = OSError(f"could not be written, the disk may be full ({why})")
-            raise write_error(full, place) from error
+            if not isinstance(error, OSError):  # what torch and safetensors raise on a full disk
+                why = str(error).partition("\n")[0]
+                error = OSError(f"could not be written, the disk may be full ({why})")
+            raise write_error(error, place) from error
         self._last = place
         accelerator.wait_for_everyone()
 
     def restore(self, average: WeightAverage | None = None) -> TrainingState | None:
         """Load the newest checkpoint that can be read; None if there is no checkpoint at all."""
-        problems: list[str] = []
+        damaged: list[str] = []
         for place in reversed(self._list()):
-            state, problem = None, ""
             try:
-                text = (place / _STATE).read_text(encoding="utf-8")
-                state = TypeAdapter(TrainingState).validate_json(text, strict=True)
+                saved = torch.load(place / _PROGRESS, map_location="cpu", weights_only=True)
+                state, problem = TrainingState(**saved["state"]), ""
                 self._accelerator.load_state(str(place))
                 if average is not None:
-                    average.load_state_dict(load_file(place / _AVERAGE))
+                    average.load_state_dict(saved["average"])
             except Exception as error:  # the content of a damaged file can be anything
-                problem = f"{place} is damaged ({str(error).partition(chr(10))[0]})"
+                problem = str(error).partition("\n")[0] or type(error).__name__
             if not self._processes.any(bool(problem)):
-                if problems:
-                    self._log(f"{'; '.join(problems)}. Resuming from the one before, {place}.")
+                if damaged:
+                    self._log(f"{'; '.join(damaged)}. Resuming from the one before, {place}.")
                 self._last = place
                 return state
-            problems.append(problem or f"{place} is damaged")
-        if not problems:
+            damaged.append(f"{place} is damaged ({problem or 'in another process'})")
+        if not damaged:
             return None
         raise UserError(
-            f"No checkpoint in {self._folder} can be read: {'; '.join(problems)}. Remove this "
+            f"No checkpoint in {self._folder} can be read: {'; '.join(damaged)}. Remove this "
             "folder to train from the beginning."
         )
 
@@ -201,7 +187,7 @@ class Checkpoints(Callback):
 
 
 class Recording(Callback):
-    """Write the best model, a layout snapshot and the history after each epoch.
+    """Write the best model, a layout snapshot and the history after each epoch, and track it.
 
     ``keep`` are the validation samples to draw; None draws no layouts.
     """
@@ -210,16 +196,18 @@ class Recording(Callback):
         self,
         model: OrdinalModel,
         folder: RunFolder,
-        log: Callable[[str], None],
+        tracker: Accelerator,
+        log: Log,
         keep: Int[Tensor, " m"] | None,
     ) -> None:
-        self._model, self._folder, self._log, self.keep = model, folder, log, keep
-        self._warned = False
+        self._model, self._folder, self._tracker, self._log = model, folder, tracker, log
+        self.keep, self._warned = keep, False
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
         """Write the files of the epoch."""
         if not trainer.processes.is_main or validation is None or trainer.validation is None:
             return
+        self._tracker.log(trainer.state.history[-1], step=trainer.state.epoch)
         if not self._warned and (warning := describe_collapse(self._model.head)):
             self._log(warning)
             self._warned = True
@@ -248,17 +236,6 @@ def describe_collapse(head: OrdinalHead) -> str | None:
     )
 
 
-class Tracking(Callback):
-    """Send the record of each epoch to the experiment trackers of an accelerator."""
-
-    def __init__(self, accelerator: Accelerator) -> None:
-        self._accelerator = accelerator
-
-    def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
-        """Send the newest record."""
-        self._accelerator.log(trainer.state.history[-1], step=trainer.state.epoch)
-
-
 # Display
 
 
@@ -275,11 +252,7 @@ class Reporter:
 
     @contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Show the progress of some work: a bar on a terminal, a few lines in a log.
-
-        Yields:
-            A function to call with the number of samples that are done.
-        """
+        """Show the progress of some work: a bar on a terminal, a few lines in a log."""
         lines = 0
 
         def count(done: int) -> None:
@@ -306,11 +279,10 @@ class ProgressDisplay(Callback):
 
     def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
         self._epochs, self._log = epochs, Reporter(console, shown)
-        names = ("epoch", "loss", "last")
-        epoch, loss, last = (TextColumn(f"{{task.fields[{name}]}}") for name in names)
-        columns = epoch, BarColumn(10), loss, TimeRemainingColumn(compact=True), last
+        text = TextColumn("{task.description}"), TextColumn("{task.fields[last]}")
+        columns = BarColumn(10), text[0], TimeRemainingColumn(compact=True), text[1]
         self._live = Progress(*columns, console=console, transient=True)
-        self._line = self._live.add_task("", epoch="", loss="", last="")
+        self._line = self._live.add_task("", last="")
         self._is_live = shown and console.is_terminal
         self._begin, self._first_step = 0.0, 0
 
@@ -335,8 +307,8 @@ class ProgressDisplay(Callback):
             self._line,
             total=self._epochs * steps,
             completed=(state.epoch - 1) * steps + state.step,
-            epoch=f"epoch {state.epoch:{len(str(self._epochs))}}/{self._epochs}",
-            loss=f"loss {state.loss_sum / state.weight_sum:.4f}",
+            description=f"epoch {state.epoch:{len(str(self._epochs))}}/{self._epochs}  "
+            f"loss {state.loss_sum / state.weight_sum:.4f}",
         )
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:

@@ -21,11 +21,9 @@ from layline.utils.validation import check_above, check_at_least, check_integer,
 class Options:
     """Options of the trainer; :class:`layline.training.config.TrainingConfig` explains them.
 
-    Attributes:
-        generator: Draws the order of each epoch, one after another, and leaves the random numbers
-            of a step to PyTorch's generators. Without one both follow from the seed, the epoch and
-            the step, so that a run can be resumed.
-        workers: Processes that fetch batches; see :func:`layline.data.loaders.loader`.
+    A generator draws the order of each epoch and leaves the random numbers of a step to PyTorch's
+    generators. Without one both follow from the seed, the epoch and the step, so that a run can be
+    resumed.
     """
 
     epochs: int
@@ -58,8 +56,7 @@ class Options:
     workers: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            check_integer(name, getattr(self, name), 1)
+        check_integer("batch_size", self.batch_size, 1)
         for name in ("learning_rate", "head_learning_rate"):
             check_above(name, getattr(self, name), 0, "1e-3 is usual")
         check_at_least("weight_decay", self.weight_decay, 0, "0 turns it off")
@@ -93,14 +90,7 @@ def default_warmup(epochs: int) -> float:
 def make_optimizer(
     backbone: nn.Module, head: OrdinalHead, options: Options, *, fused: bool = False
 ) -> torch.optim.Optimizer:
-    """Make the optimizer, with learning rates for the body, the last layers and the head.
-
-    Args:
-        backbone: The backbone, or only its last layers if its body is frozen.
-        head: The ordinal method; it lists its parameters that must not decay.
-        options: Learning rates and weight decay.
-        fused: Use the fused implementation, which is much faster on a CPU.
-    """
+    """Make the optimizer, with learning rates for the body, the last layers and the head."""
     body: dict[int, float] = {}
     if isinstance(backbone, Backbone):
         rate = options.backbone_learning_rate or options.learning_rate
@@ -132,13 +122,7 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, options: Options, passe
 
 
 def rate_factor(options: Options, passed: float, start: float = 0.0) -> float:
-    """Return the factor of the learning rates after ``passed`` epochs.
-
-    Args:
-        options: Warm-up and schedule.
-        passed: Epochs that are over, including the fraction of the current one.
-        start: When these parameters begin to learn, and to warm up.
-    """
+    """Return the factor, after ``passed`` epochs, of parameters that learn from ``start`` on."""
     if passed < start:
         return 0.0
     warmup, factor = options.warmup_epochs, 1.0

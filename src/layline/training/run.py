@@ -36,14 +36,7 @@ from layline.model.calibration import Calibration, apply_temperature
 from layline.model.model import Network, OrdinalModel, to_probabilities
 from layline.model.model_file import read_model_file
 from layline.training import prepare
-from layline.training.callbacks import (
-    Checkpoints,
-    ProgressDisplay,
-    Recording,
-    Reporter,
-    Signals,
-    Tracking,
-)
+from layline.training.callbacks import Checkpoints, ProgressDisplay, Recording, Reporter, Signals
 from layline.training.config import Config, combine, flatten
 from layline.training.distributed import (
     SeveralProcesses,
@@ -193,12 +186,13 @@ def _make_trainer(
 ) -> Trainer:
     config, processes, validation = run.config, run.processes, splits["validation"]
     options = replace(config.training.options(), workers=config.data.workers)
-    keep = choose_samples(len(validation.ranks), config.report.drawn, options.seed)
+    keep = None
+    if config.report.enabled:
+        keep = choose_samples(len(validation.ranks), config.report.points, options.seed)
     callbacks = [
         Signals(),
         Checkpoints(folder, processes, run.log, config.training.checkpoint_minutes),
-        Recording(run.model, folder, run.log, keep if config.report.enabled else None),
-        Tracking(processes.accelerator),
+        Recording(run.model, folder, processes.accelerator, run.log, keep),
         ProgressDisplay(options.epochs, console, processes.is_main),
     ]
     return Trainer(network, splits["train"], validation, options, processes, callbacks)

@@ -6,8 +6,9 @@ the features vary most. In two dimensions the picture is exact.
 """
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -33,13 +34,12 @@ from layline.model.model import OrdinalModel
 from layline.training.config import Config, ReportConfig, read_toml, to_toml, validate
 from layline.training.trainer import EpochRecord
 from layline.utils.errors import UserError
-from layline.utils.files import atomic_write, write_json, write_text
+from layline.utils.files import atomic_write, json_text, write_json, write_text
 from layline.utils.plugins import load_plugins
 
 _Floats = NDArray[np.float64]
 _PARTIAL = ".*.part"  # files that a killed process did not finish
 _LOCK = ".lock"
-_NUMBERS = {"samples", "decode", "mae", "accuracy"}  # always in test.json
 # what must not change between the start of a run and its resumption, by key of environment.json
 _FIXED = {
     "data": "The data changed since {} was started: files were added, removed or renamed.",
@@ -49,7 +49,7 @@ _FIXED = {
 }
 LONGER_SIDE = 96  # pixels of a thumbnail
 _CONTRADICTION = 0.05  # largest ratio of the label's probability to that of the prediction
-_NEGLIGIBLE = 1e-6  # of the largest spread: smaller ones are rounding errors
+_NEGLIGIBLE = 1e-6  # ratio of spreads; smaller ones are rounding errors
 
 
 @contextmanager
@@ -65,11 +65,7 @@ def as_written(path: Path, cure: str) -> Iterator[None]:
 
 
 class RunFolder:
-    """The paths of a run, and the files that are written during training.
-
-    Args:
-        path: The folder; ``~`` is expanded.
-    """
+    """The paths of a run, and the files that are written during training."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = path = Path(path).expanduser()
@@ -111,24 +107,13 @@ class RunFolder:
                 f"The output {self.path} exists and is not empty. Choose another folder{cure}."
             )
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep other processes from writing into the folder.
-
-        Raises:
-            UserError: Another process writes into it.
-            NotImplementedError: The file system has no locks.
-        """
+    def lock(self) -> AbstractContextManager[object]:
+        """Keep other processes from writing into the folder, until the context ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / _LOCK, timeout=0)
         try:
-            lock.acquire()
+            return FileLock(self.path / _LOCK, timeout=0).acquire()
         except Timeout:
             raise UserError(f"Another process is writing into {self.path}.") from None
-        try:
-            yield
-        finally:
-            lock.release()
 
     def open(self, config: Config, environment: dict[str, Any]) -> None:
         """Start a run, or check that it is resumed with the same data and frozen weights."""
@@ -149,38 +134,25 @@ class RunFolder:
 
         Plug-ins named in the file are not imported, because a folder from someone else must not
         execute code. They must be installed or given by the caller.
-
-        Args:
-            plugins: Files or modules that the caller names.
         """
         load_plugins(plugins)
-        tree = self._read_tree()
-        needed = ", ".join(str(each) for each in tree.pop("plugins", None) or [])
-        tree["plugins"] = [str(each) for each in plugins] or None
-        with as_written(self.config, "restore it, or start a new run"):
-            config = validate(Config, tree)
+        config = self.read_record()
+        needed = ", ".join(config.plugins or ())
         heads.HEADS.require(config.head.method, needed)
         backbones.BACKBONES.require(str(config.backbone.name), needed)
         data.SOURCES.require(config.data.source, needed)
-        return config
+        return config.model_copy(update={"plugins": [str(each) for each in plugins] or None})
 
     def read_record(self) -> Config:
         """Read the configuration for display, without its plug-ins."""
-        with as_written(self.config, "restore it, or start a new run"):
-            return validate(Config, self._read_tree())
-
-    def _read_tree(self) -> dict[str, Any]:
         if not self.config.is_file():
             raise FileNotFoundError(f"{self.path} is not the folder of a run: no config.toml")
-        return read_toml(self.config)
+        with as_written(self.config, "restore it, or start a new run"):
+            return validate(Config, read_toml(self.config))
 
     def read_environment(self) -> dict[str, Any]:
         """Read versions, the command, samples per class and fingerprints of the data."""
-        with as_written(self.environment, "remove it, then the run can be resumed"):
-            environment = json.loads(self.environment.read_text(encoding="utf-8"))
-            if not isinstance(environment["data"], str):
-                raise UserError("it has no fingerprint of the data")
-            return dict(environment)
+        return _read_json(self.environment, "data", "remove it, then the run can be resumed")
 
     def write_history(self, history: list[EpochRecord]) -> None:
         """Write one line of JSON per epoch."""
@@ -194,11 +166,16 @@ class RunFolder:
 
     def read_numbers(self) -> dict[str, Any]:
         """Read the numbers of the test."""
-        with as_written(self.test, "resume the run to write it again"):
-            numbers = dict(json.loads(self.test.read_text(encoding="utf-8")))
-            if missing := _NUMBERS - set(numbers):
-                raise UserError(f"no {min(missing)}")
-            return numbers
+        return _read_json(self.test, "mae", "resume the run to write it again")
+
+
+def _read_json(path: Path, key: str, cure: str) -> dict[str, Any]:
+    """Read a dictionary that has a certain key."""
+    with as_written(path, cure):
+        values = dict(json.loads(path.read_text(encoding="utf-8")))
+        if key not in values:
+            raise UserError(f"no {key}")
+        return values
 
 
 def new_folder(name: str, parent: Path = Path("runs")) -> Path:
@@ -221,23 +198,14 @@ def get_proxies(head: OrdinalHead) -> Float[np.ndarray, "K d"] | None:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Features and proxies in a plane.
-
-    Attributes:
-        points: Positions of the samples.
-        ranks: Their true ranks.
-        predicted: Their predicted ranks.
-        explained: Share of the variance of the features that the plane shows.
-        proxies: Positions of the proxies, for a head that has them.
-        index: The samples' places in their split, if known.
-    """
+    """Features and proxies in a plane."""
 
     points: Float[np.ndarray, "m 2"]
     ranks: Int[np.ndarray, " m"]
     predicted: Int[np.ndarray, " m"]
-    explained: float
+    explained: float  # share of the variance of the features that the plane shows
     proxies: Float[np.ndarray, "K 2"] | None = None
-    index: Int[np.ndarray, " m"] | None = None
+    index: Int[np.ndarray, " m"] | None = None  # places of the samples in their split
 
     def save(self, path: Path) -> None:
         """Write it as ``.npz``, atomically."""
@@ -270,13 +238,12 @@ def take_snapshot(
     axes = fit_plane(vectors, ranks.numpy(), proxies)
     smallest = np.min_scalar_type(head.num_classes - 1)
     centered = _center(vectors)
-    total = float((centered**2).sum())
-    is_exact = vectors.shape[1] <= 2 or total == 0
+    total, shown = float((centered**2).sum()), float(((centered @ axes.T) ** 2).sum())
     return Snapshot(
         points=(vectors.astype(np.float64) @ axes.T).astype(np.float32),
         ranks=ranks.numpy().astype(smallest),
         predicted=predicted.numpy().astype(smallest),
-        explained=1.0 if is_exact else float(((centered @ axes.T) ** 2).sum()) / total,
+        explained=shown / total if total else 1.0,
         proxies=None if proxies is None else (proxies.astype(float) @ axes.T).astype(np.float32),
         index=None if index is None else index.numpy(),
     )
@@ -304,24 +271,16 @@ def fit_plane(
     # if the features do not vary, the other directions are arbitrary
     axes = np.linalg.qr(np.concatenate([axes, np.eye(2, dim)]).T)[0].T[:2]
     if proxies is None:
-        upward, outward = _center(features).T @ _center(ranks), np.zeros(dim)
+        towards = np.stack([_center(features).T @ _center(ranks), np.zeros(dim)])
     else:
-        upward = proxies[-1] - proxies[0]
-        outward = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
-    return np.stack([_orient(axes[0], upward), _orient(axes[1], outward)])
+        middle = proxies.mean(axis=0) - (proxies[-1] + proxies[0]) / 2
+        towards = np.stack([proxies[-1] - proxies[0], middle])
+    return np.where((axes * towards).sum(axis=1, keepdims=True) < 0, -axes, axes)
 
 
 def _center(values: NDArray[np.generic]) -> _Floats:
     numbers: _Floats = values.astype(np.float64)
     return numbers - numbers.mean(axis=0) if len(numbers) else numbers
-
-
-def _orient(axis: _Floats, towards: _Floats) -> _Floats:
-    """Fix the sign of an axis."""
-    along = float(axis @ towards)
-    if abs(along) <= _NEGLIGIBLE * float(np.linalg.norm(towards)):
-        along = float(axis[np.abs(axis).argmax()])
-    return -axis if along < 0 else axis
 
 
 @torch.no_grad()
@@ -353,11 +312,7 @@ def write_pictures(
     model: OrdinalModel,
     report: ReportConfig,
 ) -> None:
-    """Write what only the report shows: layout, proxies, mistakes and samples to review.
-
-    The last two are JSON lists: name, true and predicted class, probabilities, and the file of the
-    thumbnail or the cells of a row; for a review also the reason and the range.
-    """
+    """Write what only the report shows: layout, proxies, mistakes and samples to review."""
     snapshot.save(folder.layout("test"))
     write_proxies(folder.proxies, model.head)
     ranks, predicted = evaluation.ranks.numpy(), evaluation.chosen.numpy()
@@ -379,6 +334,7 @@ def write_pictures(
             record["values"] = read_cells(inputs, index)
         return record
 
+    shutil.rmtree(folder.thumbnails, ignore_errors=True)  # of an earlier test
     mistakes = worst_mistakes(evaluation, report.mistakes)
     reasons = samples_to_review(evaluation, report.review)
     records = {index: describe(index) for index in {*mistakes, *reasons}}
@@ -389,14 +345,8 @@ def write_pictures(
             low, high = (int(end[index]) for end in evaluation.ranges)
             record |= {"low": classes[low], "high": classes[high]}
         reviewed.append(record)
-    lists = {folder.mistakes: [records[index] for index in mistakes], folder.review: reviewed}
-    for path, listed in lists.items():
-        # ASCII: a path that is not UTF-8 can only be written as an escape
-        write_text(path, json.dumps(listed, indent=1) + "\n")
-    kept = {record.get("image") for record in records.values()}
-    for old in folder.thumbnails.glob("*.jpg"):  # of an earlier test
-        if old.name not in kept:
-            old.unlink()
+    write_text(folder.mistakes, json_text([records[index] for index in mistakes], indent=1))
+    write_text(folder.review, json_text(reviewed, indent=1))
 
 
 def worst_mistakes(evaluation: Evaluation, most: int) -> list[int]:

@@ -36,26 +36,15 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class TrainingState:
-    """The progress of training.
+    """The progress of training, and one record per finished epoch."""
 
-    Attributes:
-        epoch: The current epoch, counted from 1.
-        step: Steps done in it.
-        loss_sum: Weighted sum of its losses, over all processes.
-        weight_sum: Sum of those weights.
-        best_epoch: The best epoch so far by the metric, 0 if there is none.
-        best_score: Its value of the metric.
-        best_loss: Its validation loss.
-        history: One record per finished epoch.
-    """
-
-    epoch: int = 1
-    step: int = 0
-    loss_sum: float = 0.0
+    epoch: int = 1  # the current one
+    step: int = 0  # steps done in it
+    loss_sum: float = 0.0  # of these steps, weighted, over all processes
     weight_sum: float = 0.0
-    best_epoch: int = 0
-    best_score: float | None = None
-    best_loss: float = math.inf
+    best_epoch: int = 0  # 0 if there is none
+    best_score: float | None = None  # its metric
+    best_loss: float = math.inf  # its validation loss
     history: list[EpochRecord] = field(default_factory=list)
 
     def is_finished(self, options: Options) -> bool:
@@ -66,13 +55,9 @@ class TrainingState:
 
 
 class Callback:
-    """Called by the trainer at certain moments; here without effect.
+    """Called by the trainer at certain moments; here without effect."""
 
-    Attributes:
-        keep: Validation samples whose features ``on_epoch_end`` needs, in ascending order.
-    """
-
-    keep: Int[Tensor, " m"] | None = None
+    keep: Int[Tensor, " m"] | None = None  # samples whose features ``on_epoch_end`` needs
 
     def on_start(self, trainer: "Trainer") -> None:
         """Training begins; a callback may restore the state of the trainer."""
@@ -106,17 +91,7 @@ class Callback:
 class Trainer:
     """Train a network until the last epoch, or until the patience is used up.
 
-    Args:
-        network: The backbone and the head.
-        train: The training samples.
-        validation: The samples that select the best epoch, if there are any.
-        options: Epochs, batches, optimizer and learning rates.
-        processes: One or several.
-        callbacks: Display, checkpoints, best model and so on, called in this order.
-
-    Attributes:
-        state: The progress.
-        average: The moving average of the weights, if there is one.
+    The validation samples, if there are any, select the best epoch.
     """
 
     def __init__(
@@ -174,11 +149,13 @@ class Trainer:
                 self._save(stop)
 
     def _step(self, batches: Iterator[Batch]) -> tuple[bool, bool]:
-        """Make one optimizer step, and tell whether to stop and whether to save the state."""
+        """Make one optimizer step; return whether to stop, and whether to save the state."""
         state, processes, options = self.state, self.processes, self.options
         if options.generator is None:
             torch.manual_seed(mixed_seed(options.seed, state.epoch, state.step, processes.index))
-        passed = self._epochs_passed()
+        passed = state.epoch - 1 + state.step / self.batches.steps
+        if options.schedule_unit == "sample":  # an epoch counts as one sample
+            passed = (state.epoch - 1) / len(self.train.ranks)
         set_learning_rates(self._optimizer, options, passed)
         head_only = passed < options.head_epochs
         if processes.count == 1:  # several processes must agree on what has a gradient
@@ -197,10 +174,8 @@ class Trainer:
                 processes.backward(loss * (share * processes.count))
             losses.append(loss.detach().to(widest_float(loss.device)) * total)
             weight_sum += total
-        flags = self._flags()
-        loss_sum, weight_sum, stop, save = processes.sum(
-            [torch.stack(losses).sum().item(), weight_sum, *flags]
-        )
+        sums = [torch.stack(losses).sum().item(), weight_sum, *self._flags()]
+        loss_sum, weight_sum, stop, save = processes.sum(sums)
         state.step += 1
         self._check_finite(loss_sum)
         state.loss_sum += loss_sum
@@ -216,13 +191,6 @@ class Trainer:
             self.average.update(self.network)
         return stop > 0, save > 0
 
-    def _epochs_passed(self) -> float:
-        """Count the epochs that are over, as the schedule counts them."""
-        state = self.state
-        if self.options.schedule_unit == "sample":  # an epoch counts as one sample
-            return (state.epoch - 1) / len(self.train.ranks)
-        return state.epoch - 1 + state.step / self.batches.steps
-
     def _flags(self, after_epoch: bool = False) -> tuple[float, float]:
         """Tell whether this process wants to stop, and whether it wants a checkpoint."""
         stop = any(callback.stop_requested() for callback in self.callbacks)
@@ -232,7 +200,6 @@ class Trainer:
         return float(stop), float(save)
 
     def _save(self, stop: bool) -> None:
-        """Save the state, and stop if wanted."""
         self._check_weights()
         for callback in self.callbacks:
             callback.save_checkpoint(self)
@@ -248,9 +215,7 @@ class Trainer:
         with nullcontext() if self.average is None else self.average.applied_to(self.network):
             predictions, is_best = None, False
             if self.validation is not None:
-                predictions = self._validate(self.validation)
-                self._check_finite(predictions.loss)
-                record |= self._measure(self.validation, predictions)
+                predictions = self._validate(self.validation, record)
                 is_best = self._is_best(record)
             if is_best:
                 state.best_epoch, state.best_loss = state.epoch, record["validation_loss"]
@@ -264,27 +229,26 @@ class Trainer:
         if state.is_finished(self.options) or save or stop:
             self._save(stop > 0)
 
-    def _validate(self, split: Split) -> Predictions:
+    def _validate(self, split: Split, record: EpochRecord) -> Predictions:
+        """Predict the validation split, and record its loss and metrics."""
         keep = next((each.keep for each in self.callbacks if each.keep is not None), None)
         batches, decode = self._validation_loader, self.options.decode
         network, processes = self.network, self.processes
         try:
-            return predict_split(network, split, batches, processes, keep=keep, decode=decode)
+            found = predict_split(network, split, batches, processes, keep=keep, decode=decode)
         except FloatingPointError:  # a network may overflow only here
             self._check_finite(math.inf)
             raise
-
-    def _measure(self, split: Split, predictions: Predictions) -> EpochRecord:
-        predicted = predictions.decisions[decode_name(self.options.decode)]
-        record: EpochRecord = {"validation_loss": predictions.loss}
+        self._check_finite(found.loss)
+        record["validation_loss"] = found.loss
         for name, metric in CRITERIA.items():
+            predicted = found.decisions[decode_name(decode)]
             value = metric.function(split.ranks, predicted, sample_weight=split.weight)
             # the kappa is undefined where nothing varies: no better than chance
             record[f"validation_{name}"] = 0.0 if math.isnan(value) else value
-        return record
+        return found
 
     def _is_best(self, record: EpochRecord) -> bool:
-        """Compare an epoch with the best one so far: by the metric, then possibly by the loss."""
         options, state = self.options, self.state
         score, best = record[f"validation_{options.metric}"], state.best_score
         if best is None:
@@ -300,12 +264,10 @@ class Trainer:
     def _check_finite(self, value: float) -> None:
         """Stop if the loss or a weight is not finite; all processes have the same value."""
         if not math.isfinite(value):
-            state, options = self.state, self.options
+            state = self.state
             raise FloatingPointError(
                 f"Training diverged: the loss or a weight is not finite at step {state.step} of "
-                f"epoch {state.epoch}. Lower the learning rates (learning_rate is "
-                f"{options.learning_rate:g}, head_learning_rate is "
-                f"{options.head_learning_rate:g}), or standardize the inputs."
+                f"epoch {state.epoch}. Lower the learning rates, or standardize the inputs."
             )
 
 
@@ -330,16 +292,6 @@ class EpochBatches:
     Every step takes ``batch_size`` samples over all processes. Each process takes its share of them
     in ``accumulation`` parts. Batches have nearly equal sizes, because BatchNorm fails on a single
     sample.
-
-    Attributes:
-        steps: Steps in an epoch.
-        sizes: Samples in each step, over all processes.
-
-    Args:
-        count: Number of training samples.
-        options: Sizes and seed.
-        process: Index of this process.
-        processes: Number of processes.
     """
 
     def __init__(self, count: int, options: Options, process: int = 0, processes: int = 1) -> None:
@@ -356,13 +308,14 @@ class EpochBatches:
         self.steps = math.ceil(self._used / size)
         if size > 1:  # an odd number of samples in pairs ends with three together
             self.steps = max(1, min(self.steps, self._used // 2))
+        # samples in each step, over all processes
         self.sizes = [len(part) for part in torch.arange(self._used).tensor_split(self.steps)]
         if min(self.sizes) < self._parts:
             raise UserError(
                 f"Each of the {self._parts} processes and accumulated parts needs a sample, but a "
                 f"batch has only {min(self.sizes)}. Use larger batches, or fewer processes."
             )
-        self.epoch, self.first_step = 1, 0
+        self.start(1)
 
     def start(self, epoch: int, first_step: int = 0) -> None:
         """Choose the epoch, counted from 1, and how many of its steps to skip."""

@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.table_encoding import TableEncoding
+from layline.data.tables import TableEncoding
 from layline.evaluation.prediction_file import write_predictions
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription

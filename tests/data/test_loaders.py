@@ -15,7 +15,6 @@ from layline.data.images import BadImageError, ImageArrays, ImageFiles
 from layline.data.loaders import (
     ImageBatches,
     RowBatches,
-    WorkerError,
     loader,
     mixed_seed,
     sequential_batches,

@@ -12,7 +12,7 @@ from PIL import Image
 
 from layline.data.index import find_bad
 from layline.data.samples import as_images, as_rows
-from layline.data.table_encoding import TableEncoding
+from layline.data.tables import TableEncoding
 
 FRAME = {"size": ["1", "2", "3"], "colour": ["red", "blue", "red"]}
 ENCODING = TableEncoding.fit(pd.DataFrame(FRAME), np.arange(3))

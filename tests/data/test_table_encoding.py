@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from layline.data.table_encoding import TableEncoding, numbers_of, texts_of
+from layline.data.tables import TableEncoding, numbers_of, texts_of
 
 CELLS = {
     "age": ["40", "50", "NA", "70", ""],

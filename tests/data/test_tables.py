@@ -8,8 +8,7 @@ import openpyxl
 import pytest
 
 from layline.data.dataset import format_list
-from layline.data.table_encoding import numbers_of, texts_of
-from layline.data.tables import read_table_file
+from layline.data.tables import numbers_of, read_table_file, texts_of
 
 
 def write(path, text, encoding="utf-8"):

@@ -14,7 +14,7 @@ from torch import nn
 import layline
 from layline import OrdinalClassifier
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.table_encoding import NumericColumn, TableEncoding
+from layline.data.tables import NumericColumn, TableEncoding
 from layline.model.description import ModelDescription
 from layline.model.model import OrdinalModel
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layline import metrics
 from layline.data.loaders import RowBatches
-from layline.data.table_encoding import TableEncoding
+from layline.data.tables import TableEncoding
 from layline.evaluation.evaluate import Evaluation, evaluate_split, measure
 from layline.evaluation.prediction_file import read_predictions
 from layline.evaluation.predictions import Predictions, Split, predict_split

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import layline
-from layline.data.table_encoding import NumericColumn, TableEncoding
+from layline.data.tables import NumericColumn, TableEncoding
 from layline.heads import HEADS, ConstrainedProxies
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription

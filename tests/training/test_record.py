@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from layline import heads
 from layline.data.images import ImageArrays
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.evaluate import Evaluation
 from layline.evaluation.predictions import Predictions
 from layline.geometry import LAYOUTS

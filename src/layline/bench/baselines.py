@@ -23,7 +23,7 @@ from torch import Tensor
 
 from layline.backbones import find as find_backbone
 from layline.data.dataset import Indices, groups_of
-from layline.data.table_encoding import Rows
+from layline.data.tables import Rows
 from layline.evaluation.evaluate import evaluate_split, measure
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import DECODINGS, Decode, decide, decode_name

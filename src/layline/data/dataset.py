@@ -12,7 +12,7 @@ from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from layline.data.duplicates import DuplicateReport
-    from layline.data.table_encoding import Rows
+    from layline.data.tables import Rows
 
 Indices = NDArray[np.int64]
 Pixels = NDArray[np.uint8]

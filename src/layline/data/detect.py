@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from layline.data.dataset import format_list
 from layline.data.splits import SPLIT_WORDS, find_groups
-from layline.data.table_encoding import texts_of
-from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file
+from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file, texts_of
 from layline.utils.errors import UserError
 
 _TABLES = (*TEXT_SUFFIXES, *EXCEL_SUFFIXES)

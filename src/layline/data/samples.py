@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from layline.data.dataset import Indices, Pixels, format_list, require_path
-from layline.data.table_encoding import Rows, TableEncoding
-from layline.data.tables import read_table_file
+from layline.data.tables import Rows, TableEncoding, read_table_file
 from layline.utils.errors import UserError, require
 
 

@@ -26,7 +26,7 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 
 from layline.data.dataset import Dataset, Indices, KnownClasses, Splits, format_list, groups_of
-from layline.data.table_encoding import UnencodedRows
+from layline.data.tables import UnencodedRows
 from layline.utils.errors import UserError
 from layline.utils.validation import check_above, check_integer
 

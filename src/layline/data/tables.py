@@ -1,39 +1,83 @@
-"""Reading tables from CSV and Excel files with pandas.
+"""Tables: reading CSV and Excel files, and encoding cells as the numbers that a network takes.
 
-All cells are kept as they are written: what "NA" means in a column is decided by
-:mod:`layline.data.table_encoding`, and a label "007" keeps its zeros.
+All cells of a file are kept as they are written, so a label "007" keeps its zeros.
+
+A column is numeric if all its training cells are numbers, booleans or missing, and categorical
+otherwise. A missing number becomes the median; where training had missing numbers, a second column
+of zeros and ones marks them. A categorical column becomes a column of zeros and ones for each
+category; a value that training did not have is none of them.
+
+In a numeric column an empty cell, NA, N/A, NaN, null, None and ? are missing, in upper or lower
+case; in a categorical column they are categories. A data frame and the CSV file that it would be
+written to are encoded alike.
 """
 
+import hashlib
 import io
+import json
+import math
 import re
 import warnings
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Self, final
 
-from layline.data.dataset import find_file, format_list
-from layline.data.table_encoding import MISSING, check_unique, texts_of
+import numpy as np
+from numpy.typing import NDArray
+
+from layline.data.class_order import is_number
+from layline.data.dataset import Indices, find_file, format_list
+from layline.data.labels import natural_order
 from layline.utils.errors import UserError, require
 from layline.utils.validation import check_known
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Values = NDArray[np.float64]
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 EXCEL_SUFFIXES = (".xlsx", ".xlsm")
 _ZIP = b"PK\x03\x04"  # a workbook is a ZIP file
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,?\d+(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+_COMMA = re.compile(r"[+-]?\d+(,\d+)+", re.ASCII)
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+_WORDS = {"true": 1.0, "false": 0.0, "inf": math.inf, "infinity": math.inf}
+_MANY = 50  # categories; more must repeat
+_LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
+_STRICT = {"strict": True, "extra": "forbid", "allow_inf_nan": False}  # for pydantic
+
+
+def texts_of(column: "pd.Series[Any]") -> list[str]:
+    """Convert cells to texts as in a CSV file; empty if missing."""
+    cells = column.to_numpy(dtype=object)
+    return [cell.strip() if isinstance(cell, str) else text_of(cell) for cell in cells]
+
+
+def text_of(cell: Any) -> str:
+    """Convert a cell that is not a text; empty if missing."""
+    if isinstance(cell, Integral):
+        return str(cell)
+    if isinstance(cell, Real):
+        number = float(cell)
+        if math.isnan(number):
+            return ""
+        return repr(int(number)) if number.is_integer() else repr(number)
+    text = str(cell).removesuffix(" 00:00:00")  # a date without a time
+    return "" if text in ("None", "NaT", "<NA>") else text
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise UserError(f"There are two columns {twice[0]!r}. Rename one.")
 
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """A file with a header and columns.
-
-    Attributes:
-        path: The file.
-        frame: The columns that have a name; its index has the row numbers of the file, from 1.
-        notes: What a user should know about the reading, one sentence each.
-    """
+    """A file with a header and columns; the index of its frame has the row numbers, from 1."""
 
     path: Path
     frame: "pd.DataFrame"
@@ -83,31 +127,24 @@ def read_table_file(
     else:
         path = find_file(root, (*TEXT_SUFFIXES[:2], *EXCEL_SUFFIXES))
         raw = path.read_bytes()
-    most = None if rows is None else rows + 1  # with the header
     notes: list[str] = []
+    # the header is read as a row, so that its cells are not changed
+    how: dict[str, Any] = {"header": None, "dtype": object, "keep_default_na": False}
+    how["nrows"] = None if rows is None else rows + 1
     delimiter = ","
     if raw.startswith(_ZIP) or path.suffix.lower() in EXCEL_SUFFIXES:
-        frame = _read_workbook(path, raw, sheet, most, notes)
+        frame = _read_workbook(path, raw, sheet, how, notes)
     elif sheet is not None:
         raise UserError(f"{path.name} is not a workbook, so it has no sheet {sheet!r}.")
     else:
         text = _decode(path, raw, encoding, notes)
         delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        how |= {"sep": delimiter, "skipinitialspace": True, "skip_blank_lines": False}
         try:
-            frame = pandas.read_csv(
-                io.StringIO(text),
-                sep=delimiter,
-                header=None,
-                dtype=object,
-                keep_default_na=False,
-                skipinitialspace=True,
-                skip_blank_lines=False,
-                nrows=most,
-            )
+            frame = pandas.read_csv(io.StringIO(text), **how)
         except (pandas.errors.ParserError, pandas.errors.EmptyDataError) as error:
-            why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
             raise UserError(
-                f"{path.name} cannot be read as a table: {why}. Put quotes around cells that "
+                f"{path.name} cannot be read as a table: {error}. Put quotes around cells that "
                 "contain the delimiter or a line break."
             ) from None
     frame.index = frame.index + 1
@@ -116,7 +153,7 @@ def read_table_file(
         raise UserError(f"{path} must have a header and at least one row.")
     header = texts_of(frame.iloc[0])
     named = [place for place, name in enumerate(header) if name]
-    check_unique([header[place] for place in named])
+    _check_unique([header[place] for place in named])
     frame = frame.iloc[1:, named].set_axis([header[place] for place in named], axis=1)
     if len(named) < len(header):
         notes.append("Columns without a name in the header are not used.")
@@ -135,14 +172,12 @@ def _decode(path: Path, raw: bytes, encoding: str | None, notes: list[str]) -> s
                 f"{path} cannot be read as {encoding or 'text'}. Save it as CSV in UTF-8, or set "
                 "the option encoding."
             ) from None
-    notes.append(
-        f"{path.name} is not in UTF-8; it is read as Windows-1252. The option is encoding."
-    )
+    notes.append(f"{path.name} is not in UTF-8; it is read as Windows-1252. Set encoding if not.")
     return raw.decode("cp1252", errors="replace").lstrip("\r\n")
 
 
 def _read_workbook(
-    path: Path, raw: bytes, sheet: str | None, rows: int | None, notes: list[str]
+    path: Path, raw: bytes, sheet: str | None, how: dict[str, Any], notes: list[str]
 ) -> "pd.DataFrame":
     pandas = require("pandas", extra="images", needed_by="reading tables")
     require("openpyxl", extra="excel", needed_by=f"reading {path.name}")
@@ -151,11 +186,9 @@ def _read_workbook(
             warnings.simplefilter("ignore")  # about styles
             book = pandas.ExcelFile(io.BytesIO(raw), engine="openpyxl")
             sheets = [str(name) for name in book.sheet_names]
-            chosen = sheet if sheet in sheets else sheets[0]
-            frame = book.parse(chosen, header=None, dtype=object, keep_default_na=False, nrows=rows)
+            frame = book.parse(sheet if sheet in sheets else sheets[0], **how)
     except Exception as error:  # openpyxl raises almost anything for damaged files
-        why = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"{path} cannot be read as an Excel workbook: {why}") from None
+        raise UserError(f"{path} cannot be read as an Excel workbook: {error}") from None
     if sheet is not None:
         check_known("sheet", sheet, sheets)
     elif len(sheets) > 1:
@@ -168,9 +201,233 @@ def _replace_decimal_commas(frame: "pd.DataFrame", notes: list[str]) -> "pd.Data
     changed = {}
     for name in frame:
         texts = texts_of(frame[name])
-        numbers = [text for text in texts if text.lower() not in MISSING]
+        numbers = [text for text in texts if text.lower() not in _MISSING]
         if all(map(_DECIMAL_COMMA.fullmatch, numbers)) and any("," in text for text in numbers):
             changed[name] = [text.replace(",", ".") for text in texts]
     if changed:
         notes.append(f"Decimal commas are read as points in {', '.join(map(repr, changed))}.")
     return frame.assign(**changed)
+
+
+def numbers_of(column: "pd.Series[Any]") -> tuple[Values, NDArray[np.bool_]]:
+    """Return the numbers of a column, NaN where missing, and which cells are words instead."""
+    if column.dtype.kind in "biuf":  # booleans, integers and floats
+        values: Values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        return values, np.zeros(len(column), dtype=bool)
+    texts = texts_of(column)
+    number = {text: _number(text) for text in set(texts)}
+    words = np.array([number[text] is None for text in texts], dtype=bool)
+    return np.array([number[text] for text in texts], dtype=np.float64), words  # None becomes NaN
+
+
+def _number(text: str) -> float | None:
+    word = text.lower()
+    if word in _MISSING:
+        return math.nan
+    return float(text) if is_number(text) else _WORDS.get(word.lstrip("+-"))
+
+
+def _finite_numbers(column: "pd.Series[Any]", rows: Sequence[str] | None = None) -> Values:
+    """Return the numbers of a numeric column; ``rows`` names them in an error."""
+    values, words = numbers_of(column)
+    wrong = words | (np.abs(values) > _LARGEST)
+    if wrong.any():
+        i = int(wrong.argmax())
+        place = f" in {rows[i]}" if rows else ""
+        raise UserError(
+            f"Column {column.name!r} must hold finite numbers, got "
+            f"{texts_of(column.iloc[[i]])[0]!r}{place}. Correct it, or leave the cell empty."
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """Numbers; a missing one becomes the median, and an indicator is a column that marks them."""
+
+    __pydantic_config__: ClassVar = _STRICT
+    name: str
+    median: float
+    indicator: bool
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """Words; a word that is not among the categories of training is encoded as zeros."""
+
+    __pydantic_config__: ClassVar = _STRICT
+    name: str
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """How the cells of a table become numbers: learned on the training rows, kept with the model.
+
+    The numeric columns come first. ``id_column`` names the rows and is not an input.
+    """
+
+    __pydantic_config__: ClassVar = _STRICT
+    numeric: tuple[NumericColumn, ...]
+    categorical: tuple[CategoricalColumn, ...]
+    id_column: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.names) == 0:
+            raise UserError("The table has no columns with values to learn from.")
+        _check_unique(self.names)
+        for column in self.categorical:
+            if not 0 < len(column.categories) == len({*column.categories}):
+                raise UserError(f"The categories of column {column.name!r} must be different.")
+
+    @classmethod
+    def fit(cls, frame: "pd.DataFrame", rows: Indices, id_column: str | None = None) -> Self:
+        """Learn from the training ``rows``; a column that is empty there is not used."""
+        _check_unique(list(frame))
+        numeric, categorical = [], []
+        for name in frame:
+            if name == id_column:
+                continue
+            column = frame[name].iloc[rows]
+            words = numbers_of(column)[1]
+            if words.any():
+                categorical.append(CategoricalColumn(name, _categories(column, words)))
+                continue
+            values = _finite_numbers(column)
+            if not np.isnan(values).all():
+                missing = bool(np.isnan(values).any())
+                numeric.append(NumericColumn(name, float(np.nanmedian(values)), missing))
+        return cls(tuple(numeric), tuple(categorical), id_column)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of the table that are inputs."""
+        return tuple(column.name for column in self.numeric + self.categorical)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that :meth:`apply` returns."""
+        names = []
+        for number in self.numeric:
+            names += [number.name, *([f"{number.name} missing"] if number.indicator else [])]
+        return (*names, *(f"{c.name}={value}" for c in self.categorical for value in c.categories))
+
+    def apply(self, frame: "pd.DataFrame", rows: Sequence[str] | None = None) -> Values:
+        """Turn cells into numbers, (rows, columns); ``rows`` names them in an error."""
+        _check_unique(list(frame))
+        for name in self.names:
+            if name not in frame:
+                raise UserError(
+                    f"The table has no column {name!r}, which the model was trained with. Its "
+                    f"columns are {format_list(frame)}."
+                )
+        encoded: list[NDArray[Any]] = []
+        for number in self.numeric:
+            values = _finite_numbers(frame[number.name], rows)
+            missing = np.isnan(values)
+            encoded += [np.where(missing, number.median, values)]
+            encoded += [missing] if number.indicator else []
+        for column in self.categorical:
+            texts = np.array(texts_of(frame[column.name]), dtype=object)
+            encoded += [texts == category for category in column.categories]
+        return np.stack(encoded, axis=1).astype(np.float64)
+
+    def encode_rows(self, frame: "pd.DataFrame", row_names: Sequence[str]) -> "Rows":
+        """Encode rows; each is named by its id, or by its number where it has none."""
+        names = list(row_names)
+        if self.id_column in frame:
+            ids = texts_of(frame[self.id_column])
+            names = [own or row for own, row in zip(ids, row_names, strict=True)]
+        return Rows(self.apply(frame, row_names), names, self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Build an encoding from untrusted plain data; a wrong type is a ``UserError``."""
+        from pydantic import TypeAdapter
+
+        try:
+            return TypeAdapter(cls).validate_json(json.dumps(data))
+        except (ValueError, TypeError) as error:
+            raise UserError("The table encoding of the model file is damaged.") from error
+
+
+def _categories(column: "pd.Series[Any]", words: NDArray[np.bool_]) -> tuple[str, ...]:
+    """List the different values, unless they are decimal commas or names of the rows."""
+    texts = texts_of(column)
+    first = texts[int(words.argmax())]
+    if all(_COMMA.fullmatch(text) for text, word in zip(texts, words, strict=True) if word):
+        raise UserError(
+            f"Column {column.name!r} has numbers with commas, such as {first!r}. Write decimal "
+            "points."
+        )
+    different = set(texts)
+    if len(different) > _MANY and len(different) > len(texts) / 2:
+        raise UserError(
+            f"Column {column.name!r} has {len(different)} different texts in {len(texts)} training "
+            "rows, too many for categories. Use it as id or group, or drop it."
+        )
+    return tuple(natural_order(different))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Samples that are rows of a table: their encoded cells, (n, columns), and their names."""
+
+    values: Values
+    names: Sequence[str]
+    encoding: TableEncoding
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def subset(self, keep: Indices) -> Self:
+        """Select rows, in the order given."""
+        return replace(self, values=self.values[keep], names=[self.names[i] for i in keep])
+
+    def digest(self) -> str:
+        """Hash the rows in their order: the numbers that the network gets."""
+        about = json.dumps(asdict(self.encoding), sort_keys=True)
+        digest = hashlib.blake2b(f"{self.values.shape} {about}".encode(), digest_size=16)
+        digest.update(np.ascontiguousarray(self.values, dtype="<f8").data)
+        return digest.hexdigest()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class UnencodedRows:
+    """Rows of a table before its splits are drawn: the encoding is learned from training rows."""
+
+    frame: "pd.DataFrame"  # the inputs, and the column that names the rows
+    names: Sequence[str]  # of the rows in an error
+    id_column: str | None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def digest(self) -> str:
+        """Hash the cells in their order."""
+        text = self.frame.to_csv(index=False)
+        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+    def encode(
+        self, train: Indices, known: TableEncoding | None = None
+    ) -> tuple[Rows, tuple[str, ...]]:
+        """Learn the encoding from the training rows, or use one; returns notes as well."""
+        if known is None:
+            encoding = TableEncoding.fit(self.frame, train, self.id_column)
+            why = "is empty in the training rows"
+        else:
+            encoding = replace(known, id_column=self.id_column or known.id_column)
+            why = "is not one that the model was trained with"
+        rows = encoding.encode_rows(self.frame, self.names)
+        unused = [name for name in self.frame if name not in (*encoding.names, encoding.id_column)]
+        notes = [f"Column {name!r} {why}. It is not used." for name in unused]
+        for column in encoding.categorical:
+            new = {*texts_of(self.frame[column.name])} - {*column.categories}
+            if new:
+                notes.append(
+                    f"Column {column.name!r} has values that are not in the training rows: "
+                    f"{format_list(map(repr, natural_order(new)))}."
+                )
+        return rows, tuple(notes)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from layline import backbones, heads
 from layline.data.labels import Array
 from layline.data.loaders import mixed_seed
-from layline.data.table_encoding import TableEncoding
+from layline.data.tables import TableEncoding
 from layline.estimator.inputs import (
     FitData,
     Rows,

@@ -29,7 +29,7 @@ from layline.data.labels import (
 )
 from layline.data.loaders import Batch, Key
 from layline.data.splits import FEWEST_FOR_CALIBRATION, hold_out_calibration, stratified_holdout
-from layline.data.table_encoding import NumericColumn, TableEncoding
+from layline.data.tables import NumericColumn, TableEncoding
 from layline.evaluation.predictions import Split
 from layline.utils.errors import UserError
 

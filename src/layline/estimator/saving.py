@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, ValidationError
 
 from layline.data.labels import Array
-from layline.data.table_encoding import TableEncoding, text_of
+from layline.data.tables import TableEncoding, text_of
 from layline.estimator import STRUCTURE, OrdinalClassifier
 from layline.geometry.decoding import check_decode
 from layline.model.description import ModelDescription, first_mistake

@@ -15,7 +15,7 @@ from pydantic.types import PositiveInt
 
 from layline import __version__
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.table_encoding import TableEncoding
+from layline.data.tables import TableEncoding
 from layline.geometry.decoding import Decode, check_decode
 from layline.model.calibration import Calibration
 from layline.utils.errors import UserError

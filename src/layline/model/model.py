@@ -22,7 +22,7 @@ from layline.data.loaders import (
 )
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
-from layline.data.table_encoding import Rows
+from layline.data.tables import Rows
 from layline.geometry.decoding import Decode, check_decode, decode_name
 from layline.heads.base import probabilities
 from layline.model.calibration import apply_temperature

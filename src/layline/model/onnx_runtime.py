@@ -18,7 +18,7 @@ from scipy.special import softmax
 from layline.data.dataset import Pixels
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.tables import Rows, TableEncoding
 from layline.geometry import decoding
 from layline.geometry.decoding import Decode, check_decode
 from layline.model.description import KEY, ModelDescription

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from layline.data.dataset import format_list
 from layline.data.samples import UserImages, as_images, as_rows
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.tables import Rows, TableEncoding
 from layline.geometry.decoding import Decode
 from layline.utils.errors import UserError
 

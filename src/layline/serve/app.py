@@ -36,7 +36,7 @@ from layline.data.images import BadImageError, decode, why_bad
 from layline.data.loaders import ImageBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages, as_rows
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.tables import Rows, TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
 from layline.serve import schemas

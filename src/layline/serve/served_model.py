@@ -22,7 +22,7 @@ from torch import Tensor
 
 import layline
 from layline.data.loaders import RowBatches
-from layline.data.table_encoding import TableEncoding
+from layline.data.tables import TableEncoding
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.prediction_file import REVIEW_SHARE, read_predictions
 from layline.geometry.decoding import Decode, check_decode, decide, decode_name

@@ -18,7 +18,7 @@ from layline.backbones.base import Backbone, ImageBackbone
 from layline.backbones.weights import choose_backbone
 from layline.data.dataset import Dataset
 from layline.data.loaders import ImageBatches
-from layline.data.table_encoding import Rows
+from layline.data.tables import Rows
 from layline.training.config import Config, Tree, combine
 from layline.training.prepare import preprocessing_for
 from layline.training.recipes import default_backbone

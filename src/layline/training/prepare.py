@@ -21,7 +21,7 @@ from layline.data.index import digest_file
 from layline.data.labels import parse_names, weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing, smallest_part
-from layline.data.table_encoding import Rows, TableEncoding
+from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.predictions import Split
 from layline.model.calibration import Calibration
 from layline.model.description import ModelDescription

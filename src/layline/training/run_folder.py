@@ -24,7 +24,7 @@ from torch import Tensor
 from layline import backbones, data, heads
 from layline.data.dataset import Images, Inputs, Pixels
 from layline.data.preprocessing import ImagePreprocessing
-from layline.data.table_encoding import Rows
+from layline.data.tables import Rows
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.evaluate import Evaluation
 from layline.geometry import losses

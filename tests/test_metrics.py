@@ -371,7 +371,6 @@ BAD_RANKS = [
     ([float("inf"), 1, 2], "got inf at position 0"),
     ([0, -1, 2], "got -1 at position 1"),
     (["low", "mid", "top"], "contain numbers, got dtype <U3"),
-    ([0, [1, 2]], "is not an array"),
 ]
 BAD_PROBA = [
     ([0.2, 0.3, 0.5], r"2-D, got shape \(3,\)"),

@@ -57,11 +57,7 @@ def accuracy(y_true: ArrayLike, y_pred: ArrayLike, *, sample_weight: Weights = N
 
 
 def accuracy_within(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    tolerance: int = 1,
-    sample_weight: Weights = None,
+    y_true: ArrayLike, y_pred: ArrayLike, *, tolerance: int = 1, sample_weight: Weights = None
 ) -> float:
     r"""Share of samples predicted at most ``tolerance`` ranks off.
 
@@ -145,16 +141,13 @@ def quadratic_weighted_kappa(
         0.8
     """
     true, pred, weight = check_ranks(y_true, y_pred, sample_weight)
-    counted = weight > 0
-    if _is_constant(np.concatenate([true[counted], pred[counted]])):
+    both = np.stack([true, pred])
+    if np.ptp(both[:, weight > 0]) == 0:
         return float("nan")
-    means = [np.average(ranks, weights=weight) for ranks in (true, pred)]
-    variances = [
-        np.average((ranks - mean) ** 2, weights=weight)
-        for ranks, mean in zip((true, pred), means, strict=True)
-    ]
+    means = np.average(both, axis=1, weights=weight)
+    variances = np.average((both - means[:, None]) ** 2, axis=1, weights=weight)
     # the mean over all pairs without a K x K table: two variances and the squared shift
-    by_chance = sum(variances) + (means[0] - means[1]) ** 2
+    by_chance = variances.sum() + (means[0] - means[1]) ** 2
     return float(1 - np.average((pred - true) ** 2, weights=weight) / by_chance)
 
 
@@ -194,7 +187,7 @@ def kendall(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 
 def _correlate(function: Callable[..., Any], y_true: ArrayLike, y_pred: ArrayLike) -> float:
     true, pred, _ = check_ranks(y_true, y_pred)
-    if _is_constant(true) or _is_constant(pred):
+    if np.ptp(true) == 0 or np.ptp(pred) == 0:
         return float("nan")
     return float(function(true, pred).statistic)
 
@@ -227,8 +220,7 @@ def rank_scores(proba: Any) -> Any:
 
     .. math:: s(0) = \sum_k (F_k - 1)^2, \qquad s(y + 1) - s(y) = 2 F_y - 1
 
-    Args:
-        proba: Probabilities in float64, (n, K), as an array or a tensor.
+    ``proba`` has float64 probabilities, (n, K), as an array or a tensor.
     """
     below = proba.cumsum(1)[:, :-1]
     lowest = ((below - 1) ** 2).sum(1)[:, None]
@@ -258,11 +250,7 @@ def sample_log_losses(true: Ranks, proba: Floats) -> Floats:
 
 
 def expected_calibration_error(
-    y_true: ArrayLike,
-    proba: ArrayLike,
-    *,
-    bins: int = 15,
-    sample_weight: Weights = None,
+    y_true: ArrayLike, proba: ArrayLike, *, bins: int = 15, sample_weight: Weights = None
 ) -> float:
     r"""Mean gap between the accuracy of the most probable class and its probability.
 
@@ -312,25 +300,15 @@ def unimodality_rate(
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric, and how it is used and shown.
+    """A metric, and how it is used and shown."""
 
-    Attributes:
-        name: The key in ``test.json`` and the column in result tables.
-        function: Takes true ranks, and predicted ranks or (if ``decode`` is None) probabilities.
-        higher_is_better: False for errors and losses.
-        label: The short name in tables and figures.
-        description: What it means, for readers of a report.
-        decode: The decoding with the best expected value; None for a metric of probabilities.
-        format: The format of its values; with a percent sign for shares.
-    """
-
-    name: str
-    function: Callable[..., float]
+    name: str  # the key in test.json and the column in result tables
+    function: Callable[..., float]  # of true ranks, and predicted ranks or probabilities
     higher_is_better: bool
-    label: str
-    description: str
-    decode: str | None = None
-    format: str = ".3f"
+    label: str  # the short name in tables and figures
+    description: str  # for readers of a report
+    decode: str | None = None  # the best decoding; None for a metric of probabilities
+    format: str = ".3f"  # with a percent sign for shares
 
     @property
     def kind(self) -> Literal["ranks", "probabilities"]:
@@ -341,11 +319,6 @@ class Metric:
     def sign(self) -> int:
         """1 if lower is better, else -1: times this, the best value is the smallest."""
         return -1 if self.higher_is_better else 1
-
-    @property
-    def is_share(self) -> bool:
-        """Whether values are shown in percent."""
-        return self.format.endswith("%")
 
 
 # The mode is the most accurate decoding, the median has the least expected absolute error, and the
@@ -378,10 +351,6 @@ _TABLE = (
 METRICS = {metric.name: metric for metric in _TABLE}
 # What a model can be selected for; the decoding follows from it.
 CRITERIA = {name: METRICS[name] for name in ("mae", "accuracy", "qwk")}
-
-
-def _is_constant(ranks: Ranks) -> bool:
-    return bool((ranks == ranks[0]).all())
 
 
 def check_ranks(
@@ -448,10 +417,7 @@ def _array(name: str, values: Any, ndim: int, n: int | None = None) -> NDArray[A
     if hasattr(values, "detach"):  # a tensor, which may need gradients or be on a GPU
         values = values.detach().cpu()
         values = values.double() if values.is_floating_point() else values
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # ragged lists
-        raise UserError(f"{name} is not an array: {error}") from error
+    array = np.asarray(values)
     if array.ndim != ndim:
         raise UserError(f"{name} must be {ndim}-D, got shape {array.shape}.")
     if array.dtype.kind not in "biuf":

@@ -44,10 +44,10 @@ def test_a_missing_library_is_named_with_its_extra(refused, graded_run, monkeypa
 
 
 def test_listening_on_other_addresses_prints_a_warning(layline, graded_run, monkeypatch):
-    from layline.serve import server
+    import uvicorn
 
     apps = []
-    monkeypatch.setattr(server.uvicorn, "Server", lambda config: apps.append(config.app) or Stub())
+    monkeypatch.setattr(uvicorn, "Server", lambda config: apps.append(config.app) or Stub())
     outside = layline("serve", graded_run, "--host", "0.0.0.0", "--port", 0)
     assert "There is no login" in outside.err
     inside = layline("serve", graded_run, "--port", 0, "--allow-host", "grades.example")

@@ -52,7 +52,7 @@ class Metric:
 
 def _metric(name: str) -> Metric:
     known = metrics.METRICS[name]
-    unit, digits, scale = (" (%)", 2, 100.0) if known.is_share else ("", 3, 1.0)
+    unit, digits, scale = (" (%)", 2, 100.0) if known.format.endswith("%") else ("", 3, 1.0)
     return Metric(known.label + unit, not known.higher_is_better, known.decode, digits, scale)
 
 

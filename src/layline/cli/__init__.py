@@ -1,4 +1,4 @@
-"""The ``layline`` command: its subcommands, one file each, and how errors are shown."""
+"""The ``layline`` command: its subcommands, and how errors are shown."""
 
 import ctypes
 import io
@@ -15,8 +15,6 @@ from layline import __version__
 from layline.cli import (
     bench,
     cache,
-    calibrate,
-    card,
     compare,
     data,
     evaluate,
@@ -77,9 +75,9 @@ app.command(cls=train.TrainCommand, epilog=train.EXAMPLES)(train.train)
 app.command(epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command(epilog=predict.EXAMPLES)(predict.predict)
 app.command(epilog=serve.EXAMPLES)(serve.serve)
-app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command(epilog=evaluate.CALIBRATE_EXAMPLES)(evaluate.calibrate)
 app.command(epilog=export.EXAMPLES)(export.export)
-app.command(epilog=card.EXAMPLES)(card.card)
+app.command(epilog=report.CARD_EXAMPLES)(report.card)
 app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=report.EXAMPLES)(report.report)
 app.command(epilog=bench.EXAMPLES)(bench.bench)

@@ -1,4 +1,4 @@
-"""``layline evaluate``: evaluate a trained run on its own or on other data."""
+"""``layline evaluate`` and ``layline calibrate``: a trained run on its own or on other data."""
 
 import json
 from pathlib import Path
@@ -26,6 +26,13 @@ Examples:
   layline evaluate runs/photos-arc --part validation --decode median
 
   layline evaluate runs/photos-arc --root other-hospital --part all
+"""
+CALIBRATE_EXAMPLES = """
+Examples:
+
+  layline calibrate runs/photos-arc
+
+  layline calibrate runs/photos-arc --root other-hospital
 """
 
 
@@ -99,3 +106,33 @@ def evaluate(
     show_numbers(result.metrics, Console())
     for alarm in result.metrics["alarms"]:
         typer.echo(f"! {alarm}")
+
+
+def calibrate(
+    run: Annotated[Path, typer.Argument(help="Folder of a run; its model is replaced.")],
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled data that the model has not seen, like those it will be used on; by "
+            "default the validation and calibration splits of the run.",
+            show_default=False,
+        ),
+    ] = None,
+    plugins: Plugins = None,
+) -> None:
+    """Fit the temperature of the probabilities and the conformal ranges of a trained model."""
+    from rich.console import Console
+
+    from layline.model.calibration import COVERAGES, samples_needed
+    from layline.training.evaluate import calibrate_run
+    from layline.training.run_folder import RunFolder
+
+    calibration = calibrate_run(RunFolder(run), root, Console(stderr=True), plugins or ())
+    typer.echo(f"Temperature {calibration.temperature:.3f}")
+    count = len(calibration.scores)
+    possible = [f"{share:.0%}" for share in COVERAGES if count >= samples_needed(share)]
+    if possible:
+        typer.echo(f"Ranges from {count} samples, for example at {', '.join(possible)}")
+    else:
+        typer.echo("No ranges: train with --calibration 0.1, or give labelled data with --root")
+    typer.echo(f"The model is in {run / 'best.safetensors'}")

@@ -1,11 +1,20 @@
 """``layline serve``: serve a trained model as a page and a JSON interface."""
 
+import errno
+import ipaddress
+import signal
+import socket
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
+from layline.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 EXAMPLES = """
 Examples:
@@ -16,6 +25,7 @@ Examples:
 
   curl -F file=@photo.jpg http://127.0.0.1:8000/predict
 """
+_CONNECTIONS = 100  # further ones are answered with 503
 
 
 def serve(
@@ -35,18 +45,12 @@ def serve(
     review: Annotated[
         str | None, typer.Option(help="Share of samples that a person should check, such as 20%.")
     ] = None,
-    max_mb: Annotated[
-        float, typer.Option(min=0.001, help="Maximum size of a request in megabytes.")
-    ] = 32,
+    max_mb: Annotated[float, typer.Option(min=0.001, help="Maximum megabytes of a request.")] = 32,
     max_pixels: Annotated[
-        int, typer.Option(min=1, max=89_478_485, help="Maximum number of pixels of an image.")
+        int, typer.Option(min=1, max=89_478_485, help="Maximum pixels of an image.")
     ] = 50_000_000,
-    max_files: Annotated[
-        int, typer.Option(min=1, help="Maximum number of images in a request.")
-    ] = 100,
-    max_rows: Annotated[
-        int, typer.Option(min=1, help="Maximum number of rows of a table.")
-    ] = 10_000,
+    max_files: Annotated[int, typer.Option(min=1, help="Maximum images of a request.")] = 100,
+    max_rows: Annotated[int, typer.Option(min=1, help="Maximum rows of a table.")] = 10_000,
     timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of a request in seconds.")] = 60,
     device: Device = "auto",
     plugins: Plugins = None,
@@ -58,32 +62,81 @@ def serve(
     """
     from layline.model.model_file import load
     from layline.serve import Limits, create_app
-    from layline.serve.server import bind, find_hosts, format_url, is_local, run_server
     from layline.utils.plugins import load_plugins
 
     load_plugins(plugins or ())
-    with bind(host, port) as address:
+    with _bind(host, port) as listening:
         app = create_app(
             run,
             coverage=coverage,
             decode=decode and read_decode(decode, lambda: load(run).classes),
             review=None if review is None else read_share(review),
             device=device,
-            limits=Limits(
-                max_mb=max_mb,
-                max_pixels=max_pixels,
-                max_files=max_files,
-                max_rows=max_rows,
-                timeout=timeout,
-            ),
-            allowed_hosts=[*find_hosts(host), *(allow_host or ())],
+            limits=Limits(max_mb, max_pixels, max_files, max_rows, timeout),
+            allowed_hosts=[*_find_hosts(host), *(allow_host or ())],
         )
-        if not is_local(address):
+        address, port = listening.getsockname()[:2]
+        if not ipaddress.ip_address(address.partition("%")[0]).is_loopback:
             typer.echo(f"There is no login: everyone who can reach {host} can use it.", err=True)
-        names = app.state.classes
+        shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+        names, url = app.state.classes, f"http://{_bracket(shown)}:{port}"
         typer.echo(
-            f"Serving {run} at {format_url(address)}: {names[0]} to {names[-1]}, {len(names)} "
-            "classes. Press Ctrl-C to stop."
+            f"Serving {run} at {url}: {names[0]} to {names[-1]}, {len(names)} classes. "
+            "Press Ctrl-C to stop."
         )
-        run_server(app, address, timeout)
+        _run_server(app, listening, timeout)
         typer.echo("Stopped.")
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Open the socket that the server listens on."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:
+        code = getattr(error, "errno", None)
+        if code == errno.EADDRINUSE:
+            why = f"Port {port} is already in use. Choose another port."
+        elif code == errno.EACCES:
+            why = f"Port {port} needs administrator rights. Choose a port above 1023."
+        else:
+            why = f"{host!r} is not an address of this machine."
+        raise UserError(why) from error
+
+
+def _find_hosts(host: str) -> list[str]:
+    """List the names by which clients may reach a server that listens on ``host``."""
+    hosts = {host, "localhost", "127.0.0.1", "::1"}
+    if host in ("0.0.0.0", "::"):
+        name = socket.gethostname()
+        hosts |= {name, socket.getfqdn()}
+        with suppress(OSError):  # the name of this machine may not be in any directory
+            hosts |= {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
+    return [_bracket(each) for each in sorted(hosts)]
+
+
+def _bracket(host: str) -> str:
+    """Write a host as in a URL."""
+    return f"[{host}]" if ":" in host else host
+
+
+def _run_server(app: "FastAPI", listening: socket.socket, timeout: float) -> None:
+    """Serve until SIGTERM or SIGINT, and answer the requests under way before returning."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=max(1, round(timeout)),
+    )
+    # uvicorn raises the signal again after its shutdown; both then end in a KeyboardInterrupt
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listening])
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -63,12 +63,7 @@ def _rate(name: str, hits: int, total: int) -> dict[str, Any]:
 
 
 def class_rates(confusion: ArrayLike, classes: Sequence[str]) -> list[dict[str, Any]]:
-    """Compute recall and precision of each class, with 95 % intervals.
-
-    Args:
-        confusion: Counts, true classes in rows.
-        classes: Names of the classes, lowest first.
-    """
+    """Compute recall and precision of each class, with 95 % intervals; rows are true classes."""
     table = np.asarray(confusion)
     counts = zip(classes, table.diagonal(), table.sum(axis=1), table.sum(axis=0), strict=True)
     return [
@@ -172,21 +167,9 @@ def bootstrap_intervals(
 ) -> dict[str, Any]:
     """Compute the percentile bootstrap interval of each metric.
 
-    Resampling increases the expected calibration error, because random gaps add up; its interval
-    is shifted back by the mean increase.
-
-    Args:
-        ranks: The true ranks.
-        predicted: The predicted ranks.
-        proba: The probabilities, (n, K).
-        groups: The group of each sample; None if samples are independent.
-        level: The confidence level.
-        draws: The number of resamplings.
-        seed: Random seed.
-
-    Returns:
-        The settings, and an interval for each metric: None where the metric is undefined or there
-        is only one unit.
+    It is None where the metric is undefined or there is only one unit. Resampling increases the
+    expected calibration error, because random gaps add up; its interval is shifted back by the mean
+    increase.
     """
     ranks, predicted, proba = check_predictions(ranks, predicted, proba)
     num_classes, cells = proba.shape[1], np.unique(ranks * proba.shape[1] + predicted)
@@ -230,8 +213,8 @@ def paired_differences(
     over random exchanges, the one that was observed among them.
 
     For each metric of ``COMPARED`` there are ``first``, ``second``, ``difference`` (second minus
-    first), ``interval`` and ``p``; None where undefined. For the settings see
-    :func:`bootstrap_intervals`; ``draws`` is also the number of random exchanges.
+    first), ``interval`` and ``p``; None where undefined. ``draws`` is also the number of random
+    exchanges.
     """
     both = [check_predictions(ranks, *each) for each in (first, second)]
     num_classes, others = (proba.shape[1] for _, _, proba in both)

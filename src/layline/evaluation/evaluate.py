@@ -61,26 +61,15 @@ def measure(ranks: Int[Tensor, " n"], predictions: Predictions, decode: Decode) 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of a model on a split.
+    """The result of a model on a split."""
 
-    Attributes:
-        numbers: All metrics, as in ``test.json``.
-        names: Names of the samples.
-        classes: Names of the classes, lowest first.
-        ranks: The true ranks.
-        predictions: The predictions of the model.
-        ranges: Lowest and highest rank of each conformal range, if the model is calibrated.
-        paths: Whether the names are paths of files.
-        groups: The group of each sample, such as a patient, if known.
-    """
-
-    numbers: dict[str, Any]
+    numbers: dict[str, Any]  # as in test.json
     names: Sequence[str]
     classes: Sequence[str]
     ranks: Int[Tensor, " n"]
     predictions: Predictions
-    ranges: Range | None = None
-    paths: bool = True
+    ranges: Range | None = None  # if the model is calibrated
+    paths: bool = True  # whether the names are paths of files
     groups: Sequence[Hashable] | None = None
 
     @property
@@ -113,21 +102,11 @@ def evaluate_split(
     facts: Mapping[str, Any] | None = None,
     counts: Mapping[str, Sequence[int]] | None = None,
 ) -> Evaluation:
-    """Evaluate predictions for a split.
+    """Evaluate the calibrated predictions for a split.
 
     This is the only evaluation: for the test at the end of training, ``layline evaluate`` and the
-    report, which shows its numbers.
-
-    Args:
-        part: Name of the split.
-        ranks: The true ranks.
-        names: Names of the samples.
-        predictions: The calibrated predictions of the model.
-        description: The model.
-        decode: The chosen decoding, checked.
-        groups: The group of each sample, such as a patient, if known.
-        facts: Further entries of the numbers, such as ``validation``, which alarms may use.
-        counts: Samples by split and class, for alarms.
+    report, which shows its numbers. ``facts`` are further entries of the numbers, such as
+    ``validation``, and ``counts`` are the samples by split and class; alarms use both.
     """
     calibration, classes, proba = description.calibration, description.classes, predictions.proba
     numbers: dict[str, Any] = {"part": part, **measure(ranks, predictions, decode)}
@@ -156,14 +135,7 @@ def evaluate_split(
 def find_alarms(
     numbers: Mapping[str, Any], counts: Mapping[str, Sequence[int]], classes: Sequence[str]
 ) -> list[str]:
-    """List what a person should know before using a model.
-
-    Args:
-        numbers: The numbers of ``test.json``. ``confusion`` is required; ``mae``, ``intervals``,
-            ``validation``, ``run_test``, ``ranges`` and ``duplicates`` are used if present.
-        counts: Samples by split and class; may be empty.
-        classes: Names of the classes, lowest first.
-    """
+    """List what a person should know before using a model; see :func:`evaluate_split`."""
     confusion = np.asarray(numbers["confusion"])
     samples, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
     alarms = []

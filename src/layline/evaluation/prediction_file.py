@@ -39,14 +39,10 @@ def check_format(path: Path) -> None:
 def write_predictions(
     path: Path | None, columns: Columns, classes: Sequence[str], proba: Proba, paths: bool
 ) -> None:
-    """Write predictions, to a file atomically.
+    """Write predictions to a ``.csv`` or ``.jsonl`` file atomically; None is CSV on stdout.
 
-    Args:
-        path: A ``.csv`` or ``.jsonl`` file; None for CSV on standard output.
-        columns: The columns before the probabilities; the first is ``path``.
-        classes: Names of the classes, lowest first.
-        proba: The probabilities.
-        paths: Whether the names of the samples are paths of files.
+    ``columns`` stand before the probabilities; the first is ``path``, which has ``paths`` of files
+    or other names.
     """
     if path is None:
         if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be valid Unicode

@@ -43,13 +43,7 @@ def evaluation_batch_size(samples: Batches, batch_size: int, device: torch.devic
 
 @dataclass(frozen=True)
 class Split:
-    """Samples with their labels.
-
-    Attributes:
-        samples: Where batches are fetched from.
-        ranks: The class of each sample.
-        weight: How much each sample counts.
-    """
+    """Samples with their labels and weights."""
 
     samples: Batches
     ranks: Int[Tensor, " n"]
@@ -71,18 +65,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of a model for the samples of a split, in their order.
-
-    Attributes:
-        log_probs: Log probabilities of the classes.
-        decisions: The predicted rank of each sample, by the name of the decoding.
-        loss: The weighted mean loss.
-        features: The features of the samples for which they were requested.
-    """
+    """The predictions of a model for the samples of a split, in their order."""
 
     log_probs: Float[Tensor, "n K"]
-    decisions: dict[str, Int[Tensor, " n"]]
-    loss: float = math.nan
+    decisions: dict[str, Int[Tensor, " n"]]  # predicted ranks, by the name of the decoding
+    loss: float = math.nan  # the weighted mean
     features: Float[Tensor, "m d"] = field(default_factory=lambda: torch.zeros(0, 0))
 
     @property
@@ -105,15 +92,9 @@ def predict_split(
 ) -> Predictions:
     """Predict a split in one pass. All processes call it together and get the same result.
 
-    Args:
-        model: The model, not wrapped for several processes.
-        split: The samples.
-        batches: The result of ``split.batches``.
-        processes: One or several.
-        full_precision: Whether to ignore the precision of training.
-        keep: The samples whose features are returned, in ascending order.
-        decode: If it is a matrix of costs, decisions by it are returned, too.
-        temperature: The temperature of the probabilities.
+    ``model`` is not wrapped for several processes, ``batches`` is the result of ``split.batches``.
+    The features of the samples in ``keep``, which ascends, are returned. If ``decode`` is a matrix
+    of costs, decisions by it are returned, too.
     """
     model.eval()
     processes.share_buffers(model)

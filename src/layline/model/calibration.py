@@ -34,23 +34,15 @@ if TYPE_CHECKING:  # an exported model computes ranges without torch
     from torch import Tensor
 
 Range = tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]
-COVERAGES = (0.8, 0.9, 0.95)
-"""The coverages that reports show."""
+COVERAGES = (0.8, 0.9, 0.95)  # that reports show
 DEFAULT_COVERAGE = 0.9
-MIN_SAMPLES = 20
-"""With fewer samples no temperature is fitted."""
+MIN_SAMPLES = 20  # with fewer, no temperature is fitted
 _MAX_TEMPERATURE = 10.0  # temperatures are searched from 1/10 to 10
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The temperature of a model and the scores of its calibration samples.
-
-    Attributes:
-        temperature: T; 1 keeps the probabilities of the head.
-        scores: Nonconformity score of the true rank of each calibration sample.
-        ranks: True ranks of the calibration samples.
-    """
+    """The temperature of a model, and the scores and true ranks of its calibration samples."""
 
     temperature: float = 1.0
     scores: Float[np.ndarray, " m"] = field(default_factory=lambda: np.zeros(0))
@@ -58,15 +50,12 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls,
-        held_out: "tuple[Tensor, Tensor] | None",
-        unseen: "tuple[Tensor, Tensor] | None",
+        cls, held_out: "tuple[Tensor, Tensor] | None", unseen: "tuple[Tensor, Tensor] | None"
     ) -> "Calibration":
         """Calibrate with log probabilities and ranks that were not trained on.
 
-        Args:
-            held_out: For the temperature; the validation samples are suitable.
-            unseen: For the ranges; samples that were used for nothing else.
+        The validation samples are suitable as ``held_out``, for the temperature. ``unseen`` is for
+        the ranges: samples that were used for nothing else.
         """
         from layline.heads.base import probabilities  # needs torch
 
@@ -105,11 +94,7 @@ class Calibration:
     ) -> Range:
         """Compute the lowest and the highest plausible rank of each sample.
 
-        Args:
-            proba: Calibrated probabilities.
-            chosen: The predicted rank of each sample, which its range always contains.
-            coverage: Share of samples whose true rank the range shall contain.
-            by_class: Guarantee the coverage in every class; ranges become wider.
+        A range always contains the chosen rank.
         """
         self.check(coverage, proba.shape[1], by_class)
         bounds: float | NDArray[np.float64] = self.bound(coverage)
@@ -118,12 +103,7 @@ class Calibration:
         return find_ranges(proba, chosen, bounds)
 
     def bound(self, coverage: float, rank: int | None = None) -> float:
-        """Compute the largest s with p(s) > 1 - coverage: one of the scores, or infinity.
-
-        Args:
-            coverage: Share of samples whose true rank has a score up to the bound.
-            rank: Use only the calibration samples of this rank.
-        """
+        """Compute the largest s with p(s) > 1 - coverage: one of the scores, or infinity."""
         scores = np.sort(self.scores if rank is None else self.scores[self.ranks == rank])
         p_values = np.arange(len(scores) + 1, 0, -1) / (len(scores) + 1)  # by smaller scores
         smaller = int(np.flatnonzero(p_values > 1 - coverage + 1e-12).max())
@@ -169,12 +149,7 @@ def apply_temperature(log_probs: "Tensor", temperature: float) -> "Tensor":
 
 
 def fit_temperature(log_probs: "Tensor", ranks: "Tensor") -> float:
-    """Find the temperature with the highest likelihood; 1 for fewer than 20 samples.
-
-    Args:
-        log_probs: Log probabilities of the classes, (n, K).
-        ranks: True ranks, (n,).
-    """
+    """Find the temperature with the highest likelihood; 1 for fewer than 20 samples."""
     import torch
     from scipy.optimize import minimize_scalar
 
@@ -196,11 +171,7 @@ def find_ranges(proba: Any, chosen: Any, bounds: Any) -> tuple[Any, Any]:
     """Find the lowest and the highest rank whose score is within its bound.
 
     The same code computes the ranges of arrays and, for tensors, those of an exported graph.
-
-    Args:
-        proba: Probabilities in float64, (n, K), as an array or a tensor.
-        chosen: The predicted ranks, (n,), which the ranges always contain.
-        bounds: The largest scores: one for all ranks, or one for each, (K,).
+    ``bounds`` is one number for all ranks, or one for each, (K,).
     """
     xp, num_classes = array_namespace(proba), proba.shape[1]
     ranks = xp.arange(num_classes)

@@ -23,8 +23,7 @@ from layline.utils.errors import UserError
 if TYPE_CHECKING:
     from layline.model.model import OrdinalModel
 
-KEY = "layline"
-"""The metadata key under which a file stores its description."""
+KEY = "layline"  # in the metadata of a file
 FORMAT = 4
 _MAX_PIXELS = 8192  # per side; larger images would only exhaust the memory
 
@@ -57,27 +56,12 @@ def _read_calibration(value: Any) -> Calibration:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ModelDescription:
-    """Everything that is needed to rebuild a model, except its tensors.
-
-    Attributes:
-        backbone: Name of the backbone.
-        method: Name of the head.
-        dim: Dimension d of the features.
-        classes: Names of the classes, lowest first.
-        inputs: How samples are prepared: images, or the columns of a table.
-        backbone_options: Options of the backbone.
-        head_options: Options of the head.
-        decode: The default decoding of predictions.
-        calibration: Temperature and calibration scores.
-        estimator: State of the scikit-learn estimator that wrote the file, if one did.
-        plugins: Versions of the plug-ins that the model needs, by their names.
-        coverage: Coverage of the range that an exported graph outputs, if it outputs one.
-    """
+    """Everything that is needed to rebuild a model, except its tensors."""
 
     backbone: str
-    method: str
-    dim: Annotated[PositiveInt, Strict()]
-    classes: tuple[str, ...]
+    method: str  # the name of the head
+    dim: Annotated[PositiveInt, Strict()]  # of the features
+    classes: tuple[str, ...]  # lowest first
     inputs: Annotated[
         ImagePreprocessing | TableEncoding,
         PlainValidator(_read_inputs),
@@ -89,9 +73,10 @@ class ModelDescription:
     calibration: Annotated[
         Calibration, PlainValidator(_read_calibration), PlainSerializer(Calibration.to_json)
     ] = field(default_factory=Calibration, compare=False)
+    # the state of the scikit-learn estimator that wrote the file, if one did
     estimator: dict[str, Any] = field(default_factory=dict, compare=False)
-    plugins: dict[str, str] = field(default_factory=dict)
-    coverage: float | None = None
+    plugins: dict[str, str] = field(default_factory=dict)  # their versions
+    coverage: float | None = None  # of the range that an exported graph outputs
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):

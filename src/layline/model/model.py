@@ -61,13 +61,7 @@ class Network(nn.Module):
 
 
 class OrdinalModel(Network, Predictor):
-    """A backbone and a head with their description.
-
-    Args:
-        description: The description of the model.
-        backbone: Maps prepared samples to features.
-        head: The ordinal method.
-    """
+    """A backbone and a head with their description."""
 
     backbone: Backbone
     description: "ModelDescription"
@@ -80,9 +74,8 @@ class OrdinalModel(Network, Predictor):
 
     def transform(self, samples: Any) -> NDArray[np.float32]:
         """Compute the features, (n, d)."""
-        parts = [
-            each.features for each in self._predict_batches(samples) if each.features is not None
-        ]
+        answers = self._predict_batches(samples)
+        parts = [each.features for each in answers if each.features is not None]
         return np.concatenate([np.zeros((0, self.description.dim)), *parts], dtype=np.float32)
 
     def stream(

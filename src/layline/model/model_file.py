@@ -52,9 +52,7 @@ def _find_plugins(description: ModelDescription) -> dict[str, str]:
 
 
 def load(
-    path: str | Path,
-    device: str | torch.device = "cpu",
-    plugins: Sequence[str | Path] = (),
+    path: str | Path, device: str | torch.device = "cpu", plugins: Sequence[str | Path] = ()
 ) -> OrdinalModel:
     """Load a trained model; nothing in the file is executed.
 

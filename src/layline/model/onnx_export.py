@@ -38,28 +38,18 @@ from layline.utils.files import atomic_write
 if TYPE_CHECKING:
     from layline.training.api import Run
 
-TOLERANCE = 1e-3
-"""Largest accepted difference of a probability."""
-_CHECKED = {"images": 8, "rows": 64}  # samples
+TOLERANCE = 1e-3  # of a probability
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model.
-
-    Attributes:
-        path: The file.
-        outputs: Names of the graph's outputs.
-        samples: Number of random inputs on which graph and model were compared.
-        difference: Largest difference of a probability.
-        coverage: Coverage of the outputs ``low`` and ``high``; None if the graph has no ranges.
-    """
+    """An exported model, and how it compares with the original."""
 
     path: Path
     outputs: tuple[str, ...]
-    samples: int
-    difference: float
-    coverage: float | None
+    samples: int  # random inputs on which graph and model were compared
+    difference: float  # the largest one of a probability
+    coverage: float | None  # of the outputs low and high; None if the graph has no ranges
 
 
 def export(
@@ -107,12 +97,7 @@ def export(
 
 
 class Graph(nn.Module):
-    """The exported part of a model: backbone, head, temperature, decoding and range.
-
-    Args:
-        model: The model, which is copied.
-        coverage: Coverage of the range; None for no range.
-    """
+    """A copy of the exported part of a model: backbone, head, temperature, decoding, range."""
 
     def __init__(self, model: OrdinalModel, coverage: float | None) -> None:
         super().__init__()
@@ -127,8 +112,7 @@ class Graph(nn.Module):
     def forward(self, x: Shaped[Tensor, "n ..."]) -> tuple[Tensor, ...]:
         """Compute log probabilities, probabilities, ranks and ranges.
 
-        Args:
-            x: Encoded rows, (n, columns), or images of bytes, (n, size, size, 3).
+        The input is encoded rows, (n, columns), or images of bytes, (n, size, size, 3).
         """
         features = self.backbone(x if self.is_table else x.permute(0, 3, 1, 2))
         log_probs = apply_temperature(self.head.log_probs(features), self.temperature)
@@ -156,9 +140,8 @@ def _random_samples(model: OrdinalModel) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     _, shape = graph_input(model.description)
     if not model.is_table:
-        size = (_CHECKED["images"], *shape)
-        return torch.randint(0, 256, size, generator=generator, dtype=torch.uint8)
-    rows = torch.randn((_CHECKED["rows"], *shape), generator=generator, dtype=torch.float64)
+        return torch.randint(0, 256, (8, *shape), generator=generator, dtype=torch.uint8)
+    rows = torch.randn((64, *shape), generator=generator, dtype=torch.float64)
     if isinstance(model.backbone, MLP):  # the scale of the training data
         rows = rows * model.backbone.scale.cpu() + model.backbone.mean.cpu()
     return rows
@@ -194,10 +177,7 @@ def _compare(
 ) -> float:
     """Compare a graph with its model, and return the largest difference of a probability."""
     onnxruntime = require("onnxruntime", extra="export", needed_by="export")
-    try:
-        session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors have no common class
-        raise UserError(f"onnxruntime cannot run the exported model: {error}") from error
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     # batches of one sample and of many
     parts = [session.run(None, {name: part.numpy()}) for part in (x[:1], x[1:])]

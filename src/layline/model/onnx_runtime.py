@@ -69,11 +69,7 @@ def describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
 
 
 class OnnxModel(Predictor):
-    """A model that was exported to ONNX.
-
-    Args:
-        path: The ``.onnx`` file.
-    """
+    """A model that was exported to an ``.onnx`` file."""
 
     def __init__(self, path: str | Path) -> None:
         onnxruntime = require("onnxruntime", extra="export", needed_by="an .onnx model")

@@ -28,18 +28,11 @@ WHY_NO_PROBABILITIES = "a value is too large for float32, or far outside the tra
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predictions for a batch.
+    """The predictions for a batch."""
 
-    Attributes:
-        index: Indices of the samples; ``~i`` if sample i could not be decoded.
-        proba: Calibrated probabilities of the classes; they sum to one in float64.
-        chosen: The predicted ranks.
-        features: The features, if the model provides them.
-    """
-
-    index: Int[np.ndarray, " n"]
-    proba: Float[np.ndarray, "n K"]
-    chosen: Int[np.ndarray, " n"]
+    index: Int[np.ndarray, " n"]  # ~i if sample i could not be decoded
+    proba: Float[np.ndarray, "n K"]  # calibrated; rows sum to one in float64
+    chosen: Int[np.ndarray, " n"]  # the predicted ranks
     features: Float[np.ndarray, "n d"] | None = None
 
     @property
@@ -57,11 +50,7 @@ class Prediction:
 
 
 class Predictor(ABC):
-    """Predicts samples in the formats that users have.
-
-    Attributes:
-        description: The description of the model.
-    """
+    """Predicts samples in the formats that users have."""
 
     description: "ModelDescription"
 
@@ -74,14 +63,10 @@ class Predictor(ABC):
         decode: Decode | None = None,
         keep_going: bool = False,
     ) -> Iterator[Prediction]:
-        """Predict samples batch by batch; only a few batches are in memory at a time.
+        """Predict the result of :meth:`read` batch by batch; only a few are in memory at a time.
 
-        Args:
-            samples: The result of :meth:`read`.
-            batch_size: Number of samples in a batch.
-            workers: Processes or threads that decode images; None chooses a number.
-            decode: See :meth:`predict`.
-            keep_going: Mark an image that cannot be decoded instead of raising an error.
+        ``workers`` are processes or threads that decode images; None chooses a number. With
+        ``keep_going`` an image that cannot be decoded is marked instead of raising an error.
         """
 
     @property

@@ -2,21 +2,19 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, Field, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
 
 
-class Limits(BaseModel):
+@dataclass(frozen=True)
+class Limits:
     """Limits of one request."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    max_mb: float = Field(default=32.0, gt=0, description="Megabytes of a request.")
-    max_pixels: int = Field(
-        default=50_000_000, gt=0, le=89_478_485, description="Pixels of an image."
-    )
-    max_files: int = Field(default=100, gt=0, description="Images of a request.")
-    max_rows: int = Field(default=10_000, gt=0, description="Rows of a table.")
-    timeout: float = Field(default=60.0, gt=0, description="Seconds until a response is given up.")
+    max_mb: PositiveFloat = 32.0
+    max_pixels: PositiveInt = 50_000_000
+    max_files: PositiveInt = 100
+    max_rows: PositiveInt = 10_000
+    timeout: PositiveFloat = 60.0  # seconds
 
 
 class EncodedImage(BaseModel):

@@ -161,7 +161,7 @@ def test_a_stop_is_a_keyboard_interrupt_that_says_how_to_go_on(
         ({"source": "photo-quality", "metric": "f1"}, "training.metric: .*'f1'"),
         ({"source": "photo-quality", "class_weight": "even"}, "class_weight"),
         ({"source": "photo-quality", "device": "abacus"}, "Device 'abacus' is not available"),
-        ({"source": "photo-quality", "settings": {"oops": 1}}, "oops: unknown setting. Known"),
+        ({"source": "photo-quality", "settings": {"oops": 1}}, "oops: unknown setting"),
         ({"source": "photo-quality", "dim": 10**12}, "head.dim: .*less than or equal"),
         ({"source": "photo-quality", "size": 10**6}, "data.size: .*less than or equal"),
         ({"source": "photo-quality", "resume": "run"}, "resume takes neither source nor out"),

@@ -2,7 +2,7 @@
 
 import inspect
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -16,6 +16,9 @@ from layline.cli.options import (
     show_numbers,
 )
 from layline.utils.errors import UserError
+
+if TYPE_CHECKING:
+    from layline.training.config import Setting
 
 EXAMPLES = """
 Examples:
@@ -59,21 +62,12 @@ class TrainCommand(TyperCommand):
             self.params, self.callback, self._complete = made.params, made.callback, True
         return super().get_params(ctx)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, with the defaults of each recipe."""
-        defaults = _describe_defaults()
-        for parameter in self.get_params(ctx):
-            if parameter.name in defaults:
-                parameter.show_default = defaults[parameter.name]
-        super().format_help(ctx, formatter)
-
 
 def _make_command() -> Any:
     """Let typer make the command, with an option for each setting that has a panel."""
     from layline.training.config import SETTINGS
 
-    own = inspect.signature(train).parameters.values()
-    parameters = [each.replace(kind=each.KEYWORD_ONLY) for each in own]
+    parameters = list(inspect.signature(train).parameters.values())
     for place, setting in enumerate(each for each in SETTINGS.values() if each.panel is not None):
         flag = "--" + setting.name.replace("_", "-")
         kind: Any = setting.kind
@@ -81,52 +75,48 @@ def _make_command() -> Any:
             flag, kind = "--plugin", list[str]
         elif kind is bool:
             flag = f"{flag}/--no-{flag[2:]}"
-        elif kind is list or setting.name == "budget":  # read by the configuration
+        elif setting.name == "budget":  # read by the configuration
             kind = str
         option = typer.Option(
             flag,
             help=setting.help,
             metavar="|".join(setting.choices) or None,
             rich_help_panel=setting.panel,
-            show_default=False,
+            show_default=_describe_default(setting) or False,
         )
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        annotation = Annotated[kind | None, option]
+        keyword, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[kind | None, option]
         parameter = inspect.Parameter(setting.name, keyword, default=None, annotation=annotation)
         parameters.insert(1 + place, parameter)
 
     def command(**options: Any) -> None:
         train(**options)
 
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    in_order = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
+    command.__signature__ = inspect.Signature(in_order)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     app = typer.Typer(add_completion=False)
     app.command()(command)
     return typer.main.get_command(app)
 
 
-def _describe_defaults() -> dict[str, str]:
-    """Give the default of each setting, and how the recipes differ in it."""
-    from layline.training.config import SETTINGS, combine, setting_at
+def _describe_default(setting: "Setting") -> str:
+    """Describe the default of a setting, and how the recipes differ in it."""
+    from layline.training.config import combine, setting_at
     from layline.training.recipes import RECIPES
 
-    texts = {}
-    for name, setting in SETTINGS.items():
-        recipes_of: dict[str, list[str]] = {}
-        for recipe, chosen in RECIPES.items():
-            own = {"recipe": "modern", "backbone": {"name": chosen.backbone}}
-            value = setting_at(combine(own, chosen.settings), setting.path)
-            text = _text(setting.default if value is None else value)
-            if recipe == "modern":
-                text = _CHOSEN.get(name, text)
-            recipes_of.setdefault(text, []).append(recipe)
-        shown = [
-            text if "modern" in recipes else f"{', '.join(recipes)}: {text}"
-            for text, recipes in recipes_of.items()
-            if text
-        ]
-        texts[name] = "; ".join(shown)
-    return {name: text for name, text in texts.items() if text}
+    recipes_of: dict[str, list[str]] = {}
+    for recipe, chosen in RECIPES.items():
+        own = {"recipe": "modern", "backbone": {"name": chosen.backbone}}
+        value = setting_at(combine(own, chosen.settings), setting.path)
+        text = _text(setting.default if value is None else value)
+        if recipe == "modern":
+            text = _CHOSEN.get(setting.name, text)
+        recipes_of.setdefault(text, []).append(recipe)
+    return "; ".join(
+        text if "modern" in recipes else f"{', '.join(recipes)}: {text}"
+        for text, recipes in recipes_of.items()
+        if text
+    )
 
 
 def _text(value: object) -> str:

@@ -4,9 +4,10 @@
 :class:`Config`. A recipe may choose other defaults, see :mod:`layline.training.recipes`.
 """
 
+import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from difflib import get_close_matches
@@ -27,6 +28,7 @@ from pydantic import (
     ValidationError,
 )
 
+from layline.data.preprocessing import AUGMENTATIONS
 from layline.geometry.decoding import check_decode
 from layline.metrics import CRITERIA
 from layline.utils.errors import UserError
@@ -40,48 +42,41 @@ Tree = dict[str, Any]  # settings by section
 S = TypeVar("S", bound="Section")
 
 DATA, MODEL, TRAINING, MACHINE, OUTPUT = "Data", "Model", "Training", "Machine", "Output"
-_TIME = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*(hours?|h|minutes?|min|m|seconds?|sec|s|)")
-_SECTIONS = ("data", "backbone", "head", "training", "report", "init_from", "options")
-_MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60, "": 1.0}
 
 
 def _setting(
     default: Any, text: str, panel: str | None = None, *, name: str | None = None, **limits: Any
 ) -> Any:
-    """Describe a field.
+    """Describe a field: its default, and its help text.
 
-    Args:
-        default: Its value if neither the recipe nor the user sets it.
-        text: The help text.
-        panel: Where ``layline train --help`` lists it; without one it has no option of its own.
-        name: Its name as an argument of ``layline.train``, if not the name of the field.
-        limits: Other arguments of ``pydantic.Field``.
+    ``panel`` is where ``layline train --help`` lists it; without one it has no option of its own.
+    ``name`` is its name as an argument of ``layline.train``, if not the name of the field.
     """
     extra: dict[str, Any] = {"name": name, "panel": panel}
     return Field(default, description=text, json_schema_extra=extra, **limits)
 
 
-def parse_minutes(budget: Any) -> Any:
+def parse_minutes(budget: Any) -> float:
     """Read a time such as ``90s``, ``10min`` or ``1h30min`` as minutes; a number means minutes."""
+    from pandas import Timedelta
+
     text = str(budget).strip().lower()
-    parts = _TIME.findall(text)
-    total = sum(float(number) * _MINUTES[unit[:1]] for number, unit in parts)
-    rest = re.sub(_TIME, "", text).strip()
-    if not parts or rest or not total > 0 or (len(parts) > 1 and any(not u for _, u in parts)):
+    try:
+        number = re.fullmatch(r"[\d.]+", text)
+        minutes = float(text) if number else Timedelta(text) / Timedelta(minutes=1)
+    except ValueError:
+        minutes = 0.0
+    if "," in text or not minutes > 0:
         raise UserError(f"budget must be a time such as 90s, 10min or 1h, got {budget!r}")
-    return total
+    return minutes
 
 
-def _check_augmentation(value: str) -> str:
-    from layline.data.preprocessing import AUGMENTATIONS
+def _one_of(argument: str, known: Collection[str]) -> AfterValidator:
+    def check(value: str) -> str:
+        check_known(argument, value, known)
+        return value
 
-    check_known("augmentation", value, AUGMENTATIONS)
-    return value
-
-
-def _check_metric(value: str) -> str:
-    check_known("metric", value, CRITERIA)
-    return value
+    return AfterValidator(check)
 
 
 def _reserved(*names: str) -> AfterValidator:
@@ -98,8 +93,9 @@ def _reserved(*names: str) -> AfterValidator:
 _SourceOptions = Annotated[Tree, _reserved("name", "root", "partition", "calibration")]
 _BackboneOptions = Annotated[Tree, _reserved("name", "model", "size", "crop", "dim", "in_features")]
 _HeadOptions = Annotated[Tree, _reserved("name", "dim", "num_classes")]
-_Augmentation = Annotated[str, AfterValidator(_check_augmentation)]
-_Metric = Annotated[str, AfterValidator(_check_metric)]
+_Augmentation = Annotated[str, _one_of("augmentation", AUGMENTATIONS)]
+_Metric = Annotated[str, _one_of("metric", CRITERIA)]
+_Share = Annotated[float, Field(ge=0, lt=1)]
 _Decode = Annotated[str | list[list[float]], AfterValidator(check_decode)]
 _Minutes = Annotated[float, BeforeValidator(parse_minutes)]
 _Weights = Literal["off", "balanced", "effective"] | dict[str, PositiveFloat]
@@ -117,21 +113,15 @@ class DataConfig(Section):
     source: str = Field(description="Name of the data source; see layline data list.")
     root: Path | None = _setting(None, "Folder or file with the data of a named source.", DATA)
     partition: NonNegativeInt = _setting(0, "Official fold, or seed of a random split.", DATA)
-    calibration: float = _setting(
-        0.0, "Share of the training samples to hold out for calibration.", DATA, ge=0, lt=1
-    )
+    calibration: _Share = _setting(0.0, "Share of training samples held out to calibrate.", DATA)
     duplicates: Literal["exact", "near", "off"] = _setting(
         "exact", "Which duplicate images to keep in one split: exact (same bytes), near, off.", DATA
     )
     options: _SourceOptions = _setting({}, "Options of the data source.", name="source_options")
     size: PositiveInt | None = _setting(None, "Height and width of input images.", MODEL, le=8192)
-    augmentation: _Augmentation | None = _setting(
-        None, "Augmentation of training images: crop, mild, shift, flip or none."
-    )
+    augmentation: _Augmentation | None = _setting(None, "crop, mild, shift, flip or none.")
     keep_ratio: bool = _setting(False, "Keep the aspect ratio of test images when resizing.")
-    crop: float | None = _setting(
-        None, "Share of the resized test image that the center crop keeps.", gt=0, le=1
-    )
+    crop: float | None = _setting(None, "Share of test images that the crop keeps.", gt=0, le=1)
     cache: bool = _setting(False, "Cache decoded images on disk.", DATA)
     skip_bad: bool = _setting(False, "Skip images that cannot be decoded.", DATA)
     workers: NonNegativeInt | None = _setting(
@@ -171,29 +161,21 @@ class TrainingConfig(Section):
     """The training: epochs, optimizer, learning rates, precision and checkpoints."""
 
     epochs: PositiveInt = _setting(48, "Number of epochs.", TRAINING, le=1_000_000)
-    batch_size: PositiveInt = _setting(
-        32, "Samples per optimizer step, over all processes.", TRAINING, le=1_000_000
-    )
+    batch_size: PositiveInt = _setting(32, "Samples per step, over all processes.", TRAINING)
     optimiser: Literal["adamw", "sgd"] = _setting("adamw", "Optimizer.")
-    learning_rate: PositiveFloat = _setting(
-        1e-3, "Learning rate of the backbone.", TRAINING, name="lr"
-    )
+    learning_rate: PositiveFloat = _setting(1e-3, "Learning rate.", TRAINING, name="lr")
     backbone_learning_rate: PositiveFloat | None = _setting(
         None, "Learning rate below the last layers (default: lr).", TRAINING, name="backbone_lr"
     )
-    layer_decay: float = _setting(
-        1.0, "Factor of the learning rate from each layer to the one before it.", gt=0, le=1
-    )
+    layer_decay: float = _setting(1.0, "Factor of the rate for each layer below.", gt=0, le=1)
     head_learning_rate: PositiveFloat = _setting(
         1e-2, "Learning rate of the head.", TRAINING, name="head_lr"
     )
     weight_decay: NonNegativeFloat = _setting(1e-2, "Weight decay.")
     decay_vectors: bool = _setting(True, "Also decay biases, normalization layers and proxies.")
-    momentum: float = _setting(0.9, "Momentum of sgd.", ge=0, lt=1)
+    momentum: _Share = _setting(0.9, "Momentum of sgd.")
     schedule: Literal["none", "cosine", "steps"] = _setting("none", "Learning rate schedule.")
-    milestones: list[PositiveInt] = _setting(
-        [36, 44], "Epochs after which the schedule steps multiplies the rates by decay."
-    )
+    milestones: list[PositiveInt] = _setting([36, 44], "Epochs after which steps lowers rates.")
     decay: PositiveFloat = _setting(0.1, "Factor of the schedule steps.")
     warmup_epochs: NonNegativeFloat | None = _setting(
         0.0, "Epochs of linear warm-up (unset: a tenth of all epochs, at most two)."
@@ -206,7 +188,7 @@ class TrainingConfig(Section):
         0.0, "Epochs that train only the last layers and the head (unset: as the warm-up)."
     )
     clip: NonNegativeFloat = _setting(0.0, "Largest gradient norm; 0 turns clipping off.")
-    ema: float = _setting(0.0, "Decay of the average of the weights; 0 for none.", ge=0, lt=1)
+    ema: _Share = _setting(0.0, "Decay of the average of the weights; 0 for none.")
     drop_last: bool = _setting(False, "Drop the samples that do not fill the last batch.")
     precision: Literal["no", "bf16", "fp16", "auto"] = _setting(
         "no", "Mixed precision: no, bf16, fp16, or auto (bf16 on GPUs that support it).", MACHINE
@@ -215,17 +197,12 @@ class TrainingConfig(Section):
     class_weight: _Weights = _setting(
         "off", "Class weights: off, balanced, or effective (effective number of samples).", TRAINING
     )
-    metric: _Metric = _setting(
-        "mae", "Metric that selects the best epoch: mae, accuracy or qwk.", TRAINING
-    )
+    metric: _Metric = _setting("mae", "Selects the best epoch: mae, accuracy or qwk.", TRAINING)
     ties: Literal["first", "loss"] = _setting(
         "first", "Which of several equally good epochs to keep: the first, or by validation loss."
     )
     decode: _Decode | None = _setting(
-        None,
-        "How probabilities become a class: mode, median, mean, quadratic, or a matrix of costs "
-        "(default: what suits the metric).",
-        TRAINING,
+        None, "Decoding: mode, median, mean, quadratic or costs (default: by metric).", TRAINING
     )
     calibrate: bool = _setting(False, "Fit a temperature to the probabilities.", TRAINING)
     patience: NonNegativeInt = _setting(
@@ -234,9 +211,7 @@ class TrainingConfig(Section):
     budget: _Minutes | None = _setting(
         None, "Time for training, such as 90s, 10min or 1h (default: 10min without GPU).", MACHINE
     )
-    seed: NonNegativeInt = _setting(
-        0, "Random seed of weights, sample order and augmentation.", TRAINING, lt=2**63
-    )
+    seed: NonNegativeInt = _setting(0, "Random seed of training.", TRAINING, lt=2**63)
     checkpoint_minutes: NonNegativeFloat = _setting(5.0, "Minutes between checkpoints.")
     device: str = _setting("auto", "Device: auto, cpu, cuda, cuda:1, mps.", MACHINE)
 
@@ -360,15 +335,10 @@ def tree_of(values: Mapping[str, Any]) -> Tree:
     for name, value in values.items():
         check_known("argument", name, SETTINGS)
         if value is not None:
-            plain = str(value) if isinstance(value, Path) else value
-            tree = combine(tree, _branch(SETTINGS[name].path, plain))
-    return tree
-
-
-def _branch(path: str, value: Any) -> Tree:
-    for key in reversed(path.split(".")):
-        value = {key: value}
-    tree: Tree = value
+            branch: Any = str(value) if isinstance(value, Path) else value
+            for key in reversed(SETTINGS[name].path.split(".")):
+                branch = {key: branch}
+            tree = combine(tree, branch)
     return tree
 
 
@@ -380,8 +350,6 @@ def combine(*trees: Mapping[str, Any]) -> Tree:
             if isinstance(value, Mapping):
                 below = result.get(key)
                 value = combine(below if isinstance(below, Mapping) else {}, value)
-            elif key in _SECTIONS:
-                raise UserError(f"{key} must be a section of settings, got {value!r}.")
             result[key] = value
     return result
 
@@ -427,17 +395,20 @@ def parse_settings(settings: Iterable[str]) -> Tree:
     """
     tree: Tree = {}
     for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not all(key.strip().split(".")):
+        key, _, text = setting.partition("=")
+        try:
+            branch = tomllib.loads(setting)
+        except tomllib.TOMLDecodeError:
+            try:
+                branch = tomllib.loads(f"{key} = {json.dumps(text.strip())}")
+            except tomllib.TOMLDecodeError:
+                branch = {}
+        if not branch or "=" not in setting:
             raise UserError(
                 f"A setting must be written as key=value, such as training.epochs=10; "
                 f"got {setting!r}."
             )
-        try:
-            value = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
-        tree = combine(tree, _branch(key.strip(), value))
+        tree = combine(tree, branch)
     return tree
 
 
@@ -451,17 +422,13 @@ def validate(kind: type[S], tree: Mapping[str, Any]) -> S:
 
 def _explain(error: ValidationError, kind: type[Section]) -> str:
     first = error.errors()[0]
+    path = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        section: Any = kind
-        for name in first["loc"][:-1]:
-            if isinstance(name, str):  # a number is a place in a list
-                section = _section_of(section.model_fields[name].annotation)
-        known = section.model_fields
-        near = get_close_matches(str(first["loc"][-1]), known, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
-        message = f"unknown setting. {hint}"
+        known = [*kind.model_fields, *(each.path for each in SETTINGS.values())]
+        near = get_close_matches(path, known, n=1)
+        message = f"unknown setting.{f' Did you mean {near[0]}?' if near else ''}"
     elif first["type"] in ("missing", "value_error"):  # the last: our own messages
         message = first["msg"].removeprefix("Value error, ")
     else:
         message = f"{first['msg']}, got {first['input']!r}"
-    return f"{'.'.join(map(str, first['loc']))}: {message}"
+    return f"{path}: {message}"

@@ -31,7 +31,6 @@ from layline.training.prepare import fingerprint_data, known_inputs, make_batche
 from layline.training.run import describe_software
 from layline.training.run_folder import (
     RunFolder,
-    as_written,
     choose_samples,
     new_folder,
     take_snapshot,
@@ -120,8 +119,7 @@ def evaluate(
         check_known("part", part, (*SPLITS, ALL))
     config = _change_config(folder.read_config(plugins), settings or {})
     model = load(folder.path)
-    decode = config.training.decoding if decode is None else decode
-    decode = check_decode(decode, len(model.classes))
+    decode = check_decode(decode or config.training.decoding, len(model.classes))
 
     # read the data: those of the run, perhaps moved, or others
     notes: list[str] = []
@@ -140,12 +138,14 @@ def evaluate(
             notes.append("All samples were evaluated, including those that the model learned from.")
     else:
         assert root is not None
-        config = _configure_other_data(config, root, log, options)
-        known = replace(known_inputs(config, model.description), skip_unknown=skip_unknown)
-        dataset = read_data(config, log, known=known, whole=part not in SPLITS)
+        whole = part not in SPLITS
+        config, dataset = _read_other_data(config, model, root, log, options, skip_unknown, whole)
         part = part or ("test" if 0 < len(dataset.splits.test) < len(dataset.inputs) else ALL)
         notes += _find_own_samples(folder, config, dataset)
-        facts["run_test"] = _read_own_test(folder)
+        if folder.test.is_file():
+            own = folder.read_numbers()
+            interval = own.get("intervals", {}).get("mae")
+            facts["run_test"] = {k: own[k] for k in ("mae", "samples")} | {"interval": interval}
     index = _select(dataset, part)
     for note in (f"Evaluated: {len(index)} of {len(dataset.inputs)} samples ({part})", *notes):
         log(note)
@@ -196,9 +196,7 @@ def calibrate_run(
         if len(halves[1]) == 0:
             log("This run has no calibration split, so its model gets no ranges.")
     else:
-        config = _configure_other_data(config, root.expanduser().resolve(), log)
-        known = replace(known_inputs(config, model.description), skip_unknown=False)
-        dataset = read_data(config, log, known=known, whole=True)
+        config, dataset = _read_other_data(config, model, root.expanduser().resolve(), log)
         rng = np.random.default_rng(config.data.partition)
         halves = stratified_holdout(dataset.ranks, 0.5, rng, dataset.groups)
     outcomes: list[tuple[Tensor, Tensor] | None] = [None, None]
@@ -273,39 +271,36 @@ def _read_own_data(
     )
 
 
-def _configure_other_data(
-    config: Config, root: Path, log: Reporter, options: Mapping[str, Any] | None = None
-) -> Config:
-    """Point the configuration of a run to other data, whose kind is detected.
+def _read_other_data(
+    config: Config,
+    model: OrdinalModel,
+    root: Path,
+    log: Reporter,
+    options: Mapping[str, Any] | None = None,
+    skip_unknown: bool = False,
+    whole: bool = True,
+) -> tuple[Config, Dataset]:
+    """Read other data, whose kind is detected, and return the configuration that reads them.
 
     Data of the same kind are read with the options of the run, such as the column of the labels.
     """
     if not root.exists():
         raise FileNotFoundError(f"There is no {root}.")
-    own, options = config.data, dict(options or {})
-    source, place = own.source, root
+    own, source, place = config.data, config.data.source, root
     # a published data set or a plug-in can only be read by its own source
     if source in data.SOURCES.builtin and not data.SOURCES[source].origin:
-        source, place, why = _detect(config, root)
-        log(f"{root} is read as {source}: {why}")
+        try:
+            found = data.detect(root)
+            source, place = found.source, found.root
+            log(f"{root} is read as {source}: {found.why}")
+        except UserError:  # images of a single class look like any folder
+            if source != "folder" or not any(root.glob("*/*")):
+                raise
     kept = own.options if source == own.source else {}
-    for name, value in options.items():
-        if name not in data.options_of(source):
-            raise UserError(f"{source} data have no option {name}, got {value}.")
-    options = {k: v for k, v in kept.items() if k not in _OWN_OPTIONS} | options
-    return _change_data(config, root=place, source=source, options=options)
-
-
-def _detect(config: Config, root: Path) -> tuple[str, Path, str]:
-    """Detect the kind of other data; in doubt it is that of the run."""
-    try:
-        found = data.detect(root)
-        return found.source, found.root, found.why
-    except UserError:
-        # a folder with one folder of images may hold a single class
-        if config.data.source == "folder" and root.is_dir() and any(root.glob("*/*")):
-            return "folder", root, "like the data of the run"
-        raise
+    kept = {k: v for k, v in kept.items() if k not in _OWN_OPTIONS} | dict(options or {})
+    config = _change_data(config, root=place, source=source, options=kept)
+    known = replace(known_inputs(config, model.description), skip_unknown=skip_unknown)
+    return config, read_data(config, log, known=known, whole=whole)
 
 
 def _select(dataset: Dataset, part: str) -> Indices:
@@ -323,29 +318,14 @@ def _find_own_samples(folder: RunFolder, config: Config, dataset: Dataset) -> li
     # samples of other sources have no names of their own
     if config.data.source not in ("folder", "csv") or not folder.predictions.is_file():
         return []
-    with as_written(folder.predictions, "resume the run to write it again"):
-        tested = read_predictions(folder.predictions)
-    own = set(zip(tested.names, (tested.classes[rank] for rank in tested.ranks), strict=True))
-    labels = (dataset.classes[rank] for rank in dataset.ranks.tolist())
-    same = len(own.intersection(zip(dataset.inputs.names, labels, strict=True)))
+    own = set(read_predictions(folder.predictions).names)
+    same = len(own.intersection(dataset.inputs.names))
     if 2 * same < len(own):
         return []
     return [
-        f"{same} of the {len(own)} test samples of the run have the same names and labels here. If "
-        "these are the data of the run with some changes, they include training samples."
+        f"{same} of the {len(own)} test samples of the run have the same names here. If these are "
+        "the data of the run with some changes, they include training samples."
     ]
-
-
-# The results
-
-
-def _read_own_test(run: RunFolder) -> dict[str, Any] | None:
-    """Read the result of a run on its own test split."""
-    if not run.test.is_file():
-        return None
-    numbers = run.read_numbers()
-    interval = numbers.get("intervals", {}).get("mae")
-    return {"mae": numbers["mae"], "samples": numbers["samples"], "interval": interval}
 
 
 def _describe(

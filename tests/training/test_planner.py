@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 from rich.console import Console
 
-from layline.backbones.weights import BackboneChoice
 from layline.training import planner, run
 from layline.training.callbacks import Reporter
 from layline.training.config import read_toml, to_toml
@@ -39,7 +38,7 @@ def plan(photos, monkeypatch, tmp_path):
 
     def make(tree=None, forward=0.5, **training):
         messages = []
-        offline = BackboneChoice("resnet10t", "imagenet", "the hub does not answer")
+        offline = ("resnet10t", "imagenet", "the hub does not answer")
         monkeypatch.setattr(planner, "choose_backbone", lambda device: offline)
         times = planner._Times(read=0.0, forward=forward)
         monkeypatch.setattr(planner, "_time_samples", lambda *_: times)

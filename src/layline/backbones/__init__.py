@@ -38,21 +38,13 @@ _KINDS: dict[Any, Kind] = {TableBackbone: "table", ImageBackbone: "image"}
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """An entry of the registry.
+    """An entry of the registry."""
 
-    Attributes:
-        build: Makes the module from ``dim`` and its own options.
-        summary: A description in one line.
-        kind: Whether it takes the rows of a table, or images.
-        weights: The default initial weights.
-        augmentation: The default augmentation. A plug-in with ``"crop"`` is treated as a network
-            for photographs, any other as one for small images.
-    """
-
-    build: Callable[..., Backbone]
+    build: Callable[..., Backbone]  # from ``dim`` and its own options
     summary: str
     kind: Kind
-    weights: str = "none"
+    weights: str = "none"  # the default initial weights
+    # the default; a plug-in with "crop" is for photographs, any other for small images
     augmentation: str = "none"
 
 
@@ -105,10 +97,7 @@ def find(name: str) -> BackboneSpec:
 
 
 def options_of(spec: BackboneSpec) -> tuple[str, ...]:
-    """List the options of a backbone other than ``dim``.
-
-    An image backbone with ``**options`` takes those of :class:`InputSpec`.
-    """
+    """List the options of a backbone; with ``**options`` it takes those of :class:`InputSpec`."""
     options, takes_any = BACKBONES.spec_options(spec)
     if takes_any and spec.kind == "image":
         options += tuple(each.name for each in fields(InputSpec))
@@ -118,11 +107,8 @@ def options_of(spec: BackboneSpec) -> tuple[str, ...]:
 def create(name: str, dim: int, **options: Any) -> Backbone:
     """Make a backbone by name, with random weights.
 
-    Args:
-        name: One of :func:`names`, or a model of timm such as ``vgg16``.
-        dim: Dimension d of the features.
-        **options: The module's own options, see :func:`options_of`; ``mlp`` needs
-            ``in_features``, the number of columns.
+    ``options`` are the module's own, see :func:`options_of`; ``mlp`` needs ``in_features``, the
+    number of columns.
     """
     spec = find(name)
     for option in options:

@@ -49,12 +49,9 @@ LastLayer = nn.Linear | HiddenLayer
 
 
 def make_last_layer(width: int, dim: int, hidden: int = 0, dropout: float = 0.0) -> LastLayer:
-    """Make the last layer of a backbone, with random weights.
-
-    It maps ``width`` units to ``dim`` features, with a hidden layer if ``hidden`` is not zero.
-    """
+    """Make the last layer of a backbone, with random weights; ``hidden`` may be 0 for none."""
     check_integer("dim", dim, 1)
-    check_integer("hidden", hidden, 0, "it is a number of units, 0 for no hidden layer")
+    check_integer("hidden", hidden, 0)
     if hidden:
         return HiddenLayer(width, hidden, dim, dropout)
     return DropoutLinear(width, dim, dropout)
@@ -75,28 +72,16 @@ def check_dropout(name: str, value: float) -> None:
 
 
 class Backbone(nn.Module, ABC):
-    """Map samples to features: ``last(body(x))``.
+    """Map samples to features: ``last(body(x))``. Everything except ``last`` is the body."""
 
-    Everything except ``last`` belongs to the body.
-
-    Attributes:
-        name: Its name in the registry.
-        last: The layer that is trained even if the body is frozen.
-    """
-
-    name: str
-    last: LastLayer
+    name: str  # in the registry
+    last: LastLayer  # trained even if the body is frozen
     _frozen: tuple[str, ...] = ()  # names of the modules that stay in evaluation mode
 
     @property
     def width(self) -> int:
         """Number of units of the body's output."""
         return self.last.in_features
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the weights."""
-        return next(self.last.parameters()).dtype
 
     @property
     @abstractmethod
@@ -140,13 +125,10 @@ class Backbone(nn.Module, ABC):
         return groups
 
     def train_stages(self, count: int) -> Self:
-        """Freeze the body except its last stages.
+        """Freeze the body except its last ``count`` stages.
 
         Frozen parameters get no gradients. Batch normalization and dropout of frozen modules stay
         in evaluation mode, even after :meth:`train`.
-
-        Args:
-            count: Number of stages to train; zero freezes the whole body.
         """
         stages = self.layer_groups(coarse=True)
         check_integer("stages", count, 0, f"{self.name} has {len(stages)} stages", len(stages))
@@ -198,31 +180,18 @@ class TableBackbone(Backbone):
         x: Float[Tensor, "n columns"] | Iterable[Float[Tensor, "n some"]],
         sample_weight: Float[Tensor, " n"] | None = None,
     ) -> Self:
-        """Learn the scale of each column from the training rows.
-
-        Args:
-            x: The training rows, or an iterable of blocks of their columns.
-            sample_weight: Relative weight of each row.
-        """
+        """Learn the scale of each column from training rows, or from blocks of their columns."""
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """The input that a network expects.
+    """The images that a network expects."""
 
-    Attributes:
-        size: Height and width in pixels; None for the size of the data.
-        mean: Mean of each channel, where white is 1.
-        std: Standard deviation of each channel, on the same scale.
-        interpolation: How images are resized.
-        crop: Side of the central crop, as a share of the resized image.
-    """
-
-    size: int | None = None
-    mean: Sequence[float] = (0.5, 0.5, 0.5)
+    size: int | None = None  # height and width in pixels; None for the size of the data
+    mean: Sequence[float] = (0.5, 0.5, 0.5)  # of each channel, where white is 1
     std: Sequence[float] = (0.5, 0.5, 0.5)
     interpolation: str = "bilinear"
-    crop: float = 1.0
+    crop: float = 1.0  # side of the central crop, as a share of the resized image
 
     def __post_init__(self) -> None:
         if self.size is not None:
@@ -232,19 +201,15 @@ class InputSpec:
                 raise UserError(f"{name} must be three numbers, got {values!r}")
             for value in values:
                 check_at_least(name, value, 0)
-            object.__setattr__(self, name, tuple(float(value) for value in values))
+            object.__setattr__(self, name, tuple(map(float, values)))
         check_above("std", min(self.std), 0, "channels are divided by it")
-        check_above("crop", self.crop, 0, "it is a share of the side")
+        check_above("crop", self.crop, 0)
         if self.crop > 1:
-            raise UserError(f"crop must be at most 1, got {self.crop!r}: it is a share of the side")
+            raise UserError(f"crop must be at most 1, got {self.crop!r}")
 
 
 class ImageBackbone(Backbone):
-    """Map images to features. Images are bytes, or floats in 0…255, not yet normalized.
-
-    Args:
-        spec: The expected input. Normalization happens here, resizing before.
-    """
+    """Map images to features. Images have the right size and are bytes, or floats in 0…255."""
 
     mean: Tensor
     std: Tensor
@@ -266,11 +231,9 @@ class ImageBackbone(Backbone):
     def normalize(self, x: Shaped[Tensor, "n 3 height width"]) -> Float[Tensor, "n 3 height width"]:
         """Scale the channels to mean 0 and deviation 1, in the memory format that is fastest."""
         if x.ndim != 4 or x.shape[1] != 3:
-            raise UserError(
-                f"images must have the shape (n, 3, height, width), got {tuple(x.shape)}"
-            )
+            raise UserError(f"images must be (n, 3, height, width), got {tuple(x.shape)}")
         # CPUs and half precision are faster in channels_last; bytes are cheaper to permute
         fast = x.is_cpu or autocast_is_on(x.device)
         x = x.contiguous(memory_format=torch.channels_last if fast else torch.contiguous_format)
         # one product and one difference per pixel
-        return x.to(self.dtype) * (1 / (255 * self.std)) - self.mean / self.std
+        return x.to(self.mean.dtype) * (1 / (255 * self.std)) - self.mean / self.std

@@ -72,10 +72,7 @@ class MLP(TableBackbone):
         x: Float[Tensor, "n columns"] | Iterable[Float[Tensor, "n some"]],
         sample_weight: Float[Tensor, " n"] | None = None,
     ) -> Self:
-        """Learn the mean and the standard deviation of each column from the training rows.
-
-        A constant column is shifted to zero and not scaled.
-        """
+        """Learn mean and deviation of each column; a constant one is shifted to zero only."""
         blocks = [x] if isinstance(x, Tensor) else x
         statistics = [_mean_and_scale(block, sample_weight) for block in blocks]
         self.mean, self.scale = (torch.cat(parts) for parts in zip(*statistics, strict=True))
@@ -84,7 +81,7 @@ class MLP(TableBackbone):
     def body(self, x: Float[Tensor, "n columns"]) -> Float[Tensor, "n width"]:
         """Standardize the columns and pass them through the hidden layers."""
         standard = (x - self.mean) / self.scale
-        hidden: Tensor = self.hidden(standard.to(self.dtype))
+        hidden: Tensor = self.hidden(standard.to(next(self.parameters()).dtype))
         return hidden
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -114,10 +111,9 @@ def _mean_and_scale(
 class ConvNet(ImageBackbone):
     """A small convolutional network for small images, to be trained from scratch on a CPU.
 
-    A thin convolution at full resolution, one with stride 2, then ``depth`` blocks of convolution,
-    batch normalization and ReLU with max pooling between them, channels doubling from block to
-    block, and global average pooling. The thin layer is cheap and measures local contrast, the main
-    cue for sharpness and noise; all wide layers work on a quarter of the pixels.
+    A thin convolution at full resolution, which measures local contrast, one with stride 2, then
+    ``depth`` blocks of convolution, batch normalization and ReLU with max pooling between them,
+    channels doubling from block to block, and global average pooling.
 
     Args:
         dim: Dimension d of the features.

@@ -5,7 +5,7 @@ from the hub or the local cache; a saved model contains it and is rebuilt withou
 """
 
 import inspect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from layline.backbones.base import ImageBackbone, InputSpec, check_dropout, make_last_layer
 from layline.utils.errors import UserError, require
-from layline.utils.validation import check_boolean, check_integer, check_known
+from layline.utils.validation import check_integer, check_known
 
 HUB_PREFIX = "hf-hub:"
-_HUB_TIMEOUT = 3.0  # seconds
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # their names on the hub
 
 
 def import_timm() -> Any:
@@ -34,17 +34,14 @@ def is_hub_name(name: str) -> bool:
 def check_model(name: str, others: Collection[str] = ()) -> None:
     """Raise an error for a name that timm does not know; ``others`` are further suggestions."""
     timm = import_timm()
-    if is_hub_name(name) or ("." not in name and timm.is_model(name)):
-        return  # listing all models takes longer
-    known = [*others, *timm.list_models(include_tags="." in name)]
-    check_known("backbone", name, known)
+    if not is_hub_name(name) and ("." in name or not timm.is_model(name)):
+        check_known("backbone", name, [*others, *timm.list_models(include_tags="." in name)])
 
 
-def check_hub(hub_id: str, files: Sequence[str | None]) -> None:
+def check_hub(hub_id: str, *files: str | None) -> None:
     """Raise an OSError if none of the files is cached and the hub does not answer within seconds.
 
-    Without this request a download without a connection would take a minute, because
-    huggingface_hub repeats it, whatever its timeout.
+    A download without a connection would take a minute: huggingface_hub repeats its requests.
     """
     import huggingface_hub as hub
 
@@ -55,7 +52,7 @@ def check_hub(hub_id: str, files: Sequence[str | None]) -> None:
             return
     try:
         url = hub.hf_hub_url(repo, "config.json", revision=revision)
-        hub.get_hf_file_metadata(url, timeout=_HUB_TIMEOUT)
+        hub.get_hf_file_metadata(url, timeout=3.0)
     except hub.errors.HfHubHTTPError:
         return  # the hub answers; the download reports what is wrong with the repository
     except Exception as error:  # each HTTP library has its own
@@ -70,8 +67,7 @@ def first_line(error: Exception) -> str:
 class TimmBackbone(ImageBackbone):
     """Map images to features with a network of timm.
 
-    It is made with random weights; ``layline.backbones.weights`` loads pretrained ones. The
-    classifier is removed from the network, together with the dropout in front of it.
+    The classifier is removed from the network, together with the dropout in front of it.
 
     Args:
         model: timm's name, such as ``vgg16`` or ``resnet18.a1_in1k``, or ``hf-hub:owner/name``.
@@ -102,7 +98,6 @@ class TimmBackbone(ImageBackbone):
         all_stages: bool = False,
         **spec: Any,
     ) -> None:
-        check_boolean("all_stages", all_stages)
         check_integer("dim", dim, 1)
         given = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "dropout": dropout}
         rates = {name: rate for name, rate in given.items() if rate is not None}
@@ -110,16 +105,16 @@ class TimmBackbone(ImageBackbone):
             check_dropout(name, rate)
         check_model(model)
         hub: dict[str, Any] = {}
-        if is_hub_name(model):
-            if architecture is None:
-                architecture, arguments, hub = _read_hub_config(model)
-            _check_architecture(model, architecture, arguments or {})
-        elif architecture or arguments:
-            raise UserError(f"architecture is only for networks of the hub, got {model}")
-        own = _default_input(architecture or model, hub)
+        if not is_hub_name(model):
+            architecture, arguments = model, {}
+        elif architecture is None:
+            architecture, arguments, hub = _read_hub_config(model)
+        arguments = dict(arguments or {})
+        _check_architecture(model, architecture, arguments)
+        own = _default_input(architecture, hub)
         super().__init__(replace(own, **{k: v for k, v in spec.items() if v is not None}))
         self.name, self._rates, self._hub_config = model, rates, hub
-        self._architecture, self._arguments = architecture or model, dict(arguments or {})
+        self._architecture, self._arguments = architecture, arguments
         self.network = self._build(num_classes=dim)
         self.classifier, width = _remove_classifier(self.network, model)
         own_dropout = _remove_dropout(self.network)
@@ -146,9 +141,7 @@ class TimmBackbone(ImageBackbone):
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Compute the pooled features before the classifier, of all stages if wanted."""
-        return self._pool(self.normalize(x))
-
-    def _pool(self, images: Float[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
+        images = self.normalize(x)
         if not self.all_stages:
             maps = self.network.forward_features(images)
             vectors: Tensor = self.network.forward_head(maps, pre_logits=True)
@@ -171,7 +164,7 @@ class TimmBackbone(ImageBackbone):
             config = _read_hub_config(self.name)[2]
         own = import_timm().get_pretrained_cfg(self._architecture)
         if hub_id := config.get("hf_hub_id") or own.hf_hub_id:
-            check_hub(hub_id, (own.hf_hub_filename, "model.safetensors", "pytorch_model.bin"))
+            check_hub(hub_id, own.hf_hub_filename, *WEIGHT_FILES)
         network = self._build(pretrained=True, **({"pretrained_cfg": config} if config else {}))
         tensors: dict[str, Tensor] = network.state_dict()
         return {k: v for k, v in tensors.items() if not k.startswith(f"{self.classifier}.")}
@@ -179,18 +172,16 @@ class TimmBackbone(ImageBackbone):
     def _build(self, **arguments: Any) -> Any:
         timm = import_timm()
         config = timm.get_pretrained_cfg(self._architecture)
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {name: v for name, v in self._rates.items() if name != "dropout"}
         if self._architecture.startswith("vgg"):
-            options["drop_rate"] = 0.5  # as published
-        options |= {name: rate for name, rate in self._rates.items() if name != "dropout"}
+            options.setdefault("drop_rate", 0.5)  # as published
         if config.fixed_input_size and self.input.size != config.input_size[-1]:
             options["img_size"] = self.input.size
         try:
             return timm.create_model(self._architecture, **self._arguments, **arguments, **options)
         except (TypeError, AssertionError, RuntimeError) as error:
-            raise UserError(
-                f"Cannot build {self.name} with {options}: {first_line(error)}"
-            ) from error
+            message = f"Cannot build {self.name} with {options}: {first_line(error)}"
+            raise UserError(message) from error
 
     @torch.no_grad()
     def _measure_width(self) -> int:
@@ -198,11 +189,10 @@ class TimmBackbone(ImageBackbone):
         size = self.input.size or 224
         self.network.eval()
         try:
-            return self._pool(torch.zeros(1, 3, size, size)).shape[1]
+            return self.body(torch.zeros(1, 3, size, size)).shape[1]
         except (AssertionError, RuntimeError) as error:
-            raise UserError(
-                f"{self.name} does not take size {size}: {first_line(error)}"
-            ) from error
+            message = f"{self.name} does not take size {size}: {first_line(error)}"
+            raise UserError(message) from error
         finally:
             self.network.train()
 
@@ -229,15 +219,12 @@ def _read_hub_config(name: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Read the architecture, arguments and configuration of a network of the hub."""
     repo = name.removeprefix(HUB_PREFIX)
     try:
-        check_hub(repo, ("config.json",))
+        check_hub(repo, "config.json")
         config, architecture, arguments = import_timm().models.load_model_config_from_hf(repo)
     except (KeyError, AttributeError, TypeError) as error:
         raise UserError(f"{name} is not a network of timm: its config.json is different") from error
     except Exception as error:
-        raise OSError(
-            f"Cannot load {name}: {first_line(error)}. Choose a network of timm, such as "
-            "tf_efficientnet_lite0."
-        ) from error
+        raise OSError(f"Cannot load {name}: {first_line(error)}.") from error
     return architecture, {k: v for k, v in (arguments or {}).items() if k != "num_classes"}, config
 
 
@@ -246,10 +233,7 @@ def _default_input(architecture: str, hub: Mapping[str, Any]) -> InputSpec:
     config = import_timm().get_pretrained_cfg(architecture).to_dict() | hub
     channels, height, width = config["input_size"]
     if channels != 3 or height != width:
-        raise UserError(
-            f"backbone must take square RGB images, got {architecture!r}, which takes "
-            f"{channels} channels of {height}×{width}"
-        )
+        raise UserError(f"{architecture} does not take square RGB images; choose another network.")
     return InputSpec(height, *(config[k] for k in ("mean", "std", "interpolation", "crop_pct")))
 
 
@@ -258,27 +242,19 @@ def _remove_classifier(network: Any, model: str) -> tuple[str, int]:
     last = network.get_classifier()
     names = [name for name, module in network.named_modules() if module is last]
     if not isinstance(last, nn.Linear) or not names:
-        raise UserError(
-            f"backbone must end in one linear layer, got {model!r}, which ends in "
-            f"{type(last).__name__}"
-        )
+        raise UserError(f"{model} does not end in one linear layer; choose another network.")
     parent, _, child = names[0].rpartition(".")
     setattr(network.get_submodule(parent), child, nn.Identity())
     return names[0], last.in_features
 
 
 def _remove_dropout(network: Any) -> float:
-    """Remove the dropout in front of the classifier, and return its rate.
-
-    timm has it as a module, or as a number that is used in ``forward_head``.
-    """
+    """Remove the dropout in front of the classifier, a module or a number; return its rate."""
     modules = dict(network.named_modules())
     for name in ("head_drop", "head.drop", "head.dropout"):
         if isinstance(modules.get(name), nn.Dropout):
             parent, _, child = name.rpartition(".")
             setattr(modules[parent], child, nn.Identity())
             return float(modules[name].p)
-    rate = float(getattr(network, "drop_rate", 0.0) or 0.0)
-    if rate:
-        network.drop_rate = 0.0
-    return rate
+    rate, network.drop_rate = getattr(network, "drop_rate", 0.0), 0.0
+    return float(rate or 0.0)

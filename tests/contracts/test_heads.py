@@ -219,7 +219,6 @@ def test_learns_a_separable_problem(name):
 
 WRONG_SIZES = [
     ({"num_classes": 1}, "num_classes must be an integer, at least 2, got 1"),
-    ({"num_classes": 2.5}, "num_classes must be an integer, at least 2, got 2.5"),
     ({"dim": 0}, "dim must be an integer, at least 1, got 0"),
 ]
 WRONG_BATCHES = [
@@ -233,9 +232,9 @@ WRONG_BATCHES = [
     ({"ranks": torch.zeros(3, dtype=int, device="meta")}, "ranks must be on the head's device"),
     ({"features": torch.zeros(0, 8), "ranks": torch.zeros(0).long()}, "at least one sample"),
     ({"sample_weight": torch.ones(2)}, r"sample_weight must have the shape \(3,\), got \(2,\)"),
-    ({"sample_weight": torch.tensor([1, -2.0, 1])}, r"finite and not negative, got -2.0"),
-    ({"sample_weight": torch.tensor([1, torch.nan, 1])}, r"finite and not negative, got nan"),
-    ({"sample_weight": torch.zeros(3)}, "sample_weight must not be zero for all samples"),
+    ({"sample_weight": torch.tensor([1, -2.0, 1])}, "must be finite, .* got -2.0"),
+    ({"sample_weight": torch.tensor([1, torch.nan, 1])}, "must be finite, .* got nan"),
+    ({"sample_weight": torch.zeros(3)}, "not all zero, got zeros"),
 ]
 
 

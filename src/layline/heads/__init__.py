@@ -20,33 +20,20 @@ from layline.heads.pairs import CNNPOR, POE
 from layline.heads.unimodal import Regression, UnimodalBinomial, UnimodalPoisson, UnimodalPOM
 from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
-from layline.utils.validation import check_integer
 
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """An entry of the registry.
+    """An entry of the registry."""
 
-    Attributes:
-        build: Makes the head from ``num_classes``, ``dim`` and the method's own options.
-        family: The kind of method.
-        summary: A description in one line.
-        reference: Its source, with the year.
-        decode: The decoding that is the method's own decision rule.
-        exports: Whether it can be exported to ONNX.
-        released: Options with which the authors' code differs from their paper.
-        rate_factor: Multiplies the head's learning rate in the recipe ``modern``, unless a rate is
-            given.
-    """
-
-    build: Callable[..., OrdinalHead]
+    build: Callable[..., OrdinalHead]  # takes num_classes, dim and the method's own options
     family: str
-    summary: str
-    reference: str = ""
-    decode: str = "mode"
-    exports: bool = True
-    released: tuple[tuple[str, Any], ...] = ()
-    rate_factor: float = 1.0
+    summary: str  # in one line
+    reference: str = ""  # its source, with the year
+    decode: str = "mode"  # the decoding that is the method's own decision rule
+    exports: bool = True  # whether it can be exported to ONNX
+    released: tuple[tuple[str, Any], ...] = ()  # options with which the authors' code differs
+    rate_factor: float = 1.0  # for the default learning rate of the head in the recipe modern
 
 
 Method = str | type[OrdinalHead] | HeadSpec | Callable[..., OrdinalHead]
@@ -69,70 +56,34 @@ _FAR = 10.0
 _LABELS, _CUMULATIVE, _UNIMODAL = "label distribution", "cumulative", "unimodal"
 _EMBEDDING = "embedding"
 
+
+def _spec(build: type[OrdinalHead], family: str, **more: Any) -> HeadSpec:
+    """Make an entry whose summary is the first line of the class's docstring."""
+    summary = first_line(build)
+    return HeadSpec(build, family, summary[0].lower() + summary[1:], **more)
+
+
 _BUILT_IN: dict[str, HeadSpec] = {
-    "classification": HeadSpec(Classification, "baseline", "a linear layer and cross entropy"),
-    "regression": HeadSpec(
-        Regression,
-        "baseline",
-        "the rank as a number, a Laplace or Gaussian around it",
-        decode="median",
-    ),
-    "sord": HeadSpec(Sord, _LABELS, "cross entropy with labels softened by rank distance"),
-    "dldl-v2": HeadSpec(
-        DldlV2, _LABELS, "a Gaussian label distribution, and the mean at the label", decode="mean"
-    ),
-    "mean-variance": HeadSpec(
-        MeanVariance, _LABELS, "cross entropy, mean at the label, small variance", decode="mean"
-    ),
-    "emd": HeadSpec(Emd, _LABELS, "squared differences of cumulative probabilities"),
-    "cdw": HeadSpec(Cdw, _LABELS, "wrong classes cost by their distance (CDW-CE, OLL)"),
-    "ranking": HeadSpec(
-        Ranking, _CUMULATIVE, "a binary classifier for each threshold", decode="median"
-    ),
-    "coral": HeadSpec(
-        Coral,
-        _CUMULATIVE,
-        "binary classifiers that share one weight vector",
-        decode="median",
-        rate_factor=_FAR,
-    ),
-    "corn": HeadSpec(
-        Corn, _CUMULATIVE, "a chain of conditional binary classifiers", decode="median"
-    ),
-    "proportional-odds": HeadSpec(
-        ProportionalOdds,
-        _CUMULATIVE,
-        "one score, learned ordered cut points, logistic noise",
-        rate_factor=_FAR,
-    ),
-    "stick-breaking": HeadSpec(
-        StickBreaking, _CUMULATIVE, "each rank in turn takes its share of what is left"
-    ),
-    "unimodal-poisson": HeadSpec(
-        UnimodalPoisson, _UNIMODAL, "a Poisson with a learned temperature", exports=False
-    ),
-    "unimodal-binomial": HeadSpec(
-        UnimodalBinomial, _UNIMODAL, "a Binomial with a learned temperature", exports=False
-    ),
-    "unimodal-pom": HeadSpec(
-        UnimodalPOM, _UNIMODAL, "a normal over equal cells, optimal transport loss", exports=False
-    ),
-    "poe": HeadSpec(POE, _EMBEDDING, "a Gaussian embedding of each sample, ordered by triplets"),
-    "cnnpor": HeadSpec(
-        CNNPOR, _EMBEDDING, "cross entropy with a pairwise hinge between adjacent classes"
-    ),
-    "gp-dnnor": HeadSpec(
-        GPDNNOR,
-        "Gaussian process",
-        "a sparse Gaussian process with an ordinal likelihood",
-        exports=False,
-    ),
-    "proxy-anchor": HeadSpec(
-        ProxyAnchor, _EMBEDDING, "one free proxy per class, Proxy-Anchor loss"
-    ),
-    "soft-triple": HeadSpec(
-        SoftTriple, _EMBEDDING, "several free proxies per class, SoftTriple loss"
-    ),
+    "classification": _spec(Classification, "baseline"),
+    "regression": _spec(Regression, "baseline", decode="median"),
+    "sord": _spec(Sord, _LABELS),
+    "dldl-v2": _spec(DldlV2, _LABELS, decode="mean"),
+    "mean-variance": _spec(MeanVariance, _LABELS, decode="mean"),
+    "emd": _spec(Emd, _LABELS),
+    "cdw": _spec(Cdw, _LABELS),
+    "ranking": _spec(Ranking, _CUMULATIVE, decode="median"),
+    "coral": _spec(Coral, _CUMULATIVE, decode="median", rate_factor=_FAR),
+    "corn": _spec(Corn, _CUMULATIVE, decode="median"),
+    "proportional-odds": _spec(ProportionalOdds, _CUMULATIVE, rate_factor=_FAR),
+    "stick-breaking": _spec(StickBreaking, _CUMULATIVE),
+    "unimodal-poisson": _spec(UnimodalPoisson, _UNIMODAL, exports=False),
+    "unimodal-binomial": _spec(UnimodalBinomial, _UNIMODAL, exports=False),
+    "unimodal-pom": _spec(UnimodalPOM, _UNIMODAL, exports=False),
+    "poe": _spec(POE, _EMBEDDING),
+    "cnnpor": _spec(CNNPOR, _EMBEDDING),
+    "gp-dnnor": _spec(GPDNNOR, "Gaussian process", exports=False),
+    "proxy-anchor": _spec(ProxyAnchor, _EMBEDDING),
+    "soft-triple": _spec(SoftTriple, _EMBEDDING),
 }
 _BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
 _REFERENCES = {
@@ -186,8 +137,7 @@ HEADS: Registry[HeadSpec] = Registry(
 names = HEADS.names
 options_of = HEADS.options_of
 
-DEFAULT_METHOD = "arc"
-"""The method of the command line and the estimator if the user names none."""
+DEFAULT_METHOD = "arc"  # of the command line and the estimator
 
 
 def create(name: Method, num_classes: int, dim: int = 512, **options: Any) -> OrdinalHead:
@@ -201,8 +151,6 @@ def create(name: Method, num_classes: int, dim: int = 512, **options: Any) -> Or
         **options: The method's own options, such as ``alpha`` or ``norm``.
     """
     method, spec = find(name)
-    check_integer("num_classes", num_classes, 2, "one class needs no classifier")
-    check_integer("dim", dim, 1, "it is the length of a feature")
     HEADS.check_options(method, spec, options)
     head: Any = spec.build(num_classes, dim, **options)
     if not isinstance(head, OrdinalHead) or (head.num_classes, head.dim) != (num_classes, dim):

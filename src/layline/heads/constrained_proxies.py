@@ -56,12 +56,12 @@ class ConstrainedProxies(OrdinalHead):
     Args:
         layout: Where the proxies lie.
         similarity: Turns a distance or a cosine into a logit.
-        smoothing: What the unimodal loss pulls the proxies towards; None for no such loss.
+        smoothing: The distribution that the unimodal loss pulls Q towards; None for no such loss.
         target: What P is matched to: ``"proxies"``, their own Q; or ``"onehot"``, the label alone,
             by cross entropy; or the share t of Q between the two, such as 0.2.
-        alpha: Weight α of the unimodal loss; 6 if it is None, as in the paper.
+        alpha: Weight α of the unimodal loss.
         unimodal_over: What the unimodal loss is averaged over: the samples of the ``"batch"``, as
-            in the paper and if it is None, or all ``"classes"``, which also reaches rare ones.
+            in the paper, or all ``"classes"``, which also reaches rare ones.
         rps: Weight r of the squared differences of the cumulative probabilities from the label's.
         prior: Whether every class has a learned number that is added to its logit. P is then not
             always unimodal, and the prediction not always the nearest proxy.
@@ -74,38 +74,40 @@ class ConstrainedProxies(OrdinalHead):
         smoothing: Smoothing | None = None,
         *,
         target: Target = "proxies",
-        alpha: float | None = None,
-        unimodal_over: UnimodalOver | None = None,
+        alpha: float = 6.0,
+        unimodal_over: UnimodalOver = "batch",
         rps: float = 0.0,
         prior: bool = False,
     ) -> None:
-        _check_part("layout", layout, Layout, "Linear(8, 512)")
-        _check_part("similarity", similarity, Similarity, "StudentT()")
+        if not isinstance(layout, Layout) or not isinstance(similarity, Similarity):
+            raise UserError(
+                "layout and similarity must be objects such as Linear(8, 512) and StudentT(), got "
+                f"{layout!r} and {similarity!r}: heads.create makes a head from names"
+            )
         if similarity.measure not in layout.measures:
             raise UserError(
                 f"similarity must fit the layout {type(layout).__name__}, got one by "
                 f"{similarity.measure}: it supports {' and '.join(sorted(layout.measures))}"
             )
-        if smoothing is None and (alpha, unimodal_over) != (None, None):
-            raise UserError("alpha and unimodal_over must be left out without a smoothing")
-        if smoothing is not None:
-            _check_part("smoothing", smoothing, Smoothing, "Poisson(0.11)")
-            if layout.constant:
-                raise UserError(
-                    f"smoothing must be None for this {type(layout).__name__}, got {smoothing}: "
-                    "its proxies keep their distances, so there is nothing to smooth"
-                )
-        super().__init__(layout.num_classes, layout.dim)
-        self.layout, self.similarity, self.smoothing = layout, similarity, smoothing
-        self.target = target
-        self.alpha = 6.0 if alpha is None else alpha
-        self.unimodal_over = "batch" if unimodal_over is None else unimodal_over
-        self.rps = rps
-        self._share_of_q = _share_of_q(target)
+        if smoothing is not None and layout.constant:
+            raise UserError(
+                f"smoothing must be None for this {type(layout).__name__}, got {smoothing}: "
+                "its proxies keep their distances, so there is nothing to smooth"
+            )
+        shares: dict[Any, float] = {"proxies": 1.0, "onehot": 0.0}
+        if target not in shares and not (isinstance(target, float | int) and 0 <= target <= 1):
+            raise UserError(
+                f"target must be 'proxies', 'onehot' or the share of Q from 0 to 1, got {target!r}"
+            )
         check_at_least("rps", rps, 0, "it is the weight of the ranked probability score")
         check_boolean("prior", prior)
-        check_known("unimodal_over", self.unimodal_over, ("batch", "classes"))
-        check_at_least("alpha", self.alpha, 0, "it is the weight of the unimodal loss")
+        check_known("unimodal_over", unimodal_over, ("batch", "classes"))
+        check_at_least("alpha", alpha, 0, "it is the weight of the unimodal loss")
+        super().__init__(layout.num_classes, layout.dim)
+        self.layout, self.similarity, self.smoothing = layout, similarity, smoothing
+        self.target, self.alpha, self.rps = target, alpha, rps
+        self.unimodal_over = unimodal_over
+        self._share_of_q = float(shares.get(target, target))
         self.prior = nn.Parameter(torch.zeros(layout.num_classes)) if prior else None
 
     def reset_parameters(self) -> None:
@@ -157,26 +159,6 @@ class ConstrainedProxies(OrdinalHead):
             losses = losses + self.alpha * unimodal
         penalty = self.layout.penalty()
         return losses if penalty is None else losses + penalty
-
-
-def _share_of_q(target: Target) -> float:
-    """Return the share of Q in the target."""
-    if isinstance(target, str):
-        return find_known("target", target, {"proxies": 1.0, "onehot": 0.0})
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 <= target <= 1:
-        raise UserError(
-            f"target must be 'proxies', 'onehot' or a number from 0 to 1, got {target!r}: "
-            "a number is the share of Q, the rest is the label's"
-        )
-    return float(target)
-
-
-def _check_part(name: str, part: object, kind: type, example: str) -> None:
-    if not isinstance(part, kind):
-        raise UserError(
-            f"{name} must be a {kind.__name__}, such as {example}, got {part!r}: "
-            "heads.create makes a head from names"
-        )
 
 
 @dataclass(frozen=True)
@@ -231,7 +213,7 @@ _COSINE = {"similarity": "cosine", "scale": None}
 _HARD: dict[str, Any] = {"target": "proxies"}
 _ELASTIC = {**_HARD, "learn_scale": False, "rps": 0.0, "prior": False}
 _FREE = {"similarity": "student-t", "scale": None, "target": "onehot"}
-_SOFT = {**_FREE, "target": "proxies", "alpha": None, "unimodal_over": None}
+_SOFT = {**_FREE, "target": "proxies", "alpha": 6.0, "unimodal_over": "batch"}
 _TAU = {**_SOFT, "tau": None}
 _TRIANGLE = {**_SOFT, "a": Triangular.a, "b": Triangular.b}
 _LEARNED = {"learn_scale": True, "stiffness": 0.3, "target": 0.2, "rps": 0.5, "prior": True}

@@ -95,7 +95,7 @@ class _ThresholdHead(LinearHead):
 
 
 class Ranking(_ThresholdHead):
-    """K − 1 independent binary classifiers on shared features."""
+    """A binary classifier for each threshold."""
 
     def _log_probs(self, features: Features) -> PerClass:
         return log_probs_from_cumulative(self._scores(features))
@@ -105,7 +105,7 @@ class Ranking(_ThresholdHead):
 
 
 class Coral(LinearHead):
-    """Consistent rank logits: the binary classifiers of ranking with one weight vector."""
+    """Binary classifiers that share one weight vector."""
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=1, bias=False)
@@ -126,14 +126,14 @@ class Coral(LinearHead):
 
 
 class Corn(_ThresholdHead):
-    """Conditional ordinal regression: K − 1 conditional binary classifiers."""
+    """A chain of conditional binary classifiers."""
 
     def _log_probs(self, features: Features) -> PerClass:
         return log_probs_from_conditional(self._scores(features))
 
 
 class ProportionalOdds(LinearHead):
-    """The cumulative link model with the logistic link, by maximum likelihood."""
+    """One score, learned ordered cut points, logistic noise."""
 
     def __init__(self, num_classes: int, dim: int = 512) -> None:
         super().__init__(num_classes, dim, outputs=1, bias=False)
@@ -164,7 +164,7 @@ class ProportionalOdds(LinearHead):
 
 
 class StickBreaking(_ThresholdHead):
-    """A chain of decisions to stop at a rank or go on."""
+    """Each rank in turn takes its share of what is left."""
 
     @torch.no_grad()
     def _set_start_values(self) -> None:

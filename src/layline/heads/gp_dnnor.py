@@ -46,7 +46,7 @@ JITTER = {torch.float64: 1e-6, torch.float32: 1e-4}
 
 
 class GPDNNOR(LinearHead):
-    """A Gaussian process on the features.
+    """A sparse Gaussian process with an ordinal likelihood.
 
     Args:
         num_data: N, the number of training samples, which divides the divergence from the prior.

@@ -68,7 +68,7 @@ def log_one_minus(log_probs: PerClass) -> PerClass:
 
 
 class Sord(Classification):
-    """Soft labels of Díaz and Marathe.
+    """Cross entropy with labels softened by rank distance.
 
     Args:
         distance: The ``"squared"`` (p = 2) or the ``"absolute"`` (p = 1) difference of ranks.
@@ -94,7 +94,7 @@ class Sord(Classification):
 
 
 class DldlV2(Classification):
-    """Label distribution and expectation, learned together.
+    """A Gaussian label distribution, and the mean at the label.
 
     Args:
         sigma: Standard deviation σ of the labels, in ranks. By default the paper's 2 years, but at
@@ -114,7 +114,7 @@ class DldlV2(Classification):
 
 
 class MeanVariance(Classification):
-    """Cross entropy with penalties on the mean's error and on the variance.
+    """Cross entropy, mean at the label, small variance.
 
     Args:
         mean_weight: λ₁, weight of the mean's squared error.
@@ -152,7 +152,7 @@ class Emd(Classification):
 
 
 class Cdw(Classification):
-    """Push probability out of every wrong class, more strongly the farther it is.
+    """Wrong classes cost by their distance (CDW-CE, OLL).
 
     Args:
         alpha: Power α of the distance. The higher, the more far errors count.

@@ -36,7 +36,7 @@ from layline.utils.validation import check_above, check_at_least, check_integer
 
 
 class ProxyAnchor(OrdinalHead):
-    """Proxy-Anchor loss.
+    """One free proxy per class, Proxy-Anchor loss.
 
     The loss is that of a whole batch. A weight multiplies the sample's exponentials, so that it
     counts like a repetition.
@@ -85,7 +85,7 @@ class ProxyAnchor(OrdinalHead):
 
 
 class SoftTriple(OrdinalHead):
-    """SoftTriple loss.
+    """Several free proxies per class, SoftTriple loss.
 
     Args:
         centers_per_class: Number of proxies of a class; ten in the paper.

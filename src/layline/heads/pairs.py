@@ -43,7 +43,7 @@ LARGEST_BLOCK = 2**22  # triplets; those of larger batches are computed in block
 
 
 class POE(LinearHead):
-    """Probabilistic ordinal embeddings: classification of a Gaussian, ordered by triplets.
+    """A Gaussian embedding of each sample, ordered by triplets.
 
     Only the loss in training mode draws random numbers. Otherwise the draws are the same for every
     sample and at every call.
@@ -114,7 +114,7 @@ class POE(LinearHead):
 
 
 class CNNPOR(LinearHead):
-    """Cross entropy with a pairwise constraint between adjacent classes.
+    """Cross entropy with a pairwise hinge between adjacent classes.
 
     Args:
         lam: Weight λ of the pairwise term.

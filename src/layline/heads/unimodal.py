@@ -145,7 +145,7 @@ class UnimodalBinomial(_TemperatureHead):
 
 
 class UnimodalPOM(LinearHead):
-    """A normal distribution over equal cells.
+    """A normal over equal cells, optimal transport loss.
 
     Args:
         narrowest: Least σ, in cells. With 0.4, a mean in the middle of a cell puts 79 % into it.
@@ -181,7 +181,7 @@ class UnimodalPOM(LinearHead):
 
 
 class Regression(LinearHead):
-    """The rank as a number, which starts at the middle of the scale.
+    """The rank as a number, a Laplace or Gaussian around it.
 
     Args:
         loss: ``"l1"``, the absolute error, or ``"l2"``, the squared error.

@@ -6,7 +6,7 @@ and a column or the file names look like patients, subjects or cases, a note say
 
 import os
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -48,12 +48,10 @@ def find_source(
     sources: Collection[str],
     options: Mapping[str, object] | None = None,
 ) -> tuple[str, Path | None, str | None]:
-    """Find the source that a user means by a name or by the path of the data.
+    """Find the source that a user means by its name or by the path of the data.
 
-    Names take precedence. Of the options, ``images`` and ``sheet`` help to detect a source.
-
-    Returns:
-        The name of the source, the root, and a message for the user if a path was detected.
+    Names take precedence. The options ``images`` and ``sheet`` help to detect a source. The result
+    is its name, the root, and a message for the user.
     """
     path = Path(argument).expanduser()
     if argument in sources:
@@ -63,10 +61,9 @@ def find_source(
     if path.exists():
         if root is not None:
             raise UserError(f"{argument} is a path already; leave out the root {root}.")
-        options = options or {}
-        images, sheet = options.get("images"), options.get("sheet")
-        folder = None if images is None else Path(str(images)).expanduser()
-        found = detect(path, folder, None if sheet is None else str(sheet))
+        texts = {name: str(value) for name, value in (options or {}).items() if value is not None}
+        images = Path(texts["images"]).expanduser() if "images" in texts else None
+        found = detect(path, images, texts.get("sheet"))
         return found.source, found.root, f"Reading {argument} as {found.source}: {found.why}."
     near = get_close_matches(argument, sources, n=3, cutoff=0.5)
     cure = f"Did you mean {' or '.join(near)}?" if near else f"Sources: {', '.join(sources)}."
@@ -91,8 +88,6 @@ def detect(path: Path, images: Path | None = None, sheet: str | None = None) -> 
     cells = texts_of(file.frame[column])
     if image_folder(cells, folder) is not None:
         return Detected("csv", path, f"column {column!r} names images")
-    if not any(map(is_image, cells)):
-        return Detected("table", path, f"column {column!r} does not name images")
     raise UserError(
         f"The images in column {column!r} of {path.name}, such as {cells[0]}, do not exist. "
         "Set the option images to their folder."
@@ -117,9 +112,7 @@ def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detect
         return detect(found[0], images, sheet)
     if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
         why = f"it has one folder. Did you mean {path / filled[0]}?"
-    elif len(filled) == 1:
-        why = f"it has images of one class only, {filled[0]}."
-    elif any(is_image(f.name) for f in files):
+    elif filled or any(is_image(f.name) for f in files):
         why = "it has images but no classes. Put them into a folder per class, or list them."
     else:
         why = "it has no images, no table and no npz file."
@@ -153,7 +146,7 @@ def is_image(name: str) -> bool:
 def image_column(file: TableFile, folder: Path) -> str | None:
     """Find the column that names images: by the suffixes of its cells, else by its name."""
     columns = {str(name): texts_of(file.frame[name].head(_HEAD)) for name in file.frame}
-    named = [n for n in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", n.casefold()))]
+    named = {n for n in columns if _IMAGE_COLUMNS.fullmatch(re.sub(r"[\W_]", "", n.casefold()))}
     for name in sorted(columns, key=lambda name: name not in named):
         if sum(map(is_image, columns[name])) > len(columns[name]) / 2:
             return name
@@ -163,7 +156,7 @@ def image_column(file: TableFile, folder: Path) -> str | None:
         place = image_folder(some, folder) if usual and len({*some}) > len(some) / 2 else None
         if place and sum(map(bool, find_images(place, some))) > len(some) / 2:
             return name
-    return next(iter(named), None)
+    return None
 
 
 def image_folder(paths: Sequence[str], folder: Path) -> Path | None:
@@ -196,8 +189,7 @@ def label_column(
 ) -> tuple[str, tuple[str, ...]]:
     """Find the column of the labels, with a note if it is not the one named.
 
-    Only the default, ``label``, may stand for a different one: one with a usual name, or the only
-    one that is not among ``others``.
+    Only the default may stand for another: one of a usual name, or the only one not in ``others``.
     """
     names = [str(name) for name in file.frame]
     if wanted in names or wanted != "label":
@@ -215,7 +207,7 @@ def label_column(
 
 
 def suggest_group_columns(
-    file: TableFile, used: Collection[str | None], labels: list[str], splits: list[str] | None
+    file: TableFile, used: Collection[str | None], labels: list[str]
 ) -> list[str]:
     """Return notes about columns that look like groups, and that have no other use."""
     notes = []
@@ -225,15 +217,11 @@ def suggest_group_columns(
         cells = texts_of(file.frame[name])
         different = len({*cells})
         repeats_labels = different == len({*labels}) == len({*zip(cells, labels, strict=True)})
-        if repeats_labels or not _FEWEST <= different < len(cells):
-            continue
-        in_splits = Counter(cell for cell, _ in {*zip(cells, splits or cells, strict=True)})
-        crossing = sum(count > 1 for count in in_splits.values())
-        across = f" {crossing:,} of its values occur in several splits." if crossing else ""
-        notes.append(
-            f"Column {name!r} looks like a group ({different:,} values in {len(cells):,} rows)."
-            f"{across} Set group to {name!r} to keep its samples in one split."
-        )
+        if not repeats_labels and _FEWEST <= different < len(cells):
+            notes.append(
+                f"Column {name!r} looks like a group ({different:,} values in {len(cells):,} "
+                f"rows). Set group to {name!r} to keep its samples in one split."
+            )
     return notes
 
 

@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -47,12 +46,9 @@ def parse_names(argument: str, names: str | Sequence[Any]) -> tuple[str, ...]:
 def order_names(
     names: Collection[str], classes: str | Sequence[Any] | None, plural: str
 ) -> tuple[tuple[str, ...], str]:
-    """Return the classes in order, and a note that says where the order comes from.
+    """Return the classes in the order given, or implied by the names in the data, and a note.
 
-    Args:
-        names: The different names in the data.
-        classes: The order; None for the one that the names imply.
-        plural: What the names are, for messages.
+    In messages the names are called ``plural``.
     """
     ordered = natural_order(names)
     for name in ordered:
@@ -90,10 +86,7 @@ def rank_labels(
 def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = False) -> Dataset:
     """Replace the classes of data by those of a model, matched by name.
 
-    Args:
-        dataset: Read with :class:`KnownClasses`, or with classes of its own.
-        known: The classes of the model, lowest first.
-        skip_unknown: Drop samples of other classes instead of refusing them.
+    Samples of other classes are dropped with ``skip_unknown``, and refused otherwise.
     """
     counts = np.bincount(dataset.ranks, minlength=len(dataset.classes))
     samples = {name: int(n) for name, n in zip(dataset.classes, counts, strict=True) if n}
@@ -102,13 +95,9 @@ def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = F
     outside = np.flatnonzero(place[dataset.ranks] == -1)
     notes = list(dataset.notes)
     if unknown and not skip_unknown:
-        folded = {name.casefold().strip(): name for name in known}
-        near = get_close_matches(unknown[0].casefold().strip(), folded, n=1)
-        meant = f"rename {unknown[0]!r} to {folded[near[0]]!r}" if near else "rename them"
         raise UserError(
             f"The model does not know the classes {', '.join(unknown)}; it knows "
-            f"{', '.join(known)}. Either {meant}, or skip unknown classes "
-            f"({len(outside)} samples)."
+            f"{', '.join(known)}. Rename them, or skip unknown classes ({len(outside)} samples)."
         )
     if unknown:
         dataset = dataset.drop(outside)
@@ -160,12 +149,9 @@ def _unique(y: Array) -> tuple[Array, Array]:
 def check_order(order: Sequence[Any]) -> Array:
     """Return the classes that a user lists, lowest first."""
     classes = np.asarray(order)
-    if classes.ndim != 1 or len(set(classes.tolist())) < len(classes):
-        raise UserError(f"classes must be a list of different labels, got {order!r}")
-    if classes.tolist() != list(order):
-        raise UserError(
-            f"classes must be labels of one kind, got {order!r}: numbers or strings, not both"
-        )
+    different = classes.ndim == 1 and len(set(classes.tolist())) == len(classes)
+    if not different or classes.tolist() != list(order):  # numpy converts numbers to strings
+        raise UserError(f"classes must be different labels of one kind, got {order!r}")
     return classes
 
 

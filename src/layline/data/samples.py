@@ -16,17 +16,11 @@ from layline.utils.errors import UserError, require
 
 @dataclass(frozen=True)
 class UserImages:
-    """Images that a user passes: files and bytes, decoded when needed, and arrays.
-
-    Attributes:
-        items: The images.
-        names: Their paths, or else their places in what was passed.
-        skipped: Files in folders that are not images or cannot be read.
-    """
+    """Images that a user passes: files and bytes, decoded when needed, and arrays."""
 
     items: tuple[Path | bytes | Pixels, ...]
-    names: tuple[str, ...]
-    skipped: tuple[Path, ...] = ()
+    names: tuple[str, ...]  # paths, or else places in what was passed
+    skipped: tuple[Path, ...] = ()  # files in folders that are not images
 
     def __len__(self) -> int:
         return len(self.items)
@@ -66,11 +60,8 @@ class UserImages:
 def as_images(samples: Any) -> UserImages:
     """Convert what a user passes to images.
 
-    Args:
-        samples: A path, a folder, the bytes of an image file, an open file, an array
-            (height, width, 3), a Pillow image, or a sequence of them, also a pandas Series or an
-            array of paths; an array (n, height, width, 3) is n images. Arrays of pixels hold
-            values from 0 to 255.
+    That is a path, a folder, the bytes of an image file, an open file, an array (height, width, 3)
+    of values from 0 to 255, a Pillow image, or a sequence of them, such as a Series of paths.
     """
     items: list[Path | bytes | Pixels] = []
     names: list[str] = []

@@ -101,10 +101,9 @@ def find_groups(pattern: str, paths: Sequence[str]) -> tuple[str, ...]:
 
 
 def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Dataset:
-    """Draw every split that the data do not prescribe; groups stay together.
+    """Draw every split that the data do not prescribe, from training; groups stay together.
 
-    A missing validation or test split is taken out of the training split. The encoding of a table
-    is learned from the training rows.
+    The encoding of a table is learned from the training rows.
 
     Args:
         dataset: As :func:`layline.data.read` returns it.
@@ -144,35 +143,21 @@ def draw_splits(dataset: Dataset, seed: int, calibration: float = 0.0) -> Datase
 def hold_out_calibration(
     splits: Splits, ranks: Int[np.ndarray, " n"], share: float, seed: int, groups: Groups = None
 ) -> tuple[Splits, tuple[str, ...]]:
-    """Take a calibration split out of the training split, unless there is one.
-
-    Args:
-        splits: The other splits stay as they are.
-        ranks: The class of each sample.
-        share: Of the training split, in [0, 1); at most 1,000 samples are taken.
-        seed: The same seed takes the same samples.
-        groups: The group of each sample; a group stays in one split.
-
-    Returns:
-        The splits, and notes for the user.
-    """
+    """Take a share of the training split for calibration, unless there is a split; with notes."""
     if not 0 <= share < 1:
         raise UserError(f"calibration must be in [0, 1), got {share}.")
     train = splits.train
     if share == 0 or len(splits.calibration):
         return splits, ()
     wanted = min(share * len(train), MOST_FOR_CALIBRATION)
-    why = f"There is no calibration split, so there are no prediction ranges: {share:.0%}"
-    if wanted < FEWEST_FOR_CALIBRATION:
-        return splits, (
-            f"{why} of the training samples are {wanted:.0f}, and {FEWEST_FOR_CALIBRATION} are "
-            "needed.",
-        )
     own = None if groups is None else [groups[i] for i in train.tolist()]
     try:
+        if wanted < FEWEST_FOR_CALIBRATION:
+            raise UserError(f"{wanted:.0f} samples are too few; it needs {FEWEST_FOR_CALIBRATION}.")
         drawn = _divide(ranks[train], {"calibration": wanted / len(train)}, seed, own)
-    except UserError as error:  # too few groups, or samples of a class
-        return splits, (f"{why} of the training samples cannot be taken. {error}",)
+    except UserError as error:  # also too few groups, or samples of a class
+        why = "There is no calibration split, so there are no prediction ranges."
+        return splits, (f"{why} {error}",)
     taken = train[drawn["calibration"]]
     note = f"{len(taken)} of the {len(train)} training samples are kept for calibration."
     return replace(splits, train=train[drawn["train"]], calibration=taken), (note,)
@@ -210,10 +195,7 @@ def _divide(
         check_above(name, share, 0, "it is the share to hold out")
     fractions = list(shares.values())
     if sum(fractions) >= 1:
-        raise UserError(
-            f"{' and '.join(shares)} must be below 1 together, got "
-            f"{' and '.join(map(str, fractions))}."
-        )
+        raise UserError(f"{' and '.join(shares)} must be below 1 together, got {fractions}.")
     different = len(np.unique(ranks))
     held_out = sum(max(round(share * len(ranks)), 1) for share in fractions)
     if groups is None and held_out > len(ranks) - different:

@@ -216,7 +216,7 @@ def test_columns_and_suffixes_of_images_are_found(tmp_path):
     assert "column 'id_code'" in notes
     assert "Column 'patient' looks like a group" in notes
     put(tmp_path, "images", 1, "000.jpg")
-    with pytest.raises(ValueError, match=r"'000' in row 2 may be any of 000.jpg, 000.png"):
+    with pytest.raises(ValueError, match=r"'000' may be 000.jpg, 000.png. Add the suffix"):
         read("csv", path, label="diagnosis")
 
 

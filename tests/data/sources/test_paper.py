@@ -187,7 +187,7 @@ def test_repeated_lines_stay_and_are_counted(faces, tmp_path):
         ("/elsewhere/a.jpg 3", r"Line 3 of .* is not folder/file and a label"),
         ("a/b.jpg 8", r"label in line 3 of .*age_val.txt must be in 0…7"),
         ("a/b.jpg (25, 32)", r"label in line 3 of .* must be in 0…7"),
-        ("0@N00/new.jpg 3", r"1 folders are both in test .* such as 0@N00"),
+        ("0@N00/new.jpg 3", "0@N00 is both in test and elsewhere"),
     ],
 )
 def test_a_wrong_line_is_named(faces, tmp_path, bad, message):

@@ -125,12 +125,9 @@ def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = N
     parts = [list(_read_list(folder / f"age_{name}.txt")) for name in _LISTS]
     lines = [line for part in parts for line in part]
     folders = [{path.rpartition("/")[0] for path, _ in part} for part in parts]
-    shared = sorted((folders[0] | folders[1]) & folders[2])
+    shared = (folders[0] | folders[1]) & folders[2]
     if shared:
-        raise UserError(
-            f"{len(shared)} folders are both in test and in training or validation, such as "
-            f"{shared[0]}. Use the official lists."
-        )
+        raise UserError(f"{min(shared)} is both in test and elsewhere. Use the official lists.")
     both, twice = folders[0] & folders[1], {*parts[0]} & {*parts[1]}
     note = (
         f"{len(both)} of the {len(folders[1])} folders of validation are also in training, and "

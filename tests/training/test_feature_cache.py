@@ -58,7 +58,7 @@ def test_the_features_are_those_of_the_body_and_are_read_the_second_time(images,
 def test_a_stopped_extraction_continues(images, monkeypatch):
     whole = extract(make_backbone(), images).copy()
     for entry in ArrayCache().entries():
-        ArrayCache().remove(entry.key)
+        ArrayCache().remove(entry.name)
     calls, body = [], backbones.ConvNet.body
 
     def stop(self, x):
@@ -95,7 +95,7 @@ def test_everything_the_features_depend_on_changes_the_key(images):
 def test_features_that_do_not_fit_into_the_cache_are_kept_in_memory(images, monkeypatch):
     expected = extract(make_backbone(), images).copy()
     for entry in ArrayCache().entries():
-        ArrayCache().remove(entry.key)
+        ArrayCache().remove(entry.name)
     monkeypatch.setenv("LAYLINE_CACHE_GB", "0.000001")
     messages = []
     rows = extract(make_backbone(), images, log=messages.append)

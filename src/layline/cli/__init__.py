@@ -89,7 +89,7 @@ data_app.command(epilog=data.CHECK_EXAMPLES)(data.check)
 app.add_typer(data_app, name="data")
 cache_app = typer.Typer(help="List or clear cached images and features.")
 cache_app.callback(invoke_without_command=True, epilog=cache.EXAMPLES)(cache.list_caches)
-cache_app.command(epilog=cache.CLEAR_EXAMPLES)(cache.clear)
+cache_app.command(epilog=cache.EXAMPLES)(cache.clear)
 app.add_typer(cache_app, name="cache")
 
 

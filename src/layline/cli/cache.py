@@ -5,28 +5,26 @@ Everything that is cleared is computed again when it is needed.
 
 import json
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layline.cli.options import Json
 from layline.utils.files import format_bytes
 
+if TYPE_CHECKING:
+    from layline.data.array_cache import CacheEntry
+
 EXAMPLES = """
 Examples:
 
   layline cache                                             list the entries
 
-  layline cache clear --older-than 30
-
-  LAYLINE_CACHE=/scratch/layline layline train photos --cache
-"""
-CLEAR_EXAMPLES = """
-Examples:
-
-  layline cache clear                                       everything
+  layline cache clear                                       everything, after a question
 
   layline cache clear --older-than 30 --yes
+
+  LAYLINE_CACHE=/scratch/layline layline train photos --cache
 """
 
 
@@ -38,15 +36,15 @@ def list_caches(context: typer.Context, as_json: Json = False) -> None:
 
     entries = _find_entries()
     if as_json:
-        typer.echo(json.dumps(entries, indent=2))
+        typer.echo(json.dumps([entry._asdict() for entry in entries], indent=2))
         return
     for entry in entries:
-        samples = "" if entry["samples"] is None else f"{entry['samples']:,}"
-        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry["used"]))
-        size, root = format_bytes(entry["bytes"]), entry["root"].encode(errors="backslashreplace")
-        cells = f"{entry['name'][:24]:24}  {entry['kind']:10}  {size:>10}  {samples:>10}  {used}"
+        samples = "" if entry.samples is None else f"{entry.samples:,}"
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+        size, root = format_bytes(entry.bytes), entry.root.encode(errors="backslashreplace")
+        cells = f"{entry.name[:24]:24}  {entry.kind:10}  {size:>10}  {samples:>10}  {used}"
         typer.echo(f"{cells}  {root.decode()}".rstrip())
-    total = format_bytes(sum(entry["bytes"] for entry in entries))
+    total = format_bytes(sum(entry.bytes for entry in entries))
     typer.echo(f"{total if entries else 'Nothing'} in {cache_folder()}")
 
 
@@ -63,35 +61,27 @@ def clear(
 
     entries = _find_entries()
     latest = time.time() - older_than * 24 * 3600
-    chosen = [entry for entry in entries if entry["used"] <= latest]
+    chosen = [entry for entry in entries if entry.used <= latest]
     if not chosen:
         typer.echo("Nothing to clear.")
         return
-    size = format_bytes(sum(entry["bytes"] for entry in chosen))
+    size = format_bytes(sum(entry.bytes for entry in chosen))
     what = f"{len(chosen)} of {len(entries)} entries, {size}"
-    if not yes and not typer.confirm(f"Clear {what}?"):
-        typer.echo("Nothing was cleared.")
-        return
+    if not yes:
+        typer.confirm(f"Clear {what}?", abort=True)
     for entry in chosen:
-        if entry["kind"] == "index":
-            (index_folder() / f"{entry['name']}.sqlite").unlink(missing_ok=True)
+        if entry.kind == "index":
+            (index_folder() / f"{entry.name}.sqlite").unlink(missing_ok=True)
         else:
-            ArrayCache().remove(entry["name"])
+            ArrayCache().remove(entry.name)
     typer.echo(f"Cleared {what}.")
 
 
-def _find_entries() -> list[dict[str, Any]]:
-    """Describe all entries, the largest first."""
-    from layline.data.array_cache import ArrayCache
+def _find_entries() -> "list[CacheEntry]":
+    """List the entries of both kinds, the largest first."""
+    from layline.data.array_cache import ArrayCache, CacheEntry
     from layline.data.index import index_folder
 
-    keys = ("name", "kind", "bytes", "samples", "used", "root")
-    rows: list[tuple[Any, ...]] = []
-    for array in ArrayCache().entries():
-        kind = array.key.partition("-")[0] if array.complete else "unfinished"
-        samples, root = array.about.get("samples"), str(array.about.get("root", ""))
-        rows.append((array.key, kind, array.size, samples, array.used, root))
     indexes = [(file.stem, file.stat()) for file in index_folder().glob("*.sqlite")]
-    rows += [(name, "index", each.st_size, None, each.st_mtime, "") for name, each in indexes]
-    rows.sort(key=lambda row: (-row[2], row[0]))
-    return [dict(zip(keys, row, strict=True)) for row in rows]
+    entries = [CacheEntry(name, "index", each.st_size, each.st_mtime) for name, each in indexes]
+    return sorted(ArrayCache().entries() + entries, key=lambda entry: (-entry.bytes, entry.name))

@@ -33,32 +33,30 @@ if TYPE_CHECKING:
     from layline.data.images import ImageFiles
 
 _LIMIT_GB = 20
-_STATE = {"rows", "done", "id", "about"}
 _IMAGE_FORMAT = 3
 _COMMIT = 1000  # images
 _HEADER = 8  # bytes of height and width
 
 
 class CacheEntry(NamedTuple):
-    """An entry: its size in bytes, its last use, and what its writer recorded about it."""
+    """An entry, for the list of caches."""
 
-    key: str
-    size: int
-    used: float
-    complete: bool
-    about: dict[str, Any]
+    name: str
+    kind: str
+    bytes: int
+    used: float  # seconds since 1970
+    samples: int | None = None
+    root: str = ""  # where the data are
 
 
 class ArrayCache:
     """Arrays on disk, up to a total size; the least recently used entries make room for new ones.
 
-    Args:
-        folder: Where the files are; created when needed.
-        limit_bytes: The most bytes of all entries; ``$LAYLINE_CACHE_GB`` or 20 GB if not given.
+    The limit is ``$LAYLINE_CACHE_GB`` or 20 GB if it is not given.
     """
 
     def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
-        self.folder = cache_folder() / "arrays" if folder is None else Path(folder)
+        self.folder = cache_folder() / "arrays" if folder is None else folder
         if limit_bytes is None:
             try:
                 limit_bytes = int(float(os.environ.get("LAYLINE_CACHE_GB") or _LIMIT_GB) * 1e9)
@@ -110,13 +108,13 @@ class ArrayCache:
         """List the entries, the least recently used first."""
         entries = []
         for file in self.folder.glob("*.npy"):
+            state_file = file.with_suffix(".json")
+            state = _read_state(state_file) or {"rows": 1, "done": 0, "about": {}}
+            kind = file.stem.partition("-")[0] if state["done"] >= state["rows"] else "unfinished"
+            about = (state["about"].get("samples"), state["about"].get("root", ""))
             with suppress(OSError):  # removed by another process
-                size, used, complete, about = file.stat().st_size, 0.0, False, {}
-                state_file = file.with_suffix(".json")
-                if (state := _read_state(state_file)) is not None:
-                    used, about = state_file.stat().st_mtime, state["about"]
-                    complete = state["done"] >= state["rows"]
-                entries.append(CacheEntry(file.stem, size, used, complete, about))
+                used = (state_file if state_file.exists() else file).stat().st_mtime
+                entries.append(CacheEntry(file.stem, kind, file.stat().st_size, used, *about))
         return sorted(entries, key=lambda entry: entry.used)
 
     def remove(self, key: str) -> None:
@@ -128,11 +126,11 @@ class ArrayCache:
         """Delete the least recently used entries until an array fits."""
         self.folder.mkdir(parents=True, exist_ok=True)
         entries = self.entries() if needed <= self.limit_bytes else []
-        total = sum(entry.size for entry in entries)
+        total = sum(entry.bytes for entry in entries)
         for entry in entries:
             if total + needed > self.limit_bytes:
-                self.remove(entry.key)
-                total -= entry.size
+                self.remove(entry.name)
+                total -= entry.bytes
         free = min(shutil.disk_usage(self.folder).free, self.limit_bytes)
         if needed > free:
             raise OSError(
@@ -164,11 +162,6 @@ class Writer:
             write_json(self._state_file, self._state)
         self.done = rows_done
 
-    def finish(self) -> NDArray[Any]:
-        """Mark all rows as written, and return the array."""
-        self.commit(len(self.array))
-        return self.array
-
 
 def check_not_truncated(array: object) -> None:
     """Raise an error if the file of a mapped array became shorter: reading it would be a crash."""
@@ -181,15 +174,15 @@ def check_not_truncated(array: object) -> None:
 
 def _read_state(file: Path) -> dict[str, Any] | None:
     try:
-        state = json.loads(file.read_text(encoding="utf-8"))
+        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return state if isinstance(state, dict) and state.keys() >= _STATE else None
+    return state
 
 
 def _map(file: Path) -> NDArray[Any] | None:
     try:
-        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        array: NDArray[Any] = np.load(file, mmap_mode="r")
     except (OSError, ValueError, EOFError):  # absent, or shorter than its header says
         return None
     return array
@@ -239,14 +232,12 @@ class CachedImages:
 
 
 def cache_images(
-    images: "ImageFiles", at_least: int | None, progress: Callable[[int], None] | None = None
+    images: "ImageFiles", at_least: int, progress: Callable[[int], None] = lambda done: None
 ) -> CachedImages:
     """Decode all images into the cache, or use the pixels that are there.
 
-    Args:
-        images: The files.
-        at_least: Pixels of the shorter side to keep; None keeps all.
-        progress: Called with the number of images decoded so far; never if all are there.
+    Of the shorter side, ``at_least`` pixels are kept. ``progress`` is called with the number of
+    images decoded so far, but not if all are there.
     """
     from layline.data.images import PILLOW, thread_map  # needs Pillow
     from layline.data.index import index_images
@@ -254,10 +245,10 @@ def cache_images(
     images = images if images.rows is not None else index_images(images)
     about = f"{_IMAGE_FORMAT}, Pillow {PILLOW}, {images.digest()}, {at_least}"
     key = f"pixels-{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
-    shapes = [(row.height, row.width) for row in images.rows or ()]
-    if at_least is not None:  # JPEGs are decoded at a fraction of their size, which is rounded up
-        shapes = [(h + 2, w + 2) for h, w in (shrunk_shape(*shape, at_least) for shape in shapes)]
-    starts = np.cumsum([0, *(_HEADER + 3 * height * width for height, width in shapes)])
+    shapes = [shrunk_shape(row.height, row.width, at_least) for row in images.rows or ()]
+    # JPEGs are decoded at a fraction of their size, which is rounded up
+    sizes = [_HEADER + 3 * (height + 2) * (width + 2) for height, width in shapes]
+    starts = np.cumsum([0, *sizes])
     cached = CachedImages(images, key, starts[:-1], ArrayCache().open(key))
     if cached.pixels is not None:
         return cached
@@ -266,8 +257,7 @@ def cache_images(
     first = int(np.searchsorted(starts, writer.done))  # a killed run continues
 
     def load(number: int) -> Pixels:
-        image = images.load(first + number, at_least)
-        return image if at_least is None else shrink(image, at_least)
+        return shrink(images.load(first + number, at_least), at_least)
 
     for place, image in enumerate(thread_map(load, len(images) - first), start=first):
         start, end = starts[place], starts[place + 1]
@@ -275,8 +265,7 @@ def cache_images(
         if len(content) > end - start:
             raise UserError(f"{images.names[place]} changed while it was read.")
         writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
-        if (place + 1) % _COMMIT == 0:
+        if (place + 1) % _COMMIT == 0 or place + 1 == len(images):
             writer.commit(int(end))
-        if progress is not None:
-            progress(place + 1)
-    return replace(cached, pixels=writer.finish())
+        progress(place + 1)
+    return replace(cached, pixels=writer.array)

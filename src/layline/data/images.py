@@ -9,7 +9,6 @@ import errno
 import hashlib
 import os
 import re
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,7 +33,6 @@ from PIL import Image, ImageFile, ImageOps, features  # noqa: E402
 if TYPE_CHECKING:
     from layline.data.index import FileRow
 
-warnings.filterwarnings("ignore", module=r"PIL\.")  # about damaged metadata, for example
 PILLOW: str = PIL.__version__
 READS_AVIF = "avif" in features.modules and bool(features.check("avif"))
 # no others: Pillow also opens PostScript, which is a program
@@ -258,7 +256,7 @@ def why_bad(error: Exception) -> str:
             return "a directory, not a file"
         case MemoryError():
             return "out of memory"
-        case Image.DecompressionBombError():
+        case Image.DecompressionBombError() | Image.DecompressionBombWarning():
             return f"too large: more than {(Image.MAX_IMAGE_PIXELS or 0) / 1e6:.3g} million pixels"
         # damaged files contain wrong offsets, which are invalid seeks
         case OSError(errno=int() as code, strerror=str() as text) if code != errno.EINVAL:

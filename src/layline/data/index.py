@@ -1,7 +1,7 @@
 """An index of image files in SQLite: a second start reads only files that are new or changed.
 
 Each folder has an index file in the cache folder, with a :class:`FileRow` for each image. It is
-replaced as a whole and opened without locks, so it also works on file systems that have none.
+read and replaced as a whole, so it also works on file systems without locks.
 """
 
 import hashlib
@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
 
 from layline.data.dataset import Dataset, Images, format_lines
 from layline.utils.errors import UserError
@@ -71,11 +70,8 @@ def index_images(
 ) -> "ImageFiles":
     """Add to image files what is known about them, after reading those that are new or changed.
 
-    Args:
-        images: The files. Those that could not be read are tried again.
-        progress: Called with the number of files that are known so far, if some are new.
-        verify: Read every file again.
-        hashes: Compute perceptual hashes.
+    Files that could not be read are tried again, and all of them with ``verify``. ``progress`` is
+    called with the number of known files after each that was read.
     """
     from layline.data.images import PILLOW, thread_map
 
@@ -115,7 +111,6 @@ def _stamp(path: str | Path) -> tuple[int, int, int, int]:
 
 
 def _look(path: Path, hashes: bool) -> FileRow:
-    """Read a file."""
     from layline.data.duplicates import hash_picture
     from layline.data.images import examine, why_bad
 
@@ -142,14 +137,11 @@ def index_folder() -> Path:
     return cache_folder() / "index"
 
 
-def _open(file: Path, option: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(os.fsencode(file))}?{option}", uri=True)
-
-
 def _read(file: Path) -> dict[bytes, FileRow]:
     """Read an index; one that is absent or damaged is empty."""
     try:
-        with closing(_open(file, "immutable=1")) as database:
+        with closing(sqlite3.connect(":memory:")) as database:
+            database.deserialize(file.read_bytes())
             return {name: FileRow(*row) for name, *row in database.execute("SELECT * FROM files")}
     except (sqlite3.Error, OSError, TypeError):
         return {}
@@ -157,20 +149,18 @@ def _read(file: Path) -> dict[bytes, FileRow]:
 
 def _write(file: Path, rows: dict[bytes, FileRow]) -> None:
     """Replace an index. The last of several processes wins."""
+    columns, places = ", ".join(FileRow._fields), ", ".join("?" * (1 + len(FileRow._fields)))
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute(f"CREATE TABLE files (name BLOB PRIMARY KEY, {columns}) WITHOUT ROWID")
+        values = ((name, *row) for name, row in sorted(rows.items()))
+        database.executemany(f"INSERT INTO files VALUES ({places})", values)
+        database.commit()
+        content = database.serialize()
     try:
-        with atomic_write(file) as part, closing(_open(part, "nolock=1")) as database:
-            database.executescript(
-                "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;"
-                f"CREATE TABLE files (name BLOB PRIMARY KEY, {', '.join(FileRow._fields)})"
-                " WITHOUT ROWID"
-            )
-            places = ", ".join("?" * (1 + len(FileRow._fields)))
-            values = ((name, *row) for name, row in sorted(rows.items()))
-            database.executemany(f"INSERT INTO files VALUES ({places})", values)
-            database.commit()
-    except (sqlite3.Error, OSError) as error:
-        why = f"The index of the images could not be written to {file.parent}: {error}"
-        warnings.warn(why, stacklevel=3)
+        with atomic_write(file) as part:
+            part.write_bytes(content)
+    except OSError as error:
+        warnings.warn(f"The index of the images could not be written: {error}", stacklevel=3)
 
 
 def find_bad(images: Images) -> dict[int, str]:

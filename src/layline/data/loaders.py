@@ -7,11 +7,8 @@ the number of workers or processes, nor on interruptions of the run.
 import atexit
 import multiprocessing
 import os
-import re
 import signal
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 import joblib
@@ -25,10 +22,10 @@ from torch.utils.data import DataLoader, Dataset
 from layline.data.array_cache import check_not_truncated
 from layline.data.dataset import Images, Indices
 from layline.data.preprocessing import ImagePreprocessing
+from layline.utils.errors import UserError
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
 Batch = tuple[Tensor, Int[Tensor, " n"]]  # the input of the network, and which samples they are
-_KILLED_WORKER = re.compile(r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) (is killed|exited)")
 _SMALL_IMAGE = 64  # pixels of a side
 
 
@@ -45,12 +42,7 @@ class Batches(Protocol):
 class ImageBatches(Dataset[Batch]):
     """Images, preprocessed.
 
-    Args:
-        images: What to decode.
-        preprocessing: How they become squares.
-        augmentation: How training images vary.
-        seed: The seed of the augmentation.
-        keep_going: An image that cannot be decoded is black, and its index i becomes ``~i``.
+    With ``keep_going``, an image that cannot be decoded is black, and its index i becomes ``~i``.
     """
 
     def __init__(
@@ -90,12 +82,7 @@ class ImageBatches(Dataset[Batch]):
 
 
 class RowBatches(Dataset[Batch]):
-    """Samples that need no preparation: rows of a table, extracted features, a tensor.
-
-    Args:
-        rows: All rows; the array may be memory-mapped.
-        keep: The rows to use, in this order; all if not given.
-    """
+    """Samples that need no preparation; ``keep`` selects some rows of the array, in its order."""
 
     workers_help = False
 
@@ -111,10 +98,6 @@ class RowBatches(Dataset[Batch]):
         index = np.array([index for index, _ in keys])
         rows = self._rows[index if self._keep is None else self._keep[index]]
         return torch.as_tensor(rows), torch.from_numpy(index)
-
-
-class WorkerError(OSError):
-    """A data-loading worker died."""
 
 
 class _WorkerSamples(Dataset[Any]):
@@ -136,36 +119,29 @@ class _Loader(DataLoader[Any]):
 
 
 def _raise_errors(batches: Iterator[Any]) -> Iterator[Any]:
-    with workers_explained():
+    try:
         for batch in batches:
             if isinstance(batch, Exception):
                 raise batch
             yield batch
-
-
-@contextmanager
-def workers_explained() -> Iterator[None]:
-    """Raise a :class:`WorkerError` if a worker was killed.
-
-    Torch notices that by a signal, and raises wherever the process is.
-    """
-    try:
-        yield
     except RuntimeError as error:
-        if not _KILLED_WORKER.match(str(error)):
+        if not str(error).startswith("DataLoader worker"):  # an error of the samples
             raise
-        _kill_workers()
-        raise WorkerError(
-            "A data-loading worker died; it may have run out of memory, or /dev/shm is full. Use "
-            "fewer workers or a smaller batch size."
-        ) from error
+        cure = "Use fewer workers or a smaller batch size."
+        raise UserError(f"A data-loading worker died, perhaps out of memory. {cure}") from error
+
+
+def _ignore_signals(worker: int) -> None:
+    """Leave signals, which terminals and schedulers send to all processes, to the main process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 @atexit.register
 def _kill_workers() -> None:
     """Kill workers that are left: they ignore SIGTERM, so Python would wait for them forever."""
     workers = [child for child in multiprocessing.active_children() if child.daemon]
-    if workers and threading.current_thread() is threading.main_thread() and os.name != "nt":
+    if workers and hasattr(signal, "SIGCHLD"):
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else torch raises that they were killed
     for worker in workers:
         worker.kill()
@@ -174,11 +150,7 @@ def _kill_workers() -> None:
 def loader(
     samples: Batches, batches: Iterable[list[Key]], workers: int | None, pin_memory: bool = False
 ) -> DataLoader[Any]:
-    """Fetch batches, ahead of time where workers help.
-
-    Without a number of workers there is one per core, shared by the processes of a run on a
-    machine. Pinned memory is copied faster to a GPU.
-    """
+    """Fetch batches, in workers where they help: by default one per core of this process."""
     own = multiprocessing.get_all_start_methods()
     # DataLoader cannot use the start method of joblib's processes
     method = None if multiprocessing.get_start_method() in own else own[0]
@@ -197,11 +169,15 @@ def loader(
     return _Loader(
         _WorkerSamples(samples) if options else samples,  # type: ignore[arg-type]
         batch_sampler=batches,
-        collate_fn=_keep_batch,
+        collate_fn=_identity,  # __getitems__ has stacked it already
         pin_memory=pin_memory,
         generator=torch.Generator(),  # otherwise each pass uses a number of the global one
         **options,
     )
+
+
+def _identity(batch: Any) -> Any:
+    return batch
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -223,13 +199,3 @@ def sequential_batches(
 def mixed_seed(*numbers: int) -> int:
     """Combine several numbers, such as a seed, an epoch and a step, into one seed."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
-
-
-def _ignore_signals(worker: int) -> None:
-    """Leave signals, which terminals and schedulers send to all processes, to the main process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-
-def _keep_batch(batch: Any) -> Any:
-    return batch  # __getitems__ has stacked it already

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layline.data.dataset import Images, Pixels
-from layline.utils.errors import UserError, require
-from layline.utils.validation import check_above, check_boolean, check_integer, check_known
+from layline.utils.errors import require
+from layline.utils.validation import check_above, check_integer, check_known
 
 if TYPE_CHECKING:  # an exported model prepares images without torch
     from torch import Tensor
@@ -25,8 +25,8 @@ AUGMENTATIONS = {
     "flip": "flip only",
     "none": "as in testing",
 }
-# share of the area that an augmentation crops at least; the others decode images like "crop"
-_SMALLEST_PARTS = {"crop": 0.08, "mild": 0.5}
+# share of the area that an augmentation crops at least
+SMALLEST_PARTS = {"crop": 0.08, "mild": 0.5}
 _RATIOS = (3 / 4, 4 / 3)
 INTERPOLATIONS = ("bilinear", "bicubic")
 _MOST_RATIO = 16
@@ -42,26 +42,19 @@ class ImagePreprocessing:
     interpolation: str = "bilinear"
     # The next two are not in the repr, which is part of the key of extracted features.
     # Images are decoded so that this share of their area has enough pixels, in testing too.
-    smallest_part: float = field(default=_SMALLEST_PARTS["crop"], repr=False)
+    smallest_part: float = field(default=SMALLEST_PARTS["crop"], repr=False)
     # Resize a decoded image first, so that its shorter side has at_least pixels, as in a cache.
     shrink: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         check_integer("size", self.size, 1)
         check_integer("resize", self.resize, self.size)
-        check_boolean("keep_ratio", self.keep_ratio)
-        check_boolean("shrink", self.shrink)
         check_known("interpolation", self.interpolation, INTERPOLATIONS)
         check_above("smallest_part", self.smallest_part, 0)
-        if self.smallest_part > 1:
-            raise UserError(f"smallest_part must be at most 1, got {self.smallest_part!r}")
 
     @property
     def at_least(self) -> int:
-        """Pixels of the shorter side that a decoded image needs.
-
-        The smallest part of a square, 3/4 as high as wide, then has ``size`` pixels.
-        """
+        """Pixels of the shorter side with which the smallest part has ``size`` pixels."""
         return max(self.resize, math.ceil(self.size / math.sqrt(self.smallest_part * _RATIOS[0])))
 
     def load(self, images: Images, index: int) -> Pixels:
@@ -80,10 +73,7 @@ class ImagePreprocessing:
         return cropped
 
     def square(self, pixels: Pixels) -> Pixels:
-        """Do the same as :meth:`for_testing` with Pillow, without torch: (size, size, 3).
-
-        The weights are rounded differently: about one value in a hundred differs by one.
-        """
+        """Do the same as :meth:`for_testing` without torch, but for rounding: (size, size, 3)."""
         from PIL import Image
 
         rows = columns = self.resize
@@ -102,10 +92,7 @@ class ImagePreprocessing:
         return np.ascontiguousarray(pixels[top : top + self.size, left : left + self.size])
 
     def for_training(self, pixels: Pixels, augmentation: str, seed: int) -> "Tensor":
-        """Augment an image: bytes, (3, size, size).
-
-        The same seed gives the same result; global generators are not touched.
-        """
+        """Augment an image as the seed determines: bytes, (3, size, size)."""
         check_known("augmentation", augmentation, AUGMENTATIONS)
         if augmentation == "none":
             return self.for_testing(pixels)
@@ -114,8 +101,8 @@ class ImagePreprocessing:
         v2 = _transforms()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            if augmentation in _SMALLEST_PARTS:
-                scale = (_SMALLEST_PARTS[augmentation], 1.0)
+            if augmentation in SMALLEST_PARTS:
+                scale = (SMALLEST_PARTS[augmentation], 1.0)
                 options = {"scale": scale, "ratio": _RATIOS, **self._resize_options()}
                 image = v2.RandomResizedCrop(self.size, **options)(_channels_first(pixels))
             else:
@@ -134,14 +121,6 @@ class ImagePreprocessing:
         return {"interpolation": mode, "antialias": True}
 
 
-def smallest_part(augmentation: str, for_cache: bool = False) -> float:
-    """Return the smallest share of an image's area that training images are cropped to.
-
-    If pixels are stored, an augmentation that shows the whole image needs fewer of them.
-    """
-    return _SMALLEST_PARTS.get(augmentation, 1.0 if for_cache else _SMALLEST_PARTS["crop"])
-
-
 def shrink(pixels: Pixels, at_least: int) -> Pixels:
     """Resize an image so that its shorter side has ``at_least`` pixels, unless it has fewer."""
     from PIL import Image
@@ -155,9 +134,7 @@ def shrink(pixels: Pixels, at_least: int) -> Pixels:
 
 def shrunk_shape(height: int, width: int, at_least: int) -> tuple[int, int]:
     """Return the height and width after :func:`shrink`."""
-    shorter = min(height, width)
-    if shorter <= at_least:
-        return height, width
+    shorter = max(min(height, width), at_least)
     return round(height * at_least / shorter), round(width * at_least / shorter)
 
 

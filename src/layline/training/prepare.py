@@ -20,7 +20,7 @@ from layline.data.dataset import Dataset, Images
 from layline.data.index import digest_file
 from layline.data.labels import parse_names, weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches
-from layline.data.preprocessing import ImagePreprocessing, smallest_part
+from layline.data.preprocessing import SMALLEST_PARTS, ImagePreprocessing
 from layline.data.tables import Rows, TableEncoding
 from layline.evaluation.predictions import Split
 from layline.model.calibration import Calibration
@@ -278,12 +278,13 @@ def preprocessing_for(
         size = min(*images.load(0).shape[:2], _LARGEST_SMALL_IMAGE)
     # frozen features are cached instead of pixels
     cached = config.data.cache and not config.backbone.freeze and not images.decoded
+    whole = 1.0 if cached else SMALLEST_PARTS["crop"]  # for other augmentations
     return ImagePreprocessing(
         size,
         round(size / wanted.crop),
         config.data.keep_ratio,
         wanted.interpolation,
-        smallest_part(config.data.augmentation or "none", for_cache=cached),
+        SMALLEST_PARTS.get(config.data.augmentation or "none", whole),
         shrink=cached,
     )
 

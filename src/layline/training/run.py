@@ -26,7 +26,7 @@ from torch import Tensor
 
 import layline
 from layline.data.dataset import Dataset, groups_of
-from layline.data.loaders import RowBatches, workers_explained
+from layline.data.loaders import RowBatches
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import decide, decode_name
@@ -92,7 +92,7 @@ def train(
     log = Reporter(console, accelerator.is_main_process)
     if accelerator.num_processes > 1:
         log(f"{accelerator.num_processes} processes")
-    with end_together(accelerator), workers_explained(), ExitStack() as locks:
+    with end_together(accelerator), ExitStack() as locks:
         run = prepare_run(settings, accelerator, log, folder.initial)
         splits, network = _make_splits(run), prepare.select_trained(run.model, run.config)
         trainer = _make_trainer(run, network, splits, folder, console)

@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import joblib
 import torch
+from joblib.externals.loky.backend import resource_tracker
 from joblib.externals.loky.process_executor import TerminatedWorkerError as WorkerDied
 from rich.console import Console
 from threadpoolctl import threadpool_limits
@@ -127,7 +128,12 @@ class _Stop:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, *SHUTDOWN_SIGNALS):
-                self._before[number] = signal.signal(number, self.request)
+                self._before[number] = signal.signal(number, signal.SIG_IGN)
+            # joblib's tracker inherits SIG_IGN: if a signal to all processes of the group killed
+            # it, joblib would wait for ever
+            resource_tracker.ensure_running()
+            for number in self._before:
+                signal.signal(number, self.request)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -208,7 +208,7 @@ class Store:
         outcomes = [self.find(cell) for cell in {cell.key: cell for cell in cells}.values()]
         found = [each.environment for each in outcomes if each is not None and each.environment]
         names = dict.fromkeys(name for each in found for name in each)
-        about = {name: _common([each.get(name) for each in found]) for name in names}
+        about = {name: _common([each[name] for each in found if name in each]) for name in names}
         once = frame[frame["decode"] == frame["decode"].iloc[0]]
         about |= {"runs": len(once), "failed": int((once["error"] != "").sum())}
         about["hours"] = round(float(once["seconds"].sum()) / 3600, 2)

@@ -170,7 +170,8 @@ def finetuned_table(frame: pd.DataFrame) -> str:
             metric = METRICS[name]
             rows = select_decoding(frame, metric.own_decoding(DECODINGS))
             entries = summary_entries(rows, name, ("data", "method"))
-            columns[Column.of_metric(metric, f"{data}: {metric.title}")] = {
+            title = f"{data}: {metric.title}"
+            columns[Column(title, "", metric.digits, metric.lower_is_better)] = {
                 f"`{method}`": each for (of, method), each in entries.items() if of == data
             }
     methods = rank_methods(frame, "mae", "median").ranks.index

@@ -171,7 +171,7 @@ def test_runs_of_a_baseline_do_not_depend_on_settings_of_ours(scores):
         ("sklearn.svm:SVC(1)", "arguments need names"),
         ("sklearn.svm:SVC(c=1)", "unexpected keyword"),
         ("sklearn.preprocessing:StandardScaler", "must have fit and predict_proba or predict"),
-        ("math:pi", "neither a class nor a function"),
+        ("math:pi", "not callable"),
         ({**SURE, "tune": {"c": [1.0]}}, "unexpected keyword"),
         ({**SURE, "tune": {"C": []}}, "at least 1 item"),
     ],

@@ -96,12 +96,9 @@ class Baseline(Section):
             )
         module = import_reference(resolve_reference(place))
         try:
-            found = attrgetter(name)(module)
+            return module, attrgetter(name)(module)
         except AttributeError:
             raise UserError(f"Baseline {self.estimator} does not exist.") from None
-        if not callable(found):
-            raise UserError(f"Baseline {self.estimator} is neither a class nor a function.")
-        return module, found
 
 
 def parse_baseline(text: str) -> Baseline:
@@ -123,10 +120,7 @@ def parse_baseline(text: str) -> Baseline:
 
 
 def baseline_config(config: Config) -> Config:
-    """Keep the settings that a baseline depends on: its data and its backbone.
-
-    Runs that differ in anything else, such as a tuned learning rate, become one.
-    """
+    """Keep the settings that a baseline depends on, so that runs that differ in others are one."""
     own, training = config.backbone, config.training
     if find_backbone(str(own.name)).kind == "image" and not own.freeze:
         raise UserError(
@@ -153,11 +147,7 @@ def fit_baseline(
     console: Console,
     command: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Fit a baseline to the data of a run, test it, and write the results to the folder.
-
-    Returns:
-        The numbers of ``test.json``.
-    """
+    """Fit a baseline to the data of a run, test it, and return the numbers of ``test.json``."""
     run = prepare_run(config, make_accelerator(config, is_for_tables(config)), Reporter(console))
     about = {"baseline": f"{baseline.name}: {baseline.version()}"}
     folder.open(config, describe_environment(run, command) | about)
@@ -224,7 +214,14 @@ def _predict(
     """Predict probabilities, NaN if there are none, and ranks by every decoding."""
     if hasattr(estimator, "predict_proba"):
         found = np.asarray(estimator.predict_proba(x), dtype=np.float64)
-        proba = torch.from_numpy(_by_rank(baseline, estimator, found, len(x), num_classes))
+        # classes without training samples have no column
+        places = np.asarray(getattr(estimator, "classes_", range(num_classes))).astype(np.int64)
+        good = found.shape == (len(x), len(places)) and (found >= 0).all()
+        sums = found.sum(axis=1, keepdims=True)
+        if not good or not np.allclose(sums, 1, atol=1e-3):
+            raise UserError(f"predict_proba of {baseline.name} did not return probabilities.")
+        proba = torch.zeros(len(x), num_classes, dtype=torch.float64)
+        proba[:, places] = torch.from_numpy(found / sums)
         return _decode(proba.log(), decode)
     predicted = np.asarray(estimator.predict(x), dtype=np.float64).reshape(-1)
     if predicted.shape != (len(x),) or not np.isfinite(predicted).all():
@@ -242,17 +239,3 @@ def _decode(log_probs: Float[Tensor, "n K"], decode: Decode) -> Predictions:
     }
     proba = log_probs.exp()
     return Predictions(log_probs, {name: decide(proba, by) for name, by in decodings.items()})
-
-
-def _by_rank(
-    baseline: Baseline, estimator: Any, found: Matrix, samples: int, num_classes: int
-) -> Float[np.ndarray, "n K"]:
-    """Put probabilities into a column per class; classes without training samples get zero."""
-    places = np.asarray(getattr(estimator, "classes_", range(num_classes))).astype(np.int64)
-    good = found.shape == (samples, len(places)) and (found >= 0).all()
-    sums = found.sum(axis=1, keepdims=True) if good else np.zeros((1, 1))
-    if not np.allclose(sums, 1, atol=1e-3):
-        raise UserError(f"predict_proba of {baseline.name} did not return probabilities.")
-    proba: Float[np.ndarray, "n K"] = np.zeros((samples, num_classes))
-    proba[:, places] = found / sums
-    return proba

@@ -108,17 +108,14 @@ def data_digest(config: Config, verify: bool = False) -> str | None:
 
 
 class GridData(Section):
-    """A data set of a grid: its name in tables, its source, and settings of the runs on it.
-
-    ``tune`` replaces the settings to tune of the grid.
-    """
+    """A data set of a grid: its name in tables, its source, and settings of the runs on it."""
 
     name: str
     source: str
     root: Path | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
-    tune: SearchSpace | None = None
+    tune: SearchSpace | None = None  # replaces that of the grid
 
 
 class Variant(Section):
@@ -131,50 +128,30 @@ class Variant(Section):
 
 
 class Grid(Section):
-    """A grid of runs.
-
-    Attributes:
-        data: The data sets.
-        methods: Names of methods or variants with options, or ``["all"]``.
-        seeds: Each is the seed of a run and, if the source splits at random, of the split. A
-            source with a fixed number of partitions uses the seed modulo that number.
-        recipes: Names of recipes.
-        backbones: Names of backbones. By default, each data set's settings or source choose.
-        decodings: Decodings of the predicted distributions; the first also selects the epoch. By
-            default, those of the recipes.
-        settings: Settings of every run.
-        tune: Settings to tune, each with its values. For each data set, method and seed, the
-            values with the best validation score are used.
-        tune_seeds: Seeds that choose the tuned values for all seeds, by the mean of their
-            validation scores. By default, each seed chooses its own.
-        threads: Threads of each run.
-        reference: The method that the others are compared with. By default ``classification`` or,
-            without it, the first method.
-        baselines: Estimators of other libraries for tables and frozen features, such as
-            ``sklearn.ensemble:HistGradientBoostingClassifier(max_iter=50)``.
-        plugins: Files and modules with methods, backbones or data sources.
-    """
+    """A grid of runs; docs/bench.md describes the file."""
 
     data: Annotated[list[GridData], Field(min_length=1)]
     methods: list[str | Variant] = Field(default=[ALL_METHODS])
+    # of the run and, if the source splits at random, of the split; a source with a fixed number of
+    # partitions uses the seed modulo that number
     seeds: Seeds = Field(default=[0], min_length=1)
     recipes: list[str] = Field(default=[Config.model_fields["recipe"].default], min_length=1)
-    backbones: list[str] = Field(default_factory=list)
-    decodings: list[str] = Field(default_factory=list)
-    settings: dict[str, Any] = Field(default_factory=dict)
-    tune: SearchSpace = Field(default_factory=dict)
-    tune_seeds: Seeds = Field(default_factory=list)
-    threads: PositiveInt = 1
-    reference: str | None = None
+    backbones: list[str] = Field(
+        default_factory=list
+    )  # else the data set's settings or source choose
+    decodings: list[str] = Field(default_factory=list)  # the first selects the epoch
+    settings: dict[str, Any] = Field(default_factory=dict)  # of every run
+    tune: SearchSpace = Field(default_factory=dict)  # settings with the values to try
+    tune_seeds: Seeds = Field(default_factory=list)  # choose for all seeds; else each for itself
+    threads: PositiveInt = 1  # of each run
+    reference: str | None = None  # the method that the others are compared with
     baselines: list[str | Baseline] = Field(default_factory=list)
     plugins: list[str] = Field(default_factory=list)
 
     def cells(self, log: Callable[[str], None] | None = None, verify: bool = False) -> list[Cell]:
-        """List the runs. Wrong settings are reported here, before any run starts.
+        """List the runs; wrong settings are reported here, before any run starts.
 
-        Args:
-            log: Called before the files of a data set are read.
-            verify: Read all files again instead of trusting the index of files.
+        ``verify`` reads all files again instead of trusting the index of files.
         """
         load_plugins(self.plugins)
         self._check()
@@ -273,7 +250,7 @@ class Grid(Section):
     def tuning_cells(self, cells: Sequence[Cell]) -> list[Cell]:
         """Keep the cells that run before settings are chosen: all, or those of ``tune_seeds``."""
         seeds = self.tune_seeds or self.seeds
-        return [cell for cell in cells if int(cell.labels["seed"]) in seeds]
+        return [cell for cell in cells if cell.config.training.seed in seeds]
 
     def all_methods(self) -> list[Variant | Baseline]:
         """List the methods and the baselines, each with its options."""
@@ -336,15 +313,11 @@ def read_grid(
     settings: Tree | None = None,
     tune: dict[str, list[Any]] | None = None,
 ) -> Grid:
-    """Read a grid from a TOML file, and override parts of it.
+    """Read a grid from a TOML file, if there is one, and override parts of it.
 
-    Args:
-        file: The TOML file, if there is one.
-        data_folder: Folder of the relative roots in that file; by default the current one.
-        given: Parts of the grid that replace those of the file. Methods without baselines replace
-            both.
-        settings: Settings of every run; they override those of the file and of its data sets.
-        tune: Settings to tune; they override those of the file and of its data sets.
+    ``data_folder`` is the folder of the relative roots in the file. ``given`` replaces parts of the
+    grid; methods without baselines replace both. ``settings`` and ``tune`` override those of the
+    file and of its data sets.
     """
     tree = read_toml(file) if file is not None else {}
     for entry in tree.get("data", []):

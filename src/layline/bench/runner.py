@@ -45,8 +45,8 @@ _POLL = 0.5  # seconds between two looks at whether to stop
 _MOST_TRIES = 3  # of a cell whose process dies or is told to stop
 _STOP = ".stop"  # a file in the folder of the grid; workers on other machines see it as well
 _DEATH = (
-    "the process of the run ended without a result, most often because the memory was full; lower "
-    "training.batch_size, or run fewer cells at once"
+    "WorkerDied: the process of the run ended without a result, most often because the memory was "
+    "full; lower training.batch_size, or run fewer cells at once"
 )
 # Random state and number of threads belong to the process: a Dask worker runs one cell at a time.
 _ONE_AT_A_TIME = threading.Lock()
@@ -72,23 +72,11 @@ def run_grid(
     keep_models: bool = False,
     rerun: bool = False,
 ) -> list[Cell]:
-    """Run the cells that have no result yet.
+    """Run the cells that have no result yet, and return those that failed.
 
-    Args:
-        cells: All cells of the grid; those with the same key are run once.
-        store: Finds and keeps the results.
-        console: Where a line per finished cell is printed.
-        jobs: Number of runs at once; by default as many as there are GPUs or, without one, as fit
-            the processor.
-        dask: Address of a Dask scheduler, to run on its cluster.
-        keep_models: Keep the weights of every run.
-        rerun: Run finished cells again.
-
-    Returns:
-        The cells that failed.
-
-    Raises:
-        KeyboardInterrupt: The grid was stopped; all runs are saved.
+    Cells with the same key are run once. ``dask`` is the address of a scheduler. By default there
+    are as many jobs as GPUs or, without one, as fit the processor. A signal saves all runs and
+    raises KeyboardInterrupt.
     """
     distinct = list({cell.key: cell for cell in cells}.values())
     log = Reporter(console)
@@ -132,8 +120,8 @@ class _Stop:
             # joblib's tracker inherits SIG_IGN: if a signal to all processes of the group killed
             # it, joblib would wait for ever
             resource_tracker.ensure_running()
-            for number in self._before:
-                signal.signal(number, self.request)
+            for ignored in self._before:
+                signal.signal(ignored, self.request)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,7 +168,9 @@ class _Queue:
         self.seconds: dict[str, float] = {}  # of the cells that are done
         tries: Counter[str] = Counter()
         # one cell of each kind of frozen features first: it extracts them for the others
-        first = {_features_of(cell): cell for cell in todo if cell.config.backbone.freeze}
+        shared: Any = {"include": {"data", "backbone"}, "exclude": {"data": {"partition"}}}
+        frozen = [cell for cell in todo if cell.config.backbone.freeze]
+        first = {cell.config.model_dump_json(**shared): cell for cell in frozen}
         for cells in (list(first.values()), todo):
             while left := [cell for cell in cells if cell.key not in self.seconds]:
                 tries.update(cell.key for cell in left)
@@ -188,13 +178,16 @@ class _Queue:
                     self._run_parallel(left, self.jobs)
                 except WorkerDied:
                     for cell in left:
-                        if not self.stop.requested and self.store.is_running(cell):
-                            self._run_alone(cell)
+                        try:
+                            if not self.stop.requested and self.store.is_running(cell):
+                                self._run_parallel([cell], 2)  # 1 would run in this process
+                        except WorkerDied:
+                            tries[cell.key] = _MOST_TRIES
                 if self.stop.requested:
                     raise KeyboardInterrupt
                 for cell in left:
                     if cell.key not in self.seconds and tries[cell.key] >= _MOST_TRIES:
-                        self._record(cell, Outcome(cell.key, error=f"Interrupted: {_DEATH}"))
+                        self._record(cell, Outcome(cell.key, error=_DEATH))
 
     def _run_parallel(self, cells: Sequence[Cell], jobs: int) -> None:
         by_key = {cell.key: cell for cell in cells}
@@ -203,13 +196,6 @@ class _Queue:
         for outcome in parallel(tasks):
             if outcome is not None:
                 self._record(by_key[outcome.key], outcome)
-
-    def _run_alone(self, cell: Cell) -> None:
-        try:
-            self._run_parallel([cell], 2)  # a single job would run in this process
-        except WorkerDied as error:
-            if not self.stop.requested:
-                self._record(cell, Outcome(cell.key, error=f"{type(error).__name__}: {_DEATH}"))
 
     def _record(self, cell: Cell, outcome: Outcome) -> None:
         if self.store.find(cell) != outcome:  # a worker of a cluster may have its own disk
@@ -226,15 +212,10 @@ class _Queue:
 
 
 def run_cell(cell: Cell, job: Job, place: int = 0) -> Outcome | None:
-    """Run a cell in this process, and write its outcome to the store.
+    """Run a cell in this process, and write its outcome, which may be an error, to the store.
 
-    Args:
-        cell: The run.
-        job: The grid that it belongs to.
-        place: Its place in the queue; runs take the GPUs of a machine in turn.
-
-    Returns:
-        The outcome, which may be an error; None if it was stopped, and its state is saved.
+    It returns None if it was stopped and its state is saved. ``place`` is its place in the queue:
+    runs take the GPUs of a machine in turn.
     """
     store, begin = Store(job.folder), time.monotonic()
     # after a grid was killed, its workers may still be running when it is started again
@@ -331,10 +312,3 @@ def _gpus(config: Config) -> list[str]:
     """Name the GPUs of this machine that a run may use."""
     is_table = find_backbone(str(config.backbone.name)).kind == "table"
     return gpus_for(config.training.device, is_table)
-
-
-def _features_of(cell: Cell) -> str:
-    """Identify the frozen features that a cell shares with others."""
-    return cell.config.model_dump_json(
-        include={"data", "backbone"}, exclude={"data": {"partition"}}
-    )

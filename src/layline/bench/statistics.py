@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 from jaxtyping import Float
 
 from layline import metrics
@@ -111,12 +112,10 @@ def best_settings(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.Dat
 
 
 def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame:
-    """Summarize a metric over the runs that share the labels ``by``.
+    """Summarize a metric over the runs that share the labels ``by``, one row per group.
 
-    Returns:
-        One row per group, in the order of the frame: ``mean``, ``sd`` (population form, as in the
-        paper's tables), ``n`` (runs with a number), ``failed`` (runs without one), ``error`` (the
-        type of error of one of those).
+    ``sd`` has the population form, as in the paper's tables; ``error`` is the type of the error of
+    a run without a number.
     """
     values = finished_values(frame, metric)
     # the type of an error, as in "FloatingPointError: the loss is NaN"
@@ -138,8 +137,7 @@ def summary(frame: pd.DataFrame, metric: str, by: Sequence[str]) -> pd.DataFrame
 def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
     """Average a metric over the seeds: a row per data set, a column per method.
 
-    A mean is NaN if any of its runs failed: the remaining seeds may be the easy ones. Rows and
-    columns keep the order of the frame.
+    A mean is NaN if any of its runs failed: the remaining seeds may be the easy ones.
     """
     found = summary(select_decoding(frame, decode), metric, by=("data", "method"))
     return (
@@ -161,9 +159,8 @@ def student_interval(
     if len(values) < 2 or np.ptp(values) == 0:
         value = float(values[0]) if len(values) else float("nan")
         return value, value
-    from scipy.stats import sem, t
-
-    low, high = t.interval(confidence, len(values) - 1, loc=np.mean(values), scale=sem(values))
+    spread = {"loc": np.mean(values), "scale": scipy.stats.sem(values)}
+    low, high = scipy.stats.t.interval(confidence, len(values) - 1, **spread)
     return float(low), float(high)
 
 
@@ -174,9 +171,6 @@ def intervals(
 
     If ``pooled``, values are first averaged over data sets, for each seed that finished on all of
     them; the data set is then called ``all``.
-
-    Returns:
-        One row per data set and method: ``mean``, ``low``, ``high``, ``n``.
     """
     runs = select_decoding(frame, decode)
     values = runs[["data", "method", "seed"]].assign(value=finished_values(runs, metric))
@@ -239,9 +233,7 @@ def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
     if complete.shape[1] > 2 and len(complete) > 1:
         statistic, p = 0.0, 1.0
         if (complete.nunique(axis="columns") > 1).any():  # else scipy would divide by zero
-            from scipy.stats import friedmanchisquare
-
-            statistic, p = map(float, friedmanchisquare(*complete.to_numpy().T))
+            statistic, p = map(float, scipy.stats.friedmanchisquare(*complete.to_numpy().T))
     ranks = complete.rank(axis="columns", ascending=lower_is_better).mean()
     return MeanRanks(
         ranks=ranks.sort_values(kind="stable").rename("mean rank"),
@@ -254,17 +246,12 @@ def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
 
 def critical_difference(k: int, n: int, alpha: float = 0.05) -> float:
     """Compute the difference from which on two mean ranks differ significantly (Nemenyi)."""
-    from scipy.stats import studentized_range
-
-    q = studentized_range.ppf(1 - alpha, k, np.inf) / np.sqrt(2)
+    q = scipy.stats.studentized_range.ppf(1 - alpha, k, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(k * (k + 1) / (6 * n)))
 
 
 def cliques(ranks: "pd.Series[float]", difference: float) -> list[tuple[str, ...]]:
-    """Find the largest groups of methods whose mean ranks are closer than the critical difference.
-
-    A group has two or more methods, the best first, and none is within another.
-    """
+    """Find the largest groups of methods whose mean ranks are closer than the difference."""
     ordered = ranks.sort_values(kind="stable")
     values = ordered.to_numpy(dtype=np.float64)
     groups, reached = [], 0
@@ -282,12 +269,8 @@ def compare_with_reference(
 ) -> pd.DataFrame:
     """Compare every method with the reference, on the runs that both have finished.
 
-    Returns:
-        One row per other method: ``wins``, ``ties`` and ``losses`` of it on data sets (ties are
-        numbers that are equal in tables), the mean ``difference`` to the reference with its 95 %
-        interval ``low`` to ``high``, see :func:`difference_interval`, the number of data sets
-        (``pairs``), the two-sided ``p`` of Wilcoxon's signed-rank test over data sets, and
-        ``p_holm``, corrected for the number of methods. NaN if there are no pairs.
+    There is one row per other method. Ties are numbers that are equal in tables; ``low`` to
+    ``high`` is the interval of the mean ``difference``; ``pairs`` are data sets.
     """
     shown_as = METRICS[metric]
     runs = select_decoding(frame, decode)
@@ -324,9 +307,7 @@ def difference_interval(
         return float("nan"), float("nan")
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
-    from scipy.stats import bootstrap
-
-    ends = bootstrap(
+    ends = scipy.stats.bootstrap(
         (values,),
         np.mean,
         confidence_level=confidence,
@@ -345,10 +326,8 @@ def signed_rank(differences: Float[np.ndarray, " n"]) -> float:
     differences = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
     if len(differences) == 0:
         return float("nan")
-    from scipy.stats import wilcoxon
-
     differences = differences[differences != 0]
-    return float(wilcoxon(differences).pvalue) if len(differences) else 1.0
+    return float(scipy.stats.wilcoxon(differences).pvalue) if len(differences) else 1.0
 
 
 def holm(p: Sequence[float] | Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -85,9 +85,7 @@ class Store:
 
     def check_folder(self) -> None:
         """Refuse a folder that contains something other than the results of a grid."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise UserError(f"{self.folder} is a file. Choose a folder for the results.")
-        names = {path.name for path in self.folder.iterdir()} if self.folder.is_dir() else set()
+        names = {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
         is_published = RESULTS in names and "cells" not in names
         is_grid = bool({GRID, "cells"} & names) and not is_published
         if not is_grid and any(not name.startswith(".") for name in names):
@@ -147,11 +145,9 @@ class Store:
                 "another folder."
             ) from None
 
-    @contextmanager
-    def cell_lock(self, cell: Cell) -> Iterator[None]:
+    def cell_lock(self, cell: Cell) -> AbstractContextManager[bool]:
         """Wait until no other process runs a cell, if the file system supports locks."""
-        with _lock(self.folder / "cells" / f".{cell.key}.lock"):
-            yield
+        return _lock(self.folder / "cells" / f".{cell.key}.lock")
 
     def merge(self, other: Path) -> int:
         """Copy the finished cells of another folder that are missing here, and count them."""

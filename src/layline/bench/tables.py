@@ -59,11 +59,6 @@ class Column:
     # signed adds a plus sign, p writes tiny probabilities as a bound
     form: Literal["plain", "signed", "p"] = "plain"
 
-    @classmethod
-    def of_metric(cls, metric: Metric, title: str = "", group: str = "") -> Self:
-        """Make the column of a metric, by default with the title of the metric."""
-        return cls(title or metric.title, group, metric.digits, metric.lower_is_better)
-
     def format(self, value: float, *, signed: bool = False) -> str:
         """Format a number; zero has no sign."""
         if self.form == "p" and value < 10**-self.digits:
@@ -113,18 +108,14 @@ class Table:
 
 
 def _mark_best(column: Column, entries: Sequence[Entry]) -> list[Entry]:
-    """Mark the best and the second best number of a column, as they are rounded.
-
-    Numbers from which failed runs are missing have no mark, nor have columns with a single number
-    or without a direction.
-    """
+    """Mark the best and the second best of several rounded numbers that no failed run changes."""
     rounded = pd.Series(
         [nan if e.failed or e.mean is None else round(e.mean, column.digits) for e in entries],
         dtype=float,
     )
     ranks = rounded.rank(method="dense", ascending=bool(column.lower_is_better))
     if column.lower_is_better is None or rounded.count() < 2:
-        ranks[:] = nan
+        return list(entries)
     return [
         replace(entry, is_best=rank == 1, is_second=rank == 2)
         for entry, rank in zip(entries, ranks.tolist(), strict=True)
@@ -151,11 +142,7 @@ def make_tables(frame: pd.DataFrame, grid: Grid) -> dict[str, Table]:
 
 
 def find_reference(frame: pd.DataFrame, reference: str) -> str | None:
-    """Find the name of the reference method in a frame; with several recipes, of the first.
-
-    Returns:
-        None if there is no other method to compare with it.
-    """
+    """Find the reference in a frame, with several recipes that of the first; None if alone."""
     methods = [*frame["method"].unique()]
     names = (reference, *(f"{reference} · {each}" for each in frame["recipe"].unique()[:1]))
     return next((name for name in names if name in methods and len(methods) > 1), None)
@@ -181,7 +168,8 @@ def leaderboard(frame: pd.DataFrame, decodings: Sequence[str]) -> Table:
             if own["n"].any():
                 counts = {"n": own["n"].sum(), "failed": int(own["failed"].fillna(1).sum())}
                 entries[str(method)] = Entry(own["mean"].mean() * metric.scale, **counts)
-        columns[Column.of_metric(metric, _title(metric, decode))] = entries
+        title = _title(metric, decode)
+        columns[Column(title, "", metric.digits, metric.lower_is_better)] = entries
     return Table.of_columns(
         "All data sets",
         (*map(str, ranks.ranks.index), *ranks.left_out),
@@ -208,7 +196,7 @@ def comparison(frame: pd.DataFrame, metric: str, decode: str) -> Table:
     entries = summary_entries(select_decoding(frame, decode), metric, ("data", "method"))
     ranks = rank_methods(frame, metric, decode)
     columns = {
-        Column.of_metric(shown_as, data, shown_as.title): {
+        Column(data, shown_as.title, shown_as.digits, shown_as.lower_is_better): {
             method: entry for (place, method), entry in entries.items() if place == data
         }
         for data in frame["data"].unique()

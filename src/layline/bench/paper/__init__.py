@@ -4,7 +4,8 @@ They are described in ``reproductions.toml``; their data and settings, the paper
 stand-ins, are in ``presets.toml``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -74,14 +75,7 @@ class Preset(Section):
         partitions: int | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> "Preset":
-        """Use other data or settings.
-
-        Args:
-            source: The source that is used in place of all data; its folder is in ``roots``.
-            roots: The folders of data by source. The paper's data replace stand-ins.
-            partitions: The number of partitions of each data set.
-            settings: Settings of all runs.
-        """
+        """Use a source in place of all data, the folders of sources, or other settings."""
         roots, settings, data = roots or {}, settings or {}, dict(self.data)
         paper = load_presets()["paper"].data
         sources = {each.source for each in paper.values()} if source is None else {source}
@@ -215,8 +209,10 @@ class Reproduction(Section):
                 row: found[each.metric].get((row, each.data), Entry()) for row in self.methods
             }
             for row, numbers in printed.items():
-                mean, sd = numbers[place].reference, numbers[place].reference_sd
-                entries[row] = replace(entries[row], reference=mean, reference_sd=sd)
+                if numbers[place] != "--":
+                    mean, _, sd = numbers[place].partition(" ± ")
+                    spread = float(sd) if sd else None
+                    entries[row] = replace(entries[row], reference=float(mean), reference_sd=spread)
             columns[self._column(each, place)] = entries
         rows, notes = list(self.methods), self._notes(preset)
         return Table.of_columns(self.caption or self.title, rows, columns, notes=notes)
@@ -238,18 +234,15 @@ class Reproduction(Section):
             for row in self.methods
         }
 
-    def paper_numbers(self) -> dict[str, list[Entry]]:
-        """Give the paper's numbers, by the names of the methods, as references of entries."""
-        lines = [[part.strip() for part in line.split("|")] for line in self._lines()]
-        return {row: [_parse(number) for number in numbers] for row, *numbers in lines}
-
-    def _lines(self) -> list[str]:
-        return self.printed.strip().splitlines()
+    def paper_numbers(self) -> dict[str, list[str]]:
+        """Give the paper's numbers as it prints them, by the names of the methods."""
+        lines = (re.split(r"\s*\|\s*", line.strip()) for line in self.printed.strip().splitlines())
+        return {row: numbers for row, *numbers in lines}
 
     def _column(self, column: PaperColumn, place: int) -> Column:
         """Format the numbers of a column with as many digits as the paper does."""
         metric = METRICS[column.metric]
-        numbers = [line.split("|")[place + 1].split()[0] for line in self._lines()]
+        numbers = [row[place].split()[0] for row in self.paper_numbers().values()]
         digits = max((len(each.partition(".")[2]) for each in numbers), default=metric.digits)
         return Column(column.title, column.group, digits, metric.lower_is_better)
 
@@ -282,13 +275,6 @@ class Reproduction(Section):
         return (*notes, *self.notes)
 
 
-def _parse(text: str) -> Entry:
-    if text == "--":
-        return Entry()
-    mean, _, sd = text.partition(" ± ")
-    return Entry(reference=float(mean), reference_sd=float(sd) if sd else None)
-
-
 def _add_overall(frame: pd.DataFrame) -> pd.DataFrame:
     """Add Image Aesthetics as a whole: for each partition, the mean over the four categories.
 
@@ -309,17 +295,12 @@ def _add_overall(frame: pd.DataFrame) -> pd.DataFrame:
 def read_snapshots(folder: RunFolder) -> dict[str, Snapshot]:
     """Read the layouts that a run recorded, by title: the test split, and validation by epoch."""
     epochs = len(list(folder.layouts.glob("epoch-*.npz")))
-    shown = {f"validation, epoch {epoch}": epoch for epoch in drawn_epochs(epochs)}
+    middle = max(1, round(epochs * _MIDDLE / _EPOCHS))  # or the same share of other numbers
+    shown = {f"validation, epoch {epoch}": epoch for epoch in (1, middle, epochs)}
     return {
         "test": Snapshot.load(folder.layout("test")),
         **{title: Snapshot.load(folder.layout(epoch)) for title, epoch in shown.items()},
     }
-
-
-def drawn_epochs(epochs: int) -> Sequence[int]:
-    """Choose the epochs to draw: the first, 13 of 48 or the same share, the last; each once."""
-    middle = max(1, round(epochs * _MIDDLE / _EPOCHS))
-    return tuple(dict.fromkeys((1, middle, epochs)))
 
 
 @cache

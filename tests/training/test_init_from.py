@@ -128,7 +128,7 @@ def test_a_missing_or_changed_model_is_refused(command, second, other, tmp_path)
     assert "nowhere does not exist" in error(command("train", other, "--init-from", "nowhere"))
     message = error(command("train", other, "--init-from", tmp_path))
     assert "best.safetensors does not exist" in message
-    assert "skip_unknown needs init_from" in error(command("train", other, "--skip-unknown"))
+    assert "init_from.model: Field required" in error(command("train", other, "--skip-unknown"))
     text = (second / "config.toml").read_text()
     digest = RunFolder(second).read_config().init_from.digest
     (tmp_path / "config.toml").write_text(text.replace(digest, "0" * len(digest)))

@@ -34,11 +34,7 @@ _CHANGEABLE = {
 
 
 class Run:
-    """A finished run: the model, its numbers, and the folder that has all of it.
-
-    Args:
-        folder: Of the run.
-    """
+    """A finished run: the model, its numbers, and the folder that has all of it."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = RunFolder(folder)
@@ -56,10 +52,6 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """The numbers on the test split, as in ``test.json``."""
-        if not self._folder.test.is_file():
-            raise FileNotFoundError(
-                f"{self.folder} is not the folder of a finished run: no test.json"
-            )
         return self._folder.read_numbers()
 
     @property
@@ -77,12 +69,7 @@ class Run:
 
 
 class Stopped(KeyboardInterrupt):
-    """Training was stopped from outside, by Ctrl-C or SIGTERM, and can be resumed.
-
-    Args:
-        folder: Of the run.
-        how: What was saved.
-    """
+    """Training was stopped from outside, by Ctrl-C or SIGTERM, and can be resumed."""
 
     def __init__(self, folder: Path, how: str) -> None:
         super().__init__(f"{how}. Resume with layline.train(resume={str(folder)!r})")
@@ -165,7 +152,7 @@ def _start(
     name = setting_at(tree, "data.source")
     if source is not None:
         root, options = setting_at(tree, "data.root"), setting_at(tree, "data.options")
-        root = None if root is None else Path(str(root)).expanduser()
+        root = None if root is None else Path(root).expanduser()
         found, place, note = data.find_source(str(source), root, data.names(), options)
         if note:
             log(note)
@@ -175,7 +162,7 @@ def _start(
         raise UserError(
             "A data source is needed: a folder, a file, or a name such as photo-quality."
         )
-    if tree.get("init_from") is not None:
+    if setting_at(tree, "init_from.model") is not None:
         tree = add_model_settings(tree, log)
     if out is None and count_processes() > 1:
         raise UserError("out is needed with several processes, or each would choose a name.")

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from layline import backbones, data, heads
 from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
 from layline.backbones.weights import load_weights
+from layline.data.array_cache import cache_images
 from layline.data.dataset import Dataset, Images
+from layline.data.images import ImageFiles
 from layline.data.index import digest_file
 from layline.data.labels import parse_names, weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches
@@ -31,7 +33,6 @@ from layline.training.callbacks import Reporter
 from layline.training.config import Config, Tree, combine, flatten, read_toml, setting_at, validate
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
-from layline.utils.plugins import load_plugins
 
 _LARGEST_SMALL_IMAGE = 64  # pixels per side
 _OF_LAST_LAYER = ("hidden", "dropout", "all_stages")
@@ -44,10 +45,7 @@ _NOT_OPTIONS = ("name", "model", "size", "crop", "dim", "in_features")
 
 def add_model_settings(tree: Mapping[str, Any], log: Callable[[str], None]) -> Tree:
     """Add the settings that follow from the initial model to those of the user."""
-    if setting_at(tree, "init_from.model") is None:
-        raise UserError("skip_unknown needs init_from: only a trained model knows its classes.")
     path = _find_model(tree["init_from"]["model"])
-    load_plugins(tree.get("plugins") or [])
     description = load(path).description
     own = _settings_of(description)
     fixed = flatten(own)
@@ -59,14 +57,12 @@ def add_model_settings(tree: Mapping[str, Any], log: Callable[[str], None]) -> T
     if classes is not None and parse_names("classes", classes) != description.classes:
         known = ", ".join(description.classes)
         raise UserError(f"classes cannot be changed with init_from: {path} has {known}.")
-    initial = {"model": str(path), "digest": digest_file(path)}
-    if setting_at(tree, "init_from.digest") not in (None, initial["digest"]):
-        raise UserError(f"{path} changed since init_from.digest was written; remove the digest.")
     log(
         f"Initialized from {path}: {description.backbone}, {description.method}, "
         f"{len(description.classes)} classes. Default learning rates are lowered."
     )
-    return combine(_settings_of_run(path), own, tree, {"init_from": initial})
+    digest, full = {"digest": digest_file(path)}, {"model": str(path)}
+    return combine({"init_from": digest}, _settings_of_run(path), own, tree, {"init_from": full})
 
 
 def _find_model(run: str | Path) -> Path:
@@ -99,14 +95,11 @@ def _settings_of_run(path: Path) -> Tree:
     if path.name != "best.safetensors" or not file.is_file():
         return {}
     before = validate(Config, read_toml(file))
-    backbone: Tree = {"freeze": True} if before.backbone.freeze else {}
-    if before.backbone.stages is not None:
-        backbone["stages"] = before.backbone.stages
     return {
         "recipe": before.recipe,
         "data": {"augmentation": before.data.augmentation},
         "training": {"metric": before.training.metric},
-        "backbone": backbone,
+        "backbone": before.backbone.model_dump(include={"freeze", "stages"}, exclude_defaults=True),
     }
 
 
@@ -116,7 +109,7 @@ def load_initial_model(config: Config, copy: Path | None = None) -> OrdinalModel
         return None
     path = copy if copy is not None and copy.is_file() else _find_model(config.init_from.model)
     if config.init_from.digest not in (None, digest_file(path)):
-        raise UserError(f"{path} changed since the run was started. Start a new run.")
+        raise UserError(f"{path} changed since the run was configured. Start a new run.")
     model = load(path)
     decode = config.training.decoding
     model.description = replace(model.description, calibration=Calibration(), decode=decode)
@@ -154,12 +147,8 @@ def read_data(
 ) -> Dataset:
     """Read the data, look at files that are new or changed, group duplicates, draw the splits.
 
-    Args:
-        config: Contains where the data are.
-        log: Shows notes about the data.
-        accelerator: One or several processes; one per machine looks at the files first.
-        known: What a trained model knows about its inputs, if the data are read for one.
-        whole: Draw no splits, because nothing is trained; prescribed splits are kept.
+    One process per machine looks at the files first. ``known`` is what a trained model knows about
+    its inputs. ``whole`` draws no splits, because nothing is trained.
     """
     options = config.data
     dataset = data.read(options.source, options.root, options.partition, known, **options.options)
@@ -174,8 +163,8 @@ def read_data(
         log(note)
     if not whole:
         dataset.check_complete()
-        counts = {name: len(index) for name, index in dataset.splits.by_name().items()}
-        log("Samples: " + ", ".join(f"{count} for {name}" for name, count in counts.items()))
+        counts = dataset.splits.by_name().items()
+        log("Samples: " + ", ".join(f"{len(index)} for {name}" for name, index in counts))
     return dataset
 
 
@@ -194,14 +183,13 @@ def cache_pixels(
     dataset: Dataset, description: ModelDescription, log: Reporter, accelerator: Accelerator
 ) -> Dataset:
     """Decode all image files once into a cache that later epochs and runs read."""
-    from layline.data.array_cache import cache_images
-    from layline.data.images import ImageFiles
-
     images, preparation = dataset.inputs, description.inputs
     if not isinstance(images, ImageFiles) or not isinstance(preparation, ImagePreprocessing):
         return dataset
-    first, progress = accelerator.local_main_process_first, log.progress
-    with first(), progress("Decoding the images", len(images)) as count:
+    with (
+        accelerator.local_main_process_first(),
+        log.progress("Decoding the images", len(images)) as count,
+    ):
         return replace(dataset, inputs=cache_images(images, preparation.at_least, count))
 
 

@@ -12,24 +12,18 @@ from layline.geometry.decoding import Decode
 from layline.training.config import Config, TrainingConfig, Tree, combine, validate
 from layline.training.optim import MODERN, default_head_rate
 from layline.utils.errors import UserError
-from layline.utils.plugins import Plugin, load_plugins, resolve_reference
+from layline.utils.plugins import load_plugins, resolve_reference
 from layline.utils.validation import find_known
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Default settings.
+    """Default settings."""
 
-    Attributes:
-        backbone: The network for photographs.
-        settings: Settings of every run, by section.
-        situations: Further settings by what is trained: ``table``, ``small`` (a small network for
-            small images), ``scratch`` and ``pretrained`` (networks for photographs), ``frozen`` and
-            ``frozen small``.
-    """
-
-    backbone: str
-    settings: Tree
+    backbone: str  # for photographs
+    settings: Tree  # of every run
+    # by what is trained: table, small (a small network for small images), scratch and pretrained
+    # (networks for photographs), frozen, and frozen small
     situations: Mapping[str, Tree] = field(default_factory=dict)
 
 
@@ -113,11 +107,7 @@ def draft_config(tree: Mapping[str, Any]) -> Config:
 
 
 def resolve_config(*trees: Mapping[str, Any]) -> Config:
-    """Make the complete configuration of a run from settings and the recipe that they name.
-
-    Args:
-        *trees: Settings by section, such as ``{"training": {"epochs": 3}}``; later values win.
-    """
+    """Make the complete configuration of a run from settings and the recipe that they name."""
     wanted = combine(*trees)
     draft = draft_config(wanted)
     recipe, method = RECIPES[draft.recipe], heads.HEADS.find(draft.head.method)
@@ -135,8 +125,10 @@ def resolve_config(*trees: Mapping[str, Any]) -> Config:
         kept = {k: v for k, v in options.items() if k in backbones.options_of(known)}
         defaults["backbone"] = {"options": kept}
     if draft.init_from is not None:  # the initial model has its own options of the backbone
-        lower = _lower_rates(defaults, draft.init_from.rate)
-        defaults = combine({**defaults, "backbone": {}}, lower)
+        usual = TrainingConfig().model_dump() | defaults.get("training", {})
+        rates = {k: usual[k] for k in usual if k.endswith("learning_rate") and usual[k] is not None}
+        lower = {name: draft.init_from.rate * rate for name, rate in rates.items()}
+        defaults = combine({**defaults, "backbone": {}}, {"training": lower})
     return _complete(validate(Config, combine(defaults, wanted)), name)
 
 
@@ -152,13 +144,6 @@ def _situation(config: Config, name: str) -> str:
         return "small"
     is_new = config.init_from is None and (config.backbone.weights or spec.weights) == "none"
     return "scratch" if is_new else "pretrained"
-
-
-def _lower_rates(defaults: Tree, rate: float) -> Tree:
-    """Give the learning rates of a recipe for a network that is already trained."""
-    usual = TrainingConfig().model_dump() | defaults.get("training", {})
-    names = ("learning_rate", "backbone_learning_rate", "head_learning_rate")
-    return {"training": {name: rate * usual[name] for name in names if usual[name] is not None}}
 
 
 def _complete(config: Config, name: str) -> Config:
@@ -179,7 +164,7 @@ def _complete(config: Config, name: str) -> Config:
         if isinstance(options.get(key), str):
             options[key] = _full_path(options[key])
     derived = config.training.options()
-    sections: dict[str, dict[str, Any]] = {
+    sections: dict[str, Tree] = {
         "data": {
             "root": root,
             "options": options,
@@ -196,7 +181,6 @@ def _complete(config: Config, name: str) -> Config:
 
 
 def _full_path(path: str) -> str:
-    """Make a path independent of where the run was started."""
     return str(Path(path).expanduser().resolve())
 
 
@@ -216,13 +200,3 @@ def recipe_decoding(recipe: str, *trees: Mapping[str, Any]) -> Decode:
     """Give the decoding of a recipe's runs with some settings."""
     settings = combine(find_known("recipe", recipe, RECIPES).settings, *trees)
     return validate(TrainingConfig, settings.get("training", {})).decoding
-
-
-def used_plugins(config: Config) -> list[Plugin]:
-    """List the plug-ins that a run computes with, each once."""
-    found = (
-        heads.HEADS.plugin_of(config.head.method),
-        backbones.BACKBONES.plugin_of(str(config.backbone.name)),
-        data.SOURCES.plugin_of(config.data.source),
-    )
-    return list({each.name: each for each in found if each is not None}.values())

@@ -25,6 +25,8 @@ from rich.console import Console
 from torch import Tensor
 
 import layline
+from layline.backbones import BACKBONES
+from layline.data import SOURCES
 from layline.data.dataset import Dataset, groups_of
 from layline.data.loaders import RowBatches
 from layline.evaluation.evaluate import CALIBRATED, compute_metrics, evaluate_split
@@ -46,7 +48,7 @@ from layline.training.distributed import (
 )
 from layline.training.feature_cache import extract_features, feature_key, fingerprint_body
 from layline.training.planner import choose_network, plan_run
-from layline.training.recipes import draft_config, is_for_tables, resolve_config, used_plugins
+from layline.training.recipes import draft_config, is_for_tables, resolve_config
 from layline.training.run_folder import RunFolder, choose_samples, take_snapshot, write_pictures
 from layline.training.trainer import Trainer
 from layline.utils.devices import processor_name
@@ -75,15 +77,8 @@ def train(
 ) -> dict[str, Any] | None:
     """Train, or resume training, and test the best epoch.
 
-    Args:
-        settings: A complete configuration, or settings by section; then the recipe and the planner
-            choose what is not set.
-        folder: A new folder, or that of the run to resume.
-        console: Shows progress.
-        command: The command of the run, if it is not that of this process.
-
-    Returns:
-        The numbers of ``test.json`` in the main process, None in others.
+    ``settings`` are complete, or the recipe and the planner choose what is not set. Returns the
+    numbers of ``test.json`` in the main process, None in others.
     """
     draft = settings if isinstance(settings, Config) else draft_config(settings)
     if draft.plugins:
@@ -94,12 +89,19 @@ def train(
         log(f"{accelerator.num_processes} processes")
     with end_together(accelerator), ExitStack() as locks:
         run = prepare_run(settings, accelerator, log, folder.initial)
-        splits, network = _make_splits(run), prepare.select_trained(run.model, run.config)
+        splits = prepare.make_splits(run.config, run.dataset, run.model.description)
+        if run.config.backbone.freeze:
+            rows, index = frozen_features(run), run.dataset.splits.by_name()
+            for name, split in splits.items():
+                splits[name] = replace(split, samples=RowBatches(rows, index[name]))
+        network = prepare.select_trained(run.model, run.config)
         trainer = _make_trainer(run, network, splits, folder, console)
         # the folder is made only now that data and settings are known to be valid
         run_on_main(accelerator, lambda: _open_folder(run, folder, command, locks))
         if run.config.track:
-            accelerator.init_trackers("layline", _track(run.config))
+            flat = flatten(run.config.model_dump(mode="json"))
+            plain = {k: v if isinstance(v, int | float | str) else str(v) for k, v in flat.items()}
+            accelerator.init_trackers("layline", plain)
         best_epoch = trainer.fit().best_epoch
         run.model.load_state_dict(read_model_file(folder.best)[1])
         validation = _calibrate(run, network, splits, folder)
@@ -146,18 +148,6 @@ def prepare_run(
     if config.data.cache and not config.backbone.freeze:
         dataset = prepare.cache_pixels(dataset, model.description, log, accelerator)
     return PreparedRun(config, dataset, model, SeveralProcesses(accelerator), log)
-
-
-def _make_splits(run: PreparedRun) -> dict[str, Split]:
-    """Make the splits, of frozen features if only the last layers are trained."""
-    splits = prepare.make_splits(run.config, run.dataset, run.model.description)
-    if not run.config.backbone.freeze:
-        return splits
-    rows, index = frozen_features(run), run.dataset.splits.by_name()
-    return {
-        name: replace(split, samples=RowBatches(rows, index[name]))
-        for name, split in splits.items()
-    }
 
 
 def frozen_features(run: PreparedRun) -> Float[np.ndarray, "n width"]:
@@ -207,12 +197,6 @@ def _open_folder(
         run.log(f"The file system of {folder.path} has no locks; do not use it in another process.")
     folder.open(run.config, describe_environment(run, command))
     prepare.copy_initial_model(run.config, folder.initial)
-
-
-def _track(config: Config) -> dict[str, Any]:
-    """List the settings as trackers want them: flat, numbers and texts only."""
-    flat = flatten(config.model_dump(mode="json"))
-    return {k: v if isinstance(v, int | float | str) else str(v) for k, v in flat.items()}
 
 
 def _calibrate(
@@ -301,11 +285,16 @@ def describe_environment(run: PreparedRun, command: Sequence[str] = ()) -> dict[
     """Describe data, software and machine; a resumed run must have the same fingerprints."""
     config, dataset, accelerator = run.config, run.dataset, run.processes.accelerator
     initial, duplicates, frozen = config.init_from, dataset.duplicates, config.backbone.freeze
+    plugins = (
+        HEADS.plugin_of(config.head.method),
+        BACKBONES.plugin_of(str(config.backbone.name)),
+        SOURCES.plugin_of(config.data.source),
+    )
     about = {
         "data": prepare.fingerprint_data(dataset),
         "content": dataset.inputs.digest(),
         "weights": fingerprint_body(run.model.backbone) if frozen else None,
-        "plugins": {each.name: each.version for each in used_plugins(config)} or None,
+        "plugins": {each.name: each.version for each in plugins if each is not None} or None,
         "init_from": initial and initial.model_dump(mode="json"),
         "duplicates": duplicates and duplicates.facts(),
         "commit": find_commit(),

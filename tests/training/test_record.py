@@ -56,11 +56,10 @@ def test_the_axes_are_orthonormal(count, dim, with_proxies):
     np.testing.assert_allclose(axes @ axes.T, np.eye(2), atol=1e-6)
 
 
-@pytest.mark.parametrize("num_classes", [2, 5, 40])
-def test_a_line_is_drawn_as_a_line_with_the_largest_variance_across(num_classes):
-    proxies = layout_proxies("linear", num_classes, 16)
+def test_a_line_is_drawn_as_a_line_with_the_largest_variance_across():
+    proxies = layout_proxies("linear", 5, 16)
     features = RNG.normal(size=(200, 16)) * np.linspace(3, 0.1, 16)
-    axes = fit_plane(features, np.arange(200) % num_classes, proxies)
+    axes = fit_plane(features, np.arange(200) % 5, proxies)
     x, y = (proxies @ axes.T).T
     np.testing.assert_allclose(np.diff(x), np.diff(x)[0], rtol=1e-4)
     assert np.diff(x)[0] > 0
@@ -79,11 +78,10 @@ def test_a_semicircle_is_drawn_upright():
     np.testing.assert_allclose(np.hypot(x, y), 1, rtol=1e-4)
 
 
-@pytest.mark.parametrize("dim", [20, 700])
-def test_without_proxies_the_plane_is_that_of_the_principal_components(dim):
-    features, ranks, _ = sample(dim, count=300)
+def test_without_proxies_the_plane_is_that_of_the_principal_components():
+    features, ranks, _ = sample(20, count=300)
     features, ranks = torch.from_numpy(features), torch.from_numpy(ranks)
-    snapshot = take_snapshot(features, ranks, ranks, heads.create("coral", 5, dim))
+    snapshot = take_snapshot(features, ranks, ranks, heads.create("coral", 5, 20))
     best = PCA(2, svd_solver="full").fit(features).explained_variance_ratio_.sum()
     assert snapshot.explained == pytest.approx(best, abs=1e-6)
 
@@ -95,15 +93,10 @@ def make_snapshot(method, dim=6):
     return take_snapshot(features, ranks, ranks.roll(1), head), features, head
 
 
-def test_two_dimensions_are_shown_exactly():
-    snapshot, features, _ = make_snapshot("arc", dim=2)
-    np.testing.assert_allclose(snapshot.points, features, rtol=1e-6)
-    np.testing.assert_array_equal(fit_plane(features.numpy()[:, :1], None, None), [[1], [0]])
-
-
 @pytest.mark.parametrize("method", ["arc", "coral"])
 def test_a_snapshot_survives_its_file(tmp_path, method):
-    snapshot, _, _ = make_snapshot(method)
+    snapshot, features, _ = make_snapshot(method, dim=2)
+    np.testing.assert_allclose(snapshot.points, features, rtol=1e-6)  # exact in two dimensions
     snapshot.save(tmp_path / "a.npz")
     found = Snapshot.load(tmp_path / "a.npz")
     for name, value in vars(snapshot).items():
@@ -142,7 +135,6 @@ def test_the_largest_error_comes_first_then_the_least_probable_label():
     evaluation = make_evaluation(RANKS, PREDICTED, PROBA)
     assert worst_mistakes(evaluation, 10) == [3, 1, 5, 2]
     assert worst_mistakes(evaluation, 2) == [3, 1]
-    assert worst_mistakes(make_evaluation(RANKS, RANKS, PROBA), 10) == []
 
 
 def test_contradicted_labels_come_first_then_the_least_certain():
@@ -160,8 +152,6 @@ def test_contradicted_labels_come_first_then_the_least_certain():
     reasons = samples_to_review(evaluation, 4)
     assert list(reasons) == [3, 1, 2, 4]
     assert list(reasons.values()) == ["contradicts its label"] * 2 + ["uncertain"] * 2
-    assert list(samples_to_review(evaluation, 10)) == [3, 1, 2, 4, 0]
-    assert samples_to_review(evaluation, 0) == {}
 
 
 def test_mistakes_and_review_share_small_thumbnails(tmp_path):
@@ -171,14 +161,12 @@ def test_mistakes_and_review_share_small_thumbnails(tmp_path):
     ends = np.array([0, 0, 1, 1, 2, 0]), np.array([0, 1, 2, 2, 2, 1])
     evaluation = make_evaluation(RANKS, PREDICTED, PROBA, inputs.names, ends)
     snapshot, _, head = make_snapshot("arc")
-    description = SimpleNamespace(inputs=ImagePreprocessing(48, 48))
-    model = SimpleNamespace(head=head, description=description)
-
-    def write(**most):
-        write_pictures(folder, evaluation, inputs, snapshot, model, ReportConfig(**most))
-        return [json.loads(path.read_text()) for path in (folder.mistakes, folder.review)]
-
-    mistakes, review = write(mistakes=10, review=3)
+    model = SimpleNamespace(
+        head=head, description=SimpleNamespace(inputs=ImagePreprocessing(48, 48))
+    )
+    most = ReportConfig(mistakes=10, review=3)
+    write_pictures(folder, evaluation, inputs, snapshot, model, most)
+    mistakes, review = (json.loads(p.read_text()) for p in (folder.mistakes, folder.review))
     assert [record["name"] for record in mistakes] == ["d", "b", "\udcff.jpg", "c"]
     assert mistakes[0] == {
         **{"name": "d", "true": "low", "predicted": "high", "image": "000003.jpg"},
@@ -189,8 +177,6 @@ def test_mistakes_and_review_share_small_thumbnails(tmp_path):
     assert {path.name for path in folder.thumbnails.iterdir()} == images
     with Image.open(folder.thumbnails / "000003.jpg") as image:
         assert (image.format, image.size) == ("JPEG", (LONGER_SIDE, LONGER_SIDE // 4))
-    write(mistakes=1, review=0)
-    assert [path.name for path in folder.thumbnails.iterdir()] == ["000003.jpg"]
 
 
 def test_the_cells_of_a_row_are_those_of_the_table():

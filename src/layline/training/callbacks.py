@@ -24,7 +24,6 @@ from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import decode_name
 from layline.geometry.layouts import Linear
 from layline.heads import ConstrainedProxies, OrdinalHead
-from layline.metrics import CRITERIA
 from layline.model.model import OrdinalModel
 from layline.model.model_file import read_model_file
 from layline.training.distributed import SeveralProcesses
@@ -253,76 +252,58 @@ class Reporter:
     @contextmanager
     def progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show the progress of some work: a bar on a terminal, a few lines in a log."""
-        lines = 0
-
-        def count(done: int) -> None:
-            nonlocal lines
-            due = _PROGRESS_LINES * done // max(total, 1)
-            if due > lines:
-                lines = due
-                self(f"{what}: {done} of {total}")
-
-        if not self._shown or not self._console.is_terminal:
-            yield count
-            return
+        lines, shown = 0, self._shown and self._console.is_terminal
         columns = TextColumn(what), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn()
-        with Progress(*columns, console=self._console, transient=True) as bar:
+        with Progress(*columns, console=self._console, transient=True, disable=not shown) as bar:
             task = bar.add_task(what, total=total)
-            yield lambda done: bar.update(task, completed=done)
+
+            def count(done: int) -> None:
+                nonlocal lines
+                bar.update(task, completed=done)
+                if not shown and (due := _PROGRESS_LINES * done // max(total, 1)) > lines:
+                    lines = due
+                    self(f"{what}: {done} of {total}")
+
+            yield count
 
 
 class ProgressDisplay(Callback):
-    """Show the epoch, the losses, the validation error and the time left.
-
-    A terminal shows one live line with a bar; a log gets a plain line per epoch.
-    """
+    """Print a line per epoch; a terminal also shows a bar with the loss and the time left."""
 
     def __init__(self, epochs: int, console: Console, shown: bool = True) -> None:
         self._epochs, self._log = epochs, Reporter(console, shown)
-        text = TextColumn("{task.description}"), TextColumn("{task.fields[last]}")
-        columns = BarColumn(10), text[0], TimeRemainingColumn(compact=True), text[1]
-        self._live = Progress(*columns, console=console, transient=True)
-        self._line = self._live.add_task("", last="")
-        self._is_live = shown and console.is_terminal
+        columns = TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn()
+        hidden = not (shown and console.is_terminal)
+        self._bar = Progress(*columns, console=console, transient=True, disable=hidden)
+        self._task = self._bar.add_task("")
         self._begin, self._first_step = 0.0, 0
 
     def on_start(self, trainer: Trainer) -> None:
-        """Start the live line."""
-        if self._is_live:
-            self._live.start()
+        """Start the bar."""
+        self._bar.start()
 
     def on_end(self, trainer: Trainer) -> None:
-        """Stop the live line."""
-        if self._is_live:
-            self._live.stop()
+        """Stop the bar."""
+        self._bar.stop()
 
     def on_epoch_start(self, trainer: Trainer) -> None:
         """Remember when the epoch began."""
-        self._begin, self._first_step = self._live.get_time(), trainer.state.step
+        self._begin, self._first_step = self._bar.get_time(), trainer.state.step
 
     def on_step(self, trainer: Trainer) -> None:
         """Move the bar."""
         state, steps = trainer.state, trainer.batches.steps
-        self._live.update(
-            self._line,
-            total=self._epochs * steps,
-            completed=(state.epoch - 1) * steps + state.step,
-            description=f"epoch {state.epoch:{len(str(self._epochs))}}/{self._epochs}  "
-            f"loss {state.loss_sum / state.weight_sum:.4f}",
-        )
+        loss, done = state.loss_sum / state.weight_sum, (state.epoch - 1) * steps + state.step
+        text = f"epoch {state.epoch}/{self._epochs}  loss {loss:.4f}"
+        total = self._epochs * steps
+        self._bar.update(self._task, total=total, completed=done, description=text)
 
     def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
-        """Show the results of the epoch."""
-        state = trainer.state
-        if state.best_score is not None:
-            mae, label = state.history[-1]["validation_mae"], CRITERIA[trainer.options.metric].label
-            last = f"[dim]val MAE {mae:.3f}  best {label} {state.best_score:.3f}[/dim]"
-            self._live.update(self._line, last=last)
-        if not self._is_live:
-            seconds = max(self._live.get_time() - self._begin, 1e-9)
-            speed = sum(trainer.batches.sizes[self._first_step :]) / seconds
-            left = format_time(self._live.tasks[0].time_remaining or 0)
-            self._log(f"{describe_epoch(trainer)}  {speed:.0f} samples/s  {left} left")
+        """Print the results of the epoch."""
+        seconds = max(self._bar.get_time() - self._begin, 1e-9)
+        speed = sum(trainer.batches.sizes[self._first_step :]) / seconds
+        left = format_time(self._bar.tasks[0].time_remaining or 0)
+        self._log(f"{describe_epoch(trainer)}  {speed:.0f} samples/s  {left} left")
 
 
 def format_time(seconds: float) -> str:

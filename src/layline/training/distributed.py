@@ -25,13 +25,7 @@ T = TypeVar("T")
 
 
 def make_accelerator(config: Config, is_table: bool, tracked: Path | None = None) -> Accelerator:
-    """Make the accelerator that a configuration asks for.
-
-    Args:
-        config: Contains the device, the precision and the experiment tracker.
-        is_table: Whether the data are a table, which needs float64.
-        tracked: Folder of the run; without one nothing is tracked.
-    """
+    """Make the accelerator of a run; ``tracked`` is its folder, if its tracker is to be used."""
     for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK"):
         if os.environ.get(name) == "":
             del os.environ[name]  # accelerate cannot read an empty one
@@ -59,15 +53,15 @@ def run_on_main(accelerator: Accelerator, function: Callable[[], T]) -> T:
     """Call a function on the main process, and give all processes its result or its error."""
     if accelerator.num_processes == 1:
         return function()
-    outcome: list[Any] = [None, None]
+    outcome: list[Any] = [None]
     if accelerator.is_main_process:
         try:
             outcome[0] = function()
         except Exception as error:  # the other processes would wait forever
-            outcome[1] = error
-    result, failure = broadcast_object_list(outcome)
-    if failure is not None:
-        raise failure
+            outcome[0] = error
+    (result,) = broadcast_object_list(outcome)
+    if isinstance(result, Exception):
+        raise result
     return cast("T", result)
 
 

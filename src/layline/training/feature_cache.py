@@ -56,18 +56,8 @@ def extract_features(
     """Compute the output of the body for each sample, or open it if it is in the cache.
 
     Of several processes, the first one of each machine computes it for the others. An extraction
-    that was stopped continues where it was.
-
-    Args:
-        backbone: Its body is applied, in evaluation mode.
-        samples: Prepared as for testing.
-        key: From :func:`feature_key`.
-        root: Where the data are, for the list of caches.
-        processes: One or several.
-        batch_size: Samples per training step.
-        workers: Processes that fetch batches.
-        progress: Called with the number of samples that are done.
-        log: Shows a message if the features do not fit into the cache.
+    that was stopped continues where it was. ``root`` is only for the list of caches; ``progress``
+    is called with the number of samples that are done.
     """
     cache, count, writer = ArrayCache(), len(samples), None
     with processes.accelerator.local_main_process_first():

@@ -35,16 +35,7 @@ def photograph(path, level, size=(14, 11)):
 
 
 def whole_way(source, root, tmp_path, *options, partition=0, others=()):
-    """Check, train, evaluate and predict; the test part must be the protocol's.
-
-    Args:
-        source: Its name.
-        root: Where its files are.
-        tmp_path: Where the run may be.
-        *options: Options of the source, ``name=value``.
-        partition: Which partition.
-        others: What must be said about the data.
-    """
+    """Check, train, evaluate and predict; the test split must be the protocol's."""
     pairs = [option.split("=") for option in options]
     where = ("--root", root, "--partition", partition)
     checked = call(

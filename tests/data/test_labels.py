@@ -15,7 +15,6 @@ from layline.data.labels import (
     natural_order,
     order_classes,
     order_names,
-    rank_labels,
     ranks_of,
     weigh_classes,
 )
@@ -24,13 +23,9 @@ from layline.data.labels import (
 @pytest.mark.parametrize(
     "ordered",
     [
-        ["2", "10"],
-        ["00-02", "03-06", "07-13", "54-up"],
         ["grade 9", "grade 10"],
-        ["1930s", "1940s"],
         ["a", "B", "c"],
-        ["-1", "0", "1e1", "11"],
-        ["1.25", "1.5", "2"],
+        ["-1", "0", "1.25", "1e1", "11"],
         ["", "a", "a1", "a1b", "a2"],
     ],
 )
@@ -57,12 +52,6 @@ def test_an_unknown_order_is_refused(names):
     with pytest.raises(ValueError, match=r"order of the labels .* is unknown"):
         order_names(names, None, "labels")
     assert order_names(names, names[::-1], "labels")[0] == tuple(names[::-1])
-
-
-def test_ranks_are_places_among_the_classes():
-    ranks, classes, _ = rank_labels(["low", "high", "low"], None)
-    assert ranks.tolist() == [0, 1, 0]
-    assert classes == ("low", "high")
 
 
 def test_labels_are_sorted_without_an_order():
@@ -112,10 +101,8 @@ def test_only_an_ordered_categorical_carries_an_order():
     values = pd.Series(["b", "a"])
     ordered = pd.CategoricalDtype(["b", "a"], ordered=True)
     assert categorical_order(values.astype(ordered)) == ["b", "a"]
-    assert categorical_order(values.astype("category")) is None
-    assert categorical_order(values) is None
-    assert categorical_order(["b", "a"]) is None
-    assert categorical_order(np.array([1, 2])) is None
+    for other in (values.astype("category"), values, ["b", "a"], np.array([1, 2])):
+        assert categorical_order(other) is None
 
 
 def test_balanced_weights_agree_with_scikit_learn_and_leave_absent_classes_at_one():

@@ -77,17 +77,6 @@ def test_damaged_files_are_listed_and_may_be_skipped(decades):
     assert "no training samples of 1930s, 1940s, 1950s" in facts["why"]
 
 
-def test_data_that_cannot_be_used_are_explained(tmp_path):
-    (tmp_path / "img_files").mkdir()
-    Image.new("RGB", (4, 4)).save(tmp_path / "img_files" / "1.jpg")
-    table = "#flickr_photo_id\tcategory\tbeauty_scores\n1\turban\t3,3,3\n2\turban\t3,3,3\n"
-    (tmp_path / "beauty-icwsm15-dataset.tsv").write_text(table)
-    result = run("check", "image-aesthetics", "--root", tmp_path, "--set", "category=urban")
-    assert result.exit_code == 1
-    assert "1 of 2 photographs" in result.stdout
-    assert "cannot run on these data" in result.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

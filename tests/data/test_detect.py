@@ -92,17 +92,6 @@ def test_the_columns_of_a_list_are_found(tmp_path, header):
     assert "start in the folder images" in notes
 
 
-def test_images_without_their_suffixes_are_found(tmp_path):
-    for i in range(6):
-        put(tmp_path / "train_images" / f"{i:03}.png")
-    rows = [f"{i:03},{i % 2}" for i in range(6)]
-    path = write(tmp_path / "train.csv", "id_code,diagnosis", *rows)
-    assert detect(path)[::2] == ("csv", "column 'id_code' names images")
-    # the column must be named like one of images, and the images must exist
-    assert detect(write(path, "age,diagnosis", *rows)).source == "table"
-    assert detect(write(path, "visit_id,diagnosis", *(f"v{row}" for row in rows))).source == "table"
-
-
 def test_missing_images_of_a_list_are_asked_for(listed, tmp_path):
     moved = write(tmp_path / "elsewhere" / "labels.csv", "path,label", "a.jpg,low")
     with pytest.raises(ValueError, match=r"such as a.jpg, do not exist. Set the option images"):

@@ -62,11 +62,7 @@ def scales() -> tuple[dict[str, int], ...]:
 
 
 def known_order(names: Collection[str]) -> tuple[list[str], str] | None:
-    """Return the order that different names imply, and where it comes from.
-
-    Returns:
-        The names, lowest first, and the reason as in "in the order of …"; None if they have none.
-    """
+    """Return the order that different names imply, lowest first, and where it comes from."""
     names = sorted(names)
     if len(names) < 2:
         return names, "their values"

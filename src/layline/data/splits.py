@@ -36,7 +36,7 @@ SPLIT_WORDS = {
     **dict.fromkeys(("test", "testing"), "test"),
     **dict.fromkeys(("calibration", "calib"), "calibration"),
 }
-MOST_FOR_CALIBRATION = 1000  # the coverage of prediction ranges is then certain to a percent
+_MOST_FOR_CALIBRATION = 1000  # the coverage of prediction ranges is then certain to a percent
 FEWEST_FOR_CALIBRATION = 9  # for ranges at 90 %; fewer would be lost to training for nothing
 Groups = Sequence[Hashable] | None
 Counts = NDArray[np.float64]  # samples by group or split, and by class
@@ -52,10 +52,7 @@ def split_named(word: str) -> str:
 def assign_splits(
     words: Sequence[str] | None, ranks: Indices, classes: Sequence[str], groups: Groups = None
 ) -> Splits:
-    """Build the splits that the data prescribe by a word for each sample, if they do.
-
-    Every class must have training samples, and a group must be in one split.
-    """
+    """Build the splits that the data prescribe by a word for each sample, if they do."""
     if words is None:
         return Splits()
     names = np.array([split_named(word) for word in words])
@@ -149,7 +146,7 @@ def hold_out_calibration(
     train = splits.train
     if share == 0 or len(splits.calibration):
         return splits, ()
-    wanted = min(share * len(train), MOST_FOR_CALIBRATION)
+    wanted = min(share * len(train), _MOST_FOR_CALIBRATION)
     own = None if groups is None else [groups[i] for i in train.tolist()]
     try:
         if wanted < FEWEST_FOR_CALIBRATION:

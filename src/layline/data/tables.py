@@ -115,11 +115,8 @@ def read_table_file(
 ) -> TableFile:
     """Read a CSV file, with commas, semicolons or tabs, or a sheet of an Excel workbook.
 
-    Args:
-        root: The file, a folder with a single table, or the content of a file.
-        sheet: The sheet of a workbook; the first if not given.
-        encoding: The encoding of a text file; UTF-8 or UTF-16, else Windows-1252, if not given.
-        rows: Read only the first rows.
+    The root is the file, its content, or a folder with a single table. Only the first ``rows`` are
+    read if given. Text is UTF-8 or UTF-16, else Windows-1252, unless an encoding is given.
     """
     pandas = require("pandas", extra="images", needed_by="reading tables")
     if isinstance(root, bytes):

@@ -40,13 +40,9 @@ _COLUMNS = ("#flickr_photo_id", "category", "beauty_scores")
 
 
 def read_historical_color(root: Path, *, partition: int = 0, proportional: bool = False) -> Dataset:
-    """Read the five decades and draw one of the ten partitions.
+    """Read the decades from a folder above them, or from the archive, which is then unpacked.
 
-    Args:
-        root: The folder with the five decades, any folder above it, or the archive, which is
-            unpacked next to it.
-        partition: The number of the draw.
-        proportional: Use the same shares of however many images there are, for a part of the data.
+    With ``proportional`` the splits are the same shares of however many images there are.
     """
     from layline.data.images import ImageFiles, list_images
     from layline.data.index import find_bad, index_images
@@ -58,9 +54,8 @@ def read_historical_color(root: Path, *, partition: int = 0, proportional: bool 
     place = _find(root, depths, f"folder {DECADES[0]}", f"/{DECADES[0]}")
     rng, each = np.random.default_rng(partition), int(_PER_DECADE.sum())
     names: list[str] = []
-    counts: list[int] = []
     notes: list[str] = []
-    drawn = []
+    counts, drawn = [], []
     for decade in DECADES:
         files = sorted(f"{decade}/{name}" for name in list_images(place / decade))
         # a decade with more files than expected may contain some that are not images
@@ -111,12 +106,9 @@ def _unpack(archive: Path) -> Path:
 
 
 def read_adience(root: Path, *, partition: int = 0, lists: str | Path | None = None) -> Dataset:
-    """Read one fold of the official lists.
+    """Read one fold of the official lists, and the images in ``aligned/`` in the root.
 
-    Args:
-        root: The folder that contains ``aligned/``.
-        partition: The test fold.
-        lists: The folder of the official lists; at most two levels below the root if not given.
+    Without ``lists``, the lists are at most two folders below the root.
     """
     from layline.data.images import ImageFiles
 
@@ -160,13 +152,7 @@ def _read_list(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "nature") -> Dataset:
-    """Read one category and draw one of the five partitions.
-
-    Args:
-        root: The folder that contains the table and the folder of images, or the table itself.
-        partition: The number of the draw.
-        category: The photographs: nature, animals, people or urban.
-    """
+    """Read one category; the root is the table, or the folder with it and that of the images."""
     from layline.data.images import ImageFiles
 
     check_known("category", category, CATEGORIES)
@@ -183,8 +169,7 @@ def read_image_aesthetics(root: Path, *, partition: int = 0, category: str = "na
     parts = [np.sort(part) for part in np.split(order, [validation, validation + test])]
     splits = Splits(validation=parts[0], test=parts[1], train=parts[2])
     notes = []
-    if len(names) < len(rank_of):
-        absent = len(rank_of) - len(names)
+    if absent := len(rank_of) - len(names):
         notes.append(f"The files of {absent} of {len(rank_of)} photographs are missing.")
     if lacking := [n for rank, n in enumerate(BEAUTY) if rank not in ranks[splits.train]]:
         notes.append(f"Training has no photographs that are {' or '.join(lacking)}.")

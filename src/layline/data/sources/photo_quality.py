@@ -35,7 +35,7 @@ class Crop(NamedTuple):
 
     photograph: int
     split: str
-    rank: int
+    rank: int  # level of quality
     top: int
     left: int
 
@@ -50,24 +50,13 @@ def read_photo_quality(
     levels: int = len(_LEVELS),
     distortion: str = "all",
 ) -> Dataset:
-    """Generate the crops.
-
-    Args:
-        partition: The seed of everything that is drawn.
-        size: Side of a crop in pixels.
-        per_class: Training crops of each level.
-        validation_per_class: Validation crops of each level.
-        test_per_class: Test crops of each level.
-        levels: The number of levels; six have names, others are numbered.
-        distortion: ``blur``, ``noise`` or ``compression`` alone, or ``all`` together.
-    """
+    """Generate square crops; the partition is the seed, and ``distortion`` may be a single one."""
     from layline.data.images import ImageArrays
 
     check_integer("partition", partition, 0)
     counts = {"train": per_class, "validation": validation_per_class, "test": test_per_class}
     for split, count in counts.items():
-        option = "per_class" if split == "train" else f"{split}_per_class"
-        check_integer(option, count, 1, most=10_000)
+        check_integer(f"{split}_per_class".removeprefix("train_"), count, 1, most=10_000)
     check_integer("levels", levels, 2, most=256)
     check_integer("size", size, 8, most=_CELL - 2 * _GAP)
     check_known("distortion", distortion, ("all", *_DISTORTIONS))
@@ -105,8 +94,7 @@ def _make_crops(
             strengths = [strength * (name == distortion) for name in _DISTORTIONS]
         rows, columns = slice(crop.top, crop.top + size), slice(crop.left, crop.left + size)
         image = _vary(photographs[crop.photograph][rows, columns], rng)
-        blur, noise, compression = strengths
-        cut.append(degrade(image, blur, noise, compression, rng))
+        cut.append(_degrade(image, strengths, rng))
     pixels = np.stack(cut)
     pixels.flags.writeable = False
     return crops, pixels
@@ -138,12 +126,11 @@ def _vary(cut: Pixels, rng: np.random.Generator) -> Pixels:
     return pixels
 
 
-def degrade(
-    pixels: Pixels, blur: float, noise: float, compression: float, rng: np.random.Generator
-) -> Pixels:
+def _degrade(pixels: Pixels, strengths: list[float], rng: np.random.Generator) -> Pixels:
     """Blur an image, add Gaussian noise and compress it; each strength is in [0, 1]."""
     from PIL import Image, ImageFilter
 
+    blur, noise, compression = strengths
     image = Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(_BLUR * blur))
     noisy = np.asarray(image) + rng.normal(0.0, _NOISE * noise, pixels.shape)
     stored = io.BytesIO()

@@ -125,16 +125,3 @@ def test_probabilities_agree_with_the_labels_of_the_library(name, decode, toy, t
         assert (above.diff(dim=1) <= 0).all()  # CORAL's may be out of order, see below
         own = proba.flip(1).cumsum(1).flip(1)[:, 1:]  # P(y > k)
         torch.testing.assert_close(own, above, rtol=0, atol=1e-12)
-
-
-def test_cumulative_probabilities_out_of_order_are_sorted(toy):
-    x, ranks, new, _ = toy
-    peer = fitted(NETWORKS["Coral"].replace("epochs=40", "epochs=1"), x, ranks)
-    with torch.no_grad():
-        peer.network_[-1].coral_bias.copy_(torch.tensor([0.0, 2.0, -1.0]))
-    above = peer.outputs(new).sigmoid().numpy()
-    low, mid, high = above[:, 1], above[:, 0], above[:, 2]
-    expected = np.stack([1 - low, low - mid, mid - high, high], axis=1)
-    proba = peer.predict_proba(new)
-    np.testing.assert_allclose(proba, expected, atol=1e-12)
-    assert np.array_equal(decide(torch.from_numpy(proba), "median").numpy(), peer.predict(new))

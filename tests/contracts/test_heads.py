@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from layline.geometry.decoding import DECODINGS
-from layline.heads import ConstrainedProxies, OrdinalHead, create, find, names, options_of
+from layline.heads import OrdinalHead, create, names
 from layline.utils.errors import UserError
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
@@ -45,15 +45,6 @@ def assert_finite(head, features, ranks):
     # far away many classes tie to the last digit; the choice is then one of the tied
     chosen = probs.gather(1, head.predict(features)[:, None])[:, 0]
     torch.testing.assert_close(chosen, probs.max(dim=-1).values, rtol=1e-4, atol=0)
-
-
-@EVERY
-def test_the_entry_says_what_it_is(name):
-    spec = find(name)[1]
-    assert spec.summary
-    assert spec.reference
-    assert spec.family
-    assert spec.decode in DECODINGS
 
 
 @EVERY
@@ -126,25 +117,6 @@ def test_loss_and_gradients_are_finite_in_extreme_places(name, place):
     assert_finite(head, features, ranks)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert_finite(head, features.bfloat16(), ranks)
-
-
-@EVERY
-def test_a_feature_at_its_own_proxy_has_no_basic_loss_to_pay(name):
-    head = create(name, 8, 32).double()
-    if not isinstance(head, ConstrainedProxies) or head.target != "proxies":
-        return
-    head.smoothing = None
-    ranks = torch.arange(8)
-    assert head.loss(head.proxies(), ranks).item() == pytest.approx(0, abs=1e-12)
-
-
-@EVERY
-def test_weight_decay_is_for_linear_layers_only(name):
-    head = create(name, 5, 8)
-    spared = head.no_weight_decay()
-    for parameter, _ in head.named_parameters():
-        owner = head.get_submodule(parameter.rpartition(".")[0])
-        assert (parameter in spared) != isinstance(owner, torch.nn.Linear)
 
 
 @EVERY
@@ -293,11 +265,3 @@ def test_no_samples_and_features_that_are_not_finite_have_no_predictions(name):
             with pytest.raises(UserError, match="features must be finite"):
                 predict(features)
     assert head.predict(torch.full((2, 8), 3e38)).shape == (2,)  # only their sum overflows
-
-
-@pytest.mark.parametrize("name", names())
-def test_an_unknown_option_is_answered_with_the_known_ones(name):
-    known = options_of(name)
-    with pytest.raises(UserError, match="taus") as error:
-        create(name, 6, 8, taus=1)
-    assert "takes no options" in str(error.value) or any(o in str(error.value) for o in known)

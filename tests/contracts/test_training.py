@@ -1,6 +1,7 @@
 """Every method trains with the default recipe; its model is saved, loaded and predicts."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import layline
@@ -9,13 +10,9 @@ from layline.heads import names
 
 @pytest.fixture(scope="module")
 def ratings(tmp_path_factory):
-    """Write a small table whose last column is the grade."""
     path = tmp_path_factory.mktemp("data") / "ratings.csv"
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(90, 2))
-    grades = np.digitize(x.sum(axis=1), [-0.7, 0.7])
-    lines = [f"{a:.4f},{b:.4f},{grade}" for (a, b), grade in zip(x, grades, strict=True)]
-    path.write_text("a,b,grade\n" + "\n".join(lines) + "\n")
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(90, 2)), columns=["a", "b"])
+    table.assign(grade=np.digitize(table.sum(axis=1), [-0.7, 0.7])).to_csv(path, index=False)
     return path
 
 
@@ -31,8 +28,7 @@ def test_a_model_of_the_default_recipe_predicts_after_loading(name, ratings, tmp
     model = layline.load(run.folder)
     assert all(tensor.isfinite().all() for tensor in model.head.state_dict().values())
     model.save(tmp_path / "model.safetensors")
-    rows = ratings.read_text().splitlines()[1:20]
-    features = np.array([row.split(",")[:2] for row in rows], dtype=float)
+    features = pd.read_csv(ratings)[["a", "b"]].to_numpy()[:19]
     probabilities = layline.load(tmp_path / "model.safetensors").predict_proba(features)
     assert probabilities.shape == (19, 3)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-5)

@@ -10,7 +10,6 @@ from layline.geometry.layouts import (
     LAYOUTS,
     Linear,
     Semicircular,
-    Spacing,
     cosines,
     orthonormal_pair,
     squared_distances,
@@ -102,26 +101,6 @@ def test_basis_is_orthonormal_even_when_the_vectors_almost_coincide(dim, lean, d
     tolerance = 10 * torch.finfo(dtype).eps
     torch.testing.assert_close(basis @ basis.T, torch.eye(2, dtype=dtype), rtol=0, atol=tolerance)
     torch.testing.assert_close(basis[0], v0 / v0.norm())
-
-
-@pytest.mark.parametrize("norm", [1.0, 7.0])
-def test_a_fixed_norm_is_the_step_whatever_the_vector_becomes(norm):
-    layout = Linear(6, 16, norm=norm).double()
-    with torch.no_grad():
-        layout.vectors.mul_(40)
-    steps = layout.proxies().diff(dim=0)
-    torch.testing.assert_close(steps.norm(dim=-1), torch.full((5,), norm).double())
-    torch.testing.assert_close(steps[0] / norm, layout.vectors[0] / layout.vectors[0].norm())
-
-
-@pytest.mark.parametrize("num_classes", SIZES)
-def test_elastic_positions_increase_from_zero_to_the_span_for_any_weights(num_classes):
-    spacing = Spacing(num_classes, stiffness=0.1).double()
-    torch.nn.init.normal_(spacing.weights, std=3)
-    positions = spacing.positions(torch.tensor(5.0).double())
-    assert positions[0] == 0
-    assert (positions.diff() > 0).all()
-    assert positions[-1].item() == pytest.approx(5)
 
 
 @pytest.mark.parametrize("stiffness", [None, 0.3])

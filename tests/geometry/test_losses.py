@@ -107,15 +107,6 @@ def test_single_precision_keeps_four_digits(build, name, num_classes, place):
         assert (miss <= allowed).all()
 
 
-@pytest.mark.parametrize("scale", [40.0, 1000.0])
-def test_no_scale_of_the_cosine_overflows(scale, gradients):
-    head = ConstrainedProxies(Semicircular(8, 16), Cosine(scale))
-    features = torch.randn(24, 16, requires_grad=True)
-    loss = head.loss(features, torch.arange(24) % 8)
-    assert loss.isfinite()
-    assert all(g.isfinite().all() for g in gradients(loss, features, head.layout.vectors))
-
-
 @pytest.mark.parametrize("similarity", [StudentT(), Cosine(), NegativeEuclidean()])
 @pytest.mark.parametrize("build", [Free, Semicircular])
 def test_gradients_agree_with_finite_differences(build, similarity):

@@ -103,15 +103,6 @@ def test_beyond_the_paper_target_score_and_prior_are_the_formula_written_out(tar
     assert torch.equal(head.predict(features), head.predict_proba(features).argmax(dim=-1))
 
 
-def test_the_arc_with_the_papers_loss_is_the_elastic_semicircle():
-    paper = {"target": "proxies", "learn_scale": False, "rps": 0, "prior": False}
-    arc, elastic = create("arc", 6, 5, **paper), create("elastic-semicircular", 6, 5)
-    arc.load_state_dict(elastic.state_dict())
-    features, ranks = torch.randn(20, 5), torch.randint(6, (20,))
-    assert torch.equal(arc.loss(features, ranks), elastic.loss(features, ranks))
-    assert torch.equal(arc(features), elastic(features))
-
-
 def test_the_arc_is_unimodal_above_its_diameter_as_long_as_it_has_no_prior():
     """Below it both ends are nearer than the middle: P has a peak at each."""
     parts = Semicircular(8, 5, stiffness=0.0), LearnedScale(Cosine(20.0))

@@ -91,15 +91,6 @@ def test_the_classes_start_with_equal_shares(name, num_classes):
 
 
 @SIZES
-def test_ranking_has_the_loss_of_coral_pytorch_on_the_same_logits(num_classes):
-    """CORAL changes the layer, not the loss."""
-    head, features, ranks = head_and_batch("ranking", num_classes)
-    levels = levels_from_labelbatch(ranks, num_classes, dtype=torch.float64)
-    theirs = coral_loss(logits_of(head, features), levels)
-    torch.testing.assert_close(head.loss(features, ranks), theirs, rtol=1e-12, atol=0)
-
-
-@SIZES
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_coral_has_the_loss_and_the_label_of_coral_pytorch(num_classes, shuffled):
     """Also when training has put the biases out of order."""

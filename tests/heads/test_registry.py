@@ -43,6 +43,7 @@ def test_the_released_code_has_one_temperature_for_both_shapes(suffix):
         ("hard-linear", {"similarity": "cos"}),
         ("hard-linear", {"similarity": "cosine"}),
         ("hard-linear", {"norm": 0.0}),
+        ("hard-semicircular", {"dim": 1}),
         ("hard-semicircular", {"scale": 1.0}),
         ("elastic-linear", {"stiffness": -1.0}),
         ("elastic-semicircular", {"stiffness": None}),
@@ -72,9 +73,4 @@ def test_the_released_code_has_one_temperature_for_both_shapes(suffix):
 def test_a_wrong_option_is_named(name, options):
     """Also one that would need gigabytes."""
     with pytest.raises(ValueError, match=rf"^{next(iter(options))} must"):
-        heads.create(name, 5, 8, **options)
-
-
-def test_a_semicircle_needs_a_plane():
-    with pytest.raises(ValueError, match=r"dim must be .* at least 2, got 1"):
-        heads.create("arc", 5, 1)
+        heads.create(name, 5, **{"dim": 8} | options)

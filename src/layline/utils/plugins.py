@@ -10,7 +10,8 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -25,10 +26,7 @@ class PluginError(UserError):
 
 @dataclass(frozen=True)
 class Plugin:
-    """The name and version of a plug-in, as runs and model files record them.
-
-    A file without ``__version__`` is identified by a short hash of its content.
-    """
+    """The name and version of a plug-in, as runs and model files record them."""
 
     name: str
     version: str = ""
@@ -37,16 +35,21 @@ class Plugin:
         return f"{self.name} {self.version}".strip()
 
 
-LOADED: dict[str, tuple[ModuleType, Plugin]] = {}
-"""The plug-ins that the user named, by module name."""
+LOADED: dict[str, tuple[ModuleType, Plugin]] = {}  # what the user named, by module name
+
+
+@contextmanager
+def refuse_failure(plugin: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a plug-in is imported into a :class:`PluginError`."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise PluginError(f"{plugin} cannot be imported: {why}") from error
 
 
 def load_plugins(plugins: Iterable[str | Path]) -> None:
-    """Import plug-ins, so that the registries find what they offer.
-
-    Args:
-        plugins: Python files, folders of packages, or names of modules.
-    """
+    """Import files, folders of packages or modules, so that the registries find their entries."""
     for plugin in [plugins] if isinstance(plugins, str | Path) else plugins:
         module = import_reference(resolve_reference(plugin))
         if module.__name__ not in LOADED:
@@ -67,10 +70,7 @@ def resolve_reference(plugin: str | Path) -> str:
     if not (path / "__init__.py" if path.is_dir() else path).is_file():
         raise PluginError(f"The plug-in {text} does not exist, or is a folder without __init__.py.")
     if not path.stem.isidentifier():
-        raise PluginError(
-            f"The plug-in {text} cannot be imported by that name. Rename it, using only letters, "
-            "digits and underscores."
-        )
+        raise PluginError(f"The plug-in {text} cannot be imported by that name. Rename it.")
     return str(path)
 
 
@@ -82,11 +82,8 @@ def import_reference(reference: str) -> ModuleType:
     if folder not in sys.path:
         sys.path.append(folder)
     importlib.invalidate_caches()
-    try:
+    with refuse_failure(f"The plug-in {reference}"):
         module = importlib.import_module(reference if path is None else path.stem)
-    except (Exception, SystemExit) as error:  # a plug-in may fail in any way
-        why = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise PluginError(f"The plug-in {reference} cannot be imported: {why}") from error
     file = getattr(module, "__file__", None) or ""
     if path is not None and Path(file).resolve() not in (path, path / "__init__.py"):
         raise PluginError(f"The plug-in {path} has the name of another module, {file}. Rename it.")
@@ -94,7 +91,7 @@ def import_reference(reference: str) -> ModuleType:
 
 
 def describe_plugin(module: ModuleType) -> Plugin:
-    """Return the distribution and version of a module, or its own name and version."""
+    """Return the distribution and version of a module, or its name and version or digest."""
     top, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
     distributions = packages_distributions().get(top)
     if distributions:

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from layline.utils.errors import UserError
-from layline.utils.plugins import LOADED, Plugin, PluginError
+from layline.utils.plugins import LOADED, Plugin, PluginError, refuse_failure
 from layline.utils.validation import check_known
 
 T = TypeVar("T")
@@ -26,26 +26,18 @@ class Registry(Mapping[str, T]):
     """The entries of one kind by name.
 
     Installed plug-ins are imported when one of their entries is looked up. A built-in name is never
-    replaced.
-
-    Args:
-        kind: ``heads``, ``backbones`` or ``sources``.
-        argument: What users call a name of this kind, for error messages.
-        builtin: The entries of this package.
-        adopt: Makes an entry from an object of a plug-in. Raises a ``TypeError`` that says what the
-            object must be.
-        build: The attribute of an entry that is called to make the object.
-        reserved: Parameters of that callable that are not options.
+    replaced. ``adopt`` makes an entry from an object of a plug-in, or raises a ``TypeError`` that
+    says what the object must be.
     """
 
     def __init__(
         self,
-        kind: str,
-        argument: str,
+        kind: str,  # heads, backbones or sources
+        argument: str,  # what users call a name of this kind, for error messages
         builtin: Mapping[str, T],
         adopt: Callable[[str, Any], T],
-        build: str = "build",
-        reserved: tuple[str, ...] = (),
+        build: str = "build",  # the attribute of an entry that is called to make the object
+        reserved: tuple[str, ...] = (),  # parameters of that callable that are not options
     ) -> None:
         self.kind, self.builtin = kind, builtin
         self._argument, self._adopt, self._build = argument, adopt, build
@@ -58,14 +50,14 @@ class Registry(Mapping[str, T]):
         return name in self.builtin or name in self.names()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self.builtin, *self._named(), *self._points())))
+        return iter(self.names())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self.names())
 
     def names(self) -> tuple[str, ...]:
         """List all names, built-in ones first."""
-        return tuple(self)
+        return tuple(dict.fromkeys((*self.builtin, *self._named(), *self._points())))
 
     def find(self, name: str) -> T:
         """Look up a name; an unknown one is an error that suggests similar names."""
@@ -97,12 +89,7 @@ class Registry(Mapping[str, T]):
         return None if name in self.builtin or name not in self else self._from_plugin(name)[1]
 
     def require(self, name: str, plugin: str = "") -> None:
-        """Check that a name from a file is available, without importing what the file names.
-
-        Args:
-            name: The name in the file.
-            plugin: The plug-in that it comes from, if the file says so.
-        """
+        """Check that a name in a file is available, without importing what the file names."""
         if name not in self and plugin:
             raise PluginError(
                 f"{self._argument} {name!r} comes from the plug-in {plugin}, which is not loaded. "
@@ -128,11 +115,8 @@ class Registry(Mapping[str, T]):
             return named[name]
         point = self._points()[name]
         plugin = _describe_point(point)
-        try:
+        with refuse_failure(f"{name} of {plugin}"):
             found = point.load()
-        except (Exception, SystemExit) as error:  # a plug-in may fail in any way
-            why = f"{type(error).__name__}: {error}".partition("\n")[0]
-            raise PluginError(f"{name} of {plugin} cannot be imported: {why}") from error
         return self._adopt_from(plugin, name, found)
 
     def _named(self) -> dict[str, tuple[T, Plugin]]:
@@ -149,13 +133,13 @@ class Registry(Mapping[str, T]):
     def _list_offers(self, module: ModuleType) -> Mapping[str, Any]:
         """List what a plug-in offers of this kind: its dictionary, or its public classes."""
         found = vars(module)
-        if any(isinstance(found.get(name), dict) for name in _LISTS):
-            own = found.get(self.kind.upper())
-            return own if isinstance(own, dict) else {}
+        if any(name in found for name in _LISTS):
+            own: dict[str, Any] = found.get(self.kind.upper(), {})
+            return own
         offers = {}
         for name, each in found.items():
-            own = isinstance(each, type) and each.__module__ == module.__name__
-            if own and not name.startswith("_"):
+            is_own = isinstance(each, type) and each.__module__ == module.__name__
+            if is_own and not name.startswith("_"):
                 with contextlib.suppress(TypeError):
                     self._adopt(name, each)
                     offers[name] = each

@@ -24,8 +24,7 @@ Examples:
 
 def compare(
     runs: Annotated[
-        list[Path],
-        typer.Argument(help="Folders of runs or evaluations; the first is the reference."),
+        list[Path], typer.Argument(help="Folders of runs or evaluations, the reference first.")
     ],
     out: Annotated[Path | None, typer.Option(help="HTML file for a page with the results.")] = None,
     draws: Annotated[

@@ -42,8 +42,7 @@ def evaluate(
         Path | None,
         typer.Option(
             help="Other labelled data (a folder, CSV or npz file), or the new path of the run's "
-            "own data.",
-            show_default=False,
+            "own data."
         ),
     ] = None,
     part: Annotated[
@@ -66,8 +65,7 @@ def evaluate(
     ] = None,
     decode: Decode = None,
     skip_unknown: Annotated[
-        bool,
-        typer.Option("--skip-unknown", help="Leave out classes that the model does not know."),
+        bool, typer.Option("--skip-unknown", help="Leave out classes unknown to the model.")
     ] = False,
     predictions: Annotated[
         Path | None, typer.Option(help="Also write predictions to this .csv or .jsonl file.")
@@ -114,8 +112,7 @@ def calibrate(
         Path | None,
         typer.Option(
             help="Labelled data that the model has not seen, like those it will be used on; by "
-            "default the validation and calibration splits of the run.",
-            show_default=False,
+            "default the validation and calibration splits of the run."
         ),
     ] = None,
     plugins: Plugins = None,

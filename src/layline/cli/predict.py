@@ -29,16 +29,13 @@ Examples:
 
 def predict(
     path: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL", help="Folder of a run, or a .safetensors or .onnx file."),
+        Path, typer.Argument(metavar="MODEL", help="Run folder, .safetensors or .onnx file.")
     ],
     paths: Annotated[
-        list[str],
-        typer.Argument(help="Images and folders, or a table; - reads standard input."),
+        list[str], typer.Argument(help="Images and folders, or a table; - reads standard input.")
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Output file (.csv or .jsonl); CSV on standard output by default."),
+        Path | None, typer.Option(help="Output file (.csv or .jsonl); by default CSV on stdout.")
     ] = None,
     decode: Decode = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Number of samples per batch.")] = 64,
@@ -77,23 +74,18 @@ def predict(
     from layline.data.images import describe_skipped
     from layline.data.index import describe_bad, find_bad
     from layline.data.samples import UserImages
-    from layline.evaluation.prediction_file import (
-        REVIEW_SHARE,
-        certainty_columns,
-        check_format,
-        write_predictions,
-    )
+    from layline.evaluation import prediction_file
     from layline.geometry.decoding import check_decode
     from layline.model.predictor import WHY_NO_PROBABILITIES
 
     if out is not None:
-        check_format(out)
+        prediction_file.check_format(out)
         check_output(out, [path, *paths, *([] if decode is None else [decode])])
     share = None if review is None else read_share(review)
     model = _open(path, device, plugins or [])
     classes, calibration = model.classes, model.description.calibration
-    decoding = model.description.decode if decode is None else read_decode(decode, lambda: classes)
-    decoding = check_decode(decoding, len(classes))
+    own = model.description.decode
+    decoding = check_decode(read_decode(decode, lambda: classes) if decode else own, len(classes))
     if coverage is not None:
         calibration.check(coverage, len(classes), by_class)
     given = [sys.stdin.buffer if each == "-" else each for each in paths]
@@ -114,10 +106,9 @@ def predict(
     }
     if coverage is not None or share is not None:
         ranges = None if coverage is None else calibration.ranges(proba, ranks, coverage, by_class)
-        columns |= certainty_columns(
-            proba, ranks, classes, ranges, REVIEW_SHARE if share is None else share
-        )
-    write_predictions(out, columns, classes, proba, paths=not model.is_table)
+        share = prediction_file.REVIEW_SHARE if share is None else share
+        columns |= prediction_file.certainty_columns(proba, ranks, classes, ranges, share)
+    prediction_file.write_predictions(out, columns, classes, proba, paths=not model.is_table)
     bad, unknown = ~index[index < 0], index[(index >= 0) & ~known]
     if len(bad) and isinstance(samples, UserImages):
         damaged = samples.subset(bad)

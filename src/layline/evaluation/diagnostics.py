@@ -9,7 +9,7 @@ of a patient. Every unit has a row of sums; a resampling is a weighted sum of ro
 metrics follow. So thousands of resamplings are a few matrix products.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -171,17 +171,14 @@ def bootstrap_intervals(
     expected calibration error, because random gaps add up; its interval is shifted back by the mean
     increase.
     """
-    ranks, predicted, proba = check_predictions(ranks, predicted, proba)
-    num_classes, cells = proba.shape[1], np.unique(ranks * proba.shape[1] + predicted)
-    table = _sum_by_unit(ranks, predicted, proba, _units(groups, len(ranks)), cells)
-    values = _metrics(table.sum(axis=0)[None], cells, num_classes)
-    drawn = [
-        _metrics(weights @ table, cells, num_classes)
-        for weights in _bootstrap_weights(np.random.default_rng(seed), table.shape[0], draws)
-    ]
+    model = check_predictions(ranks, predicted, proba)
+    (table,), cells = _sum_by_unit([model], groups)
+    weights = _bootstrap_weights(np.random.default_rng(seed), table.shape[0], draws)
+    values = _measure([[table.sum(axis=0)[None]]], *cells)
+    drawn = _measure(([each @ table] for each in weights), *cells)
     intervals: dict[str, Interval] = {}
-    for name, (value,) in values.items():
-        resampled = np.concatenate([np.zeros(0), *(each[name] for each in drawn)])
+    for name, ((value,),) in values.items():
+        (resampled,) = drawn[name]
         interval = _percentiles(resampled, level) if np.isfinite(value) else None
         if interval is not None and name == "ece":
             gain = resampled.mean() - value
@@ -217,78 +214,76 @@ def paired_differences(
     exchanges.
     """
     both = [check_predictions(ranks, *each) for each in (first, second)]
-    num_classes, others = (proba.shape[1] for _, _, proba in both)
-    if num_classes != others:
-        raise UserError(f"The models have {num_classes} and {others} classes.")
-    cells = np.unique(np.concatenate([true * num_classes + chosen for true, chosen, _ in both]))
-    unit = _units(groups, len(both[0][0]))
-    one, other = (_sum_by_unit(*each, unit, cells) for each in both)
-    count = one.shape[0]
+    sizes = [proba.shape[1] for _, _, proba in both]
+    if sizes[0] != sizes[1]:
+        raise UserError(f"The models have {sizes[0]} and {sizes[1]} classes.")
+    (one, other), cells = _sum_by_unit(both, groups)
+    rng, count = np.random.default_rng(seed), one.shape[0]
 
-    def measure(before: Floats, after: Floats) -> dict[str, Floats]:
-        """Compute both values of each metric: (2, draws)."""
-        old, new = (_metrics(sums, cells, num_classes) for sums in (before, after))
-        return {name: np.stack([old[name], new[name]]) for name in COMPARED}
+    def exchange() -> Iterator[list[Floats]]:
+        for size in _batch_sizes(count, draws):
+            swap = rng.integers(2, size=(size, count)).astype(np.float64)
+            stay = 1 - swap
+            yield [stay @ one + swap @ other, swap @ one + stay @ other]
 
-    rng = np.random.default_rng(seed)
-    resampled = [
-        measure(weights @ one, weights @ other) for weights in _bootstrap_weights(rng, count, draws)
-    ]
-    exchanged = []
-    for size in _batch_sizes(count, draws):
-        swap = rng.integers(2, size=(size, count)).astype(np.float64)
-        stay = 1 - swap
-        exchanged.append(measure(stay @ one + swap @ other, swap @ one + stay @ other))
-    observed = measure(*(table.sum(axis=0)[None] for table in (one, other)))
-
+    weights = _bootstrap_weights(rng, count, draws)
+    resampled = _measure(([each @ one, each @ other] for each in weights), *cells)
+    exchanged = _measure(exchange(), *cells)
+    observed = _measure([[table.sum(axis=0)[None] for table in (one, other)]], *cells)
     rows = {}
-    for name, values in observed.items():
-        before, after = (float(value) if np.isfinite(value) else None for value in values[:, 0])
+    for name in COMPARED:
+        before, after = (float(each) if np.isfinite(each) else None for (each,) in observed[name])
         row: dict[str, Any] = dict.fromkeys(("difference", "interval", "p"))
         if before is not None and after is not None:
-            drawn, swapped = (
-                np.concatenate([np.zeros(0), *(each[name][1] - each[name][0] for each in draw)])
-                for draw in (resampled, exchanged)
-            )
-            swapped = np.abs(swapped[np.isfinite(swapped)])
+            swapped = np.abs(np.diff(exchanged[name], axis=0))
+            swapped = swapped[np.isfinite(swapped)]
             hits = int((swapped >= abs(after - before) - 1e-12).sum())  # rounding of sums
             row["difference"] = after - before
-            row["interval"] = _percentiles(drawn, level)
+            row["interval"] = _percentiles(np.diff(resampled[name], axis=0), level)
             row["p"] = (hits + 1) / (len(swapped) + 1)
         rows[name] = {"first": before, "second": after, **row}
     over = "samples" if groups is None else "groups"
     return {"level": level, "over": over, "units": count, "draws": draws, "metrics": rows}
 
 
-def _units(groups: Groups, count: int) -> Ranks:
-    """Number the units; one per sample if there are no groups."""
-    if groups is None:
-        return np.arange(count)
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(group, len(numbers)) for group in groups])
-
-
 def _sum_by_unit(
-    ranks: Ranks, predicted: Ranks, proba: Floats, unit: Ranks, cells: Ranks
-) -> csr_array:
-    """Sum over the samples of each unit what the metrics follow from.
+    models: Sequence[tuple[Ranks, Ranks, Floats]], groups: Groups
+) -> tuple[list[csr_array], tuple[Ranks, Ranks]]:
+    """Sum over the samples of each unit what the metrics of each model follow from.
 
     The columns are the samples in each cell of the confusion matrix, the gaps between accuracy
-    and confidence in each bin, the log loss and the ranked probability score.
+    and confidence in each bin, the log loss and the ranked probability score. Also return the true
+    and the predicted rank of each cell.
     """
-    n, width = len(ranks), len(cells) + _BINS + 2
-    bins, gaps = calibration_gaps(ranks, proba, _BINS)
-    cell = np.searchsorted(cells, ranks * proba.shape[1] + predicted)
-    columns = [cell, len(cells) + bins, np.full(n, width - 2), np.full(n, width - 1)]
-    values = [np.ones(n), gaps, sample_log_losses(ranks, proba), sample_scores(ranks, proba)]
-    places = np.tile(unit, 4), np.concatenate(columns)
-    return csr_array((np.concatenate(values), places), shape=(int(unit.max()) + 1, width))
+    n, num_classes = models[0][2].shape
+    numbers: dict[Hashable, int] = {}
+    names = range(n) if groups is None else groups
+    unit = np.array([numbers.setdefault(name, len(numbers)) for name in names])
+    cell_of = [true * num_classes + predicted for true, predicted, _ in models]
+    cells = np.unique(np.concatenate(cell_of))
+    width, tables = len(cells) + _BINS + 2, []
+    for (true, _, proba), cell in zip(models, cell_of, strict=True):
+        bins, gaps = calibration_gaps(true, proba, _BINS)
+        columns = [np.searchsorted(cells, cell), len(cells) + bins]
+        columns += [np.full(n, width - 2), np.full(n, width - 1)]
+        values = [np.ones(n), gaps, sample_log_losses(true, proba), sample_scores(true, proba)]
+        places = np.tile(unit, 4), np.concatenate(columns)
+        tables.append(csr_array((np.concatenate(values), places), shape=(len(numbers), width)))
+    return tables, np.divmod(cells, num_classes)
 
 
-def _metrics(sums: Floats, cells: Ranks, num_classes: int) -> dict[str, Floats]:
+def _measure(sums: Iterable[Sequence[Floats]], true: Ranks, predicted: Ranks) -> dict[str, Floats]:
+    """Compute each metric of some models, (models, draws), from batches of their sums."""
+    batches = [[_metrics(each, true, predicted) for each in batch] for batch in sums]
+    return {
+        name: np.hstack([[model[name] for model in batch] for batch in batches])
+        for name in batches[0][0]
+    }
+
+
+def _metrics(sums: Floats, true: Ranks, predicted: Ranks) -> dict[str, Floats]:
     """Compute the metrics of many resamplings at once, from the sums of :func:`_sum_by_unit`."""
-    true, predicted = np.divmod(cells, num_classes)
-    counts, gaps = sums[:, : len(cells)], sums[:, len(cells) : -2]
+    counts, gaps = sums[:, : len(true)], sums[:, len(true) : -2]
     total, error = counts.sum(axis=1), np.abs(predicted - true)
     members = true[:, None] == np.unique(true)  # (cells, classes)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -312,13 +307,13 @@ def _bootstrap_weights(rng: np.random.Generator, count: int, draws: int) -> Iter
     """Count how often each unit is drawn with replacement; a single unit is not resampled."""
     for size in _batch_sizes(count, draws if count > 1 else 0):
         drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(size)]
-        yield np.stack(drawn).astype(np.float64)
+        yield np.array(drawn, dtype=np.float64).reshape(size, count)
 
 
 def _batch_sizes(count: int, draws: int) -> list[int]:
     """Divide draws of ``count`` units into batches that fit into memory."""
     size = max(1, _AT_ONCE // count)
-    return [min(size, draws - start) for start in range(0, draws, size)]
+    return [min(size, draws - start) for start in range(0, max(draws, 1), size)]
 
 
 def _percentiles(drawn: Floats, level: float) -> Interval:

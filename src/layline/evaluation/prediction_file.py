@@ -109,10 +109,7 @@ def certainty_columns(
     ranges: Range | None,
     review: float = REVIEW_SHARE,
 ) -> dict[str, list[Any]]:
-    """Make the columns ``low`` and ``high`` (if there are ranges), ``confidence`` and ``review``.
-
-    ``review`` is the share of samples to mark for review, the least certain ones.
-    """
+    """Make columns of ranges, confidence, and whether a sample is in the least certain share."""
     sure = certainty(proba, predicted)
     marked = np.zeros(len(sure), dtype=bool)
     marked[np.argsort(sure, kind="stable")[: round(review * len(sure))]] = True

@@ -16,14 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from layline.data.loaders import (
-    Batch,
-    Batches,
-    ImageBatches,
-    loader,
-    sequential_batches,
-    to_device,
-)
+from layline.data import loaders
+from layline.data.loaders import Batch, Batches, ImageBatches
 from layline.geometry.decoding import COST, DECODINGS, Decode
 from layline.model.calibration import apply_temperature
 from layline.model.model import Network, to_probabilities
@@ -58,9 +52,11 @@ class Split:
         processes. ``batch_size`` is that of training; these batches are mostly larger.
         """
         size = evaluation_batch_size(self.samples, batch_size, processes.device)
-        batches = sequential_batches(len(self.ranks), size, processes.index, processes.count)
+        batches = loaders.sequential_batches(
+            len(self.ranks), size, processes.index, processes.count
+        )
         on_gpu = processes.device.type == "cuda"
-        return loader(self.samples, batches, workers, on_gpu)
+        return loaders.loader(self.samples, batches, workers, on_gpu)
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,7 @@ def predict_split(
     for x, index in batches:
         ranks, weight = split.ranks[index].to(device), split.weight[index].to(device)
         with nullcontext() if full_precision else processes.autocast():
-            features = model.backbone(to_device(x, device))
+            features = model.backbone(loaders.to_device(x, device))
         loss_sum += head.loss(features, ranks, weight).item() * weight.sum().item()
         finite = features.isfinite()
         overflows += float(not finite.all())

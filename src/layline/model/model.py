@@ -12,14 +12,8 @@ from torch import Tensor, nn
 
 from layline import heads
 from layline.backbones.base import Backbone
-from layline.data.loaders import (
-    Batches,
-    ImageBatches,
-    RowBatches,
-    loader,
-    sequential_batches,
-    to_device,
-)
+from layline.data import loaders
+from layline.data.loaders import Batches, ImageBatches, RowBatches
 from layline.data.preprocessing import ImagePreprocessing
 from layline.data.samples import UserImages
 from layline.data.tables import Rows
@@ -106,17 +100,16 @@ class OrdinalModel(Network, Predictor):
         decode: Decode | None = None,
     ) -> Iterator[Prediction]:
         """Predict batches of prepared samples, see :meth:`stream`."""
-        wanted = check_decode(
-            self.description.decode if decode is None else decode, len(self.classes)
-        )
+        own = self.description.decode
+        wanted = check_decode(own if decode is None else decode, len(self.classes))
         temperature = self.description.calibration.temperature
         was_training = self.training
         self.eval()
         device = next(self.parameters()).device
         try:
-            batches = sequential_batches(len(samples), batch_size)
-            for x, index in loader(samples, batches, workers, device.type == "cuda"):
-                vectors = self.backbone(to_device(x, device))
+            batches = loaders.sequential_batches(len(samples), batch_size)
+            for x, index in loaders.loader(samples, batches, workers, device.type == "cuda"):
+                vectors = self.backbone(loaders.to_device(x, device))
                 # a row that overflowed has no prediction, and must not stop the others
                 finite = vectors.isfinite().all(dim=1, keepdim=True)
                 features = torch.where(finite, vectors, 0)

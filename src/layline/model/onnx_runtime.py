@@ -56,11 +56,9 @@ def describe_preparation(inputs: ImagePreprocessing | TableEncoding) -> str:
             f"if the shorter side is longer than {inputs.at_least} pixels, resized to that "
             "(Lanczos, aspect ratio kept)"
         )
-    side, how = inputs.resize, f"({inputs.interpolation}, antialiased), aspect ratio"
-    if inputs.keep_ratio:
-        steps.append(f"shorter side resized to {side} pixels {how} kept")
-    else:
-        steps.append(f"resized to {side}×{side} pixels {how} not kept")
+    what, kept = ("shorter side", "kept") if inputs.keep_ratio else ("both sides", "not kept")
+    how = f"({inputs.interpolation}, antialiased), aspect ratio {kept}"
+    steps.append(f"{what} resized to {inputs.resize} pixels {how}")
     size = inputs.size
     return (
         f"image: uint8 (n, {size}, {size}, 3), values 0 to 255: {'; '.join(steps)}; center crop of "
@@ -103,10 +101,7 @@ class OnnxModel(Predictor):
         decode: Decode | None = None,
         keep_going: bool = False,
     ) -> Iterator[Prediction]:
-        """Predict samples batch by batch, see :meth:`layline.model.predictor.Predictor.stream`.
-
-        Workers are threads; None uses one per processor.
-        """
+        """Predict samples batch by batch; workers are threads, by default one per processor."""
         own = self.description.decode
         wanted = own if decode is None else check_decode(decode, len(self.classes))
         name = graph_input(self.description)[0]

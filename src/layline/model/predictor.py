@@ -6,7 +6,7 @@ import torch.
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -89,8 +89,7 @@ class Predictor(ABC):
             decode: ``"mode"``, ``"median"``, ``"mean"``, ``"quadratic"``, or a matrix of the cost
                 of each decision with a row for each true class; None for that of training.
         """
-        answers = self._predict_batches(samples, decode)
-        return self._name_ranks([rank for each in answers for rank in each.chosen.tolist()])
+        return self._name_ranks([each.chosen for each in self._predict_batches(samples, decode)])
 
     def predict_range(
         self,
@@ -115,8 +114,7 @@ class Predictor(ABC):
             calibration.ranges(each.proba, each.chosen, coverage, by_class)
             for each in self._predict_batches(samples, decode)
         ]
-        low, high = ([rank for part in parts for rank in part[end].tolist()] for end in (0, 1))
-        return self._name_ranks(low), self._name_ranks(high)
+        return self._name_ranks([low for low, _ in parts]), self._name_ranks([h for _, h in parts])
 
     def predict_proba(self, samples: Any) -> NDArray[np.float64]:
         """Predict the probabilities of the classes, one column for each of ``classes``."""
@@ -128,8 +126,8 @@ class Predictor(ABC):
         inputs = self.description.inputs
         return as_rows(samples, inputs) if isinstance(inputs, TableEncoding) else as_images(samples)
 
-    def _name_ranks(self, ranks: Iterable[int]) -> NDArray[np.str_]:
-        return np.array([self.classes[rank] for rank in ranks], dtype=np.str_)
+    def _name_ranks(self, batches: list[NDArray[np.int64]]) -> NDArray[np.str_]:
+        return np.array([self.classes[rank] for batch in batches for rank in batch], dtype=np.str_)
 
     def _predict_batches(self, samples: Any, decode: Decode | None = None) -> Iterator[Prediction]:
         """Predict samples; those without probabilities are an error that names all of them."""
@@ -142,11 +140,8 @@ class Predictor(ABC):
             if not failed:
                 yield batch
         if failed:
-            names = list(images_or_rows.names)
-            raise UserError(
-                f"The model gives no probabilities for {format_list(names[i] for i in failed)}: "
-                f"{WHY_NO_PROBABILITIES}"
-            )
+            names = format_list(images_or_rows.names[i] for i in failed)
+            raise UserError(f"The model gives no probabilities for {names}: {WHY_NO_PROBABILITIES}")
 
 
 def _warn_about_unread(images: UserImages) -> None:

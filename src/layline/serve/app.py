@@ -16,7 +16,7 @@ that cannot be read have an ``error`` in their place.
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -82,7 +82,7 @@ def create_app(
             refused, so that a web page of someone else cannot use it (DNS rebinding).
     """
     served = ServedModel(model, coverage, decode, review, device)
-    service = _Service(served, Limits() if limits is None else limits)
+    service = _Service(served, limits or Limits())
     app = FastAPI(
         title=f"Layline: {served.name}",
         version=layline.__version__,
@@ -94,15 +94,14 @@ def create_app(
     app.state.classes = served.classes
     app.add_middleware(_Guard, max_mb=service.limits.max_mb)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[*allowed_hosts], www_redirect=False)
-    forms: Callable[..., Any] = service.predict_files
-    bodies: Callable[..., Any] = service.predict_images
-    if served.model.is_table:
-        forms, bodies = service.predict_csv, service.predict_rows
+    is_table = served.model.is_table
     errors: dict[int | str, Any] = {code: {"model": schemas.Error} for code in (400, 413, 422, 503)}
-    app.add_api_route("/predict", forms, methods=["POST"], responses=errors)
-    app.add_api_route("/predict/json", bodies, methods=["POST"], responses=errors)
-    app.add_api_route("/model", service.describe_model)
-    app.add_api_route("/health", service.report_health)
+    post = app.post("/predict", responses=errors)
+    post(service.predict_csv if is_table else service.predict_files)
+    post = app.post("/predict/json", responses=errors)
+    post(service.predict_rows if is_table else service.predict_images)
+    app.get("/model")(service.describe_model)
+    app.get("/health")(service.report_health)
     app.mount("/", StaticFiles(directory=Path(__file__).parent / "page", html=True))
     return app
 
@@ -164,10 +163,9 @@ class _Service:
             (answer,) = self.served.describe_samples([name], await self.batcher.predict(x))
             return answer
 
-        tasks = [
-            predict(_clean_name(name) or str(place), file)
-            for place, (name, file) in enumerate(files, 1)
-        ]
+        tasks = (
+            predict(_clean_name(name) or str(i), file) for i, (name, file) in enumerate(files, 1)
+        )
         return await self._respond(asyncio.gather(*tasks))
 
     async def _predict_table(

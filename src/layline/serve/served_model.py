@@ -131,10 +131,7 @@ class ServedModel:
         """Find the share of samples to review, and the confidence up to which they are marked."""
         if self.run is None:
             if share is not None:
-                raise UserError(
-                    "review needs the folder of a finished run: the confidences on its test split "
-                    "set the threshold."
-                )
+                raise UserError("review needs the folder of a finished run, with its predictions.")
             return None, None
         with as_written(self.run.predictions, "serve best.safetensors instead of the run"):
             proba = read_predictions(self.run.predictions).proba
@@ -151,12 +148,7 @@ class ServedModel:
 
 
 class Batcher:
-    """Predicts samples of concurrent requests together.
-
-    Args:
-        predict: Predicts a batch; called in a thread, one batch at a time.
-        batch_size: A batch is not enlarged beyond this size.
-    """
+    """Predicts samples of concurrent requests together, one batch at a time, in a thread."""
 
     def __init__(self, predict: Callable[[Tensor], Prediction], batch_size: int) -> None:
         self._predict, self._batch_size = predict, batch_size

@@ -38,7 +38,7 @@ def check_model(name: str, others: Collection[str] = ()) -> None:
         check_known("backbone", name, [*others, *timm.list_models(include_tags="." in name)])
 
 
-def check_hub(hub_id: str, *files: str | None) -> None:
+def check_hub(hub_id: str, *files: str) -> None:
     """Raise an OSError if none of the files is cached and the hub does not answer within seconds.
 
     A download without a connection would take a minute: huggingface_hub repeats its requests.
@@ -47,7 +47,7 @@ def check_hub(hub_id: str, *files: str | None) -> None:
 
     repo, _, at = hub_id.partition("@")
     revision = at or None
-    for file in filter(None, files):
+    for file in files:
         if isinstance(hub.try_to_load_from_cache(repo, file, revision=revision), str):
             return
     try:
@@ -113,9 +113,9 @@ class TimmBackbone(ImageBackbone):
         _check_architecture(model, architecture, arguments)
         own = _default_input(architecture, hub)
         super().__init__(replace(own, **{k: v for k, v in spec.items() if v is not None}))
-        self.name, self._rates, self._hub_config = model, rates, hub
+        self.name, self._rates = model, rates
         self._architecture, self._arguments = architecture, arguments
-        self.network = self._build(num_classes=dim)
+        self.network = self._build(architecture, num_classes=dim)
         self.classifier, width = _remove_classifier(self.network, model)
         own_dropout = _remove_dropout(self.network)
         self.all_stages = all_stages and hasattr(self.network, "forward_intermediates")
@@ -159,17 +159,15 @@ class TimmBackbone(ImageBackbone):
 
     def download(self) -> dict[str, Tensor]:
         """Load timm's pretrained weights from its cache or the hub, under timm's names."""
-        config = self._hub_config
-        if is_hub_name(self.name) and not config:  # rebuilt from options
-            config = _read_hub_config(self.name)[2]
-        own = import_timm().get_pretrained_cfg(self._architecture)
-        if hub_id := config.get("hf_hub_id") or own.hf_hub_id:
-            check_hub(hub_id, own.hf_hub_filename, *WEIGHT_FILES)
-        network = self._build(pretrained=True, **({"pretrained_cfg": config} if config else {}))
-        tensors: dict[str, Tensor] = network.state_dict()
+        hub_id = self.name.removeprefix(HUB_PREFIX)
+        if not is_hub_name(self.name):
+            hub_id = import_timm().get_pretrained_cfg(self.name).hf_hub_id
+        if hub_id:
+            check_hub(hub_id, *WEIGHT_FILES)
+        tensors: dict[str, Tensor] = self._build(self.name, pretrained=True).state_dict()
         return {k: v for k, v in tensors.items() if not k.startswith(f"{self.classifier}.")}
 
-    def _build(self, **arguments: Any) -> Any:
+    def _build(self, name: str, **arguments: Any) -> Any:
         timm = import_timm()
         config = timm.get_pretrained_cfg(self._architecture)
         options: dict[str, Any] = {name: v for name, v in self._rates.items() if name != "dropout"}
@@ -178,7 +176,7 @@ class TimmBackbone(ImageBackbone):
         if config.fixed_input_size and self.input.size != config.input_size[-1]:
             options["img_size"] = self.input.size
         try:
-            return timm.create_model(self._architecture, **self._arguments, **arguments, **options)
+            return timm.create_model(name, **self._arguments, **arguments, **options)
         except (TypeError, AssertionError, RuntimeError) as error:
             message = f"Cannot build {self.name} with {options}: {first_line(error)}"
             raise UserError(message) from error

@@ -166,27 +166,16 @@ class OrdinalClassifier(
         verbose: int = 0,
         warm_start: bool = False,
     ) -> None:
-        self.method = method
-        self.backbone = backbone
-        self.dim = dim
-        self.classes = classes
-        self.head_options = head_options
-        self.hidden = hidden
-        self.recipe = recipe
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.head_learning_rate = head_learning_rate
-        self.weight_decay = weight_decay
-        self.decode = decode
+        self.method, self.backbone, self.dim = method, backbone, dim
+        self.classes, self.class_weight = classes, class_weight
+        self.head_options, self.hidden = head_options, hidden
+        self.recipe, self.epochs, self.batch_size = recipe, epochs, batch_size
+        self.learning_rate, self.head_learning_rate = learning_rate, head_learning_rate
+        self.weight_decay, self.decode, self.patience = weight_decay, decode, patience
         self.validation_fraction = validation_fraction
         self.calibration_fraction = calibration_fraction
-        self.patience = patience
-        self.class_weight = class_weight
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-        self.warm_start = warm_start
+        self.device, self.random_state = device, random_state
+        self.verbose, self.warm_start = verbose, warm_start
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

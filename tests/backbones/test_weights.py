@@ -43,14 +43,6 @@ def test_a_file_fills_every_tensor(tmp_path, suffix, prefix):
     assert same(source, module)
 
 
-def test_a_network_takes_timms_names(tmp_path):
-    source, module = backbones.create(SMALL, 4), backbones.create(SMALL, 4)
-    state = source.state_dict()
-    state = {theirs: state[name] for theirs, name in source.timm_names().items()}
-    assert load_weights(module, save(state, tmp_path / "w.safetensors")) == []
-    assert same(source, module)
-
-
 @pytest.mark.parametrize(("hidden", "unused"), [(0, 2), (6, 4)])
 def test_a_last_layer_of_a_different_shape_is_not_used(tmp_path, hidden, unused):
     source, module = convnet(dim=5, hidden=hidden), convnet(dim=3, hidden=hidden)

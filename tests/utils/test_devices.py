@@ -1,8 +1,3 @@
-import os
-import platform
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -47,29 +42,3 @@ def test_a_run_starts_with_empty_variables_of_a_launcher(monkeypatch):
         monkeypatch.setenv(name, "")
     accelerator = make_accelerator(Config(data={"source": "photo-quality"}), is_table=False)
     assert accelerator.num_processes == 1
-
-
-BLOCK = 1 << 26
-ALLOCATE = f"""
-import resource
-import numpy as np
-from layline.cli import keep_freed_memory
-print(keep_freed_memory())
-np.ones({BLOCK}, dtype=np.uint8)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    np.ones({BLOCK}, dtype=np.uint8)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-@pytest.mark.parametrize("configured", [False, True])
-def test_freed_memory_is_reused_unless_the_environment_configures_the_allocator(configured):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
-    environment |= {"MALLOC_TRIM_THRESHOLD_": "131072"} if configured else {}
-    done = subprocess.check_output([sys.executable, "-c", ALLOCATE], env=environment, text=True)
-    kept, pages = done.split()
-    assert kept == str(not configured)
-    if not configured:
-        assert int(pages) < BLOCK // 4096 // 4  # fewer than those of a single block

@@ -24,13 +24,6 @@ def test_a_wrong_number_is_named_with_its_value(check, right, wrong, rule):
             function("n", value, 2, "because")
 
 
-@pytest.mark.parametrize("value", [1, "true", None])
-def test_a_switch_is_true_or_false_and_nothing_like_it(value):
-    validation.check_boolean("on", True)
-    with pytest.raises(ValueError, match="on must be true or false, got"):
-        validation.check_boolean("on", value)
-
-
 def test_an_unknown_name_is_answered_with_the_nearest_known_ones():
     known = {"linear": 1, "semicircular": 2}
     assert validation.find_known("layout", "linear", known) == 1

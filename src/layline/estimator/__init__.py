@@ -45,7 +45,7 @@ from layline.training.optim import MODERN, Options, default_head_rate, default_w
 from layline.training.trainer import Callback, EpochRecord, Trainer, TrainingState, describe_epoch
 from layline.utils.devices import Processes, choose_device, has_double
 from layline.utils.errors import UserError, require
-from layline.utils.validation import check_known
+from layline.utils.validation import check_integer, check_known
 
 __all__ = ["OrdinalClassifier"]
 
@@ -324,6 +324,7 @@ class OrdinalClassifier(
         if self.patience is not None and not (self.validation_fraction or has_validation):
             raise UserError("patience needs validation samples, but validation_fraction is 0.")
         check_known("recipe", self.recipe, ("modern", "paper"))
+        check_integer("epochs", self.epochs, 1)
         given = {name: getattr(self, name) for name in _OPTIONS}
         if self.head_learning_rate is None:
             given["head_learning_rate"] = default_head_rate(method, self.recipe)

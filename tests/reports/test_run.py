@@ -9,7 +9,7 @@ import pytest
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.reports.pages import plot_text, script_json, valid_unicode
+from layline.reports import plot_text, script_json, valid_unicode
 from layline.reports.run import (
     constant_baselines,
     read_run,

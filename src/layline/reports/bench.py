@@ -29,13 +29,14 @@ from layline.bench.tables import (
     measured,
     reference_table,
 )
+from layline.reports import render_page
 from layline.reports.figures import Figure, interval_rows
-from layline.reports.pages import render_page
 from layline.reports.paper_figures import critical_difference_diagram, save_figure
 from layline.utils.files import check_output, write_text
 
 _ALL = "all data sets"
 _LABELS = ["data", "method", "recipe", "backbone", "setting", "seed"]
+_MARGIN = {"l": 60, "r": 16, "t": 56, "b": 12}
 
 
 def write_bench_report(folder: Path, out: Path) -> None:
@@ -182,16 +183,9 @@ def ranks_figure(ranking: MeanRanks) -> Figure:
     end = ranks[0] + critical_difference(len(ranks), ranking.num_data)
     band = {"type": "rect", "x0": ranks[0], "x1": end, "y0": 0, "y1": 1, "yref": "paper"}
     band |= {"fillcolor": "@soft", "opacity": 0.55, "layer": "below", "line": {"width": 0}}
-    layout |= {
-        "xaxis": {
-            "title": {"text": "mean rank by MAE, lower is better"},
-            "side": "top",
-            "range": [0.5, len(ranks) + 0.5],
-        },
-        "margin": {"l": 60, "r": 16, "t": 56, "b": 12},
-        "shapes": [band],
-    }
-    return {"data": [trace], "layout": layout}
+    xaxis = {"title": {"text": "mean rank by MAE, lower is better"}, "side": "top"}
+    layout |= {"xaxis": xaxis | {"range": [0.5, len(ranks) + 0.5]}, "shapes": [band]}
+    return {"data": [trace], "layout": layout | {"margin": _MARGIN}}
 
 
 def intervals_figure(bounds: pd.DataFrame, metric: Metric) -> Figure:
@@ -201,5 +195,4 @@ def intervals_figure(bounds: pd.DataFrame, metric: Metric) -> Figure:
     names = [str(name) for name in rows.index]
     trace, layout = interval_rows(names, rows["mean"], rows["low"], rows["high"])
     layout["xaxis"] = {"title": {"text": metric.title}, "side": "top"}
-    layout["margin"] = {"l": 60, "r": 16, "t": 56, "b": 12}
-    return {"data": [trace], "layout": layout}
+    return {"data": [trace], "layout": layout | {"margin": _MARGIN}}

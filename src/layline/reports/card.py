@@ -11,7 +11,7 @@ from typing import Any
 from layline.backbones import BACKBONES
 from layline.heads import HEADS
 from layline.metrics import METRICS
-from layline.reports.pages import TEMPLATES
+from layline.reports import TEMPLATES
 from layline.reports.run import RunRecord, read_run, tiles
 from layline.training.run_folder import as_written
 from layline.utils.errors import UserError, require

@@ -14,14 +14,14 @@ import numpy as np
 
 from layline.evaluation.diagnostics import COMPARED, paired_differences
 from layline.metrics import METRICS
-from layline.reports.figures import confusion_figure, interval_rows, line_at
-from layline.reports.pages import (
+from layline.reports import (
     format_number,
     image_uri,
     plot_text,
     render_page,
     valid_unicode,
 )
+from layline.reports.figures import confusion_figure, interval_rows, line_at
 from layline.reports.run import RunRecord, read_run
 from layline.training.run_folder import RunFolder
 from layline.utils.errors import UserError

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from layline.metrics import calibration_gaps
-from layline.reports.pages import HOVER, plot_text
+from layline.reports import HOVER, plot_text
 
 BINS = 15  # as in the expected calibration error
 TOLERANCE = 1e-7  # predictions are written with eight digits
@@ -63,11 +63,7 @@ def _error_bars(low: Any, middle: Any, high: Any, color: str) -> Figure:
 def interval_rows(
     names: Sequence[str], means: Any, low: Any, high: Any, form: str = ".3f"
 ) -> tuple[Figure, Figure]:
-    """Draw a mean with its interval in a row for each name, the first on top.
-
-    Returns:
-        The trace, and the part of the layout that it needs.
-    """
+    """Draw a mean with its interval per name: the trace, and the part of the layout it needs."""
     trace = _scatter(
         _rounded(means),
         list(names),
@@ -140,11 +136,11 @@ def confusion_figure(
     hover += "%{customdata[0]} samples, %{z:.1%} of the row<extra></extra>"
     texts = None
     if count <= MOST_WITH_COUNTS:
+        form = "{}<br>{:.0%}" if count <= MOST_WITH_SHARES else "{}"
         texts = [
-            ["" if not n else f"{n}<br>{p:.0%}" if count <= MOST_WITH_SHARES else str(n)]
-            for n, p in zip(confusion.ravel(), shares.ravel(), strict=True)
+            [form.format(n, p) if n else "" for n, p in zip(line, row, strict=True)]
+            for line, row in zip(confusion.tolist(), shares.tolist(), strict=True)
         ]
-        texts = np.array(texts).reshape(count, count).tolist()
     heat = _heat_map(shares, classes, hover, texts, 12 if count <= MOST_WITH_SHARES else 10)
     for row, line in zip(heat["customdata"], confusion.tolist(), strict=True):
         row[:] = [[n, *names] for n, names in zip(line, row, strict=True)]
@@ -299,11 +295,7 @@ def class_rates_figure(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]
 
 
 def roc_figure(row: Mapping[str, Any]) -> Figure | None:
-    """Draw the ROC curve of a threshold and the point at which the model decides.
-
-    Returns:
-        None where no curve was recorded.
-    """
+    """Draw the ROC curve of a threshold, if one was recorded, and the model's decisions."""
     curve = row["curve"]
     if curve is None:
         return None
@@ -343,15 +335,10 @@ def referral_figure(curve: Mapping[str, Sequence[float]], key: str) -> Figure:
     """Draw the error of the samples that the model decides alone against their share."""
     is_share = key == "error"
     unit = "{y:.1%} wrong" if is_share else "{y:.3f} classes off"
-    line = _scatter(
-        curve["coverage"],
-        curve[key],
-        "lines" if len(curve["coverage"]) > 40 else "lines+markers",
-        line=_MAIN["line"],
-        hovertemplate=f"of the most certain %{{x:.0%}}: %{unit}<extra></extra>",
-    )
-    title = "error rate of these" if is_share else "MAE of these"
-    tick = ".0%" if is_share else ""
+    mode = "lines" if len(curve["coverage"]) > 40 else "lines+markers"
+    hover = f"of the most certain %{{x:.0%}}: %{unit}<extra></extra>"
+    line = _scatter(curve["coverage"], curve[key], mode, line=_MAIN["line"], hovertemplate=hover)
+    title, tick = ("error rate of these", ".0%") if is_share else ("MAE of these", "")
     return {
         "data": [line],
         "layout": {
@@ -368,13 +355,7 @@ def referral_figure(curve: Mapping[str, Sequence[float]], key: str) -> Figure:
 def reliability_figure(
     ranks: Int[np.ndarray, " n"], proba: Float[np.ndarray, "n K"], temperature: float = 1.0
 ) -> Figure:
-    """Draw accuracy against confidence, above the number of samples in each bin.
-
-    Args:
-        ranks: The true classes.
-        proba: The probabilities, calibrated with ``temperature``.
-        temperature: If it is not 1, the curve before calibration is drawn too.
-    """
+    """Draw accuracy against confidence, after and before calibration, and the counts of bins."""
     shown = [("this model", _MAIN, proba)]
     if temperature != 1:
         raw = proba**temperature
@@ -422,10 +403,7 @@ def reliability_figure(
 def reliability_bins(
     ranks: Int[np.ndarray, " n"], proba: Float[np.ndarray, "n K"]
 ) -> tuple[Int[np.ndarray, " B"], Float[np.ndarray, " B"], Float[np.ndarray, " B"]]:
-    """Give counts, mean confidence and accuracy of the bins of the expected calibration error.
-
-    Bin b is (b/B, (b+1)/B]; the means of an empty bin are NaN.
-    """
+    """Give counts, mean confidence and accuracy of the bins of the expected calibration error."""
     place, gaps = calibration_gaps(ranks, proba, BINS)
     counts = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
@@ -461,11 +439,7 @@ def modes_figure(modes: Int[np.ndarray, " n"]) -> Figure:
 def similarity_figures(
     q: Float[np.ndarray, "K K"], u: Float[np.ndarray, "K K"] | None, classes: Sequence[str]
 ) -> dict[str, Figure]:
-    """Draw Q and, if there is one, U and their difference, on common scales.
-
-    Returns:
-        The figures ``q``, ``u`` and ``difference``.
-    """
+    """Draw Q and, if there is one, U and their difference, on common scales."""
     top = float(max(table.max() for table in (q, u) if table is not None))
     scale = {"colorscale": "@heat", "zmin": 0.0, "zmax": top}
     tables = {"q": (q, "Q: learned similarities", scale)}

@@ -29,14 +29,7 @@ def layout_frames(
     """Make the frames of the validation and test samples that the page draws.
 
     The selected epoch runs from left to right; every other epoch is rotated or reflected onto its
-    neighbor.
-
-    Args:
-        layouts: The validation samples by epoch.
-        test: The test samples at the selected epoch.
-        best: The selected epoch.
-        num_classes: K.
-        by_direction: Whether only the directions of the proxies matter.
+    neighbor. ``by_direction``: only the directions of the proxies matter.
     """
     epochs = select_epochs(sorted(layouts), best)
     start = epochs.index(best) if best in epochs else len(epochs) - 1

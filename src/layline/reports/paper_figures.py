@@ -91,14 +91,7 @@ def draw_curves(
     title: str,
     metrics: Sequence[str],
 ) -> "Figure":
-    """Draw the results of methods over a setting.
-
-    Args:
-        curves: The points by method, metric and value of the setting.
-        symbol: Name of the setting on the x axis.
-        title: Title of the figure.
-        metrics: The first is drawn on the left axis, the second, if any, on the right.
-    """
+    """Draw points by method, metric and value of a setting; a second metric on the right axis."""
     figure = new_figure(6.4, 4.4)
     left = figure.add_subplot()
     axes = [left, *(left.twinx() for _ in metrics[1:])]
@@ -166,18 +159,7 @@ def draw_plane(
     num_classes: int,
     marker: str = "o",
 ) -> None:
-    """Draw features of two dimensions, colored by class, and the numbered proxies.
-
-    Colors run from dark to light in class order.
-
-    Args:
-        axis: The axes to draw on.
-        features: One point per sample.
-        ranks: The class of each sample.
-        proxies: One point per class, for a head that has proxies.
-        num_classes: K.
-        marker: Marker of the features.
-    """
+    """Draw features of two dimensions, from dark to light in class order, and numbered proxies."""
     palette = require("matplotlib", extra="report", needed_by="a picture").colormaps["viridis"]
     colors = palette(np.linspace(0, 1, num_classes))
     lines = {"linewidths": 0} if marker == "o" else {"linewidths": 0.8, "zorder": 1.5}
@@ -207,8 +189,11 @@ def critical_difference_diagram(
     difference = critical_difference(len(ranks), num_data)
     start, stop = floor(values[0]), max(ceil(values[-1]), floor(values[0]) + 1)
     spans = [(ranks[group[0]], ranks[group[-1]]) for group in cliques(ranks, difference)]
-    levels = bar_levels(spans)
-    first, half = 1.0 + 0.5 * len(set(levels)), (len(ranks) + 1) // 2  # depths in lines of text
+    ends, levels = list[float](), list[int]()
+    for low, high in spans:  # on the first level where a bar touches no other
+        levels.append(next((i for i, end in enumerate(ends) if end < low), len(ends)))
+        ends[levels[-1] : levels[-1] + 1] = [high]
+    first, half = 1.0 + 0.5 * len(ends), (len(ranks) + 1) // 2  # depths in lines of text
     figure = new_figure(5.6, (first + half + 3) * 0.2)
     axis = figure.add_subplot()
     axis.set_axis_off()
@@ -244,14 +229,3 @@ def critical_difference_diagram(
         )
     axis.set_title(title, fontsize=10, parse_math=False)
     return figure
-
-
-def bar_levels(spans: Sequence[tuple[float, float]]) -> list[int]:
-    """Put each span on the first level where it touches no other; spans are sorted."""
-    ends: list[float] = []
-    levels = []
-    for low, high in spans:
-        level = next((i for i, end in enumerate(ends) if end < low), len(ends))
-        ends[level : level + 1] = [high]
-        levels.append(level)
-    return levels

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from layline.evaluation.diagnostics import referral
 from layline.evaluation.prediction_file import read_predictions
 from layline.metrics import METRICS
-from layline.reports import figures as draw
-from layline.reports.layout_frames import layout_frames
-from layline.reports.pages import (
+from layline.reports import (
     HOVER,
     format_number,
     image_uri,
@@ -24,6 +22,8 @@ from layline.reports.pages import (
     render_page,
     valid_unicode,
 )
+from layline.reports import figures as draw
+from layline.reports.layout_frames import layout_frames
 from layline.training.config import Config, to_toml, validate
 from layline.training.run_folder import RunFolder, Snapshot, as_written
 from layline.training.trainer import EpochRecord

@@ -7,13 +7,7 @@ import pandas as pd
 import pytest
 
 from layline import data, heads
-from layline.bench.paper import (
-    CATEGORIES,
-    OVERALL,
-    REPORTED,
-    load_presets,
-    load_reproductions,
-)
+from layline.bench.paper import CATEGORIES, OVERALL, REPORTED, load_presets, load_reproductions
 from layline.bench.tables import to_markdown
 
 REPRODUCTIONS = load_reproductions()

@@ -13,10 +13,7 @@ def finish(store, cell, **others):
     store.finish(cell, Outcome(cell.key, **{"numbers": NUMBERS, **others}))
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{}", '{"key": ', '{"key": "x", "epoch": "a"}'],
-)
+@pytest.mark.parametrize("text", ["", "{}", '{"key": ', '{"key": "x", "epoch": "a"}'])
 def test_a_damaged_outcome_is_missing(grid, tmp_path, text):
     store, cell = Store(tmp_path), grid.cells()[0]
     finish(store, cell)

@@ -85,7 +85,7 @@ def test_tuning_uses_the_best_validation_score(bench, ratings, tmp_path, without
     command = small(ratings, *tune, "--tune-seeds", "2")
     assert bench(*command, "--dry-run").out.splitlines()[-2:] == [
         "6 runs",
-        "2 runs of the other seeds follow with the best settings",
+        "The other seeds follow with the best settings.",
     ]
     assert bench(*command).code == 0
     frame = read_results(tmp_path / "out")

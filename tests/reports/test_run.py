@@ -70,8 +70,7 @@ def test_the_numbers_are_those_of_the_test(folder, usual):
 
 
 @pytest.mark.parametrize(
-    ("metric", "words"),
-    [("mae", "lowest validation MAE"), ("qwk", "highest validation QWK")],
+    ("metric", "words"), [("mae", "lowest validation MAE"), ("qwk", "highest validation QWK")]
 )
 def test_the_selection_names_the_metric_and_its_direction(folder, metric, words):
     run = read_run(folder)

@@ -152,10 +152,7 @@ def means(frame: pd.DataFrame, metric: str, decode: str) -> pd.DataFrame:
 def student_interval(
     values: Float[np.ndarray, " n"], confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Compute Student's t interval of the mean.
-
-    A single value, or equal ones, give an interval of length zero; no values give NaN.
-    """
+    """Compute Student's t interval of the mean, of length zero for equal values."""
     if len(values) < 2 or np.ptp(values) == 0:
         value = float(values[0]) if len(values) else float("nan")
         return value, value
@@ -222,11 +219,7 @@ def rank_methods(frame: pd.DataFrame, metric: str, decode: str) -> MeanRanks:
 
 
 def mean_ranks(table: pd.DataFrame, *, lower_is_better: bool) -> MeanRanks:
-    """Rank the methods on each data set, and average the ranks. Ties share their ranks.
-
-    Only methods with a number on every data set are ranked. A data set on which no method has a
-    number does not count.
-    """
+    """Average the ranks of the methods that have a number on every data set where any has one."""
     table = table.dropna(how="all")
     complete = table.dropna(axis="columns").round(_DECIMALS) if len(table) else table.iloc[:, :0]
     statistic, p = None, None
@@ -298,31 +291,20 @@ def compare_with_reference(
 def difference_interval(
     differences: Float[np.ndarray, " n"], confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Compute the BCa bootstrap interval of the mean difference over data sets.
-
-    NaN with fewer than five data sets; equal differences give an interval of length zero.
-    """
+    """Compute the BCa bootstrap interval of the mean; NaN with fewer than five data sets."""
     values = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
     if len(values) < _MIN_DATA:
         return float("nan"), float("nan")
     if np.ptp(values) == 0:
         return float(values[0]), float(values[0])
-    ends = scipy.stats.bootstrap(
-        (values,),
-        np.mean,
-        confidence_level=confidence,
-        n_resamples=9999,
-        method="BCa",
-        random_state=np.random.default_rng(0),
-    ).confidence_interval
+    # the defaults are 9999 resamples and BCa
+    draws = {"confidence_level": confidence, "random_state": np.random.default_rng(0)}
+    ends = scipy.stats.bootstrap((values,), np.mean, **draws).confidence_interval
     return float(ends.low), float(ends.high)
 
 
 def signed_rank(differences: Float[np.ndarray, " n"]) -> float:
-    """Compute Wilcoxon's two-sided p that the differences are symmetric around zero.
-
-    Zeros are left out; p is 1 if all are zero, and NaN without any difference.
-    """
+    """Compute Wilcoxon's two-sided p without zeros; 1 if all are zero, NaN if there are none."""
     differences = np.asarray(differences, dtype=np.float64).round(_DECIMALS)
     if len(differences) == 0:
         return float("nan")

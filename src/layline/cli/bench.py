@@ -222,21 +222,15 @@ def _data_set(source: str, root: Path | None, options: dict[str, str | None]) ->
 
 
 def _list_cells(cells: "Sequence[Cell]", grid: "Grid") -> None:
-    """List the runs; the settings of further seeds are known only after tuning."""
+    """List the runs; the settings of other seeds are known only after tuning."""
     from layline.training.callbacks import amount
 
     first = grid.tuning_cells(cells)
     for cell in first:
         typer.echo("  ".join([cell.key, *cell.labels.values()]))
     typer.echo(amount(len({cell.key for cell in first}), "run"))
-    seeds = {str(seed) for seed in grid.tune_seeds or grid.seeds}
-    others = {
-        tuple(value for name, value in cell.labels.items() if name != "setting")
-        for cell in cells
-        if cell.labels["seed"] not in seeds
-    }
-    if others:
-        typer.echo(f"{amount(len(others), 'run')} of the other seeds follow with the best settings")
+    if len(first) < len(cells):
+        typer.echo("The other seeds follow with the best settings.")
 
 
 def _split(text: str | None) -> list[str]:

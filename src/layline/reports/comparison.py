@@ -3,7 +3,6 @@
 The first run is the reference. A run is the folder of a trained run or of an evaluation.
 """
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -14,13 +13,7 @@ import numpy as np
 
 from layline.evaluation.diagnostics import COMPARED, paired_differences
 from layline.metrics import METRICS
-from layline.reports import (
-    format_number,
-    image_uri,
-    plot_text,
-    render_page,
-    valid_unicode,
-)
+from layline.reports import format_number, plot_text, render_page, valid_unicode
 from layline.reports.figures import confusion_figure, interval_rows, line_at
 from layline.reports.run import RunRecord, read_run
 from layline.training.run_folder import RunFolder
@@ -28,7 +21,6 @@ from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_text
 
 _SHOWN = 12  # samples that only one of two runs gets right
-_THUMBNAIL = (96, 96)
 _LEVEL = 0.95  # of the intervals
 
 
@@ -159,16 +151,10 @@ def _count(first: RunRecord, other: RunRecord) -> dict[str, Any]:
     one, two = first.predicted == first.ranks, other.predicted == first.ranks
     table = np.zeros((len(first.classes), len(first.classes)), dtype=np.int64)
     np.add.at(table, (first.predicted, other.predicted), 1)
-    right = {
-        "both": one & two,
-        "first_only": one & ~two,
-        "second_only": ~one & two,
-        "neither": ~one & ~two,
-    }
-    return {
-        "right": {name: int(samples.sum()) for name, samples in right.items()},
-        "agreement": table.tolist(),
-    }
+    right = {"both": one & two, "first_only": one & ~two, "second_only": ~one & two}
+    right["neither"] = ~one & ~two
+    counts = {name: int(samples.sum()) for name, samples in right.items()}
+    return {"right": counts, "agreement": table.tolist()}
 
 
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
@@ -281,7 +267,7 @@ def disagreements(
         {
             "name": first.names[index],
             "true": int(first.ranks[index]),
-            "picture": pictures.get(first.names[index]) or _thumbnail(first, first.names[index]),
+            "picture": pictures.get(first.names[index]),
             "answers": [
                 {
                     "run": run.name,
@@ -293,24 +279,3 @@ def disagreements(
         }
         for index in chosen[order][:_SHOWN].tolist()
     ]
-
-
-def _thumbnail(run: RunRecord, name: str) -> str | None:
-    """Make a thumbnail of a sample, if it is an image file that still exists."""
-    from PIL import Image, ImageOps
-
-    root, options = run.config.data.root, run.config.data.options
-    if root is None:
-        return None
-    folders = [Path(str(options["images"]))] if options.get("images") else [root, root.parent]
-    for path in (folder / name for folder in folders):
-        try:
-            with Image.open(path) as image:
-                small = ImageOps.exif_transpose(image).convert("RGB")
-        except (OSError, ValueError):  # not an image, or not there any more
-            continue
-        small.thumbnail(_THUMBNAIL)
-        buffer = io.BytesIO()
-        small.save(buffer, format="JPEG", quality=80)
-        return image_uri(buffer.getvalue())
-    return None

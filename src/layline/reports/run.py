@@ -14,14 +14,7 @@ from numpy.typing import NDArray
 from layline.evaluation.diagnostics import referral
 from layline.evaluation.prediction_file import read_predictions
 from layline.metrics import METRICS
-from layline.reports import (
-    HOVER,
-    format_number,
-    image_uri,
-    plot_text,
-    render_page,
-    valid_unicode,
-)
+from layline.reports import HOVER, format_number, image_uri, plot_text, render_page, valid_unicode
 from layline.reports import figures as draw
 from layline.reports.layout_frames import layout_frames
 from layline.training.config import Config, to_toml, validate
@@ -177,12 +170,7 @@ def render_run(run: RunRecord) -> str:
     return render_page(
         "run.html",
         ["layout.js", "decisions.js"],
-        {
-            "figures": figures,
-            "layout": _layout(run),
-            "thresholds": thresholds,
-            "referral": cases,
-        },
+        {"figures": figures, "layout": _layout(run), "thresholds": thresholds, "referral": cases},
         run=run,
         numbers=numbers,
         settings=valid_unicode(to_toml(run.config)),

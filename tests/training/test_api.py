@@ -70,19 +70,13 @@ def test_a_report_that_cannot_be_written_does_not_hide_the_results(
     assert "report.html was not written" in capsys.readouterr().err
 
 
-def test_an_empty_number_of_processes_is_one_process(photos, tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "")
-    monkeypatch.setenv("RANK", "")
-    monkeypatch.chdir(tmp_path)
-    layline.train(photos, **SMALL, settings=CHANNELS, report=False, verbose=False)
-
-
 def test_the_folder_of_a_run_is_called_after_the_path(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "")  # an empty number of processes is one process
+    monkeypatch.setenv("RANK", "")
     monkeypatch.chdir(tmp_path)
     run = layline.train(photos, **SMALL, settings=CHANNELS, method="coral", report=False)
     assert str(run.folder) == "runs/photos-coral"
-    said = capsys.readouterr().err
-    assert str(photos) in said
+    assert str(photos) in capsys.readouterr().err
 
 
 def test_arguments_and_options_are_the_settings():

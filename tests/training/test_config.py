@@ -101,6 +101,7 @@ def test_a_configuration_survives_its_file(tmp_path, recipe):
             r"training\.schedule: .*'none', 'cosine' or 'steps'",
         ),
         ({"data": {"source": None}}, r"data\.source: .*string"),
+        ({"recipe": "paper", "training": {"budget": 5}}, "budget is only for the recipe modern"),
         ({"training": 3}, "training: .*dictionary.*got 3"),
     ],
 )

@@ -1,10 +1,7 @@
 """The planner: it fits a run into its budget, and never changes what the user set."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from rich.console import Console
 
@@ -13,8 +10,6 @@ from layline.training.callbacks import Reporter
 from layline.training.config import read_toml, to_toml
 from layline.training.distributed import make_accelerator
 from layline.training.recipes import draft_config, resolve_config
-
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -104,23 +99,3 @@ def test_a_network_without_batch_normalization_gets_a_low_rate_unless_one_is_set
     assert plan(vit, epochs=1)[0].training.backbone_learning_rate == 1e-4
     training = plan(vit, epochs=1, learning_rate=3e-4)[0].training
     assert (training.learning_rate, training.backbone_learning_rate) == (3e-4, None)
-
-
-def test_only_the_recipe_modern_has_a_budget(photos):
-    tree = {"recipe": "paper", "data": {"source": "folder"}, "training": {"budget": 5}}
-    with pytest.raises(ValueError, match="budget is only for the recipe modern, got paper"):
-        draft_config(tree)
-
-
-def test_samples_are_timed(photos: Path):
-    from layline.training.prepare import build_backbone, read_data
-
-    draft = draft_config(
-        {
-            "data": {"source": "folder", "root": str(photos), "size": 32},
-            "backbone": {"name": "resnet10t", "weights": "none"},
-        }
-    )
-    dataset = read_data(draft, Reporter(Console(quiet=True)))
-    times = planner._time_samples(draft, dataset, build_backbone(draft, dataset), CPU)
-    assert min(times.forward, times.read) > 0

@@ -1,7 +1,6 @@
 """A run as a whole: repeatable, and with clear errors."""
 
 import errno
-import json
 import shutil
 from pathlib import Path
 
@@ -44,30 +43,6 @@ def test_a_finished_run_is_tested_again_when_it_is_resumed_also_on_moved_data(
     assert result.exit_code == 0
     assert "54 samples" in result.stdout
     assert outcome(folder) == outcome(whole)
-
-
-def test_the_folder_has_all_results(whole):
-    names = {path.name for path in whole.iterdir()} - {".lock"}
-    assert names == {
-        *("config.toml", "environment.json", "history.jsonl", "best.safetensors", "state"),
-        *("test.json", "predictions.csv", "layouts", "proxies.npz", "mistakes.json"),
-        *("review.json", "report.html"),
-    }
-    numbers = json.loads((whole / "test.json").read_text())
-    assert (numbers["samples"], numbers["decode"]) == (54, "median")
-    header, first, *_ = (whole / "predictions.csv").read_text().splitlines()
-    assert header == "path,true,predicted,low,high,confidence,review,p_0,p_1,p_2,p_3"
-    assert first.startswith("row 218,")
-
-
-def test_intervals_resample_groups(command, table, tmp_path):
-    header, *lines = table.read_text().splitlines()
-    grouped = [f"{header},group", *(f"{line},patient {i // 3}" for i, line in enumerate(lines))]
-    (tmp_path / "table.csv").write_text("\n".join(grouped))
-    options = ("--root", tmp_path / "table.csv", "--dim", 4, "--epochs", 1, "--no-report")
-    assert command("train", "table", *options, "--out", tmp_path / "run").exit_code == 0
-    numbers = json.loads((tmp_path / "run" / "test.json").read_text())
-    assert numbers["intervals"]["over"] == "groups"
 
 
 @pytest.mark.parametrize(

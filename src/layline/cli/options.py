@@ -78,9 +78,7 @@ def read_settings(config: Path | None, set_: list[str] | None) -> dict[str, Any]
 def read_decode(text: str, classes: Callable[[], Sequence[str]]) -> "str | list[list[float]]":
     """Return the name of a decoding, or the costs in a CSV file with or without class names.
 
-    Args:
-        text: A name or a path.
-        classes: Returns the class names, lowest first; called only if the file contains names.
+    ``classes`` returns the class names; it is called only if the file contains names.
     """
     if not text.endswith(".csv"):
         return text
@@ -123,13 +121,7 @@ def read_share(text: str) -> float:
 
 
 def show_numbers(numbers: dict[str, Any], console: "Console", folder: Path | None = None) -> None:
-    """Print the metrics, with a row for each decoding.
-
-    Args:
-        numbers: The numbers of ``test.json``.
-        console: Where to print.
-        folder: The folder of the run, if it is to be named.
-    """
+    """Print the numbers of ``test.json``, with a row for each decoding."""
     from rich.table import Table
 
     from layline.metrics import METRICS

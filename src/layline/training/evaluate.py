@@ -52,17 +52,8 @@ class Evaluated:
 
     metrics: dict[str, Any] = field(repr=False)  # the numbers, as in test.json
     folder: Path | None = None  # with all results, if they were written
-
-    @property
-    def predictions(self) -> Path | None:
-        """The file with a line for each sample, if one was written."""
-        return None if self.folder is None else RunFolder(self.folder).predictions
-
-    @property
-    def report(self) -> Path | None:
-        """The report, if one was written."""
-        page = None if self.folder is None else RunFolder(self.folder).report
-        return page if page is not None and page.is_file() else None
+    predictions: Path | None = None  # the file with a line for each sample, if it was written
+    report: Path | None = None  # if it was written
 
 
 def evaluate(
@@ -146,7 +137,14 @@ def evaluate(
             own = folder.read_numbers()
             interval = own.get("intervals", {}).get("mae")
             facts["run_test"] = {k: own[k] for k in ("mae", "samples")} | {"interval": interval}
-    index = _select(dataset, part)
+    splits = dataset.splits.by_name()
+    if part == ALL:  # other data without splits of their own have none
+        every = np.sort(np.concatenate(list(splits.values())))
+        index = every if len(every) else np.arange(len(dataset.inputs))
+    elif part in splits and len(splits[part]):
+        index = splits[part]
+    else:
+        raise UserError(f"These data have no {part} split.")
     for note in (f"Evaluated: {len(index)} of {len(dataset.inputs)} samples ({part})", *notes):
         log(note)
 
@@ -177,7 +175,8 @@ def evaluate(
     if report:
         write_report(place, console)
     log(f"The results are in {place.path}")
-    return Evaluated(evaluation.numbers, place.path)
+    page = place.report if place.report.is_file() else None
+    return Evaluated(evaluation.numbers, place.path, place.predictions, page)
 
 
 def calibrate_run(
@@ -301,16 +300,6 @@ def _read_other_data(
     config = _change_data(config, root=place, source=source, options=kept)
     known = replace(known_inputs(config, model.description), skip_unknown=skip_unknown)
     return config, read_data(config, log, known=known, whole=whole)
-
-
-def _select(dataset: Dataset, part: str) -> Indices:
-    splits = dataset.splits.by_name()
-    if part == ALL:  # other data without splits of their own have none
-        every = np.sort(np.concatenate(list(splits.values())))
-        return every if len(every) else np.arange(len(dataset.inputs))
-    if part not in splits or len(splits[part]) == 0:
-        raise UserError(f"These data have no {part} split.")
-    return splits[part]
 
 
 def _find_own_samples(folder: RunFolder, config: Config, dataset: Dataset) -> list[str]:

@@ -53,9 +53,9 @@ def plan_run(
     device: torch.device,
     log: Callable[[str], None],
 ) -> Tree:
-    """Choose what of the network is trained, the number of epochs, and a careful learning rate.
+    """Choose what is trained, for how many epochs, and a careful learning rate.
 
-    ``settings`` are what the user set, ``draft`` has the defaults of the recipe as well.
+    ``settings`` are what the user set; ``draft`` also has the defaults of the recipe.
     """
     spec = backbones.find(backbone.name)
     has_weights = draft.init_from is not None or (draft.backbone.weights or spec.weights) != "none"
@@ -68,9 +68,8 @@ def plan_run(
     elif is_open:
         log(f"The whole network is trained, on {device}.")
     freeze = plan.get("backbone", {}).get("freeze", draft.backbone.freeze)
-    has_batch_norm = any(
-        isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d) for module in backbone.modules()
-    )
+    layers = nn.BatchNorm1d | nn.BatchNorm2d
+    has_batch_norm = any(isinstance(module, layers) for module in backbone.modules())
     sets_rate = "learning_rate" in settings.get("training", {})
     if pretrained and not freeze and not sets_rate and not has_batch_norm:
         rate = _CAREFUL_RATE * (1.0 if draft.init_from is None else draft.init_from.rate)

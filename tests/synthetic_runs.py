@@ -8,22 +8,12 @@ import torch
 
 from layline import heads
 from layline.data.images import ImageArrays
-from layline.evaluation.diagnostics import (
-    bootstrap_intervals,
-    class_rates,
-    referral,
-    threshold_rates,
-)
-from layline.evaluation.evaluate import Evaluation, find_alarms, measure
+from layline.evaluation.evaluate import evaluate_split
 from layline.evaluation.predictions import Predictions
+from layline.model.calibration import Calibration
 from layline.training.config import ReportConfig, to_toml
 from layline.training.recipes import resolve_config
-from layline.training.run_folder import (
-    RunFolder,
-    choose_samples,
-    take_snapshot,
-    write_pictures,
-)
+from layline.training.run_folder import RunFolder, choose_samples, take_snapshot, write_pictures
 from layline.utils.files import write_json
 
 
@@ -48,7 +38,6 @@ def write_run(
     samples=60,
     epochs=3,
     dim=6,
-    points=2000,
     images=True,
     names=None,
     recorded=True,
@@ -72,10 +61,9 @@ def write_run(
         "backbone": {"name": "convnet", "weights": "none"},
         "head": {"method": method, "dim": dim},
         "training": {"epochs": epochs},
-        "report": {"points": points},
     }
     folder.config.write_text(to_toml(resolve_config(config)))
-    directions = rng.normal(size=(2, dim))
+    directions, truth = rng.normal(size=(2, dim)), torch.tensor(ranks)
 
     def features(epoch):
         along = (ranks - (count - 1) / 2)[:, None] * directions[0]
@@ -83,44 +71,31 @@ def write_run(
         noise = rng.normal(size=(samples, dim))
         return torch.tensor(epoch * (along + across) / count + noise, dtype=torch.float32)
 
-    best = max(1, epochs - 1)
-    keep = choose_samples(samples, points, 0)
+    best, keep = max(1, epochs - 1), choose_samples(samples, 2000, 0)
     with torch.no_grad():
         for epoch in range(1, epochs + 1):
             found = features(epoch)[keep]
-            drawn = take_snapshot(found, torch.tensor(ranks)[keep], head.predict(found), head)
             if recorded:
-                drawn.save(folder.layout(epoch))
+                snapshot = take_snapshot(found, truth[keep], head.predict(found), head)
+                snapshot.save(folder.layout(epoch))
         tested = features(best)
-        decisions = head.decisions(tested)
-        if never is not None:
-            beside = never - 1 if never else 1
-            decisions = {
-                name: torch.where(said == never, beside, said) for name, said in decisions.items()
-            }
-        said = Predictions(head.log_probs(tested), decisions)
-    truth = torch.tensor(ranks)
-    numbers = {"part": "test", "epoch": best, **measure(truth, said, "mode")}
+        decisions, log_probs = head.decisions(tested), head.log_probs(tested)
+    if never is not None:
+        for rank in decisions.values():
+            rank[rank == never] = never - 1 if never else 1
+    fitted = Calibration.fit(None, (log_probs, truth))
+    calibration = Calibration(1.7, fitted.scores, fitted.ranks) if ranges else Calibration()
+    description = SimpleNamespace(
+        calibration=calibration, classes=classes, is_table=False, inputs=None
+    )
     counts = np.bincount(ranks, minlength=count).tolist()
     counts = dict.fromkeys(("train", "validation", "test"), counts)
-    found = None
-    if ranges:
-        chosen = decisions["mode"]
-        found = ((chosen - 1).clamp(min=0), (chosen + 1).clamp(max=count - 1))
-        held = float(((found[0] <= truth) & (truth <= found[1])).double().mean())
-        expected = {"coverage": 0.9, "measured": held, "expected": [0.95, 1.0], "width": 2.5}
-        numbers |= {
-            "calibration": {"temperature": 1.7},
-            "ranges": [expected | {"samples": samples, "calibrated_on": 100}],
-        }
-    outcome = ranks, decisions["mode"], said.proba
-    numbers["intervals"] = bootstrap_intervals(*outcome, draws=50)
-    numbers["by_class"] = class_rates(numbers["confusion"], classes)
-    numbers["thresholds"] = threshold_rates(*outcome, classes)
-    numbers["referral"] = referral(*outcome)
-    numbers["alarms"] = find_alarms(numbers, counts, classes)
-    write_json(folder.test, numbers)
-    measured = Evaluation(numbers, names, classes, truth, said, found)
+    measured = evaluate_split(
+        *("test", truth, names, Predictions(log_probs, decisions), description, "mode"),
+        facts={"epoch": best},
+        counts=counts,
+    )
+    write_json(folder.test, measured.numbers)
     measured.write_predictions(folder.predictions)
     folder.write_history(
         [
@@ -142,6 +117,6 @@ def write_run(
     drawn = take_snapshot(tested[keep], truth[keep], decisions["mode"][keep], head, keep)
     pixels = rng.integers(0, 256, (samples, 24, 32), dtype=np.uint8)
     inputs = ImageArrays(pixels, names) if images else Unloaded(names)
-    model = SimpleNamespace(head=head, description=SimpleNamespace(inputs=None))
+    model = SimpleNamespace(head=head, description=description)
     write_pictures(folder, measured, inputs, drawn, model, ReportConfig())
     return path

@@ -39,8 +39,8 @@ def test_it_has_counts_alarms_and_coverage(run):
     counts = folder.read_environment()["counts"]
     assert f"| low | {counts['train'][0]} | {counts['validation'][0]} |" in text
     assert "Never predicted: “\\*high\\*”" in text
-    (ranges,) = folder.read_numbers()["ranges"]
-    assert f"| 90% | {ranges['measured']:.1%} |" in text
+    for each in folder.read_numbers()["ranges"]:
+        assert f"| {each['coverage']:.0%} | {each['measured']:.1%} |" in text
     assert "temperature of 1.7" in text
 
 

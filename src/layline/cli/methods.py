@@ -1,14 +1,11 @@
 """``layline methods``: list the ordinal methods."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from layline.cli.options import Json, Plugins
-
-if TYPE_CHECKING:
-    from layline.heads import HeadSpec
 
 EXAMPLES = """
 Examples:
@@ -31,29 +28,27 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
     from layline.utils.plugins import PluginError, load_plugins
 
     load_plugins(plugins or ())
-    outside = list(HEADS.from_plugins())
+    entries = [_describe(name, spec) for name, spec in HEADS.builtin.items()]
+    for name, found, plugin in HEADS.from_plugins():
+        failed = isinstance(found, PluginError)
+        about = {"name": name, "error": str(found)} if failed else _describe(name, found)
+        entries.append({**about, "plugin": plugin})
     if as_json:
-        entries = [_describe(name, spec) for name, spec in HEADS.builtin.items()]
-        for name, spec, plugin in outside:
-            about = {"error": str(spec)} if isinstance(spec, PluginError) else _describe(name, spec)
-            entries.append({"name": name, **about, "plugin": plugin})
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
-    width = max(map(len, [*HEADS.builtin, *(name for name, *_ in outside)])) + 2
-    for family in dict.fromkeys(spec.family for spec in HEADS.builtin.values()):
-        typer.echo(typer.style(family, bold=True))
-        for name, spec in HEADS.builtin.items():
-            if spec.family == family:
-                typer.echo(f"  {name:{width}}{spec.summary}")
-                limit = "" if spec.exports else "; cannot be exported"
-                typer.echo(f"  {'':{width}}{spec.reference}; decode: {spec.decode}{limit}")
-    if outside:
-        typer.echo(typer.style("plug-ins", bold=True))
-    for name, found, plugin in outside:
-        typer.echo(f"  {name:{width}}{found if isinstance(found, PluginError) else found.summary}")
-        typer.echo(f"  {'':{width}}from {plugin}")
+    width, family = max(len(entry["name"]) for entry in entries) + 2, ""
+    for entry in entries:
+        first, second = entry.get("summary", entry.get("error")), f"from {entry.get('plugin')}"
+        if "plugin" not in entry:
+            limit = "" if entry["export"] else "; cannot be exported"
+            second = f"{entry['reference']}; decode: {entry['decode']}{limit}"
+        heading = "plug-ins" if "plugin" in entry else entry["family"]
+        if heading != family:
+            typer.echo(typer.style(heading, bold=True))
+            family = heading
+        typer.echo(f"  {entry['name']:{width}}{first}\n  {'':{width}}{second}")
 
 
-def _describe(name: str, spec: "HeadSpec") -> dict[str, Any]:
+def _describe(name: str, spec: Any) -> dict[str, Any]:
     fields = {key: getattr(spec, key) for key in ("family", "summary", "reference", "decode")}
     return {"name": name, **fields, "export": spec.exports}

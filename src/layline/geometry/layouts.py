@@ -31,15 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from layline.geometry.similarities import (
-    Features,
-    Measure,
-    PerClass,
-    PerSample,
-    Proxies,
-    Ranks,
-    Scalar,
-)
+from layline.geometry.similarities import Features, Measure, PerClass, Proxies, Ranks, Scalar
 from layline.utils.devices import has_double
 from layline.utils.validation import check_above, check_at_least, check_integer
 
@@ -115,7 +107,7 @@ class Spacing(nn.Module):
         shares = torch.softmax(self.weights.to(span.dtype), dim=0).cumsum(dim=0)
         return span * nn.functional.pad(shares, (1, 0))
 
-    def nearest(self, where: PerSample, span: Scalar) -> Ranks:
+    def nearest(self, where: Float[Tensor, " n"], span: Scalar) -> Ranks:
         """Find the rank of the nearest position; half-way goes to the lower rank."""
         if self.weights is None:
             last = self.num_classes - 1
@@ -212,8 +204,6 @@ class Linear(Layout):
     """Proxies on a straight line from the origin, equation (7), for Euclidean similarities.
 
     Args:
-        num_classes: K.
-        dim: Dimension d.
         norm: A fixed ‖v_0‖, the mean step between neighbors; learned if it is None.
         stiffness: If given, the steps are learned, and unequal ones are penalized.
     """
@@ -270,10 +260,7 @@ class Linear(Layout):
 class Semicircular(Layout):
     """Proxies on half a unit circle, equation (8), made for cosines; distances work as well.
 
-    Args:
-        num_classes: K.
-        dim: Dimension d, at least 2.
-        stiffness: If given, the steps are learned, and unequal ones are penalized.
+    With a stiffness the steps are learned, and unequal ones are penalized.
     """
 
     spacing: Spacing
@@ -292,7 +279,7 @@ class Semicircular(Layout):
         """Return θ_k for every class, from 0 to π."""
         return self.spacing.positions(self.full_vectors().new_full((), math.pi))
 
-    def polar(self, features: Features) -> tuple[PerSample, PerSample]:
+    def polar(self, features: Features) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Return the angle φ in the plane, and the share ρ of the length in the plane.
 
         cos(f, p_k) = ρ cos(φ − θ_k). A feature of zeros has the angle 0 and the share 0.

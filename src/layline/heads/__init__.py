@@ -81,9 +81,9 @@ _BUILT_IN: dict[str, HeadSpec] = {
     "unimodal-pom": _spec(UnimodalPOM, _UNIMODAL, exports=False),
     "poe": _spec(POE, _EMBEDDING),
     "cnnpor": _spec(CNNPOR, _EMBEDDING),
-    "gp-dnnor": _spec(GPDNNOR, "Gaussian process", exports=False),
     "proxy-anchor": _spec(ProxyAnchor, _EMBEDDING),
     "soft-triple": _spec(SoftTriple, _EMBEDDING),
+    "gp-dnnor": _spec(GPDNNOR, "Gaussian process", exports=False),
 }
 _BECKHAM = "Beckham and Pal, Unimodal Probability Distributions, ICML 2017"
 _REFERENCES = {

@@ -25,19 +25,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from layline.geometry import SIMILARITIES, Cosine, LearnedScale, Similarity
 from layline.geometry import losses as geometry
 from layline.geometry.layouts import Free, Layout, Linear, Semicircular
-from layline.geometry.similarities import (
-    SIMILARITIES,
-    Cosine,
-    Features,
-    LearnedScale,
-    PerClass,
-    PerSample,
-    Proxies,
-    Ranks,
-    Similarity,
-)
+from layline.geometry.similarities import Features, PerClass, PerSample, Proxies, Ranks
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Smoothing, Triangular
 from layline.heads.base import OrdinalHead
 from layline.utils.errors import UserError

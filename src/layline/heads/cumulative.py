@@ -23,28 +23,11 @@ The differences need no subtraction of probabilities, which would lose the small
 
 .. math:: \sigma(a) - \sigma(b) = \sigma(a)\,\sigma(-b)\,\bigl(1 - e^{-(a - b)}\bigr), \quad a > b
 
-**Sorting.** P(y > k) must fall with k. Logits out of order are sorted in descending order (the
-rearrangement of Chernozhukov et al., 2010), which keeps the count of σ(z_k) > ½ and the expected
-rank, Σ σ(z_k). That count, the median, is the decision rule of ranking, CORAL and CORN.
-
-**Ranking** (Niu et al., CVPR 2016) defines no probabilities of ranks; the sorted differences are
-ours.
-
-**CORAL** (Cao et al., 2020). The biases start in descending order, equally spaced in (0, 1]. Biases
-out of order are sorted for the probabilities, not for the loss.
-
-**CORN** (Shi et al., 2021). The cross entropies of the questions that a sample is asked sum to its
-−log P(y). The paper divides the sum over a batch by the number of questions asked; we divide by the
-number of samples. The direction of the gradient is the same.
-
-**Proportional odds** (McCullagh, 1980). The distances between cut points are positive:
-:math:`c_k = c_0 + \sum_{j=1}^{k} \operatorname{softplus}(\delta_j)`. They start at
-:math:`c_k = \operatorname{logit}\frac{k+1}{K}`, where a score of zero gives every class the same
-probability.
-
-**Stick-breaking** (Liu et al., 2020), also known as the continuation ratio: the likelihood of CORN
-with the sign of the logits reversed. The biases start at :math:`b_k = -\log(K - 1 - k)`, which
-gives every class the same share (our choice). The paper's smoothing of the labels is not applied.
+P(y > k) must fall with k. Logits out of order are sorted in descending order (the rearrangement of
+Chernozhukov et al., 2010), which keeps the count of σ(z_k) > ½ and the expected rank, Σ σ(z_k).
+CORAL sorts its biases for the probabilities, not for the loss. The cut points of proportional odds
+are :math:`c_k = c_0 + \sum_{j=1}^{k} \operatorname{softplus}(\delta_j)`. docs/methods.md says where
+we differ from the papers.
 """
 
 import torch

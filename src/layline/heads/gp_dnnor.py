@@ -15,11 +15,8 @@ mean m and covariance S (Hensman et al., 2015), and a small jitter ε on the dia
     \operatorname{Var} f = k(x, x) + \varepsilon + A^\mathsf{T} (S - I) A, \qquad
     \mathrm{KL} = \tfrac12 \bigl(\operatorname{tr} S + m^\mathsf{T} m - M - \log\det S\bigr)
 
-Our additions: a linear layer maps the features to a few dimensions, where a radial kernel and
-inducing points drawn from a standard normal make sense, and the cut points start where all ranks
-are equally probable.
-
-The expectation under the normal q(f) uses Gauss-Hermite quadrature. Predictions need none: with
+A linear layer maps the features to a few dimensions first, where a radial kernel makes sense. The
+expectation under the normal q(f) uses Gauss-Hermite quadrature. Predictions need none: with
 mean m and variance v of f, P(y ≤ k) is Φ((b_k − m)/√(s² + v)). Everything after the linear layer is
 computed in float64 (float32 on a device without it), because the kernel matrix is nearly singular.
 """

@@ -13,14 +13,8 @@ variance and :math:`F_k = \sum_{j \le k} P_j`.
     \text{EMD} \quad & \textstyle\sum_{k=0}^{K-2} \bigl(F_k - \mathbb 1\{k \ge y\}\bigr)^2 \\
     \text{CDW} \quad & -\textstyle\sum_k |k - y|^\alpha \log (1 - P_k)
 
-SORD (Díaz and Marathe, CVPR 2019) leaves the distance open; p = 2 is our default. DLDL-v2 (Gao et
-al., IJCAI 2018) prints the divergence KL(t ‖ P), which has the same gradient as the cross entropy;
-near the ends of the scale t is cut off and its mean is not y, so σ = 2 is lowered for fewer than 13
-classes. DLDL-v2 and mean-variance (Pan et al., CVPR 2018) predict m: decode with ``"mean"``. EMD
-(Hou et al., 2016) is the ranked probability score times K − 1. CDW is called CDW-CE by Polat et al.
-(2022) and OLL by Castagnos et al. (2022). Our default of α is lower than theirs: the more the far
-classes outweigh the near ones, the more easily a middle class loses all its probability early in
-training.
+DLDL-v2 prints the divergence KL(t ‖ P), which has the same gradient as the cross entropy.
+docs/methods.md has the sources, and says where we differ from them.
 """
 
 import math

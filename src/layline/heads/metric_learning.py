@@ -9,7 +9,7 @@ r"""Metric learning with proxies that ignore the order of the classes, for compa
         \log\Big(1 + \sum_{f \text{ not of } p} e^{\alpha (\cos(f, p) + \delta)}\Big)
 
 :math:`P^+` are the proxies whose class is in the batch. The paper defines no probabilities; ours
-are :math:`P(f) = \operatorname{softmax}(\alpha \cos(f, p))`, whose mode is the nearest proxy.
+are :math:`P(f) = \operatorname{softmax}(\alpha \cos(f, p))`.
 
 **SoftTriple** (Qian et al., ICCV 2019): several proxies ("centers") per class.
 
@@ -18,8 +18,8 @@ are :math:`P(f) = \operatorname{softmax}(\alpha \cos(f, p))`, whose mode is the 
     \qquad L(f, y) = -\log \frac{e^{\lambda (S_y - \delta)}}
         {e^{\lambda (S_y - \delta)} + \sum_{k \ne y} e^{\lambda S_k}}
 
-We leave out the paper's term that merges centers. Our probabilities are the loss's own similarity
-without the margin, :math:`P(f) = \operatorname{softmax}(\lambda S(f))`.
+We leave out the paper's term that merges centers. Our probabilities are
+:math:`P(f) = \operatorname{softmax}(\lambda S(f))`.
 """
 
 import math

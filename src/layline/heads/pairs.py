@@ -12,10 +12,8 @@ r"""Heads whose loss also compares the samples of a batch: POE and CNNPOR.
         + \alpha\, \mathrm{KL}\big(N(\mu, \sigma^2) \,\|\, N(0, I)\big)
         + \beta\, \operatorname{mean}_{|k_a - k_p| < |k_a - k_q|} \max(0,\, m + D_{ap} - D_{aq})
 
-:math:`D` is the symmetric KL divergence of two samples' Gaussians, the sum of both directions. Our
-reading: the triplets (a, p, q) are all of the batch, where the authors take one for each sample,
-and p may be a itself, so that a weight counts like a repetition; log σ² is limited to ±10, where
-the authors normalize it over the batch.
+:math:`D` is the symmetric KL divergence of two samples' Gaussians, the sum of both directions. The
+triplets (a, p, q) are all of the batch; p may be a itself, so a weight counts like a repetition.
 
 **CNNPOR** (Liu et al., CVPR 2018): classification whose features also rank neighboring classes.
 
@@ -23,8 +21,8 @@ the authors normalize it over the batch.
     L = -\log \operatorname{softmax}(W f + b)_y + \lambda\,
     \operatorname{mean}_{(i, j):\, y_i = y_j + 1} \max\big(0,\, m - (g(f_i) - g(f_j))\big)
 
-Our reading: the ordered quantity is one more linear output, :math:`g(f) = w \cdot f`; the pairs are
-all of the batch; the hinge is averaged over the pairs, so that λ does not depend on the batch size.
+The ordered quantity is one more linear output, :math:`g(f) = w \cdot f`. docs/methods.md says where
+we differ from the papers.
 """
 
 import math

@@ -10,7 +10,7 @@ ranks, whose sharpness is a temperature τ that is learned for all samples.
     p_k = \tbinom{K-1}{k} q^k (1-q)^{K-1-k}, \; q = \sigma(w \cdot f + b)
 
 The loss is :math:`-\log P_y(f)`. Both are log-concave in k, and the softmax of a concave sequence
-has one peak, at any τ > 0. Factors that are the same for all k cancel. τ = exp(t) is our choice.
+has one peak, at any τ > 0. Factors that are the same for all k cancel.
 
 **Normal** (Shaham et al., 2020, as POM): the line from −1 to 1 is cut into K equal cells with the
 edges :math:`t_0 < \dots < t_K`. The feature gives a normal distribution; its mass in a cell,
@@ -25,8 +25,8 @@ renormalized, is the rank's probability.
     = \sum_{k < y} F_k(f) + \sum_{k \ge y} \big(1 - F_k(f)\big), \qquad
     F_k = P_0 + \dots + P_k
 
-The loss is the earth mover's distance to the label. The bounds of σ are ours; without them a sharp
-distribution has no gradient.
+The loss is the earth mover's distance to the label. σ is bounded: a sharp distribution has no
+gradient.
 
 **Regression**: one output r for the rank, and a distribution of scale b around it.
 
@@ -37,8 +37,7 @@ distribution has no gradient.
     P_k &= F\Bigl(\frac{k + ½ - r}{b}\Bigr) - F\Bigl(\frac{k - ½ - r}{b}\Bigr)
 
 :math:`\bar r` is r without gradient: the last terms fit b to the residuals, and r is trained by its
-own loss as in plain regression. The cells of the first and the last rank extend to infinity. The
-usual rule, r rounded and clipped, is the median of P. The distribution is our addition.
+own loss as in plain regression. The cells of the first and the last rank extend to infinity.
 
 The first three compute in float64 (float32 on a device without it): neighboring terms cancel when K
 is in the hundreds.

@@ -81,7 +81,6 @@ def test_damaged_files_are_listed_and_may_be_skipped(decades):
     ("arguments", "message"),
     [
         (("adiense",), "Did you mean adience?"),
-        (("photo-quality", "--set", "size"), "size"),
         (("photo-quality", "--set", "sise=9"), "did you mean size?"),
         (("photo-quality", "--duplicates", "none"), "duplicates must be a known name"),
         (("adience",), "adience needs the folder or file"),

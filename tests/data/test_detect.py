@@ -106,7 +106,7 @@ def test_missing_images_of_a_list_are_asked_for(listed, tmp_path):
         (["a.jpg", "b.jpg"], "images but no classes"),
         (["one/a.jpg"], "images but no classes"),
         (["all/low/a.jpg", "all/high/a.jpg"], "one folder. Did you mean .*all"),
-        (["a.csv", "b.csv"], r"several files: a.csv, b.csv"),
+        (["a.csv", "b.csv"], r"found a.csv, b.csv. Name the file"),
         (["config.toml", "state/x"], "the folder of a run"),
     ],
 )
@@ -115,9 +115,8 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path, files, message):
         write(tmp_path / name)
     with pytest.raises(ValueError, match=message):
         detect(tmp_path)
-    for name, cure in (("b.xls", "Save it as CSV"), ("b.jpg", "is none of them")):
-        with pytest.raises(ValueError, match=cure):
-            detect(write(tmp_path / name))
+    with pytest.raises(ValueError, match="is none of them"):
+        detect(write(tmp_path / "b.jpg"))
 
 
 def test_the_name_of_a_source_takes_precedence_over_a_path(photos, monkeypatch):

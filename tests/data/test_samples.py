@@ -56,7 +56,6 @@ def test_paths_folders_arrays_and_pillow_images_may_stand_together(files):
     "listing",
     [
         np.array,
-        lambda paths: np.array(paths, dtype=object),
         lambda paths: np.array(paths, dtype=np.dtypes.StringDType()),
         lambda paths: pd.Series(paths, index=[7, 3]),
     ],
@@ -81,7 +80,6 @@ def test_one_array_is_one_image_and_four_dimensions_are_many():
         (pixels().astype(float), r"got float64 of shape \(6, 5, 3\)"),
         ([pixels(), pixels().transpose(2, 0, 1)], r"got uint8 of shape \(3, 6, 5\) at place 1"),
         (np.zeros((0, 5, 3), np.uint8), r"got uint8 of shape \(0, 5, 3\)"),
-        (np.zeros((2, 2, 4, 4, 3), np.uint8), r"got uint8 of shape \(2, 2, 4, 4, 3\)"),
         (None, r"got object of shape \(\)"),
         ([[1, 2], [3, 4]], r"got int64 of shape \(2,\) at place 0"),
     ],
@@ -139,7 +137,7 @@ def test_columns_become_rows(make):
 def test_arrays_are_rows_of_a_model_with_numbers_only():
     encoding = replace(ENCODING, categorical=())
     assert as_rows(np.array([[4.0], [5.0]]), encoding).values.tolist() == [[4], [5]]
-    with pytest.raises(ValueError, match="a table with the columns size"):
+    with pytest.raises(ValueError, match="with the columns size"):
         as_rows(np.zeros((2, 2)), encoding)
 
 
@@ -164,11 +162,10 @@ def test_a_file_becomes_rows_named_by_their_id_or_number(tmp_path, make):
     [
         ({"size": [1]}, "no column 'colour', which"),
         ({"size": ["x"], "colour": ["red"]}, "size.*'x'"),
-        ([1, 2], "a data frame or the path of a CSV file, not list"),
-        (np.zeros((2, 2)), "a data frame or the path of a CSV file, not ndarray"),
-        (pd.DataFrame(), "no column 'size'"),
-        ({"size": 1, "colour": "red"}, "must be a table with the columns size, colour"),
-        ({"size": [1, 2], "colour": ["red"]}, "must be a table with the columns size, colour"),
+        ([1, 2], "must be a data frame or the path of a CSV file.* got list"),
+        (np.zeros((2, 2)), "must be a data frame .* got ndarray"),
+        ({"size": 1, "colour": "red"}, "with the columns size, colour"),
+        ({"size": [1, 2], "colour": ["red"]}, "with the columns size, colour"),
     ],
 )
 def test_what_is_no_table_of_the_model_is_refused(samples, message):

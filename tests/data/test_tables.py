@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import sys
 from copy import deepcopy
 from dataclasses import asdict
 
@@ -95,8 +94,6 @@ def test_a_file_that_is_not_a_table_is_refused(tmp_path, content, message):
 
 
 def test_a_folder_with_one_table_may_be_given(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"x\.csv does not exist"):
-        read_table_file(tmp_path / "x.csv")
     with pytest.raises(ValueError, match="found none"):
         read_table_file(tmp_path)
     write(tmp_path / "x.CSV", "a\n1\n")
@@ -114,10 +111,7 @@ def test_columns_that_are_absent_or_have_empty_cells_are_named(tmp_path):
     with pytest.raises(ValueError, match="'Label' has no value in row 3, row 4"):
         file.read_column("label", "Label")
     assert file.read_optional("split", "split") is None
-    assert file.read_optional("split", None) is None
     assert file.read_optional("split", "fold") == ["1", "2", "3"]
-    with pytest.raises(ValueError, match="column split must be a known name, got 'part'"):
-        file.read_optional("split", "part")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +170,6 @@ def test_a_damaged_workbook_is_refused(tmp_path, content):
     (tmp_path / "x.xlsx").write_bytes(content)
     with pytest.raises(ValueError, match=r"x\.xlsx cannot be read as an Excel workbook"):
         read_table_file(tmp_path / "x.xlsx")
-
-
-def test_without_its_library_a_workbook_error_says_what_to_install(tmp_path, monkeypatch):
-    path = workbook(tmp_path / "x.xlsx", ["a"], [1])
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(ImportError, match=r"x.xlsx needs openpyxl: pip install layline\[excel\]"):
-        read_table_file(path)
 
 
 CELLS = {

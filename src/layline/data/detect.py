@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from layline.data.dataset import format_list
+from layline.data.dataset import find_file, format_list
 from layline.data.splits import SPLIT_WORDS, find_groups
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file, texts_of
 from layline.utils.errors import UserError
@@ -78,8 +78,7 @@ def detect(path: Path, images: Path | None = None, sheet: str | None = None) -> 
     if suffix == ".npz":
         return Detected("npz", path, "it is an npz file")
     if suffix not in _TABLES:
-        cure = " Save it as CSV." if suffix in (".xls", ".ods", ".parquet") else ""
-        raise UserError(f"The data must be {_KINDS}; {path} is none of them.{cure}")
+        raise UserError(f"The data must be {_KINDS}; {path} is none of them.")
     file = read_table_file(path, sheet=sheet, rows=_HEAD)
     folder = path.parent if images is None else images
     column = image_column(file, folder)
@@ -101,18 +100,13 @@ def _detect_folder(path: Path, images: Path | None, sheet: str | None) -> Detect
     train = [name for name in filled if SPLIT_WORDS.get(name.casefold()) == "train"]
     if len(_folders_with_images(path / train[0]) if train else filled) > 1:
         return Detected("folder", path, "it has a folder of images per class")
-    files = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "~$")))
-    tables = [f for f in files if f.suffix.lower() in _TABLES and f.suffix.lower() != ".txt"]
-    found = tables or [f for f in files if f.suffix.lower() == ".npz"]
-    if len(found) > 1:
-        raise UserError(
-            f"{path} has several files: {format_list(f.name for f in found)}. Name one of them."
-        )
-    if found:
-        return detect(found[0], images, sheet)
+    files = [f.name for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "~$"))]
+    for kinds in ((".csv", ".tsv", *EXCEL_SUFFIXES), (".npz",)):
+        if any(file.lower().endswith(kinds) for file in files):
+            return detect(find_file(path, kinds), images, sheet)
     if len(filled) == 1 and len(user_folders(path / filled[0])) > 1:
         why = f"it has one folder. Did you mean {path / filled[0]}?"
-    elif filled or any(is_image(f.name) for f in files):
+    elif filled or any(map(is_image, files)):
         why = "it has images but no classes. Put them into a folder per class, or list them."
     else:
         why = "it has no images, no table and no npz file."

@@ -37,9 +37,9 @@ def parse_names(argument: str, names: str | Sequence[Any]) -> tuple[str, ...]:
     parsed = tuple(map(str, items)) if isinstance(items, Sequence) else ("",)
     if "" in parsed:
         raise UserError(f"{argument} must be names separated by commas, got {names!r}.")
-    if len(set(parsed)) < len(parsed):
-        twice = next(name for name in parsed if parsed.count(name) > 1)
-        raise UserError(f"{argument} lists {twice!r} twice.")
+    for name in parsed:
+        if parsed.count(name) > 1:
+            raise UserError(f"{argument} lists {name!r} twice.")
     return parsed
 
 
@@ -88,8 +88,8 @@ def match_classes(dataset: Dataset, known: Sequence[str], skip_unknown: bool = F
 
     Samples of other classes are dropped with ``skip_unknown``, and refused otherwise.
     """
-    counts = np.bincount(dataset.ranks, minlength=len(dataset.classes))
-    samples = {name: int(n) for name, n in zip(dataset.classes, counts, strict=True) if n}
+    counts = np.bincount(dataset.ranks, minlength=len(dataset.classes)).tolist()
+    samples = {name: n for name, n in zip(dataset.classes, counts, strict=True) if n}
     unknown = [name for name in samples if name not in known]
     place = np.array([known.index(c) if c in known else -1 for c in dataset.classes])
     outside = np.flatnonzero(place[dataset.ranks] == -1)

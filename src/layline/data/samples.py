@@ -97,15 +97,13 @@ def as_rows(samples: Any, encoding: TableEncoding) -> Rows:
             samples = pandas.DataFrame(columns)
         elif isinstance(samples, np.ndarray) and not encoding.categorical:
             samples = pandas.DataFrame(samples, columns=list(encoding.names))
+        elif not isinstance(samples, pandas.DataFrame):
+            raise TypeError(f"got {type(samples).__name__}")
     except (ValueError, TypeError) as error:
         raise UserError(
-            f"The samples must be a table with the columns {format_list(encoding.names)}: {error}"
+            "The samples must be a data frame or the path of a CSV file, with the columns "
+            f"{format_list(encoding.names)}: {error}."
         ) from None
-    if not isinstance(samples, pandas.DataFrame):
-        raise UserError(
-            "The model was trained on a table: pass a data frame or the path of a CSV file, "
-            f"not {type(samples).__name__}."
-        )
     return encoding.encode_rows(samples, [f"row {row}" for row in range(len(samples))])
 
 

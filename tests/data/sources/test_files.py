@@ -86,10 +86,8 @@ def test_a_class_may_be_called_test_if_it_is_listed(tmp_path):
 @pytest.mark.parametrize(
     ("folders", "options", "message"),
     [
-        ([], {}, "At least two classes are needed"),
         (["one"], {}, "At least two classes are needed"),
         (["a", "b"], {"classes": "a,c"}, "classes are a, c, but .* folder names a, b"),
-        (["a", "b", "c"], {"classes": "a,b"}, "classes are a, b, but .* folder names a, b, c"),
         (["zebra", "apple"], {}, r"order .* is unknown. List the classes"),
         (["1", "2"], {"class": "1,2"}, "option of folder must be a known name, got 'class'"),
         (["1", "2"], {"test": 2}, "must be below 1 together"),
@@ -176,8 +174,6 @@ def test_a_split_of_a_list_is_used_and_groups_stay_together(tmp_path):
     ("header", "rows", "options", "message"),
     [
         ("path,label", ["a.jpg,1", "b.jpg,"], {}, "'label' has no value in row 3"),
-        ("path,label", ["a.jpg,1", ",2"], {}, "'path' has no value in row 3"),
-        ("path,label", ["a.jpg,1", "b.jpg,1"], {}, "At least two classes are needed"),
         ("path,label", ["a.jpg,x", "b.jpg,y"], {}, "order of the labels x, y is unknown"),
         ("path,label", ten_each(), {"classes": "2"}, "classes are 2, but .* labels 2, 10"),
         ("path,label", ten_each(), {"label": "lable"}, "got 'lable': did you mean label"),

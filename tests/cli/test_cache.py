@@ -10,8 +10,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from layline.cli import app
-from layline.data.array_cache import ArrayCache, cache_images
-from layline.data.images import ImageFiles
+from layline.data.array_cache import ArrayCache
+from layline.data.images import ImageFiles, cache_images
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from layline.data import array_cache, images
-from layline.data.array_cache import ArrayCache, cache_images
-from layline.data.images import ImageFiles
+from layline.data import images
+from layline.data.array_cache import ArrayCache
+from layline.data.images import ImageFiles, cache_images
 from layline.data.preprocessing import shrink
 from layline.utils.errors import UserError
 from layline.utils.files import cache_folder
@@ -155,11 +155,11 @@ def test_other_processes_open_the_cache_themselves(files):
     np.testing.assert_array_equal(pickle.loads(sent).load(2, 24), cached.load(2, 24))
     ArrayCache().remove(cached.key)
     with pytest.raises(ValueError, match="was removed while it was in use"):
-        pickle.loads(sent).load(2, 24)
+        pickle.loads(sent).load(2)
 
 
 def test_a_killed_process_continues_where_it_stopped(files, monkeypatch, decoded):
-    monkeypatch.setattr(array_cache, "_COMMIT", 2)
+    monkeypatch.setattr(images, "_COMMIT", 2)
 
     def stop(done):
         if done == 5:
@@ -177,8 +177,8 @@ def test_a_killed_process_continues_where_it_stopped(files, monkeypatch, decoded
 _TRUNCATE = """
 import os, sys
 from pathlib import Path
-from layline.data.array_cache import ArrayCache, cache_images
-from layline.data.images import ImageFiles
+from layline.data.array_cache import ArrayCache
+from layline.data.images import ImageFiles, cache_images
 root = Path(sys.argv[1])
 cached = cache_images(ImageFiles(root, sorted(os.listdir(root))), 1000)
 os.truncate(ArrayCache().folder / f"{cached.key}.npy", 200)
@@ -202,7 +202,7 @@ def test_a_file_that_changes_while_it_is_cached_is_named(files):
     Image.new("RGB", (200, 200)).save(files.path(2))
     ArrayCache().remove(cached.key)
     with pytest.raises(ValueError, match=r"2\.jpg changed while it was read"):
-        cache_images(cached.files, 1000)
+        cache_images(ImageFiles(files.root, files.names, cached.rows), 1000)
 
 
 def test_the_folder_is_where_the_user_or_the_system_wants_it(monkeypatch, tmp_path):

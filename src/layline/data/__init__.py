@@ -39,24 +39,17 @@ from layline.utils.registry import Registry, first_line
 class SourceSpec:
     """An entry of the registry.
 
-    Attributes:
-        read: Returns the data set, from ``root`` (a path; not for an embedded source),
-            ``partition`` (the fold of a protocol, if it has folds) and its own options.
-        summary: A one-line description.
-        origin: Where the data come from, with their license; empty for the user's own.
-        backbone: The default backbone; None for photographs, for which the recipe has one.
-        partitions: The number of folds of the protocol; None if any seed gives a split.
-        needs_root: Whether it reads files.
-        path_options: Its options that are paths.
+    ``read`` returns the data set, from ``root`` (a path; not for an embedded source), ``partition``
+    (the fold of a protocol, if it has folds) and its own options.
     """
 
     read: Callable[..., Dataset]
-    summary: str
-    origin: str = ""
-    backbone: str | None = None
-    partitions: int | None = None
-    needs_root: bool = True
-    path_options: tuple[str, ...] = ()
+    summary: str  # one line
+    origin: str = ""  # where the data come from, with their license; empty for the user's own
+    backbone: str | None = None  # the default; None for photographs, for which the recipe has one
+    partitions: int | None = None  # folds of the protocol; None if any seed gives a split
+    needs_root: bool = True  # it reads files
+    path_options: tuple[str, ...] = ()  # its options that are paths
 
 
 _BUILT_IN: dict[str, SourceSpec] = {
@@ -105,7 +98,6 @@ _BUILT_IN: dict[str, SourceSpec] = {
 
 
 def _adopt(name: str, found: Any) -> SourceSpec:
-    """Make an entry from an entry or a function of a plug-in."""
     if isinstance(found, SourceSpec):
         return found
     if isinstance(found, type) or not callable(found):
@@ -142,7 +134,7 @@ def read(
         name: One of :func:`names`.
         root: The folder or file that contains the data.
         partition: The fold of a protocol; other sources ignore it.
-        known: The model that the data are read for; classes are matched by name.
+        known: What a trained model expects; classes are matched by name.
         **options: The source's own options, see :func:`options_of`.
     """
     spec = SOURCES.find(name)
@@ -179,10 +171,7 @@ def content_digest(
     options: Mapping[str, Any] | None = None,
     verify: bool = False,
 ) -> str | None:
-    """Hash the data that a source reads, wherever they are: samples, labels and given splits.
-
-    The result is None for embedded data, which have no root. ``verify`` reads all images again.
-    """
+    """Hash what a source reads: samples, labels and given splits. Embedded data have no hash."""
     if root is None:
         return None
     dataset = index_files(read(name, root, **(options or {})), verify=verify)

@@ -3,39 +3,25 @@
 An entry is a NumPy file ``KEY.npy`` and a JSON file ``KEY.json`` that records how many rows are
 written. The key must contain everything that the values depend on. A killed run continues after the
 last :meth:`Writer.commit`.
-
-All images of a data set are one array of bytes: the height and width of each, then its pixels.
-Names are not part of the key, so the data may be moved.
 """
 
-import hashlib
 import json
 import mmap
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from errno import ENOSPC
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from layline.data.dataset import Indices, Pixels
-from layline.data.preprocessing import shrink, shrunk_shape
 from layline.utils.errors import UserError
 from layline.utils.files import cache_folder, write_json
 
-if TYPE_CHECKING:
-    from layline.data.images import ImageFiles
-
 _LIMIT_GB = 20
-_IMAGE_FORMAT = 3
-_COMMIT = 1000  # images
-_HEADER = 8  # bytes of height and width
 
 
 class CacheEntry(NamedTuple):
@@ -186,86 +172,3 @@ def _map(file: Path) -> NDArray[Any] | None:
     except (OSError, ValueError, EOFError):  # absent, or shorter than its header says
         return None
     return array
-
-
-@dataclass(frozen=True, eq=False)
-class CachedImages:
-    """Image files that were decoded before; other processes open the cache themselves."""
-
-    files: "ImageFiles"
-    key: str
-    starts: Indices  # where each image starts in the array
-    pixels: Pixels | None = field(repr=False)
-
-    decoded = True
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the files."""
-        return self.files.names
-
-    def subset(self, keep: Indices) -> "CachedImages":
-        """Select images, in the order given; the pixels are shared."""
-        return replace(self, files=self.files.subset(keep), starts=self.starts[keep])
-
-    def digest(self) -> str:
-        """Hash the content of the files in their order."""
-        return self.files.digest()
-
-    def load(self, index: int, at_least: int | None = None) -> Pixels:
-        """Copy an image out of the cache, at the size that it was cached with."""
-        if self.pixels is None:
-            raise UserError("The cache of images was removed while it was in use.")
-        check_not_truncated(self.pixels)
-        start = int(self.starts[index]) + _HEADER
-        height, width = np.frombuffer(self.pixels[start - _HEADER : start].tobytes(), np.int32)
-        return np.array(self.pixels[start : start + 3 * height * width].reshape(height, width, 3))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "pixels": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state | {"pixels": ArrayCache().open(state["key"])})
-
-
-def cache_images(
-    images: "ImageFiles", at_least: int, progress: Callable[[int], None] = lambda done: None
-) -> CachedImages:
-    """Decode all images into the cache, or use the pixels that are there.
-
-    Of the shorter side, ``at_least`` pixels are kept. ``progress`` is called with the number of
-    images decoded so far, but not if all are there.
-    """
-    from layline.data.images import PILLOW, thread_map  # needs Pillow
-    from layline.data.index import index_images
-
-    images = images if images.rows is not None else index_images(images)
-    about = f"{_IMAGE_FORMAT}, Pillow {PILLOW}, {images.digest()}, {at_least}"
-    key = f"pixels-{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
-    shapes = [shrunk_shape(row.height, row.width, at_least) for row in images.rows or ()]
-    # JPEGs are decoded at a fraction of their size, which is rounded up
-    sizes = [_HEADER + 3 * (height + 2) * (width + 2) for height, width in shapes]
-    starts = np.cumsum([0, *sizes])
-    cached = CachedImages(images, key, starts[:-1], ArrayCache().open(key))
-    if cached.pixels is not None:
-        return cached
-    recorded = {"root": str(images.root.resolve()), "samples": len(images)}
-    writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, recorded)
-    first = int(np.searchsorted(starts, writer.done))  # a killed run continues
-
-    def load(number: int) -> Pixels:
-        return shrink(images.load(first + number, at_least), at_least)
-
-    for place, image in enumerate(thread_map(load, len(images) - first), start=first):
-        start, end = starts[place], starts[place + 1]
-        content = np.array(image.shape[:2], dtype=np.int32).tobytes() + image.tobytes()
-        if len(content) > end - start:
-            raise UserError(f"{images.names[place]} changed while it was read.")
-        writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
-        if (place + 1) % _COMMIT == 0 or place + 1 == len(images):
-            writer.commit(int(end))
-        progress(place + 1)
-    return replace(cached, pixels=writer.array)

@@ -50,25 +50,20 @@ class Images(Inputs, Protocol):
         """Whether loading an image needs no decoding."""
 
     def load(self, index: int, at_least: int | None = None) -> Pixels:
-        """Decode an image: (height, width, 3), RGB, upright. The caller may write to it.
-
-        A JPEG may be decoded at a fraction of its size if its shorter side keeps ``at_least``
-        pixels; None decodes it at full size.
-        """
+        """Return an image, see :func:`layline.data.images.decode`; the caller may write to it."""
 
 
-def _no_samples() -> Indices:
-    return np.zeros(0, dtype=np.int64)
+_NO_SAMPLES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Splits:
     """The indices of the samples of each split."""
 
-    train: Indices = field(default_factory=_no_samples)
-    validation: Indices = field(default_factory=_no_samples)
-    test: Indices = field(default_factory=_no_samples)
-    calibration: Indices = field(default_factory=_no_samples)
+    train: Indices = field(default_factory=_NO_SAMPLES.copy)
+    validation: Indices = field(default_factory=_NO_SAMPLES.copy)
+    test: Indices = field(default_factory=_NO_SAMPLES.copy)
+    calibration: Indices = field(default_factory=_NO_SAMPLES.copy)
 
     def by_name(self) -> dict[str, Indices]:
         """Return the splits by name; the calibration split only if it has samples."""
@@ -80,30 +75,19 @@ class Splits:
 class Dataset:
     """A data set.
 
-    Attributes:
-        inputs: The samples. Before the splits of a table are drawn they are ``UnencodedRows``,
-            which no later stage sees, so the type does not mention them.
-        ranks: The class of each sample, 0 for the lowest.
-        classes: Names of the classes, lowest first.
-        splits: The samples of each split. Sources fill the splits that the data or the protocol
-            prescribe and leave others empty; :func:`layline.data.splits.draw_splits` fills them.
-        notes: What a user should know about the data, one sentence each.
-        fixed_classes: Whether the classes are those of a protocol or model, so that training may
-            lack one.
-        groups: The group of each sample, such as the patient; a group stays in one split.
-        shares: Shares of the samples for splits that are drawn.
-        duplicates: What is known about duplicates, if they were searched for.
+    Sources fill the splits that the data or the protocol prescribe and leave others empty;
+    :func:`layline.data.splits.draw_splits` fills them.
     """
 
-    inputs: "Images | Rows"
-    ranks: Indices
-    classes: tuple[str, ...]
+    inputs: "Images | Rows"  # the samples; before the splits of a table are drawn, UnencodedRows
+    ranks: Indices  # the class of each sample, 0 for the lowest
+    classes: tuple[str, ...]  # lowest first
     splits: Splits = field(default_factory=Splits)
-    notes: tuple[str, ...] = ()
-    fixed_classes: bool = False
-    groups: tuple[Hashable, ...] | None = None
-    shares: dict[str, float] = field(default_factory=SHARES.copy)
-    duplicates: "DuplicateReport | None" = None
+    notes: tuple[str, ...] = ()  # what a user should know about the data, one sentence each
+    fixed_classes: bool = False  # they are those of a protocol or model: training may lack one
+    groups: tuple[Hashable, ...] | None = None  # such as the patient; a group stays in one split
+    shares: dict[str, float] = field(default_factory=SHARES.copy)  # of splits that are drawn
+    duplicates: "DuplicateReport | None" = None  # if they were searched for
 
     def __post_init__(self) -> None:
         count = len(self.inputs)
@@ -164,11 +148,8 @@ def find_file(root: str | Path, suffixes: tuple[str, ...]) -> Path:
     root = require_path(root)
     if not root.is_dir():
         return root
-    files = [
-        file.name
-        for file in root.iterdir()
-        if file.suffix.lower() in suffixes and not file.name.startswith((".", "~$"))
-    ]
+    files = [file.name for file in root.iterdir() if file.suffix.lower() in suffixes]
+    files = [name for name in files if not name.startswith((".", "~$"))]
     if len(files) != 1:
         kind, found = " or ".join(suffixes), format_list(sorted(files)) or "none"
         raise UserError(f"{root} must contain one {kind} file, found {found}. Name the file.")

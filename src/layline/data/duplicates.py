@@ -38,34 +38,12 @@ class DuplicateReport:
     contradicting: tuple[str, ...]  # groups whose labels differ: name and label of each image
     # for two prescribed splits: images of the second that have a duplicate in the first
     shared: dict[tuple[str, str], int]
-    samples: dict[str, int]  # of each prescribed split
-
-    def notes(self) -> tuple[str, ...]:
-        """Describe the duplicates in sentences, with the first contradictions."""
-        if self.duplicates == 0:
-            return ()
-        shared = {pair: count for pair, count in self.shared.items() if count}
-        kept = "The given split is not changed" if shared else "Duplicates stay in one split"
-        notes = [f"{self.duplicates} duplicate images in {self.groups} groups. {kept}."]
-        for (one, other), count in shared.items():
-            images = f"{count} of the {self.samples[other]} {other} images"
-            effect = ": results on them are too good" if one == "train" else ""
-            notes.append(f"{images} have a duplicate in the {one} split{effect}.")
-        if self.contradicting:
-            title = f"{len(self.contradicting)} groups of duplicates have different labels:"
-            notes.append(format_lines(title, self.contradicting))
-        return tuple(notes)
 
     def facts(self) -> dict[str, Any]:
         """Return the numbers as plain JSON."""
-        return {
-            "duplicates": self.duplicates,
-            "groups": self.groups,
-            "contradicting": len(self.contradicting),
-            "in_training": {
-                other: count for (one, other), count in self.shared.items() if one == "train"
-            },
-        }
+        shared = {other: count for (one, other), count in self.shared.items() if one == "train"}
+        numbers = {"duplicates": self.duplicates, "groups": self.groups}
+        return {**numbers, "contradicting": len(self.contradicting), "in_training": shared}
 
 
 def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
@@ -79,12 +57,21 @@ def group_duplicates(dataset: Dataset, mode: str = "exact") -> Dataset:
         return dataset
     picture = find_duplicates(images, mode)
     report = _report(dataset, picture)
-    groups = dataset.groups
-    if report.duplicates:
-        links = [*_links_to_first(groups or ()), *_links_to_first(picture.tolist())]
-        groups = tuple(_components(len(picture), links).tolist())
-    notes = (*dataset.notes, *report.notes())
-    return replace(dataset, groups=groups, notes=notes, duplicates=report)
+    if report.duplicates == 0:
+        return replace(dataset, duplicates=report)
+    links = [*_links_to_first(dataset.groups or ()), *_links_to_first(picture.tolist())]
+    groups = tuple(_components(len(picture), links).tolist())
+    shared = {pair: count for pair, count in report.shared.items() if count}
+    kept = "The given split is not changed" if shared else "Duplicates stay in one split"
+    notes = [f"{report.duplicates} duplicate images in {report.groups} groups. {kept}."]
+    for (one, other), count in shared.items():
+        share = f"{count} of the {len(dataset.splits.by_name()[other])} {other} images"
+        effect = ": results on them are too good" if one == "train" else ""
+        notes.append(f"{share} have a duplicate in the {one} split{effect}.")
+    if report.contradicting:
+        title = f"{len(report.contradicting)} groups of duplicates have different labels:"
+        notes.append(format_lines(title, report.contradicting))
+    return replace(dataset, groups=groups, notes=(*dataset.notes, *notes), duplicates=report)
 
 
 def find_duplicates(images: Images, mode: str = "exact") -> Indices:
@@ -119,10 +106,8 @@ def _fingerprints(images: Images, near: bool) -> list[tuple[Hashable, bytes]]:
     from layline.data.index import index_images
 
     if isinstance(images, ImageFiles):
-        if images.rows is None or near:
-            images = index_images(images, hashes=near)
+        rows = enumerate((index_images(images, hashes=True) if near else images).indexed_rows())
         # damaged files are duplicates of nothing
-        rows = enumerate(images.rows or ())
         return [(place if row.fault else row.digest, row.hash) for place, row in rows]
 
     def look(place: int) -> tuple[Hashable, bytes]:
@@ -187,5 +172,4 @@ def _report(dataset: Dataset, picture: Indices) -> DuplicateReport:
             (one, other): int(np.isin(picture[splits[other]], picture[splits[one]]).sum())
             for one, other in combinations(splits, 2)
         },
-        samples={name: len(index) for name, index in splits.items()},
     )

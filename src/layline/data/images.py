@@ -9,21 +9,23 @@ import errno
 import hashlib
 import os
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
 
 import joblib
 import numpy as np
 
+from layline.data.array_cache import ArrayCache, check_not_truncated
 from layline.data.dataset import Indices, Pixels
 from layline.data.labels import natural_key
+from layline.data.preprocessing import shrink, shrunk_shape
 from layline.utils.errors import UserError, require
 
 require("PIL", extra="images", needed_by="reading images")
@@ -52,6 +54,9 @@ UNREAD_SUFFIXES = frozenset({
 # fmt: on
 KNOWN_SUFFIXES = IMAGE_SUFFIXES | HEIC_SUFFIXES | UNREAD_SUFFIXES
 CLUTTER = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})  # of archivers and servers
+_CACHE_FORMAT = 3
+_COMMIT = 1000  # images
+_HEADER = 8  # bytes of height and width
 _Result = TypeVar("_Result")
 
 
@@ -61,7 +66,7 @@ class ImageFiles:
 
     root: Path
     names: Sequence[str]
-    # what the index knows about the files; it is not sent to workers
+    # what the index knows about the files
     rows: "tuple[FileRow, ...] | None" = field(default=None, compare=False, repr=False)
 
     decoded = False
@@ -73,7 +78,7 @@ class ImageFiles:
         """Return the path of an image."""
         return Path(self.root) / self.names[index]
 
-    def subset(self, keep: Indices) -> "ImageFiles":
+    def subset(self, keep: Indices) -> Self:
         """Select images, in the order given."""
         rows = None if self.rows is None else tuple(self.rows[i] for i in keep)
         return replace(self, names=[self.names[i] for i in keep], rows=rows)
@@ -82,24 +87,94 @@ class ImageFiles:
         """Decode an image, see :func:`decode`."""
         return decode(self.path(index), at_least)
 
-    def digest(self) -> str:
-        """Hash the content of the files in their order, with the index."""
+    def indexed_rows(self) -> "tuple[FileRow, ...]":
+        """Return what the index knows about the files, after looking at them if needed."""
         from layline.data.index import index_images
 
-        rows = (self if self.rows is not None else index_images(self)).rows or ()
+        return self.rows or index_images(self).rows or ()
+
+    def digest(self) -> str:
+        """Hash the content of the files in their order."""
+        rows = self.indexed_rows()
         digest = hashlib.blake2b(f"{len(rows)} files".encode(), digest_size=16)
         digest.update(b"".join(row.digest for row in rows))
         return digest.hexdigest()
 
+
+@dataclass(frozen=True, eq=False)
+class CachedImages(ImageFiles):
+    """Image files that were decoded before; other processes open the cache themselves.
+
+    All images are one array of bytes: the height and width of each, then its pixels. Names are not
+    part of the key, so the data may be moved.
+    """
+
+    key: str = ""
+    starts: Indices = field(default_factory=lambda: np.zeros(0, np.int64))  # of each image
+    pixels: Pixels | None = field(default=None, repr=False)
+
+    decoded = True
+
+    def subset(self, keep: Indices) -> Self:
+        """Select images, in the order given; the pixels are shared."""
+        return replace(super().subset(keep), starts=self.starts[keep])
+
+    def load(self, index: int, at_least: int | None = None) -> Pixels:
+        """Copy an image out of the cache, at the size that it was cached with."""
+        if self.pixels is None:
+            raise UserError("The cache of images was removed while it was in use.")
+        check_not_truncated(self.pixels)
+        start = int(self.starts[index]) + _HEADER
+        height, width = np.frombuffer(self.pixels[start - _HEADER : start].tobytes(), np.int32)
+        return np.array(self.pixels[start : start + 3 * height * width].reshape(height, width, 3))
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "rows": None}
+        return {**self.__dict__, "pixels": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state | {"pixels": ArrayCache().open(state["key"])})
+
+
+def cache_images(
+    images: ImageFiles, at_least: int, progress: Callable[[int], None] = lambda done: None
+) -> CachedImages:
+    """Decode all images into the cache, or use the pixels that are there.
+
+    Of the shorter side, ``at_least`` pixels are kept. ``progress`` is called with the number of
+    images decoded so far, but not if all are there.
+    """
+    rows = images.indexed_rows()
+    about = f"{_CACHE_FORMAT}, Pillow {PILLOW}, {images.digest()}, {at_least}"
+    key = f"pixels-{hashlib.blake2b(about.encode(), digest_size=16).hexdigest()}"
+    shapes = [shrunk_shape(row.height, row.width, at_least) for row in rows]
+    # JPEGs are decoded at a fraction of their size, which is rounded up
+    sizes = [_HEADER + 3 * (height + 2) * (width + 2) for height, width in shapes]
+    starts = np.cumsum([0, *sizes])
+    names, opened = images.names, ArrayCache().open(key)
+    cached = CachedImages(images.root, names, rows, key, starts[:-1], opened)
+    if cached.pixels is not None:
+        return cached
+    recorded = {"root": str(images.root.resolve()), "samples": len(images)}
+    writer = ArrayCache().writer(key, (int(starts[-1]),), np.uint8, recorded)
+    first = int(np.searchsorted(starts, writer.done))  # a killed run continues
+
+    def load(number: int) -> Pixels:
+        return shrink(images.load(first + number, at_least), at_least)
+
+    for place, image in enumerate(thread_map(load, len(images) - first), start=first):
+        start, end = starts[place], starts[place + 1]
+        content = np.array(image.shape[:2], dtype=np.int32).tobytes() + image.tobytes()
+        if len(content) > end - start:
+            raise UserError(f"{images.names[place]} changed while it was read.")
+        writer.array[start : start + len(content)] = np.frombuffer(content, np.uint8)
+        if (place + 1) % _COMMIT == 0 or place + 1 == len(images):
+            writer.commit(int(end))
+        progress(place + 1)
+    return replace(cached, pixels=writer.array)
 
 
 class ImageArrays:
-    """Images of one size in an array: (n, height, width, 3), or (n, height, width) if gray.
-
-    They are named by their places if no names are given. ``keep`` selects some, in its order.
-    """
+    """Images of one size in an array: (n, height, width, 3), or (n, height, width) if gray."""
 
     decoded = True
 
@@ -159,11 +234,10 @@ def describe_skipped(files: Iterable[str | Path]) -> str:
 
 
 def list_images(folder: Path, skipped: list[str] | None = None) -> list[str]:
-    """List the images of a folder and its subfolders in natural order.
+    """List the images of a folder and its subfolders in natural order; ``skipped`` gets the rest.
 
-    Names are paths from the folder, with forward slashes. Hidden files and those of archivers are
-    ignored. Links are followed, except one that leads back to a folder that contains it.
-    ``skipped`` gets the other files.
+    Names are paths from the folder. Hidden files and those of archivers are ignored. Links are
+    followed, except one that leads back to a folder that contains it.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder.")
@@ -206,13 +280,10 @@ class BadImageError(UserError):
 def decode(
     file: Path | BinaryIO, at_least: int | None = None, most_pixels: int | None = None
 ) -> Pixels:
-    """Decode an image: (height, width, 3). The caller may write to the array.
+    """Decode an image: (height, width, 3).
 
-    Args:
-        file: Its path, or the open file.
-        at_least: A JPEG is decoded at a half, a quarter or an eighth of its size if its shorter
-            side keeps this many pixels; None decodes it at full size.
-        most_pixels: A larger image is refused before it is decoded; by default, Pillow's limit.
+    A JPEG is decoded at a half, a quarter or an eighth of its size if its shorter side keeps
+    ``at_least`` pixels. An image larger than ``most_pixels``, or Pillow's limit, is refused.
     """
     return examine(file, at_least, most_pixels)[0]
 
@@ -252,8 +323,6 @@ def why_bad(error: Exception) -> str:
             return error.why
         case FileNotFoundError() | NotADirectoryError():
             return "missing"
-        case IsADirectoryError():
-            return "a directory, not a file"
         case MemoryError():
             return "out of memory"
         case Image.DecompressionBombError() | Image.DecompressionBombWarning():
@@ -305,19 +374,9 @@ def _to_rgb(image: "Image.Image") -> "Image.Image":
 def thread_map(
     work: Callable[[int], _Result], count: int, workers: int | None = None
 ) -> Generator[_Result, None, None]:
-    """Yield ``work(0)``, ``work(1)``, …, computed ahead by threads, one per processor by default.
-
-    Pillow and hashlib let other threads run.
-    """
+    """Yield ``work(0)``, ``work(1)``, …, computed ahead by threads, one per core by default."""
     workers = workers or joblib.cpu_count()
-    waiting: deque[Future[_Result]] = deque()
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="layline")
-    try:
-        for index in range(count):
-            waiting.append(pool.submit(work, index))
-            if len(waiting) == 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    piece = 8 * workers  # results that are waiting at most
+    with ThreadPoolExecutor(workers, thread_name_prefix="layline") as pool:
+        for start in range(0, count, piece):
+            yield from pool.map(work, range(start, min(start + piece, count)))

@@ -44,7 +44,7 @@ class FileRow(NamedTuple):
 
 
 def index_files(dataset: Dataset, progress: Progress = None, verify: bool = False) -> Dataset:
-    """Look at the image files of a data set, see :func:`index_images`; other inputs stay."""
+    """Look at the image files of a data set that are new or changed, or at all to verify them."""
     from layline.data.images import ImageFiles
 
     if not isinstance(dataset.inputs, ImageFiles):
@@ -143,7 +143,7 @@ def _read(file: Path) -> dict[bytes, FileRow]:
         with closing(sqlite3.connect(":memory:")) as database:
             database.deserialize(file.read_bytes())
             return {name: FileRow(*row) for name, *row in database.execute("SELECT * FROM files")}
-    except (sqlite3.Error, OSError, TypeError):
+    except (sqlite3.Error, OSError, TypeError, MemoryError):  # the last for an empty file
         return {}
 
 

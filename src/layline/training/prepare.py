@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from layline import backbones, data, heads
 from layline.backbones.base import Backbone, ImageBackbone, TableBackbone
 from layline.backbones.weights import load_weights
-from layline.data.array_cache import cache_images
 from layline.data.dataset import Dataset, Images
-from layline.data.images import ImageFiles
+from layline.data.images import ImageFiles, cache_images
 from layline.data.index import digest_file
 from layline.data.labels import parse_names, weigh_classes
 from layline.data.loaders import Batches, ImageBatches, RowBatches

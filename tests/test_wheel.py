@@ -2,7 +2,7 @@
 
 Installing torch ten times would cost gigabytes, so the wheel is installed into a folder, and Python
 is started with a finder that hides all libraries which an installer would not add for some extras:
-the use of one that is not declared fails. Python starts once; each program runs in a fork.
+the use of one that is not declared fails.
 """
 
 import json
@@ -15,7 +15,6 @@ import zipfile
 from email.parser import HeaderParser
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -66,11 +65,10 @@ def hidden(metadata, extras, without=()):
     return [top for top, names in owners if not kept & {canonicalize_name(name) for name in names}]
 
 
-# A line of JSON asks for a program in a fork of this process.
-SERVER = """
-import importlib.machinery, json, os, sys, traceback
+FINDER = """
+import importlib.machinery, json, os, sys
 
-hidden = set(json.loads(sys.stdin.readline()))
+hidden = set(json.loads(os.environ["HIDDEN"]))
 
 class Finder(importlib.machinery.PathFinder):
     @classmethod
@@ -78,64 +76,35 @@ class Finder(importlib.machinery.PathFinder):
         return None if name in hidden else super().find_spec(name, path, target)
 
 sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Finder
-import numpy, scipy.stats, sklearn.model_selection, torch, typer.testing
-import layline
-
-torch.set_num_threads(1)
-for line in sys.stdin:
-    wanted = json.loads(line)
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            for number, name in ((1, "out"), (2, "err")):
-                os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-            os.chdir(wanted["folder"])
-            os.environ["HOME"] = wanted["folder"]
-            os.environ["LAYLINE_CACHE"] = os.path.join(wanted["folder"], "cache")
-            hidden = set(wanted["hidden"])
-            exec(wanted["program"], {"__name__": "__main__"})
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    print(json.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])), flush=True)
 """
 
 
 @pytest.fixture(scope="module")
-def server(wheel, metadata, tmp_path_factory):
-    """Start a Python without extras that forks; give it, and the folder for the output."""
-    folder = tmp_path_factory.mktemp("server")
+def packages(wheel, tmp_path_factory):
+    """Install the wheel alone into a folder."""
+    folder = tmp_path_factory.mktemp("packages")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    options = ["--no-deps", "--no-index", "--target", str(folder / "packages"), str(wheel)]
+    options = ["--no-deps", "--no-index", "--target", str(folder), str(wheel)]
     subprocess.run([*pip, *options], check=True, capture_output=True)
-    environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = str(folder / "packages")
-    with subprocess.Popen(
-        [sys.executable, "-c", SERVER],
-        cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
-        process.stdin.write(json.dumps(hidden(metadata, ())) + "\n")
-        yield process, folder
-        process.stdin.close()
+    return folder
 
 
 @pytest.fixture
-def run(server, metadata, tmp_path):
-    """Run a program in the environment of some extras; return its exit code, output and errors."""
-    process, folder = server
+def run(packages, metadata, tmp_path):
+    """Run a program in the environment of some extras."""
 
     def start(program, *extras, without=()):
-        wanted = {"program": program, "hidden": hidden(metadata, extras, without)}
-        process.stdin.write(json.dumps(wanted | {"folder": str(tmp_path)}) + "\n")
-        process.stdin.flush()
-        code = json.loads(process.stdout.readline())
-        out, err = ((folder / name).read_text() for name in ("out", "err"))
-        return SimpleNamespace(returncode=code, stdout=out, stderr=err)
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(packages)}
+        environment |= {"HOME": str(tmp_path), "LAYLINE_CACHE": str(tmp_path / "cache")}
+        environment |= {"HIDDEN": json.dumps(hidden(metadata, extras, without))}
+        return subprocess.run(
+            [sys.executable, "-c", FINDER + program],
+            cwd=tmp_path,
+            env=environment | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     return start
 
@@ -181,13 +150,13 @@ print(layline.__version__, layline.__file__)
 
 
 def test_without_extras_estimator_and_heads_work_and_the_command_says_what_it_needs(
-    run, metadata, server
+    run, metadata, packages
 ):
     result = run(CORE)
     assert result.returncode == 0, result.stderr
     version, _, place = result.stdout.strip().partition(" ")
     assert version == metadata["Version"] == layline.__version__
-    assert Path(place).is_relative_to(server[1])
+    assert Path(place).is_relative_to(packages)
 
 
 # What the programs below share: the command in this process, and a small run.

@@ -3,7 +3,7 @@ import torch
 
 from layline.training.config import Config
 from layline.training.distributed import make_accelerator
-from layline.utils.devices import check_device, choose_device, count_processes
+from layline.utils.devices import check_device, choose_device
 
 
 def pretend_gpus(monkeypatch, kind):
@@ -27,14 +27,6 @@ def test_a_device_that_is_not_available_is_an_error(monkeypatch, name):
     pretend_gpus(monkeypatch, "cuda")
     with pytest.raises(ValueError, match=r"is not available; found: cpu, cuda:0, cuda:1\."):
         check_device(name)
-
-
-@pytest.mark.parametrize(("value", "count"), [(None, 1), ("", 1), ("1", 1), ("4", 4)])
-def test_an_empty_world_size_is_one_process(monkeypatch, value, count):
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    if value is not None:
-        monkeypatch.setenv("WORLD_SIZE", value)
-    assert count_processes() == count
 
 
 def test_a_run_starts_with_empty_variables_of_a_launcher(monkeypatch):

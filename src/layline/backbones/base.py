@@ -155,11 +155,8 @@ class Backbone(nn.Module, ABC):
         return groups.values()
 
     def _frozen_modules(self) -> Iterator[str]:
-        """Name the modules of the body without a trained parameter.
-
-        A module without parameters, such as dropout, belongs to the last module with some.
-        """
-        before = True
+        """Name the modules of the body without a trained parameter."""
+        before = True  # a module without parameters, such as dropout, belongs to the last with some
         for name, module in self.named_modules():
             if not name or name.split(".")[0] == "last":
                 continue

@@ -68,8 +68,7 @@ def choose_backbone(device: str) -> tuple[str, str, str]:
 def load_weights(backbone: Backbone, weights: str) -> list[str]:
     """Load pretrained weights, one of ``NAMES`` or a file, and return notes for the user.
 
-    All tensors of the body are replaced or none; the last layer only by a file in which it has
-    the same shape.
+    All tensors of the body are replaced or none; those of the last layer only if their shapes fit.
     """
     check_weights(weights, backbone.name)
     if weights == "none":
@@ -117,18 +116,16 @@ def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> lis
             state[names[short]] = tensor
         else:
             unused.append(name)
-    differences = [
-        f"{name} has the shape {tuple(state[name].shape)} instead of {tuple(tensor.shape)}"
-        if name in state
-        else f"{name} is missing"
+    wrong = [
+        name
         for name, tensor in backbone.body_state().items()
         if name not in state or state[name].shape != tensor.shape
         if not name.endswith("num_batches_tracked")  # older files lack it
     ]
-    if differences:
+    if wrong:
         raise UserError(
-            f"The weights {source} do not fit {backbone.name}: {len(differences)} tensors differ: "
-            f"{_shorten(differences)}"
+            f"The weights {source} do not fit {backbone.name}: {len(wrong)} tensors are missing or "
+            f"have a different shape, such as {wrong[0]}."
         )
     last = {k: v for k, v in backbone.state_dict().items() if k.startswith("last.")}
     if any(k not in state or state[k].shape != tensor.shape for k, tensor in last.items()):
@@ -136,11 +133,7 @@ def _fill(backbone: Backbone, tensors: Mapping[str, Tensor], source: str) -> lis
     backbone.load_state_dict(state, strict=False)
     if not unused:
         return []
-    return [f"{source}: {len(unused)} tensors were not used: {_shorten(unused)}"]
-
-
-def _shorten(items: list[str]) -> str:
-    return "; ".join(items[:8]) + ("; …" if len(items) > 8 else "")
+    return [f"{source}: {len(unused)} tensors were not used, such as {unused[0]}."]
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -8,10 +8,10 @@ higher is better for all of them::
     cross_val_score(model, X, y, scoring=layline.scorers.neg_mean_absolute_error)
 """
 
-import copy
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -24,54 +24,47 @@ from layline.metrics import METRICS, Metric
 from layline.utils.validation import check_known, find_known
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class OrdinalScorer:
     """A scorer that computes a metric on ranks; :func:`make_scorer` and :func:`get` make one."""
 
-    def __init__(
-        self,
-        metric: Callable[..., float],
-        sign: int,
-        response_method: str,
-        classes: Sequence[Any] | None,
-        options: dict[str, Any],
-    ) -> None:
-        self._metric, self._sign, self._options = metric, sign, options
-        self._response_method = response_method
-        self._classes = None if classes is None else check_order(classes)
-        self._request: bool | str | None = None
+    metric: Callable[..., float]
+    sign: int
+    response_method: str
+    classes: NDArray[Any] | None
+    options: dict[str, Any]
+    request: bool | str | None = None
 
     def __call__(self, estimator: Any, X: ArrayLike, y: ArrayLike, **metadata: Any) -> float:
         """Score a fitted estimator with ``classes_``; ``sample_weight`` may be given."""
         known: NDArray[Any] = np.asarray(estimator.classes_)
-        if self._classes is None:
+        if self.classes is None:
             _warn_if_sorted(known.tolist())
-        classes = known if self._classes is None else self._classes
-        response = np.asarray(getattr(estimator, self._response_method)(X))
-        if self._response_method == "predict":
+        classes = known if self.classes is None else self.classes
+        response = np.asarray(getattr(estimator, self.response_method)(X))
+        if self.response_method == "predict":
             response = ranks_of(response, classes)
-        elif self._classes is not None:
+        elif self.classes is not None:
             columns = np.zeros((len(response), len(classes)))  # zeros for classes never seen
             columns[:, ranks_of(known, classes)] = response
             response = columns
         given = {name: value for name, value in metadata.items() if value is not None}
-        return self._sign * self._metric(ranks_of(y, classes), response, **self._options, **given)
+        return self.sign * self.metric(ranks_of(y, classes), response, **self.options, **given)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
         """Return a copy that requests sample weights, for scikit-learn's metadata routing."""
-        scorer = copy.copy(self)
-        scorer._request = sample_weight
-        return scorer
+        return replace(self, request=sample_weight)
 
     def get_metadata_routing(self) -> Any:
         """Return the metadata request, for scikit-learn's metadata routing."""
         request = MetadataRequest(owner=repr(self))
-        if "sample_weight" in inspect.signature(self._metric).parameters:
-            request.score.add_request(param="sample_weight", alias=self._request)
+        if "sample_weight" in inspect.signature(self.metric).parameters:
+            request.score.add_request(param="sample_weight", alias=self.request)
         return request
 
     def __repr__(self) -> str:
-        name = getattr(self._metric, "__name__", repr(self._metric))
-        return f"OrdinalScorer({'-' if self._sign < 0 else ''}{name})"
+        name = getattr(self.metric, "__name__", repr(self.metric))
+        return f"OrdinalScorer({'-' if self.sign < 0 else ''}{name})"
 
 
 def _warn_if_sorted(labels: list[Any]) -> None:
@@ -113,7 +106,8 @@ def make_scorer(
     """
     check_known("response_method", response_method, ("predict", "predict_proba"))
     sign = 1 if greater_is_better else -1
-    return OrdinalScorer(metric, sign, response_method, classes, options)
+    order = None if classes is None else check_order(classes)
+    return OrdinalScorer(metric, sign, response_method, order, options)
 
 
 def _name(metric: Metric) -> str:
@@ -151,7 +145,5 @@ def get(name: str, *, classes: Sequence[Any] | None = None) -> OrdinalScorer:
         >>> get("neg_mean_absolute_error", classes=["low", "mid", "high"])
         OrdinalScorer(-mean_absolute_error)
     """
-    scorer = copy.copy(find_known("scorer", name, _SCORERS))
-    if classes is not None:
-        scorer._classes = check_order(classes)
-    return scorer
+    scorer = find_known("scorer", name, _SCORERS)
+    return replace(scorer, classes=None if classes is None else check_order(classes))

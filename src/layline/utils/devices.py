@@ -25,13 +25,7 @@ def count_processes() -> int:
 
 
 def choose_device(device: str, needs_double: bool = False) -> torch.device:
-    """Return a device by name; ``auto`` is a GPU if there is one.
-
-    Args:
-        device: ``auto``, or a name of PyTorch, such as ``cpu``, ``cuda:1`` or ``mps``.
-        needs_double: Whether float64 is needed, as for the columns of a table; Apple's GPU does
-            not support it.
-    """
+    """Return a device by name; ``auto`` is a GPU if there is one that has float64 if needed."""
     if device != "auto":
         named = check_device(device)
         if needs_double and not has_double(named):
@@ -98,11 +92,6 @@ class Processes:
 
     :class:`layline.training.distributed.SeveralProcesses` has the same methods for several. All
     processes call ``sum``, ``any``, ``gather`` and ``share_buffers`` at the same time.
-
-    Args:
-        device: The device of this process.
-        index: The number of this process.
-        count: The number of processes.
     """
 
     def __init__(self, device: torch.device, index: int = 0, count: int = 1) -> None:

@@ -17,17 +17,9 @@ class MissingDependencyError(UserError, ImportError):
 
 
 def require(library: str, extra: str, needed_by: str) -> Any:
-    """Import an optional library, or raise an error that says how to install it.
-
-    Args:
-        library: Its import name.
-        extra: The extra of this package that installs it.
-        needed_by: What needs it, for the message.
-    """
+    """Import an optional library, or raise an error with the extra that installs it."""
     try:
         return import_module(library)
     except ImportError as error:
-        name = library.partition(".")[0]
-        raise MissingDependencyError(
-            f"{needed_by} needs {name}: pip install layline[{extra}]"
-        ) from error
+        message = f"{needed_by} needs {library.partition('.')[0]}: pip install layline[{extra}]"
+        raise MissingDependencyError(message) from error

@@ -43,11 +43,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def check_output(path: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Raise an error if writing to a path would overwrite an input.
-
-    Commands that write a file whose name the user chose call this first, with all files that they
-    read. For the files and the data of a run see ``RunFolder.inputs``.
-    """
+    """Raise an error if writing to a path would overwrite one of the files that are read."""
     place = Path(path).expanduser().resolve()
     for given in (Path(each).expanduser().resolve() for each in inputs):
         linked = place.exists() and given.exists() and place.samefile(given)

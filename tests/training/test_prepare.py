@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from rich.console import Console
 
 from layline.data import Splits
@@ -51,24 +50,6 @@ def test_damaged_files_stop_a_run_unless_they_are_skipped(photographs, tmp_path)
     found = read_data(skipping, Reporter(Console(file=file, width=200)))
     assert len(found.inputs) == 60
     assert "bad.png" in file.getvalue()
-
-
-def test_duplicates_stay_in_one_split_unless_that_is_off(tmp_path):
-    for picture in range(20):
-        noise = np.random.default_rng(picture).integers(0, 256, (24, 24, 3)).astype(np.uint8)
-        folder = tmp_path / ("low", "high")[picture % 2]
-        folder.mkdir(exist_ok=True)
-        for copy in range(3):
-            Image.fromarray(noise).save(folder / f"{picture}-{copy}.png")
-
-    def count_spread(duplicates):
-        wanted = {"source": "folder", "root": str(tmp_path), "duplicates": duplicates}
-        found = read_data(config(data=wanted, backbone={"name": "convnet"}), QUIET)
-        names = np.array([name.rpartition("-")[0] for name in found.inputs.names])
-        return sum(len(set(names[index])) for index in found.splits.by_name().values()) - 20
-
-    assert count_spread("exact") == 0
-    assert count_spread("off") > 5
 
 
 def test_the_weights_follow_from_the_seed_and_the_global_generator_is_unchanged(dataset):

@@ -163,17 +163,14 @@ def train(
         )
     except api.Stopped as stop:
         if is_first_process():
-            console = Console(stderr=True, highlight=False, soft_wrap=True)
-            console.print(
-                f"{stop.how}. Resume with\n  layline train --resume {stop.folder}", markup=False
-            )
+            text = f"{stop.how}. Resume with\n  layline train --resume {stop.folder}"
+            Console(stderr=True, highlight=False, soft_wrap=True).print(text, markup=False)
         raise typer.Exit(INTERRUPTED) from None
     if is_first_process():
         show_numbers(run.metrics, Console(), run.folder)
 
 
 def _names(classes: str | None) -> list[str]:
-    """Give the names of ``--classes``, for a file of costs that has names too."""
     if classes is None:
         raise UserError(
             "The file of --decode names the classes, so --classes is needed: list them, lowest "

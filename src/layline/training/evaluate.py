@@ -17,7 +17,7 @@ from layline import data
 from layline.data.dataset import Dataset, Indices, groups_of
 from layline.data.index import digest_file
 from layline.data.splits import stratified_holdout
-from layline.evaluation.evaluate import Evaluation, evaluate_split
+from layline.evaluation.evaluate import evaluate_split
 from layline.evaluation.prediction_file import check_format, read_predictions
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import Decode, check_decode
@@ -108,7 +108,12 @@ def evaluate(
         raise UserError("label and group are for other data: the run knows its own columns.")
     if part is not None:
         check_known("part", part, (*SPLITS, ALL))
-    config = _change_config(folder.read_config(plugins), settings or {})
+    before = folder.read_config(plugins)
+    tree = before.model_dump(mode="json", exclude_none=True)
+    config = validate(Config, combine(tree, settings or {}))
+    for section in ("recipe", "backbone", "head"):
+        if getattr(config, section) != getattr(before, section):
+            raise UserError(f"{section} cannot change, because the model was trained with it.")
     model = load(folder.path)
     decode = check_decode(decode or config.training.decoding, len(model.classes))
 
@@ -170,7 +175,20 @@ def evaluate(
         chosen = evaluation.chosen[drawn]
         layout = take_snapshot(predicted.features, ranks[drawn], chosen, model.head, drawn)
         write_pictures(place, evaluation, inputs, layout, model, config.report)
-    write_json(place.evaluation, _describe(folder, config, evaluation, is_own))
+    counts = {part: np.bincount(ranks, minlength=len(model.classes)).tolist()}
+    if folder.environment.is_file():
+        counts = {"train": folder.read_environment()["counts"]["train"], **counts}
+    about = {
+        "run": str(folder.path.resolve()),
+        "model": digest_file(folder.best),
+        "part": part,
+        "own_data": is_own,
+        "counts": counts,
+        "config": config.model_dump(mode="json", exclude_none=True),
+        "command": sys.argv,
+        **describe_software(),
+    }
+    write_json(place.evaluation, about)
     write_json(place.test, evaluation.numbers)
     if report:
         write_report(place, console)
@@ -229,15 +247,6 @@ def _predict(
 
 
 # The data
-
-
-def _change_config(before: Config, changes: Mapping[str, Any]) -> Config:
-    """Change settings of a finished run; those of the model must stay."""
-    after = validate(Config, combine(before.model_dump(mode="json", exclude_none=True), changes))
-    for section in ("recipe", "backbone", "head"):
-        if getattr(after, section) != getattr(before, section):
-            raise UserError(f"{section} cannot change, because the model was trained with it.")
-    return after
 
 
 def _change_data(config: Config, **changes: Any) -> Config:
@@ -315,23 +324,3 @@ def _find_own_samples(folder: RunFolder, config: Config, dataset: Dataset) -> li
         f"{same} of the {len(own)} test samples of the run have the same names here. If these are "
         "the data of the run with some changes, they include training samples."
     ]
-
-
-def _describe(
-    run: RunFolder, config: Config, evaluation: Evaluation, is_own: bool
-) -> dict[str, Any]:
-    """Describe an evaluation for ``evaluation.json``."""
-    part, size = evaluation.numbers["part"], len(evaluation.classes)
-    counts = {part: np.bincount(evaluation.ranks, minlength=size).tolist()}
-    if run.environment.is_file():
-        counts = {"train": run.read_environment()["counts"]["train"], **counts}
-    return {
-        "run": str(run.path.resolve()),
-        "model": digest_file(run.best),
-        "part": part,
-        "own_data": is_own,
-        "counts": counts,
-        "config": config.model_dump(mode="json", exclude_none=True),
-        "command": sys.argv,
-        **describe_software(),
-    }

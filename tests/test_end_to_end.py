@@ -79,14 +79,6 @@ def write_decades(place, each):
             photograph(place / decade / f"{decade}_{i:03}.jpg", level)
 
 
-def test_historical_color_as_the_official_tree_with_all_265_images_of_each_decade(tmp_path):
-    tree = tmp_path / "HistoricalColor-ECCV2012" / "data" / "imgs" / "decade_database"
-    write_decades(tree, 265)
-    dataset, found = whole_way("historical-color", tmp_path, tmp_path, partition=3)
-    assert found["counts"] == {"train": [210] * 5, "validation": [5] * 5, "test": [50] * 5}
-    assert dataset.classes == DECADES
-
-
 def test_historical_color_as_a_part_of_the_official_archive(tmp_path):
     top = "HistoricalColor-ECCV2012"
     write_decades(tmp_path / top / "data" / "imgs" / "decade_database", 20)

@@ -106,10 +106,6 @@ def test_a_folder_that_cannot_be_used_is_refused(tmp_path, folders, options, mes
 def test_a_root_that_is_no_folder_or_a_class_without_images_is_named(graded):
     with pytest.raises(ValueError, match=r"0\.png is not a folder. Expected root/<class>/<image>"):
         read("folder", graded / "grade 9" / "0.png")
-    with pytest.raises(FileNotFoundError, match="absent does not exist"):
-        read("folder", graded / "absent")
-    with pytest.raises(ValueError, match="needs the folder or file"):
-        read("folder")
     (graded / "grade 11").mkdir()
     (graded / "grade 11" / "scan.dcm").touch()
     with pytest.raises(ValueError, match=r"grade 11 has no images\. .* 1 \.dcm"):
@@ -286,8 +282,6 @@ def test_columns_may_be_dropped_and_empty_ones_are_not_used(tmp_path):
         load(path)
     assert load(path, drop="who, doctor").inputs.encoding.names == ("age", "sex")
     assert load(path, drop=["who", "doctor", "sex"]).inputs.encoding.names == ("age",)
-    with pytest.raises(ValueError, match=r"drop must be a known name, got 'whom'"):
-        load(path, drop=["whom"])
     dataset = load(table(tmp_path, "age,empty,label", [f"{i},,{i % 3}" for i in range(30)]))
     assert dataset.inputs.encoding.columns == ("age",)
     assert "'empty' is empty in the training rows" in " ".join(dataset.notes)

@@ -80,11 +80,10 @@ def test_each_distortion_alone_makes_other_images_and_better_ones_at_the_top():
 def test_no_pixel_of_a_photograph_is_in_two_parts(size, seed):
     counts = {"train": 100, "validation": 40, "test": 60}
     seen = {part: np.zeros((2, 427, 640), dtype=bool) for part in counts}
-    for crop in plan_crops(counts, size, 6, np.random.default_rng(seed)):
-        assert 0 <= crop.top <= 427 - size
-        assert 0 <= crop.left <= 640 - size
-        place = slice(crop.top, crop.top + size), slice(crop.left, crop.left + size)
-        seen[crop.split][crop.photograph][place] = True
+    for photograph, split, _, top, left in plan_crops(counts, size, 6, np.random.default_rng(seed)):
+        assert 0 <= top <= 427 - size
+        assert 0 <= left <= 640 - size
+        seen[split][photograph][top : top + size, left : left + size] = True
     for one, other in combinations(seen.values(), 2):
         assert not (one & other).any()
     assert all(part[photograph].any() for part in seen.values() for photograph in range(2))

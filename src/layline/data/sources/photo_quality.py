@@ -11,13 +11,13 @@ levels touch and do not overlap.
 import io
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from layline.data.dataset import Dataset, Pixels, Splits
 from layline.utils.validation import check_integer, check_known
 
+Crop = tuple[int, str, int, int, int]  # see plan_crops
 _LEVELS = ("very poor", "poor", "fair", "good", "very good", "excellent")
 _DISTORTIONS = ("blur", "noise", "compression")
 _ROWS, _COLUMNS, _CELL = 4, 6, 106  # cells of 106 × 106 pixels
@@ -28,16 +28,6 @@ _EVENNESS = 30.0  # how similar the shares of blur, noise and compression are
 _BLUR = 3.0  # standard deviation in pixels at strength 1
 _NOISE = 70.0  # standard deviation in gray levels at strength 1
 _FINEST, _LOSS, _COARSEST = 95, 80, 5  # JPEG quality at strength 0, its loss at 1, the minimum
-
-
-class Crop(NamedTuple):
-    """Where a crop is cut, its split, and its level of quality."""
-
-    photograph: int
-    split: str
-    rank: int  # level of quality
-    top: int
-    left: int
 
 
 def read_photo_quality(
@@ -63,13 +53,13 @@ def read_photo_quality(
     crops, pixels = _make_crops(partition, tuple(counts.items()), size, levels, distortion)
     classes = _LEVELS if levels == len(_LEVELS) else tuple(f"level {n + 1}" for n in range(levels))
     names = [
-        f"{('china', 'flower')[crop.photograph]}/{crop.split}/{classes[crop.rank]}/{index:04}"
-        for index, crop in enumerate(crops)
+        f"{('china', 'flower')[photograph]}/{split}/{classes[rank]}/{index:04}"
+        for index, (photograph, split, rank, *_) in enumerate(crops)
     ]
-    splits = np.array([crop.split for crop in crops])
+    splits = np.array([split for _, split, *_ in crops])
     return Dataset(
         inputs=ImageArrays(pixels, names),
-        ranks=np.array([crop.rank for crop in crops], dtype=np.int64),
+        ranks=np.array([rank for _, _, rank, *_ in crops], dtype=np.int64),
         classes=classes,
         splits=Splits(*(np.flatnonzero(splits == split) for split in counts)),
     )
@@ -86,15 +76,14 @@ def _make_crops(
     photographs = load_sample_images().images
     crops = tuple(plan_crops(dict(counts), size, levels, rng))
     cut = []
-    for crop in crops:
-        strength = 1 - (crop.rank + rng.random()) / levels
+    for photograph, _, rank, top, left in crops:
+        strength = 1 - (rank + rng.random()) / levels
         if distortion == "all":
             strengths = (3 * strength * rng.dirichlet([_EVENNESS] * 3)).tolist()
         else:
             strengths = [strength * (name == distortion) for name in _DISTORTIONS]
-        rows, columns = slice(crop.top, crop.top + size), slice(crop.left, crop.left + size)
-        image = _vary(photographs[crop.photograph][rows, columns], rng)
-        cut.append(_degrade(image, strengths, rng))
+        crop = photographs[photograph][top : top + size, left : left + size]
+        cut.append(_degrade(_vary(crop, rng), strengths, rng))
     pixels = np.stack(cut)
     pixels.flags.writeable = False
     return crops, pixels
@@ -103,7 +92,7 @@ def _make_crops(
 def plan_crops(
     counts: dict[str, int], size: int, levels: int, rng: np.random.Generator
 ) -> Iterator[Crop]:
-    """Draw where crops are cut: ``counts`` of each level for each split."""
+    """Draw the photograph, split, level, top and left of ``counts`` crops of each level."""
     owners = np.repeat(list(_CELLS), list(_CELLS.values()))
     owner = [rng.permutation(owners) for _ in range(2)]
     for split, count in counts.items():
@@ -114,7 +103,7 @@ def plan_crops(
                 row, column = divmod(cell, _COLUMNS)
                 top = row * _CELL + int(rng.integers(_GAP, _CELL - _GAP - size + 1))
                 left = column * _CELL + int(rng.integers(_GAP, _CELL - _GAP - size + 1))
-                yield Crop(photograph, split, rank, top, left)
+                yield photograph, split, rank, top, left
 
 
 def _vary(cut: Pixels, rng: np.random.Generator) -> Pixels:

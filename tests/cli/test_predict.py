@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import layline as package
 from layline.cli import app
-from layline.geometry.decoding import DECODINGS
 
 COLUMNS = ("p_low", "p_mid", "p_high")
 
@@ -49,13 +48,6 @@ def test_every_way_gives_the_same_probabilities(layline, photos, tmp_path, kind,
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     shares = [[line["probabilities"][name] for name in ("low", "mid", "high")] for line in lines]
     np.testing.assert_allclose(shares, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("decode", DECODINGS)
-def test_the_decoding_can_be_chosen(layline, run, photos, decode):
-    rows = rows_of(layline("predict", run, photos / "mid", "--decode", decode).out)
-    expected = package.load(run).predict(photos / "mid", decode)
-    assert [row["predicted"] for row in rows] == expected.tolist()
 
 
 @pytest.fixture

@@ -132,17 +132,6 @@ def test_the_order_of_equally_certain_samples_does_not_matter():
     assert found == referral(ranks[::-1], np.ones(6), proba)
 
 
-@settings(max_examples=30)
-@given(st.integers(0, 10_000), st.integers(1, 160))
-def test_the_curve_ends_at_the_overall_error(seed, n):
-    ranks, predicted, proba = draw(seed, n=n)
-    found = referral(ranks, predicted, proba)
-    assert found["error"] == pytest.approx(1 - metrics.accuracy(ranks, predicted))
-    assert found["mae"] == pytest.approx(metrics.mean_absolute_error(ranks, predicted))
-    assert found["curve"]["coverage"][-1] == 1
-    assert len(found["curve"]["error"]) == min(n, 100)
-
-
 # ---- bootstrap intervals ----
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from layline import metrics
 from layline.data.loaders import RowBatches
 from layline.data.tables import TableEncoding
-from layline.evaluation.evaluate import Evaluation, evaluate_split, measure
-from layline.evaluation.prediction_file import read_predictions
+from layline.evaluation.evaluate import evaluate_split, find_alarms, measure
 from layline.evaluation.predictions import Predictions, Split, predict_split
 from layline.geometry.decoding import DECODINGS
 from layline.model.calibration import Calibration
@@ -30,15 +29,10 @@ ALONE = Processes(torch.device("cpu"))
 def outcome(n=40, num_classes=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
     ranks = torch.randint(num_classes, (n,), generator=generator)
-    return ranks, predict_with(
-        torch.randn(n, num_classes, generator=generator).mul(2).log_softmax(dim=-1)
-    )
-
-
-def predict_with(log_probs):
-    """The predictions of a model with these log probabilities."""
+    log_probs = torch.randn(n, num_classes, generator=generator).mul(2).log_softmax(dim=-1)
     proba = log_probs.double().softmax(dim=-1)
-    return Predictions(log_probs, {name: choose(proba) for name, choose in DECODINGS.items()})
+    decisions = {name: choose(proba) for name, choose in DECODINGS.items()}
+    return ranks, Predictions(log_probs, decisions)
 
 
 @pytest.mark.parametrize("decode", DECODINGS)
@@ -105,22 +99,6 @@ def test_a_single_sample_can_be_evaluated(description):
     json.dumps(numbers, allow_nan=False)
 
 
-@pytest.mark.parametrize("decode", DECODINGS)
-def test_predictions_have_a_line_per_sample_that_agrees_with_the_numbers(tmp_path, decode):
-    ranks, predictions = outcome()
-    names = [f"folder/{i}.jpg" for i in range(40)]
-    tested = Evaluation({"decode": decode}, names, CLASSES, ranks, predictions)
-    tested.write_predictions(tmp_path / "p.csv")
-    found = read_predictions(tmp_path / "p.csv")
-    assert (found.names, found.classes) == (names, list(CLASSES))
-    assert found.ranks.tolist() == ranks.tolist()
-    assert found.predicted.tolist() == tested.chosen.tolist()
-    np.testing.assert_allclose(found.proba, predictions.proba, atol=1e-7)
-    tested.write_predictions(tmp_path / "p.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
-    assert [line["predicted"] for line in lines] == [CLASSES[rank] for rank in found.predicted]
-
-
 @pytest.fixture(scope="module")
 def model(description):
     torch.manual_seed(0)
@@ -137,13 +115,11 @@ def split():
     )
 
 
-def predicted(model, split, batch_size=8, **options):
-    return predict_split(model, split, split.batches(ALONE, batch_size), ALONE, **options)
-
-
-@given(batch_size=st.integers(1, COUNT + 5))
-def test_predictions_are_in_order_and_the_loss_is_a_weighted_mean(model, split, batch_size):
-    found = predicted(model, split, batch_size)
+@given(batch_size=st.integers(1, COUNT + 5), keep=st.sets(st.integers(0, COUNT - 1)))
+def test_predictions_are_in_order_and_the_loss_is_a_weighted_mean(model, split, batch_size, keep):
+    wanted = torch.tensor(sorted(keep), dtype=torch.int64)
+    batches = split.batches(ALONE, batch_size)
+    found = predict_split(model, split, batches, ALONE, keep=wanted)
     x, _ = split.samples.__getitems__([(index, 0) for index in range(COUNT)])
     model.eval()
     with torch.no_grad():
@@ -152,15 +128,87 @@ def test_predictions_are_in_order_and_the_loss_is_a_weighted_mean(model, split, 
         log_probs = model.head.log_probs(vectors)
         chosen = {name: model.head.predict(vectors, name) for name in DECODINGS}
     torch.testing.assert_close(found.log_probs, log_probs)
+    torch.testing.assert_close(found.features, vectors[wanted])
     assert all(torch.equal(found.decisions[name], chosen[name]) for name in DECODINGS)
     mean = (torch.stack(losses) @ split.weight / split.weight.sum()).item()
     assert found.loss == pytest.approx(mean, rel=1e-5)
 
 
-@given(batch_size=st.integers(1, COUNT + 5), keep=st.sets(st.integers(0, COUNT - 1)))
-def test_features_of_the_requested_samples_are_returned(model, split, batch_size, keep):
-    wanted = torch.tensor(sorted(keep), dtype=torch.int64)
-    found = predicted(model, split, batch_size, keep=wanted)
-    x, _ = split.samples.__getitems__([(index, 0) for index in range(COUNT)])
-    with torch.no_grad():
-        torch.testing.assert_close(found.features, model.backbone(x)[wanted])
+# --- alarms
+
+FINE = np.diag([30, 30, 30])
+
+
+def alarms(confusion, counts=None, **numbers):
+    """Find the alarms of a confusion matrix, by default with enough samples in every split."""
+    confusion, classes = np.array(confusion), CLASSES[: len(confusion)]
+    enough = dict.fromkeys(("train", "validation", "test"), [100] * len(classes))
+    return find_alarms({"confusion": confusion.tolist(), **numbers}, counts or enough, classes)
+
+
+def test_a_good_model_has_none():
+    assert alarms(FINE) == []
+    assert alarms(FINE, mae=0.3, samples=90, intervals={"mae": [0.2, 0.4]}) == []
+    assert alarms([[30, 0, 0], [0, 0, 0], [0, 0, 30]]) == []  # “mid” has no samples
+    assert alarms([[30, 5], [5, 30]]) == []  # two classes are neighbors
+
+
+def test_a_class_that_is_never_predicted():
+    (alarm,) = alarms([[30, 0, 0], [12, 0, 0], [0, 0, 30]])
+    assert alarm.startswith("Never predicted: “mid” (12).")
+
+
+def test_duplicates_across_splits_and_with_contradicting_labels():
+    facts = {"in_training": {"validation": 3, "test": 12}, "contradicting": 2}
+    leaked, contradicting = alarms(FINE, duplicates=facts)
+    assert leaked.startswith("12 of 90 test images have a duplicate in the training split")
+    assert "different labels: 2 groups" in contradicting
+    assert alarms(FINE, duplicates={"in_training": {"test": 0}, "contradicting": 0}) == []
+
+
+def test_confused_ends_of_the_scale():
+    (alarm,) = alarms([[30, 0, 2], [0, 30, 0], [1, 0, 30]])
+    assert "2 of 32 samples of “low” predicted as “high”" in alarm
+    assert "1 of 31 samples of “high” predicted as “low”" in alarm
+
+
+@pytest.mark.parametrize(
+    ("validation", "samples", "is_alarm"),
+    [
+        (0.30, 1000, True),
+        (0.42, 1000, False),  # less than a fifth worse
+        (0.30, 10, False),  # ten samples may be chance
+        (0.60, 1000, False),
+    ],
+)
+def test_a_test_result_much_worse_than_validation(validation, samples, is_alarm):
+    outcome = {"mae": validation, "samples": samples}
+    interval = {"mae": [0.42, 0.58]}
+    found = alarms(FINE, mae=0.5, samples=90, intervals=interval, validation=outcome)
+    assert len(found) == is_alarm
+
+
+def test_other_data_with_a_worse_result_than_the_runs_own_test():
+    numbers = {"mae": 0.8, "intervals": {"mae": [0.7, 0.9]}}
+    own = {"mae": 0.4, "interval": [0.3, 0.5], "samples": 100}
+    (alarm,) = alarms(FINE, run_test=own, **numbers)
+    assert "MAE 0.800 instead of 0.400" in alarm
+    assert alarms(FINE, run_test=own | {"mae": 0.75}, **numbers) == []
+
+
+@pytest.mark.parametrize(("measured", "is_alarm"), [(0.85, True), (0.9, False), (0.99, False)])
+def test_ranges_with_too_low_coverage(measured, is_alarm):
+    ranges = [
+        {"coverage": share, "measured": value, "expected": [share - 0.03, share + 0.03]}
+        for share, value in ((0.8, 0.8), (0.9, measured))
+    ]
+    assert len(alarms(FINE, ranges=ranges)) == is_alarm
+
+
+def test_few_samples_of_a_class():
+    counts = {"train": [19, 20, 500], "validation": [1, 1, 1], "test": [20, 3, 1]}
+    train, test = alarms(FINE, counts)
+    assert train.startswith("Fewer than 20 training samples: “low” (19). ")
+    assert test.startswith("Fewer than 20 test samples: “mid” (3), “high” (1). ")
+    (alarm,) = find_alarms({"confusion": [[5, 0], [0, 30]], "part": "all"}, {}, ["a", "b"])
+    assert alarm.startswith("Fewer than 20 samples: “a” (5).")

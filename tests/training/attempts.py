@@ -1,22 +1,13 @@
 """Run ``layline`` repeatedly, each time in new processes in which faults can be injected.
 
 Python and the libraries are imported once; every attempt is a fork of this process. A line of JSON
-on stdin requests an attempt:
-
-- ``arguments``: of the command;
-- ``processes``: how many, with the environment that ``torchrun`` would set;
-- ``environment``: variables;
-- ``values``: attributes to replace, such as ``{"layline.training.feature_cache:PIECE": 16}``;
-- ``harm``: a list of faults, see :func:`inject`;
-- ``touches`` and ``folder``: kill the process at this change of a file in the folder;
-- ``seconds``: kill the processes after this time;
-- ``largest_file``: limit the size of files.
-
-A line on stdout has the exit codes, the output, and the processes that are left.
+on stdin requests an attempt, see :func:`attempt` and :func:`answer`. A line on stdout has the exit
+codes, the output, and the processes that are left.
 """
 
 import atexit
 import errno
+import functools
 import importlib
 import itertools
 import json
@@ -43,7 +34,7 @@ import layline.training.run  # noqa: F401
 from layline.cli import main
 
 
-def _no_space():
+def fill_disk():
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -51,7 +42,7 @@ DEEDS = {
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "interrupt": lambda: os.kill(os.getpid(), signal.SIGINT),
     "terminate all": lambda: os.killpg(0, signal.SIGTERM),
-    "no room": _no_space,
+    "no room": fill_disk,
     "nan": lambda: None,
 }
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate")
@@ -61,21 +52,13 @@ def find(target):
     """Return the owner and the name of ``module:name.of.attribute``."""
     module, _, path = target.partition(":")
     *owners, name = path.split(".")
-    owner = importlib.import_module(module)
-    for each in owners:
-        owner = getattr(owner, each)
-    return owner, name
+    return functools.reduce(getattr, owners, importlib.import_module(module)), name
 
 
 def inject(target, deed="kill", number=1, when="before", rank=0):
-    """Inject a fault into a call of a function.
+    """Inject a fault into the call ``number`` of the function ``target``, in one process.
 
-    Args:
-        target: The function, as ``module:name``.
-        deed: One of ``DEEDS``; ``nan`` replaces the result.
-        number: Which call, counted from 1.
-        when: ``before`` or ``after`` the call, or ``half``: the written file is cut in half.
-        rank: In which process.
+    ``when`` is ``before`` or ``after`` the call, or ``half``: the written file is cut in half.
     """
     if int(os.environ.get("RANK", "0")) != rank:
         return
@@ -103,11 +86,10 @@ def kill_at_change(folder, number):
     calls = itertools.count(1)
 
     def watch(event, values):
-        changed = event in CHANGES or (
-            event == "open" and isinstance(values[2], int) and values[2] & os.O_ACCMODE
-        )
+        opened = event == "open" and isinstance(values[2], int) and values[2] & os.O_ACCMODE
         # files that are removed with their folder have relative names
-        inside = changed and str(values[0]).startswith((folder, "model.s", "optimizer", "random_s"))
+        names = (folder, "model.s", "optimizer", "random_s", "progress")
+        inside = (opened or event in CHANGES) and str(values[0]).startswith(names)
         if inside and next(calls) == number:
             DEEDS["kill"]()
 

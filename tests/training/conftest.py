@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
@@ -69,21 +70,16 @@ def outcome():
 def history():
     """Read the records of the epochs."""
 
-    def read(folder):
-        return [
-            json.loads(line) for line in (Path(folder) / "history.jsonl").read_text().splitlines()
-        ]
-
-    return read
+    return lambda folder: [*map(json.loads, (folder / "history.jsonl").read_text().splitlines())]
 
 
 @pytest.fixture(scope="session")
 def crops():
     """Options for a run on a few crops, every step of it saved."""
-    sizes = {"per_class": 8, "validation_per_class": 3, "test_per_class": 3}
-    options = [part for key in sizes for part in ("--set", f"data.options.{key}={sizes[key]}")]
-    saved = {"training.checkpoint_minutes": 0, "report.mistakes": 2, "report.review": 2}
-    options += [part for key in saved for part in ("--set", f"{key}={saved[key]}")]
+    sizes = ("per_class=8", "validation_per_class=3", "test_per_class=3")
+    settings = [f"data.options.{size}" for size in sizes]
+    settings += ["training.checkpoint_minutes=0", "report.mistakes=2", "report.review=2"]
+    options = [part for setting in settings for part in ("--set", setting)]
     return ("photo-quality", *options, "--dim", 4, "--epochs", 3, "--batch-size", 16)
 
 
@@ -107,10 +103,7 @@ def table(tmp_path_factory):
     x = rng.normal(size=(270, 3))
     labels = np.digitize(x[:, 0] + 0.3 * x[:, 1] + 0.2 * rng.normal(size=270), [-1, 0.2, 0.9])
     parts = np.repeat(["train", "val", "test"], [150, 66, 54])
-    lines = [
-        ",".join([*map(repr, row.tolist()), str(k), p])
-        for row, k, p in zip(x, labels, parts, strict=True)
-    ]
     path = tmp_path_factory.mktemp("table") / "table.csv"
-    path.write_text("\n".join(["a,b,c,label,split", *lines]))
+    frame = pd.DataFrame(x, columns=[*"abc"]).assign(label=labels, split=parts)
+    frame.to_csv(path, index=False)
     return path

@@ -56,16 +56,14 @@ def test_killed_at_every_kind_of_moment(attempt, crops, outcome, undisturbed, tm
 
 
 def test_killed_at_any_change_of_a_file(attempt, crops, outcome, undisturbed, tmp_path):
-    folder, draw, killed = tmp_path / "run", random.Random(0), 0
-    # the test alone changes files some 70 times, so that fewer would never come to its end
-    while (
-        made := attempt(
-            *start_or_resume(folder, crops), touches=draw.randint(1, 100), folder=str(folder)
-        )
-    ).codes != [0]:
-        assert made.codes == [-9], made.stderr
-        killed += 1
-    assert killed >= 3
+    folder, draw, codes = tmp_path / "run", random.Random(0), []
+    while [0] not in codes:
+        arguments = start_or_resume(folder, crops)
+        # the test alone changes files some 70 times, so that fewer would never come to its end
+        made = attempt(*arguments, touches=draw.randint(1, 100), folder=str(folder))
+        codes.append(made.codes)
+        assert made.codes in ([-9], [0]), made.stderr
+    assert len(codes) > 3
     assert outcome(folder) == undisturbed
 
 
@@ -75,20 +73,6 @@ def test_killed_at_any_time(attempt, crops, outcome, undisturbed, tmp_path):
         attempt(*start_or_resume(folder, crops), seconds=draw.uniform(0.2, 1))
     assert attempt(*start_or_resume(folder, crops)).codes == [0]
     assert outcome(folder) == undisturbed
-
-
-def test_killed_while_workers_decode(attempt, outcome, photographs, tmp_path):
-    options = ("folder", "--root", photographs, "--backbone", "convnet", "--workers", 2)
-    options += ("--dim", 4, "--epochs", 2, "--batch-size", 12)
-    options += ("--set", "training.checkpoint_minutes=0")
-    assert attempt("train", *options, "--out", tmp_path / "whole").codes == [0]
-    folder = tmp_path / "run"
-    for number in (2, 3):
-        harm = {"target": f"{TRAINER}._step", "number": number}
-        made = attempt(*start_or_resume(folder, options), harm=[harm])
-        assert (made.codes, made.left) == ([-9], [])
-    assert attempt("train", "--resume", folder, "--workers", 0).codes == [0]
-    assert outcome(folder) == outcome(tmp_path / "whole")
 
 
 def test_killed_while_features_are_extracted(attempt, crops, outcome, tmp_path):

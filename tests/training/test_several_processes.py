@@ -161,8 +161,7 @@ def test_all_stop_where_one_is_no_longer_finite(attempt, uneven, tmp_path):
 def test_a_disk_without_room_stops_all(attempt, uneven, tmp_path):
     harm = {"target": "layline.training.callbacks:publish_folder", "deed": "no room"}
     made = attempt("train", *uneven, "--out", tmp_path / "run", processes=2, harm=[harm])
-    assert made.codes[0] == 1
-    assert made.codes[1] != 0
+    assert all(made.codes)
     assert made.left == []
     assert "No space left on device; nothing was left half-written" in made.stderr
 

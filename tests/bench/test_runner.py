@@ -84,14 +84,6 @@ def test_finished_cells_run_again_only_if_wanted(grid, tmp_path, go, results):
     pd.testing.assert_frame_equal(results(grid, tmp_path), numbers)
 
 
-def test_weights_are_kept_if_wanted(grid, tmp_path, go):
-    small = grid.model_copy(update={"seeds": [0]})
-    go(small, tmp_path / "without")
-    go(small, tmp_path / "with", keep_models=True)
-    assert not list(tmp_path.glob("without/cells/*/best.safetensors"))
-    assert len(list(tmp_path.glob("with/cells/*/best.safetensors"))) == 2
-
-
 def test_a_failed_cell_is_recorded_and_tried_again(tree, tmp_path, ratings, go, results):
     missing = tmp_path / "later.csv"
     tree["data"].append({**tree["data"][0], "name": "later", "root": str(missing)})

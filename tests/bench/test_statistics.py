@@ -19,7 +19,6 @@ from layline.bench.statistics import (
     holm,
     intervals,
     mean_ranks,
-    means,
     select_runs,
     signed_rank,
     student_interval,
@@ -60,17 +59,6 @@ def test_a_method_without_a_number_somewhere_is_left_out_and_named():
     assert found.left_out == ("m1",)
     assert found.ranks.to_dict() == {"m0": 1.0, "m2": 2.5, "m3": 2.5}
     assert "missing on some data set: m1." in found.notes[0]
-
-
-@pytest.mark.parametrize("values", [[[0.1, 0.2], [0.2, 0.1]], [[0.1, 0.2, 0.3]]])
-def test_two_methods_or_one_data_set_have_no_friedman_test(values):
-    found = mean_ranks(table_of(values), lower_is_better=True)
-    assert (found.statistic, found.p, found.notes) == (None, None, ())
-
-
-def test_equal_numbers_are_equal_in_spite_of_floating_point():
-    found = mean_ranks(table_of([[0.1 + 0.2, 0.3, 0.4]]), lower_is_better=True)
-    assert found.ranks.to_dict() == {"m0": 1.5, "m1": 1.5, "m2": 3.0}
 
 
 @pytest.mark.parametrize(("k", "q"), list(enumerate(DEMSAR, start=2)))
@@ -169,14 +157,6 @@ def test_the_interval_of_a_difference_is_drawn_over_data_sets(long_frame):
     )
 
 
-def test_a_method_that_shares_no_data_set_with_the_reference_has_no_p():
-    frame = frame_of({"ours": [0.5, math.nan], "x": [math.nan, 0.2], "y": [0.4, 0.3]})
-    found = compare_with_reference(frame, "ours", "mae", "mode")
-    assert found.loc["x", "pairs"] == 0
-    assert math.isnan(found.loc["x", "p"])
-    assert found.loc["y", "p_holm"] == found.loc["y", "p"]  # the only test
-
-
 def test_a_method_that_fails_on_a_hard_seed_does_not_win_by_it(long_frame):
     frame = long_frame(failed={(data, "arc", "0") for data in ("lev", "era", "swd")})
     frame["mae"] = frame["seed"].map(lambda seed: 2.0 if seed == "0" else 0.5)
@@ -202,15 +182,6 @@ def test_a_summary_is_what_numpy_says_of_each_group(long_frame):
         assert line["error"] == ("FloatingPointError" if len(values) < 4 else "")
         if len(values):
             assert (line["mean"], line["sd"]) == pytest.approx((values.mean(), values.std()))
-
-
-def test_means_are_a_pivot_without_incomplete_means(long_frame):
-    frame = long_frame(failed={("era", "arc", "1")})
-    found = means(frame, "mae", "median")
-    oracle = frame[frame.decode == "median"].pivot_table("mae", "data", "method")
-    oracle.loc["era", "arc"] = np.nan  # the other seeds may be the easy ones
-    assert list(found.index) == ["lev", "era", "swd"]
-    pd.testing.assert_frame_equal(found.sort_index().sort_index(axis=1), oracle)
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=8), st.sampled_from([0.5, 0.95]))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline.bench.grid import Grid
-from layline.bench.statistics import METRICS, compare_with_reference
+from layline.bench.statistics import METRICS
 from layline.bench.tables import (
     Column,
     Entry,
@@ -21,7 +21,6 @@ from layline.bench.tables import (
     leaderboard,
     make_tables,
     measured,
-    reference_table,
     to_csv,
     to_latex,
     to_markdown,
@@ -120,18 +119,6 @@ def sample():
     return Table.of_columns("Results of H_L", rows, named, notes=("Half of 50 %.",))
 
 
-def test_markdown_as_a_reader_sees_it():
-    lines = to_markdown(sample()).splitlines()
-    assert lines[0] == "**Results of H_L**"
-    fields = [[f.strip() for f in line.strip("|").split("|")] for line in lines[2:7]]
-    assert fields[0] == ["Method", "MAE", "Accuracy (%)", "p"]
-    assert fields[2][1::2] == ["0.41 ± 0.01 (4 of 5)", "<0.001"]
-    assert fields[2][2] == "<u>57.31 ± 2.10</u> (paper 57.28, +0.03)"
-    assert fields[3][1:3] == ["**0.50 ± 0.02**", "**61.50 ± 1.00**"]
-    assert fields[4][1:] == ["<u>0.60 ± 0.10</u>", "failed: FloatingPointError", "–"]
-    assert lines[-1] == "Half of 50 %."
-
-
 @given(tables())
 def test_every_line_of_markdown_has_the_same_columns(table):
     lines = to_markdown(table).split("\n\n")[1].splitlines()
@@ -197,19 +184,6 @@ def test_comparison_has_mean_and_deviation_of_every_method_and_data_set(long_fra
         assert [m for m in table.rows if found[m, data].is_best] == [best[data]]
 
 
-def test_failed_and_missing_entries_differ(long_frame):
-    failed = {("lev", "arc", "1"), *(("era", "sord", str(seed)) for seed in SEEDS)}
-    frame = long_frame(failed=failed)
-    frame = frame[(frame.data != "swd") | (frame.method != "arc")]
-    found = entries_of(comparison(frame, "mae", "mode"))
-    assert (found["arc", "lev"].n, found["arc", "lev"].failed) == (3, 1)
-    assert (found["sord", "era"].mean, found["sord", "era"].error) == (None, "FloatingPointError")
-    assert (found["arc", "swd"].mean, found["arc", "swd"].failed) == (None, 0)
-    text = to_markdown(comparison(frame, "mae", "mode"))
-    for part in ("(3 of 4)", "failed: FloatingPointError", "–", "some data set: arc, sord."):
-        assert part in text
-
-
 def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame):
     frame = long_frame(failed={("era", "arc", str(seed)) for seed in SEEDS})
     table = leaderboard(frame, ["mode"])
@@ -226,20 +200,6 @@ def test_leaderboard_averages_every_metric_over_data_sets_best_first(long_frame)
     assert found["arc", "Mean rank"].mean is None
     ranks = [found[method, "Mean rank"].mean for method in table.rows[:-1]]
     assert ranks == sorted(ranks)
-
-
-def test_the_reference_table_shows_the_statistics_in_the_unit_of_the_title(long_frame):
-    frame = long_frame(data=[f"d{i}" for i in range(7)])
-    table = reference_table(frame, "line", "accuracy", "mode")
-    known = compare_with_reference(frame, "line", "accuracy", "mode")
-    found = entries_of(table)
-    assert table.rows == ("arc", "sord")
-    for method, line in known.iterrows():
-        assert found[method, "Mean difference"].mean == pytest.approx(100 * line["difference"])
-        assert found[method, "p (Holm)"].mean == pytest.approx(line["p_holm"])
-        counts = [found[method, title].mean for title in ("Wins", "Ties", "Losses")]
-        assert counts == [line["wins"], line["ties"], line["losses"]]
-        assert sum(counts) == 7
 
 
 @pytest.mark.parametrize("convert", [to_markdown, to_csv, to_latex])

@@ -165,12 +165,3 @@ def test_the_bench_page_shows_the_chosen_table_and_panel(show, pages):
     pooled = page.evaluate(values)
     page.select_option("#panel", "2")
     page.wait_for_function(f"{values}.join() !== '{','.join(map(str, pooled))}'")
-
-
-def test_a_hundred_classes_and_no_proxies(show, write_run, tmp_path):
-    names = [f"age {age}" for age in range(100)]
-    folder = write_run(tmp_path / "run", classes=names, samples=400, method="coral", images=False)
-    write_run_report(folder, tmp_path / "report.html")
-    page = show(tmp_path / "report.html", width=390)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert "has no proxies" in page.locator("#proxies").inner_text()

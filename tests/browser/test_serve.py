@@ -160,16 +160,6 @@ def test_many_images_are_sent_in_several_requests(opened, url):
     assert page.locator("#results").is_hidden()
 
 
-def test_it_works_by_keyboard_and_for_a_screen_reader(opened, url):
-    page = opened(url)
-    page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "files"
-    page.locator("#files").set_input_files(files("a.png"))
-    page.locator(".card").wait_for()
-    assert page.locator("#status").get_attribute("aria-live") == "polite"
-    assert page.evaluate("[...document.images].every((image) => image.alt)")
-
-
 def test_a_table_is_graded_row_by_row(serve, opened, tmp_path):
     page = opened(serve(write_served(tmp_path / "grades", kind="table")))
     assert "size, colour" in page.locator("#limits").text_content()

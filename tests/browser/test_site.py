@@ -75,11 +75,6 @@ def test_every_formula_is_drawn_by_the_browser(site):
         assert not re.search(r"\$\$|\\\(|arithmatex", page.read_text(encoding="utf-8")), page
 
 
-@pytest.mark.parametrize("name", ["arc", "gp-dnnor"])
-def test_a_method_can_be_linked_to(site, name):
-    assert f'<strong id="{name}">' in read(site, "methods")
-
-
 @pytest.fixture
 def open_page(visit, site):
     """Open a page of the site from its folder, offline."""
@@ -92,15 +87,6 @@ def test_pages_fit_a_phone_and_a_wide_screen(open_page):
             page = open_page(name, width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
             assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth)")
-
-
-def test_dark_is_dark(open_page):
-    def lightness(scheme):
-        page = open_page("index", scheme=scheme)
-        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        return sum(map(int, re.findall(r"\d+", colour)[:3]))
-
-    assert lightness("dark") < 200 < 700 < lightness("light")
 
 
 def test_search_finds_pages_without_a_server(open_page):

@@ -118,9 +118,7 @@ def test_a_dry_run_lists_and_writes_nothing(bench, ratings, tmp_path):
         ([], "No data given"),
         (["photo-quality", "--seeds", "many"], "--seeds needs a number of seeds"),
         (["photo-quality", "--seeds", "0"], "--seeds must be between 1 and"),
-        (["photo-quality", "--seeds", "1,1"], "seeds must not contain duplicates"),
         (["photo-quality", "--methods", "hard-liner"], "hard-linear"),
-        (["photo-quality", "--recipe", "papier"], "papier"),
         (["photo-qualty"], "photo-quality"),
         (["photo-quality", "--tune", "head.dim=3"], "needs a list"),
         (["--grid", "nowhere.toml"], "nowhere.toml"),
@@ -133,17 +131,9 @@ def test_a_mistake_is_one_line(refused, tmp_path, monkeypatch, arguments, messag
     assert message in refused("bench", *arguments)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["photo-quality", "--seeds", "1000000000"],
-        ["photo-quality", "--seeds", "100000", "--methods", "all"],
-        ["photo-quality", *["--tune", "head.dim=[1, 2, 3, 4, 5, 6, 7, 8, 9]"]]
-        + [part for key in "abcdefgh" for part in ("--tune", f"head.options.{key}=[1, 2, 3, 4]")],
-    ],
-)
-def test_a_huge_grid_is_refused_before_it_is_listed(refused, arguments):
-    assert "100,000" in refused("bench", *arguments, "--dry-run")
+@pytest.mark.parametrize("seeds", [1_000_000_000, 100_000])
+def test_a_huge_grid_is_refused_before_it_is_listed(refused, seeds):
+    assert "100,000" in refused("bench", "photo-quality", "--seeds", seeds, "--dry-run")
 
 
 def test_the_folder_of_a_run_is_refused_and_unchanged(refused, bench, ratings, tmp_path):

@@ -27,13 +27,6 @@ def test_the_mistakes_of_a_table_have_the_cells_of_their_rows(layline, table, tm
     assert "<dt>colour</dt>" in (tmp_path / "run" / "report.html").read_text()
 
 
-def test_it_is_shown_where_that_is_wanted(layline, run, monkeypatch):
-    shown = []
-    monkeypatch.setattr("webbrowser.open", shown.append)
-    assert layline("report", run, "--open").code == 0
-    assert shown == [(run / "report.html").resolve().as_uri()]
-
-
 @pytest.mark.parametrize("library", ["plotly"])
 def test_training_without_the_libraries_says_how_to_get_them(
     layline, photos, small, tmp_path, monkeypatch, library

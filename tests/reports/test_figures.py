@@ -9,11 +9,10 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import confusion_matrix, mean_absolute_error
 
 from layline import metrics
-from layline.evaluation.diagnostics import class_rates, threshold_rates
+from layline.evaluation.diagnostics import threshold_rates
 from layline.reports.figures import (
     BINS,
     class_errors_figure,
-    class_rates_figure,
     confusion_figure,
     count_modes,
     error_sizes_figure,
@@ -48,14 +47,6 @@ def test_errors_are_those_of_scikit_learn(num_classes):
     assert sizes["customdata"] == np.bincount(np.abs(true - predicted)).tolist()
 
 
-def test_rows_are_true_classes_and_empty_classes_have_no_numbers():
-    (heat,) = confusion_figure(np.array([[5, 1], [0, 4]]), ["a", "b"])["data"]
-    assert heat["text"] == [["5<br>83%", "1<br>17%"], ["", "4<br>100%"]]
-    assert heat["customdata"][0][1] == [1, "a", "b"]
-    (bars,) = class_errors_figure(np.array([[0, 0], [1, 3]]), ["a", "b"])["data"]
-    assert bars["y"] == [None, 0.25]
-
-
 def test_q_and_u_share_a_scale():
     q, u = np.random.default_rng(0).dirichlet(np.ones(5), (2, 5))
     figures = similarity_figures(q, u, list("abcde"))
@@ -84,16 +75,6 @@ def test_the_reliability_curve_is_that_of_scikit_learn_before_and_after_calibrat
         shares, means = calibration_curve(right, proba.max(axis=1), n_bins=BINS)
         np.testing.assert_allclose(curve["y"], shares, atol=1e-5)
         np.testing.assert_allclose(curve["x"], means, atol=1e-5)
-
-
-def test_rates_have_their_intervals():
-    rows = class_rates([[8, 2, 0], [5, 5, 0], [3, 0, 0]], ["a", "b", "c"])
-    recall, precision = class_rates_figure(rows, ["a", "b", "c"])["data"]
-    assert recall["y"] == [0.8, 0.5, 0]
-    assert len(precision["x"]) == 2  # c is never predicted
-    low, high = rows[0]["recall_interval"]
-    assert recall["error_y"]["array"][0] == pytest.approx(high - 0.8, abs=1e-5)
-    assert recall["error_y"]["arrayminus"][0] == pytest.approx(0.8 - low, abs=1e-5)
 
 
 def test_the_roc_curve_shows_the_decisions():

@@ -61,15 +61,6 @@ def test_rotations_between_epochs_are_removed(proxies):
     assert np.abs(steps[:, 1]).max() < 0.2
 
 
-def test_points_are_packed_precisely():
-    moment = layout(scale=3.0)
-    (frame,) = layout_frames({1: moment}, None, 1, CLASSES)["validation"]
-    largest = np.abs(moment.points).max()
-    np.testing.assert_allclose(points_of(frame), moment.points, atol=largest / 30000)
-    predicted = np.frombuffer(base64.b64decode(frame["predicted"]), dtype="<u2")
-    np.testing.assert_array_equal(predicted, moment.predicted)
-
-
 def test_epochs_of_similar_size_share_a_view():
     near = layout_frames({1: layout(1.2), 2: layout()}, None, 2, CLASSES)["validation"]
     assert near[0]["view"] == near[1]["view"]

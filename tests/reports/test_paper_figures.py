@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import strategies as st
 from PIL import Image
 
 from layline.bench.paper import load_presets, load_reproductions
@@ -18,7 +17,6 @@ from layline.reports.paper_figures import (
 from layline.training.run_folder import Snapshot
 
 REPRODUCTIONS, SMALL = load_reproductions(), load_presets()["small"]
-SPANS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)).map(sorted).map(tuple))
 
 
 def snapshot(seed, classes=8, each=10):

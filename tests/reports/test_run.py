@@ -9,12 +9,10 @@ import pytest
 
 from layline import heads
 from layline.heads.constrained_proxies import ConstrainedProxies
-from layline.reports import plot_text, script_json, valid_unicode
 from layline.reports.run import (
     constant_baselines,
     read_run,
     render_run,
-    threshold_tables,
     tiles,
     write_run_report,
 )
@@ -89,17 +87,6 @@ def test_the_baseline_is_the_best_constant_prediction(folder):
     assert baselines["mae"] == (run.classes[int(np.argmin(errors))], pytest.approx(min(errors)))
 
 
-def test_every_threshold_has_its_rates(folder, usual):
-    run = read_run(folder)
-    tables, row = threshold_tables(run), run.numbers["thresholds"][0]
-    assert [table["from"] for table in tables] == run.classes[1:]
-    low, high = row["sensitivity_interval"]
-    assert tables[0]["rates"][0]["value"] == f"{100 * row['sensitivity']:.0f}"
-    assert tables[0]["rates"][0]["interval"] == f"{100 * low:.0f}–{100 * high:.0f}"
-    hidden = [a["data-threshold"] for _, a in usual.tags if "hidden" in a]
-    assert hidden == ["2"]
-
-
 @pytest.mark.parametrize("method", heads.HEADS)
 def test_every_head_has_a_report(page, write_run, tmp_path, method):
     found = page(write_run(tmp_path / "run", method=method, epochs=2, samples=30, images=False))
@@ -166,12 +153,3 @@ def test_an_unfinished_run_and_an_output_that_is_an_input_are_refused(write_run,
     (folder / "test.json").unlink()
     with pytest.raises(UserError, match="not finished"):
         read_run(folder)
-
-
-def test_names_are_escaped_for_plotly_and_for_scripts():
-    assert plot_text("<b>a & b</script>", 100) == "&lt;b&gt;a &amp; b&lt;/script&gt;"
-    assert valid_unicode("a\udcffb 😀") == "a?b 😀"
-    values = {"a": ["</script><!--", "&amp;", "\u2028", "\udcff"], "b": 1.5, "c": None}
-    text = script_json(values)
-    assert json.loads(text) == values
-    assert not set("<>&\u2028") & set(text)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from layline.bench.baselines import _by_rank, parse_baseline
+from layline.bench.baselines import _predict, parse_baseline
 from layline.geometry.decoding import decide
 
 FILE = Path(__file__).parent.parent / "benchmarks" / "peers.py"
@@ -98,7 +98,7 @@ def test_probabilities_sum_to_one_also_where_a_class_is_absent(name, absent, toy
     text = quick(name)
     estimator = fitted(text, x[kept], ranks[kept])
     found = estimator.predict_proba(new)
-    proba = _by_rank(parse_baseline(text), estimator, found, len(new), K)
+    proba = _predict(parse_baseline(text), estimator, new, K, "mode").log_probs.exp().numpy()
     assert proba.shape == (len(new), K)
     assert (proba >= 0).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1, atol=1e-12)

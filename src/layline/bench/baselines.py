@@ -64,7 +64,7 @@ class Baseline(Section):
 
     def make(self, seed: int) -> Any:
         """Make the estimator, with the seed of the run if it takes one."""
-        _, make = self._find()
+        _, make = self.find()
         try:
             estimator = make(**self.options)
             own = estimator.get_params() if hasattr(estimator, "get_params") else {}
@@ -82,11 +82,7 @@ class Baseline(Section):
             )
         return estimator
 
-    def version(self) -> str:
-        """Name its library, with the version."""
-        return str(describe_plugin(self._find()[0]))
-
-    def _find(self) -> tuple[ModuleType, Any]:
+    def find(self) -> tuple[ModuleType, Any]:
         """Import the module and look the name up in it."""
         place, colon, name = self.estimator.rpartition(":")
         if not colon or not place or not name.replace(".", "_").isidentifier():
@@ -149,7 +145,7 @@ def fit_baseline(
 ) -> dict[str, Any]:
     """Fit a baseline to the data of a run, test it, and return the numbers of ``test.json``."""
     run = prepare_run(config, make_accelerator(config, is_for_tables(config)), Reporter(console))
-    about = {"baseline": f"{baseline.name}: {baseline.version()}"}
+    about = {"baseline": f"{baseline.name}: {describe_plugin(baseline.find()[0])}"}
     folder.open(config, describe_environment(run, command) | about)
     dataset, estimator = run.dataset, baseline.make(config.training.seed)
     splits, decode, classes = dataset.splits, config.training.decoding, len(dataset.classes)

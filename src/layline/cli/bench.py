@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -286,11 +287,9 @@ def run_cells(
 
 def show_table(table: "Table") -> None:
     """Print a table, without the last columns if the terminal is too narrow for them."""
-    from rich.console import Console
-
     from layline.bench.tables import to_markdown
 
-    width = Console().width
+    width = get_terminal_size().columns
     while len(table.columns) > 1 and len(to_markdown(table).splitlines()[2]) > width:
         table = table.without_last_column()
     typer.echo(to_markdown(table))

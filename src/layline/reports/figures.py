@@ -301,25 +301,15 @@ def roc_figure(row: Mapping[str, Any]) -> Figure | None:
         return None
     hover = "sensitivity %{y:.1%}, false positive rate %{x:.1%}<extra></extra>"
     share = {"range": [-0.02, 1.02], "tickformat": ".0%"}
+    decided = _rounded([1 - row["specificity"], row["sensitivity"]])
     return {
         "data": [
             _scatter([0, 1], [0, 1], "lines", name="chance", **_REFERENCE),
-            _scatter(
-                curve["fpr"],
-                curve["tpr"],
-                "lines",
-                name="other decision thresholds",
-                hovertemplate=hover,
-                line=_MAIN["line"],
-            ),
-            _scatter(
-                _rounded([1 - row["specificity"]]),
-                _rounded([row["sensitivity"]]),
-                "markers",
-                name="the model's decisions",
-                hovertemplate=hover,
-                marker={"color": "@ink", "size": 11, "symbol": "diamond"},
-            ),
+            _scatter(curve["fpr"], curve["tpr"], "lines", hovertemplate=hover)
+            | {"name": "other decision thresholds", "line": _MAIN["line"]},
+            _scatter(decided[:1], decided[1:], "markers", hovertemplate=hover)
+            | {"name": "the model's decisions"}
+            | {"marker": {"color": "@ink", "size": 11, "symbol": "diamond"}},
         ],
         "layout": {
             "showlegend": True,

@@ -183,9 +183,8 @@ class Reproduction(Section):
         cells = []
         for name in self.data_sets():
             used = preset.data[name]
-            entry = GridData(name=name, **used.model_dump(exclude={"partitions"}))
             grid = Grid(
-                data=[entry],
+                data=[GridData(name=name, **used.model_dump(exclude={"partitions"}))],
                 methods=list(self.variants(preset)),
                 seeds=[0] if self.layouts else used.seeds(),
                 recipes=["paper"],
@@ -205,15 +204,16 @@ class Reproduction(Section):
         printed = self.paper_numbers()
         columns = {}
         for place, each in enumerate(self.columns):
-            entries = {
-                row: found[each.metric].get((row, each.data), Entry()) for row in self.methods
-            }
-            for row, numbers in printed.items():
-                if numbers[place] != "--":
-                    mean, _, sd = numbers[place].partition(" ± ")
+            entries, metric = {}, METRICS[each.metric]
+            digits = 0 if printed else metric.digits  # as many as the paper has
+            for row in self.methods:
+                entries[row] = found[each.metric].get((row, each.data), Entry())
+                mean, _, sd = printed[row][place].partition(" ± ") if printed else ("--", "", "")
+                if mean != "--":
+                    digits = max(digits, len(mean.partition(".")[2]))
                     spread = float(sd) if sd else None
                     entries[row] = replace(entries[row], reference=float(mean), reference_sd=spread)
-            columns[self._column(each, place)] = entries
+            columns[Column(each.title, each.group, digits, metric.lower_is_better)] = entries
         rows, notes = list(self.methods), self._notes(preset)
         return Table.of_columns(self.caption or self.title, rows, columns, notes=notes)
 
@@ -238,13 +238,6 @@ class Reproduction(Section):
         """Give the paper's numbers as it prints them, by the names of the methods."""
         lines = (re.split(r"\s*\|\s*", line.strip()) for line in self.printed.strip().splitlines())
         return {row: numbers for row, *numbers in lines}
-
-    def _column(self, column: PaperColumn, place: int) -> Column:
-        """Format the numbers of a column with as many digits as the paper does."""
-        metric = METRICS[column.metric]
-        numbers = [row[place].split()[0] for row in self.paper_numbers().values()]
-        digits = max((len(each.partition(".")[2]) for each in numbers), default=metric.digits)
-        return Column(column.title, column.group, digits, metric.lower_is_better)
 
     def _curve_table(self, frame: pd.DataFrame, preset: Preset) -> Table:
         """Make a table of curves, with a row for each value."""
@@ -276,10 +269,7 @@ class Reproduction(Section):
 
 
 def _add_overall(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add Image Aesthetics as a whole: for each partition, the mean over the four categories.
-
-    It is missing if one of the four is.
-    """
+    """Add Image Aesthetics as a whole: for each partition, the mean over all four categories."""
     of_four = frame[frame["data"].isin(CATEGORIES)]
     if of_four.empty:
         return frame

@@ -49,13 +49,6 @@ def test_a_run_has_its_model_its_numbers_and_its_report(run, photos):
     assert repr(run) == f"Run({str(run.folder)!r})"
 
 
-def test_without_a_report_there_is_none_and_quiet_is_quiet(photos, tmp_path, capsys):
-    out = tmp_path / "run"
-    run = layline.train(photos, **SMALL, settings=CHANNELS, report=False, out=out, verbose=False)
-    assert run.report is None
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_report_that_cannot_be_written_does_not_hide_the_results(
     photos, tmp_path, monkeypatch, capsys
 ):
@@ -77,6 +70,7 @@ def test_the_folder_of_a_run_is_called_after_the_path(photos, tmp_path, monkeypa
     run = layline.train(photos, **SMALL, settings=CHANNELS, method="coral", report=False)
     assert str(run.folder) == "runs/photos-coral"
     assert str(photos) in capsys.readouterr().err
+    assert run.report is None
 
 
 def test_arguments_and_options_are_the_settings():
@@ -97,7 +91,7 @@ def test_only_paths_and_names_are_sources(source):
         layline.train(source)
 
 
-def test_arguments_become_settings_above_those_given(run, photos, tmp_path):
+def test_arguments_become_settings_above_those_given(photos, tmp_path, capsys):
     given = {"training": {"learning_rate": 0.5, "weight_decay": 0.25}}
     more = {"lr": 0.01, "head_lr": 0.02, "metric": "qwk", "patience": 7, "size": 16, "seed": 3}
     weight = {"class_weight": "effective", "precision": "no", "device": "cpu", "recipe": "paper"}
@@ -108,6 +102,7 @@ def test_arguments_become_settings_above_those_given(run, photos, tmp_path):
         out=tmp_path / "run",
         verbose=False,
     )
+    assert capsys.readouterr() == ("", "")
     config = api.RunFolder(made.folder).read_config()
     training = config.training
     assert (training.learning_rate, training.weight_decay) == (0.01, 0.25)

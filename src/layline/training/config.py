@@ -253,11 +253,6 @@ class ReportConfig(Section):
     mistakes: NonNegativeInt = _setting(24, "Number of worst mistakes shown.")
     review: NonNegativeInt = _setting(24, "Number of samples to review shown.")
 
-    @property
-    def drawn(self) -> int:
-        """The number of samples to draw, zero without a report."""
-        return self.points if self.enabled else 0
-
 
 class Config(Section):
     """The configuration of a run."""

@@ -26,7 +26,7 @@ from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.training.api import write_report
 from layline.training.callbacks import Reporter
-from layline.training.config import Config, combine, validate
+from layline.training.config import Config, Tree, combine, tree_of, validate
 from layline.training.prepare import fingerprint_data, known_inputs, make_batches, read_data
 from layline.training.run import describe_software
 from layline.training.run_folder import (
@@ -110,12 +110,12 @@ def evaluate(
         check_known("part", part, (*SPLITS, ALL))
     before = folder.read_config(plugins)
     tree = before.model_dump(mode="json", exclude_none=True)
-    config = validate(Config, combine(tree, settings or {}))
+    config = validate(Config, combine(tree, settings or {}, tree_of({"decode": decode})))
     for section in ("recipe", "backbone", "head"):
         if getattr(config, section) != getattr(before, section):
             raise UserError(f"{section} cannot change, because the model was trained with it.")
     model = load(folder.path)
-    decode = check_decode(decode or config.training.decoding, len(model.classes))
+    decode = check_decode(config.training.decoding, len(model.classes))
 
     # read the data: those of the run, perhaps moved, or others
     notes: list[str] = []
@@ -155,7 +155,7 @@ def evaluate(
 
     # predict and evaluate
     drawn = choose_samples(len(index), config.report.points, config.training.seed)
-    ranks, predicted = _predict(model, config, dataset, index, decode, drawn)
+    ranks, predicted = _predict(model, config, dataset, index, drawn)
     inputs, groups = dataset.inputs.subset(index), groups_of(dataset, index)
     evaluation = evaluate_split(
         part, ranks, inputs.names, predicted, model.description, decode, groups, facts
@@ -232,18 +232,17 @@ def _predict(
     config: Config,
     dataset: Dataset,
     index: Indices,
-    decode: Decode = "mode",
     keep: Int[Tensor, " m"] | None = None,
 ) -> tuple[Int[Tensor, " n"], Predictions]:
     """Return the ranks of some samples, and the predictions of a model for them."""
     device = choose_device(config.training.device, model.is_table)
-    processes = Processes(device)
+    processes, options = Processes(device), config.training
     inputs, ranks = dataset.inputs.subset(index), torch.from_numpy(dataset.ranks[index])
     split = Split(make_batches(inputs, model.description), ranks, torch.ones(len(ranks)))
-    batches = split.batches(processes, config.training.batch_size, config.data.workers)
+    batches = split.batches(processes, options.batch_size, config.data.workers)
     temperature = model.description.calibration.temperature
-    options: dict[str, Any] = {"keep": keep, "decode": decode, "temperature": temperature}
-    return ranks, predict_split(model.to(device), split, batches, processes, **options)
+    choices: Tree = {"keep": keep, "decode": options.decoding, "temperature": temperature}
+    return ranks, predict_split(model.to(device), split, batches, processes, **choices)
 
 
 # The data

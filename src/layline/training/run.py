@@ -39,7 +39,7 @@ from layline.model.model import Network, OrdinalModel, to_probabilities
 from layline.model.model_file import read_model_file
 from layline.training import prepare
 from layline.training.callbacks import Checkpoints, ProgressDisplay, Recording, Reporter, Signals
-from layline.training.config import Config, combine, flatten
+from layline.training.config import Config, Tree, combine, flatten
 from layline.training.distributed import (
     SeveralProcesses,
     end_together,
@@ -233,7 +233,8 @@ def _test(
 ) -> dict[str, Any] | None:
     """Evaluate the best epoch on the test split, and write the results."""
     config, dataset = run.config, run.dataset
-    drawn = choose_samples(len(split.ranks), config.report.drawn, config.training.seed)
+    points = config.report.points if config.report.enabled else 0
+    drawn = choose_samples(len(split.ranks), points, config.training.seed)
     predictions = _predict(run, network, split, drawn)
     if not run.processes.is_main:
         return None
@@ -268,17 +269,11 @@ def _predict(
     run: PreparedRun, network: Network, split: Split, keep: Int[Tensor, " m"] | None = None
 ) -> Predictions:
     """Predict a split in full precision."""
-    options = run.config.training
-    return predict_split(
-        network,
-        split,
-        split.batches(run.processes, options.batch_size, run.config.data.workers),
-        run.processes,
-        full_precision=True,
-        keep=keep,
-        decode=options.decoding,
-        temperature=run.model.description.calibration.temperature,
-    )
+    options, processes = run.config.training, run.processes
+    batches = split.batches(processes, options.batch_size, run.config.data.workers)
+    temperature = run.model.description.calibration.temperature
+    choices: Tree = {"keep": keep, "decode": options.decoding, "temperature": temperature}
+    return predict_split(network, split, batches, processes, full_precision=True, **choices)
 
 
 def describe_environment(run: PreparedRun, command: Sequence[str] = ()) -> dict[str, Any]:

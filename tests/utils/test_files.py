@@ -6,11 +6,10 @@ import os
 import resource
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 
-from layline.utils.files import atomic_write, write_json, write_text
+from layline.utils.files import write_json, write_text
 
 
 def test_a_name_that_is_no_utf8_is_escaped_and_all_else_is_readable(tmp_path):
@@ -20,19 +19,6 @@ def test_a_name_that_is_no_utf8_is_escaped_and_all_else_is_readable(tmp_path):
     assert json.loads(text) == values
     assert "grün" in text
     assert "\\udcff" in text
-
-
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
-    write_text(tmp_path / "a.txt", "old")
-
-    def fail():
-        with atomic_write(tmp_path / "a.txt") as part:
-            part.write_text("half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.txt": "old"}
 
 
 def test_the_umask_of_the_process_is_not_touched(tmp_path):
@@ -53,12 +39,6 @@ def test_the_umask_of_the_process_is_not_touched(tmp_path):
         writer.join()
         os.umask(before)
     assert {(tmp_path / str(n)).stat().st_mode & 0o777 for n in range(200)} == {0o640}
-
-
-def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    write_text(Path("~/deep/a.txt"), "x")
-    assert (tmp_path / "deep" / "a.txt").read_text() == "x"
 
 
 def test_a_disk_without_room_keeps_the_old_file_and_names_the_new_one(tmp_path):

@@ -139,19 +139,16 @@ class ConvNet(ImageBackbone):
         super().__init__(InputSpec(**spec))
         check_integer("channels", channels, 1)
         check_integer("depth", depth, 1, "every block halves the images", most=16)
-        if self.input.size is not None:
-            _check_size(depth, self.input.size, self.input.size)
         self.channels, self.depth = channels, depth
         thin = max(channels // 4, 1)
         layers = [_convolution(3, thin), nn.ReLU(inplace=True), *_layer(thin, channels, stride=2)]
-        before = channels
+        width = channels
         for block in range(depth):
-            after = channels * 2**block
             layers += [nn.MaxPool2d(2)] if block else []
-            layers += _layer(before, after)
-            before = after
+            layers += _layer(width, channels * 2**block)
+            width = channels * 2**block
         self.layers = nn.Sequential(*layers)
-        self.last = make_last_layer(before, dim, hidden, dropout)
+        self.last = make_last_layer(width, dim, hidden, dropout)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -160,16 +157,11 @@ class ConvNet(ImageBackbone):
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Average each channel of the last block."""
-        _check_size(self.depth, *x.shape[-2:])
+        least, (height, width) = 2**self.depth, x.shape[-2:]  # every block halves the images
+        if min(height, width) < least:
+            raise UserError(f"images must be at least {least}×{least} pixels, got {height}×{width}")
         maps: Tensor = self.layers(self.normalize(x))
         return maps.mean(dim=(-2, -1))
-
-
-def _check_size(depth: int, height: int, width: int) -> None:
-    if min(height, width) < 2**depth:  # every block halves the images
-        raise UserError(
-            f"images must be at least {2**depth}×{2**depth} pixels, got {height}×{width}"
-        )
 
 
 def _layer(before: int, after: int, stride: int = 1) -> list[nn.Module]:

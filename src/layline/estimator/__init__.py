@@ -260,12 +260,8 @@ class OrdinalClassifier(
         """Predict the lowest and the highest plausible label of each sample.
 
         The range contains the true label of a new sample from the same distribution with a
-        probability of at least ``coverage``.
-
-        Args:
-            X: See :meth:`fit`.
-            coverage: That probability.
-            by_class: Guarantee it in every class; ranges are wider, and more samples are needed.
+        probability of at least ``coverage``. With ``by_class`` this holds in every class; ranges
+        are wider, and more calibration samples are needed.
         """
         check_is_fitted(self)
         self.calibration_.check(coverage, len(self.classes_), by_class)
@@ -340,10 +336,7 @@ class OrdinalClassifier(
         for name, before in self._built_from.items():
             now = getattr(self, name)
             if before is not now and before != now:
-                raise UserError(
-                    f"{name} must be {before!r} as before, got {now!r}: warm_start continues from "
-                    "the fitted weights. Set warm_start=False to start again."
-                )
+                raise UserError(f"{name} must be {before!r} as before, or set warm_start=False.")
 
     def _train(
         self, data: FitData, options: Options, device: torch.device, resume: bool, past: int
@@ -429,10 +422,8 @@ class OrdinalClassifier(
             features = backbone(to_tensor(rows[start : start + size], self._dtype).to(device))
             wrong = ~features.isfinite().all(dim=1)
             if wrong.any():
-                raise UserError(
-                    f"The features of row {start + int(wrong.int().argmax())} of X are not finite. "
-                    "Its values may be far from those of training."
-                )
+                row = start + int(wrong.int().argmax())
+                raise UserError(f"The features of row {row} of X are not finite.")
             yield features, head
 
     def _predict(self, X: ArrayLike) -> tuple[Array, Array]:

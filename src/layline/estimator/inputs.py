@@ -112,10 +112,7 @@ def read_fit_data(
     if resume:
         known = estimator.classes_.tolist()
         if order is not None and list(order) != known:
-            raise UserError(
-                f"classes must be {known} as before, got {list(order)}: warm_start continues from "
-                "the fitted weights. Set warm_start=False to start again."
-            )
+            raise UserError(f"classes must be {known} as before, or set warm_start=False.")
         order = known
     classes, ranks = order_classes(labels, order)
     factors = weigh_classes(estimator.class_weight, classes, ranks, weight)
@@ -192,10 +189,7 @@ def _check_groups(groups: ArrayLike | None, n: int) -> Array | None:
         raise UserError(f"groups must have the shape ({n},), got {group_of.shape}")
     for row, group in enumerate(group_of):
         if not isinstance(group, str) and str(group) in ("None", "nan", "NaT", "<NA>"):
-            raise UserError(
-                f"groups has no value in row {row}. Give a row that belongs to no group a group "
-                "of its own."
-            )
+            raise UserError(f"groups has no value in row {row}. Give the row its own group.")
     return group_of
 
 
@@ -256,10 +250,7 @@ def encode(estimator: "OrdinalClassifier", x: Rows, encoding: TableEncoding | No
     if _is_frame(x):
         return encoding.apply(x, [f"row {place}" for place in range(len(x))])
     if encoding.categorical:
-        raise UserError(
-            "X must be a data frame as in fit, got an array: the column "
-            f"{encoding.categorical[0].name!r} has categories"
-        )
+        raise UserError("X must be a data frame as in fit, which had columns with categories.")
     names = _column_names(estimator)
     if list(encoding.columns) == names and (sparse.issparse(x) or not np.isnan(x).any()):
         return x

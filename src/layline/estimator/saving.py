@@ -48,7 +48,7 @@ def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
         if not isinstance(built_from[name], str):
             raise UserError(
                 f"Only an estimator with a named {name} can be saved, because the file contains "
-                f"no code; got {type(built_from[name]).__name__}. Pickle the estimator instead."
+                "no code. Pickle the estimator instead."
             )
     given = estimator.get_params(deep=False)
     if isinstance(given["class_weight"], Mapping):  # JSON has only strings as keys

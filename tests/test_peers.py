@@ -77,7 +77,6 @@ def test_a_peer_learns_more_than_the_majority(name, toy, trained):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_peer_is_the_same_twice_whatever_else_draws_numbers(name, toy):
     x, ranks, new, _ = toy
-    threads = torch.get_num_threads()
     first = answers(fitted(quick(name), x, ranks, seed=3), new)
     if name in NETWORKS:
         assert not np.array_equal(first, answers(fitted(quick(name), x, ranks, seed=4), new))
@@ -87,10 +86,9 @@ def test_a_peer_is_the_same_twice_whatever_else_draws_numbers(name, toy):
     second = answers(fitted(quick(name), x, ranks, seed=3), new)
     assert np.array_equal(first, second)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.get_num_threads() == threads
 
 
-@pytest.mark.parametrize("absent", [0, 2, K - 1])
+@pytest.mark.parametrize("absent", [0, K - 1])
 @pytest.mark.parametrize("name", PROBABILISTIC)
 def test_probabilities_sum_to_one_also_where_a_class_is_absent(name, absent, toy):
     x, ranks, new, _ = toy

@@ -105,16 +105,3 @@ def test_single_precision_keeps_four_digits(build, name, num_classes, place):
         miss = torch.linalg.vector_norm(actual.double() - expected, dim=1)
         allowed = 1e-4 * torch.linalg.vector_norm(expected, dim=1) + 4 * noise + 1e-5
         assert (miss <= allowed).all()
-
-
-@pytest.mark.parametrize("similarity", [StudentT(), Cosine(), NegativeEuclidean()])
-@pytest.mark.parametrize("build", [Free, Semicircular])
-def test_gradients_agree_with_finite_differences(build, similarity):
-    layout, ranks = build(5, 4).double(), torch.tensor([0, 2, 4])
-    features = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-
-    def p_and_q(features, _):
-        log_p = ConstrainedProxies(layout, similarity)(features)
-        return log_p, log_q(layout, similarity, ranks)
-
-    assert torch.autograd.gradcheck(p_and_q, (features, layout.vectors))

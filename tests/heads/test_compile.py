@@ -2,9 +2,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
-
-from layline.heads import DEFAULT_METHOD, create
 
 COMPILE_ALL = """
 import torch
@@ -40,11 +37,3 @@ def test_every_head_compiles_without_a_break_in_the_graph():
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "hard-linear" in result.stdout
-
-
-def test_the_default_method_can_be_exported_with_any_number_of_samples():
-    """As converters to ONNX do it."""
-    head, n = create(DEFAULT_METHOD, 5, 8).eval(), torch.export.Dim("n")
-    program = torch.export.export(head, (torch.randn(3, 8),), dynamic_shapes=({0: n},))
-    features = torch.randn(7, 8)
-    torch.testing.assert_close(program.module()(features), head(features))

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from dlordinal.losses import CDWCELoss
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -67,23 +66,6 @@ def test_the_loss_is_that_of_the_formula(name, formula, options, num_classes):
     log_p = log_softmax(head._scores(features).detach().numpy(), axis=1)
     plain = [formula(row, y, **options) for row, y in zip(log_p, ranks.tolist(), strict=True)]
     assert head.loss(features, ranks).item() == pytest.approx(np.mean(plain), rel=1e-12, abs=1e-10)
-
-
-def test_by_cdw_a_class_that_is_surely_wrong_costs_its_full_price():
-    """dlordinal takes exp of the logits: it overflows from 710 on, in float32 from 89 on."""
-    head = create("cdw", 3, 3, alpha=1.0).double()
-    with torch.no_grad():  # its features are its logits
-        head.linear.weight.copy_(torch.eye(3))
-        head.linear.bias.zero_()
-    logits, ranks = torch.tensor([[0.0, 0.0, 800.0]]).double(), torch.tensor([0])
-    # 1 − P_2 = 2·exp(−800), P_1 = exp(−800): the loss is 2·(800 − log 2)
-    right = 2 * (800 - math.log(2))
-    assert head.loss(logits, ranks).item() == pytest.approx(right, rel=1e-12)
-    assert not CDWCELoss(3, alpha=1.0)(logits, ranks).isfinite()
-    logits = logits / 20  # 40: nothing overflows, but exp(40) + 2 − exp(40) is 0 in float64
-    right = 2 * (40 - math.log(2))
-    assert head.loss(logits, ranks).item() == pytest.approx(right, rel=1e-12)
-    assert CDWCELoss(3, alpha=1.0)(logits, ranks).item() > right + 10
 
 
 @given(arrays(float, (1, 5), elements=st.floats(-600, 600)))

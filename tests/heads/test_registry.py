@@ -6,20 +6,6 @@ import pytest
 
 from layline import heads
 
-SMOOTHINGS = ["poisson", "binomial", "exponential", "triangular"]
-PROMISED = [
-    *["hard-linear", "hard-semicircular", "elastic-linear", "elastic-semicircular", "arc"],
-    *[f"soft-{smoothing}{suffix}" for smoothing in SMOOTHINGS for suffix in ("", "-cosine")],
-    *["unconstrained", "unconstrained-cosine", "classification", "regression", "ranking"],
-    *["cnnpor", "gp-dnnor", "sord", "poe", "unimodal-poisson", "unimodal-binomial"],
-    *["unimodal-pom", "coral", "corn", "proportional-odds", "stick-breaking", "cdw", "emd"],
-    *["mean-variance", "dldl-v2", "proxy-anchor", "soft-triple"],
-]
-
-
-def test_every_promised_name_is_there():
-    assert set(heads.HEADS.builtin) == set(PROMISED)
-
 
 @pytest.mark.parametrize(
     ("wrong", "near"), [("hard-liner", "hard-linear"), ("UPL", "known are hard-lin")]

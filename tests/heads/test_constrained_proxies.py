@@ -23,26 +23,21 @@ def plain_logits(x, proxies, similarity):
     return -np.log1p(squares) if similarity == "student-t" else -np.sqrt(squares)
 
 
-def plain_terms(head, features, ranks, similarity, shape=None):
-    """The basic and the unimodal loss of each sample, written out with numpy and scipy."""
-    proxies = head.proxies().detach().numpy()
-    log_p = log_softmax(plain_logits(features.detach().numpy(), proxies, similarity), axis=1)
+def plain_terms(head, features, ranks, similarity, shape=None, prior=0.0):
+    """Log P, and the losses of each sample, or class, written out with numpy and scipy."""
+    proxies, k = head.proxies().detach().numpy(), np.arange(head.num_classes)
+    log_p = log_softmax(plain_logits(features.numpy(), proxies, similarity) + prior, axis=1)
     log_q = log_softmax(plain_logits(proxies, proxies, similarity), axis=1)
-    q, k_star = np.exp(log_q)[ranks], ranks.numpy()
-    basic = (q * (log_q[ranks] - log_p)).sum(axis=1)
-    cross_entropy = -log_p[np.arange(len(ranks)), k_star]
-    unimodal = None
-    if shape is not None:
-        k, every = np.arange(len(proxies)), np.arange(len(proxies))[:, None]
-        pmf = {
-            "poisson": lambda: stats.poisson.logpmf(k, every + 0.5) / 0.11,
-            "binomial": lambda: stats.binom.logpmf(
-                k, len(k) - 1, (2 * every + 1) / (2 * len(k))
-            ) / 0.13,
-        }[shape]()  # fmt: skip
-        log_u = log_softmax(pmf, axis=1)
-        unimodal = (np.exp(log_u) * (log_u - log_q)).sum(axis=1)
-    return basic, cross_entropy, unimodal
+    basic = (np.exp(log_q)[ranks] * (log_q[ranks] - log_p)).sum(axis=1)
+    cross_entropy = -log_p[np.arange(len(ranks)), ranks]
+    pmf = 0.0 * log_q
+    if shape == "poisson":
+        pmf = stats.poisson.logpmf(k, k[:, None] + 0.5) / 0.11
+    if shape == "binomial":
+        p = (2 * k[:, None] + 1) / (2 * len(k))
+        pmf = stats.binom.logpmf(k, len(k) - 1, p) / 0.13
+    log_u = log_softmax(pmf, axis=1)
+    return log_p, basic, cross_entropy, (np.exp(log_u) * (log_u - log_q)).sum(axis=1)
 
 
 def batch(num_classes=6, dim=5, n=20):
@@ -57,7 +52,7 @@ def batch(num_classes=6, dim=5, n=20):
 def test_hard_loss_is_equation_12(name, similarity, n):
     head = create(name, 6, 5).double()
     features, ranks = batch(n=n)
-    basic, _, _ = plain_terms(head, features, ranks, similarity)
+    basic = plain_terms(head, features, ranks, similarity)[1]
     assert head.loss(features, ranks).item() == pytest.approx(basic.mean(), rel=1e-12)
 
 
@@ -70,7 +65,7 @@ def test_soft_loss_is_equation_13_with_its_options(shape, similarity, n, target,
     parts = Free(6, 5), SIMILARITIES[similarity](), SMOOTHINGS[shape]()
     head = ConstrainedProxies(*parts, target=target, unimodal_over=over).double()
     features, ranks = batch(n=n)
-    basic, cross_entropy, unimodal = plain_terms(head, features, ranks, similarity, shape)
+    _, basic, cross_entropy, unimodal = plain_terms(head, features, ranks, similarity, shape)
     expected = (basic if target == "proxies" else cross_entropy).mean()
     expected += 6 * (unimodal[ranks] if over == "batch" else unimodal).mean()
     assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-11)
@@ -89,15 +84,11 @@ def test_beyond_the_paper_target_score_and_prior_are_the_formula_written_out(tar
         if prior:
             head.prior.normal_()
     features, ranks = batch()
-    proxies, k_star = head.proxies().detach().numpy(), ranks.numpy()
     bias = head.prior.detach().numpy() if prior else 0.0
-    log_p = log_softmax(plain_logits(features.numpy(), proxies, "cosine") + bias, axis=1)
-    log_q = log_softmax(plain_logits(proxies, proxies, "cosine"), axis=1)[k_star]
-    basic = (np.exp(log_q) * (log_q - log_p)).sum(axis=1)
-    likelihood = -log_p[np.arange(len(ranks)), k_star]
+    log_p, basic, cross_entropy, _ = plain_terms(head, features, ranks, "cosine", prior=bias)
     share = {"proxies": 1.0, "onehot": 0.0}.get(target, target)
-    expected = (1 - share) * likelihood.mean() + share * basic.mean()
-    expected += rps * 5 * ranked_probability_score(k_star, np.exp(log_p))
+    expected = (1 - share) * cross_entropy.mean() + share * basic.mean()
+    expected += rps * 5 * ranked_probability_score(ranks, np.exp(log_p))
     assert head.loss(features, ranks).item() == pytest.approx(expected, rel=1e-11)
     np.testing.assert_allclose(head.log_probs(features).detach(), log_p, atol=1e-12)
     assert torch.equal(head.predict(features), head.predict_proba(features).argmax(dim=-1))

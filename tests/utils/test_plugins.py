@@ -245,9 +245,7 @@ def test_a_hostile_file_imports_nothing_and_a_huge_one_is_refused(run, mine, tmp
     (tmp_path / "evil.py").write_text("open('ran', 'w')\nfrom os import system\n")
     for changes in HOSTILE:
         with contextlib.suppress(ValueError):
-            layline.load(
-                change_description(run.folder / "best.safetensors", changes), plugins=[mine]
-            )
+            layline.load(change_description(path, changes), plugins=[mine])
         assert "evil" not in sys.modules
         assert not Path("ran").exists()
     huge = change_description(path, {"dim": 10**12})
@@ -290,8 +288,6 @@ def test_the_estimator_takes_classes_and_functions():
     assert own.proxies_.shape == (3, 4)
     again = pickle.loads(pickle.dumps(own))
     np.testing.assert_array_equal(again.predict_proba(x), own.predict_proba(x))
-    first = own.backbone_[0].weight.clone()
-    assert torch.equal(own.fit(x, y).backbone_[0].weight, first)  # made anew in every fit
 
 
 def test_the_document_shows_the_example():
@@ -312,10 +308,8 @@ def test_the_example_trains(tmp_path):
     )  # fmt: skip
     assert run.metrics["accuracy"] > 0.25
     assert run.model.description.backbone == "stripes"
-    assert set(read_description(run.folder / "best.safetensors")["plugins"]) == {
-        "method",
-        "backbone",
-    }
+    described = read_description(run.folder / "best.safetensors")
+    assert set(described["plugins"]) == {"method", "backbone"}
     model = heads.create("quarter", 5, 8)
     angles = (model.proxies() @ model.proxies().T)[0]
     np.testing.assert_allclose(angles.detach(), np.cos(np.linspace(0, np.pi / 2, 5)), atol=1e-6)

@@ -90,8 +90,8 @@ def is_unimodal(row):
 
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 @pytest.mark.parametrize("seed", SAMPLES)
-def test_metrics_of_ranks_agree_with_scikit_learn(seed, weighting):
-    y, pred, _, weight = draw(seed, weighting=weighting)
+def test_metrics_agree_with_scikit_learn(seed, weighting):
+    y, pred, proba, weight = draw(seed, weighting=weighting)
     kappa = partial(sklearn_metrics.cohen_kappa_score, labels=range(K), weights="quadratic")
     for ours, theirs in (
         (metrics.accuracy, sklearn_metrics.accuracy_score),
@@ -100,6 +100,8 @@ def test_metrics_of_ranks_agree_with_scikit_learn(seed, weighting):
     ):
         expected = theirs(y, pred, sample_weight=weight)
         assert ours(y, pred, sample_weight=weight) == pytest.approx(expected)
+    expected = sklearn_metrics.log_loss(y, proba, labels=range(K), sample_weight=weight)
+    assert metrics.log_loss(y, proba, sample_weight=weight) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", SAMPLES)
@@ -323,11 +325,7 @@ def test_the_examples_in_the_docstrings_run():
     assert result.attempted >= len(metrics.__all__) - 2
 
 
-def test_log_loss_agrees_with_scikit_learn_and_is_finite():
-    y, _, proba, weight = draw(0)
-    labels = range(proba.shape[1])
-    expected = sklearn_metrics.log_loss(y, proba, labels=labels, sample_weight=weight)
-    assert metrics.log_loss(y, proba, sample_weight=weight) == pytest.approx(expected)
+def test_the_log_loss_of_a_probability_of_zero_is_finite():
     assert 700 < metrics.log_loss([1], [[1.0, 0.0]]) < 800
 
 

@@ -379,14 +379,6 @@ def check_proba(
     return _ranks("y_true", y_true, n, num_classes), array, _weights(sample_weight, n)
 
 
-def check_predictions(
-    ranks: ArrayLike, predicted: ArrayLike, proba: ArrayLike
-) -> tuple[Ranks, Ranks, Floats]:
-    """Convert true ranks, predicted ranks and probabilities to arrays of equal length."""
-    true, distribution, _ = check_proba(ranks, proba)
-    return true, _ranks("y_pred", predicted, *distribution.shape), distribution
-
-
 def _ranks(
     name: str, values: ArrayLike, n: int | None = None, num_classes: int | None = None
 ) -> Ranks:

@@ -129,17 +129,10 @@ def test_a_wrong_description_is_refused(refused, exported, photos, tmp_path, val
     assert message in refused("predict", path, photos)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--out", "m.pt"), "out must end in .onnx, got m.pt"),
-        (("--out", "m.onnx", "--coverage", 1), "coverage must be a number between 0 and 1"),
-        (("--out", "m.onnx", "--coverage", 0.999), "needs at least 999 calibration samples"),
-    ],
-)
-def test_wrong_options_are_reported(refused, graded_run, monkeypatch, tmp_path, more, message):
-    monkeypatch.chdir(tmp_path)
-    assert message in refused("export", graded_run, *more)
+def test_wrong_options_are_reported(refused, graded_run, tmp_path):
+    assert "out must end in .onnx" in refused("export", graded_run, "--out", tmp_path / "m.pt")
+    options = ("--out", tmp_path / "m.onnx", "--coverage", 0.999)
+    assert "needs at least 999 calibration samples" in refused("export", graded_run, *options)
     assert list(tmp_path.iterdir()) == []
 
 

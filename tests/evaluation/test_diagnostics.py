@@ -105,14 +105,14 @@ def test_a_thinned_curve_keeps_its_ends_and_its_area():
 
 # the most certain first: correct, wrong by one, correct, wrong by two
 BY_HAND = (
-    [0, 1, 2, 0],
-    [0, 0, 2, 2],
-    [[0.9, 0.1, 0.0], [0.7, 0.3, 0.0], [0.1, 0.3, 0.6], [0.4, 0.1, 0.5]],
+    np.array([0, 1, 2, 0]),
+    np.array([0, 0, 2, 2]),
+    np.array([[0.9, 0.1, 0.0], [0.7, 0.3, 0.0], [0.1, 0.3, 0.6], [0.4, 0.1, 0.5]]),
 )
 
 
 def test_the_risk_coverage_curve_by_hand():
-    assert certainty(np.array(BY_HAND[2]), BY_HAND[1]) == pytest.approx([0.9, 0.7, 0.6, 0.5])
+    assert certainty(BY_HAND[2], BY_HAND[1]) == pytest.approx([0.9, 0.7, 0.6, 0.5])
     found = referral(*BY_HAND)
     errors, maes = [0, 1 / 2, 1 / 3, 2 / 4], [0, 1 / 2, 1 / 3, 3 / 4]
     assert found["curve"]["coverage"] == [0.25, 0.5, 0.75, 1]
@@ -127,9 +127,9 @@ def test_the_risk_coverage_curve_by_hand():
 def test_the_order_of_equally_certain_samples_does_not_matter():
     proba = np.full((6, 3), 1 / 3)
     ranks = np.array([0, 0, 1, 1, 1, 2])
-    found = referral(ranks, np.ones(6), proba)
+    found = referral(ranks, np.ones(6, int), proba)
     assert found["curve"]["error"] == pytest.approx([0.5] * 6)
-    assert found == referral(ranks[::-1], np.ones(6), proba)
+    assert found == referral(ranks[::-1], np.ones(6, int), proba)
 
 
 # ---- bootstrap intervals ----
@@ -166,7 +166,7 @@ def test_groups_are_resampled_as_units():
     right = np.random.default_rng(0).random(40) < 0.5
     proba = np.full((400, 2), 0.5)
     patients = np.repeat([f"patient {k}" for k in range(40)], 10).tolist()
-    ranks, predicted = np.ones(400), np.repeat(right, 10).astype(int)
+    ranks, predicted = np.ones(400, int), np.repeat(right, 10).astype(int)
     alone = bootstrap_intervals(ranks[::10], predicted[::10], proba[::10], draws=4000)
     grouped = bootstrap_intervals(ranks, predicted, proba, groups=patients, draws=4000)
     ungrouped = bootstrap_intervals(ranks, predicted, proba, draws=4000)
@@ -176,7 +176,7 @@ def test_groups_are_resampled_as_units():
 
 
 def test_undefined_metrics_and_single_units_have_no_interval():
-    found = bootstrap_intervals([1, 1, 1], [1, 1, 1], np.full((3, 2), 0.5), draws=50)
+    found = bootstrap_intervals(*np.ones((2, 3), int), np.full((3, 2), 0.5), draws=50)
     assert (found["qwk"], found["accuracy"]) == (None, [1, 1])
     assert bootstrap_intervals(*draw(n=30), groups=["a"] * 30)["accuracy"] is None
 

@@ -17,19 +17,11 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 from scipy.special import ndtri
 
-from layline.metrics import (
-    Floats,
-    Ranks,
-    calibration_gaps,
-    check_predictions,
-    sample_log_losses,
-    sample_scores,
-)
-from layline.utils.errors import UserError
+from layline.metrics import Floats, Ranks, calibration_gaps, sample_log_losses, sample_scores
 
 Groups = Sequence[Hashable] | None
 Interval = list[float] | None
-Model = tuple[ArrayLike, ArrayLike]  # predicted ranks and probabilities
+Model = tuple[Ranks, Floats]  # predicted ranks and probabilities
 
 COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
 _MAX_POINTS = 100  # of a curve
@@ -75,7 +67,7 @@ def class_rates(confusion: ArrayLike, classes: Sequence[str]) -> list[dict[str, 
 
 
 def threshold_rates(
-    ranks: ArrayLike, predicted: ArrayLike, proba: ArrayLike, classes: Sequence[str]
+    ranks: Ranks, predicted: Ranks, proba: Floats, classes: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Measure how well "at least this class" is predicted, for each class but the lowest.
 
@@ -84,7 +76,6 @@ def threshold_rates(
     """
     from sklearn.metrics import auc, roc_curve
 
-    ranks, predicted, proba = check_predictions(ranks, predicted, proba)
     # summed from the top, so that small probabilities keep their digits
     at_least = proba[:, ::-1].cumsum(axis=1)[:, ::-1]
     rows = []
@@ -123,7 +114,7 @@ def certainty(proba: Floats, predicted: Ranks) -> Floats:
 
 
 def referral(
-    ranks: ArrayLike, predicted: ArrayLike, proba: ArrayLike, points: int = _MAX_POINTS
+    ranks: Ranks, predicted: Ranks, proba: Floats, points: int = _MAX_POINTS
 ) -> dict[str, Any]:
     """Compute the risk-coverage curve: errors on the samples that the model is most certain of.
 
@@ -131,7 +122,6 @@ def referral(
     ``aurc_mae`` is the same for the absolute error. Equally certain samples count as their mean.
     The curve has at most ``points`` points.
     """
-    ranks, predicted, proba = check_predictions(ranks, predicted, proba)
     _, level = np.unique(np.round(certainty(proba, predicted), 12), return_inverse=True)
     order, size, count = np.argsort(-level, kind="stable"), np.bincount(level), len(ranks)
     distance = np.abs(predicted - ranks)
@@ -156,9 +146,9 @@ def referral(
 
 
 def bootstrap_intervals(
-    ranks: ArrayLike,
-    predicted: ArrayLike,
-    proba: ArrayLike,
+    ranks: Ranks,
+    predicted: Ranks,
+    proba: Floats,
     *,
     groups: Groups = None,
     level: float = 0.95,
@@ -171,8 +161,7 @@ def bootstrap_intervals(
     expected calibration error, because random gaps add up; its interval is shifted back by the mean
     increase.
     """
-    model = check_predictions(ranks, predicted, proba)
-    (table,), cells = _sum_by_unit([model], groups)
+    (table,), cells = _sum_by_unit(ranks, [(predicted, proba)], groups)
     weights = _bootstrap_weights(np.random.default_rng(seed), table.shape[0], draws)
     values = _measure([[table.sum(axis=0)[None]]], *cells)
     drawn = _measure(([each @ table] for each in weights), *cells)
@@ -190,7 +179,7 @@ def bootstrap_intervals(
 
 
 def paired_differences(
-    ranks: ArrayLike,
+    ranks: Ranks,
     first: Model,
     second: Model,
     *,
@@ -213,11 +202,7 @@ def paired_differences(
     first), ``interval`` and ``p``; None where undefined. ``draws`` is also the number of random
     exchanges.
     """
-    both = [check_predictions(ranks, *each) for each in (first, second)]
-    sizes = [proba.shape[1] for _, _, proba in both]
-    if sizes[0] != sizes[1]:
-        raise UserError(f"The models have {sizes[0]} and {sizes[1]} classes.")
-    (one, other), cells = _sum_by_unit(both, groups)
+    (one, other), cells = _sum_by_unit(ranks, [first, second], groups)
     rng, count = np.random.default_rng(seed), one.shape[0]
 
     def exchange() -> Iterator[list[Floats]]:
@@ -247,7 +232,7 @@ def paired_differences(
 
 
 def _sum_by_unit(
-    models: Sequence[tuple[Ranks, Ranks, Floats]], groups: Groups
+    ranks: Ranks, models: Sequence[Model], groups: Groups
 ) -> tuple[list[csr_array], tuple[Ranks, Ranks]]:
     """Sum over the samples of each unit what the metrics of each model follow from.
 
@@ -255,18 +240,18 @@ def _sum_by_unit(
     and confidence in each bin, the log loss and the ranked probability score. Also return the true
     and the predicted rank of each cell.
     """
-    n, num_classes = models[0][2].shape
+    n, num_classes = models[0][1].shape
     numbers: dict[Hashable, int] = {}
     names = range(n) if groups is None else groups
     unit = np.array([numbers.setdefault(name, len(numbers)) for name in names])
-    cell_of = [true * num_classes + predicted for true, predicted, _ in models]
+    cell_of = [ranks * num_classes + predicted for predicted, _ in models]
     cells = np.unique(np.concatenate(cell_of))
     width, tables = len(cells) + _BINS + 2, []
-    for (true, _, proba), cell in zip(models, cell_of, strict=True):
-        bins, gaps = calibration_gaps(true, proba, _BINS)
+    for (_, proba), cell in zip(models, cell_of, strict=True):
+        bins, gaps = calibration_gaps(ranks, proba, _BINS)
         columns = [np.searchsorted(cells, cell), len(cells) + bins]
         columns += [np.full(n, width - 2), np.full(n, width - 1)]
-        values = [np.ones(n), gaps, sample_log_losses(true, proba), sample_scores(true, proba)]
+        values = [np.ones(n), gaps, sample_log_losses(ranks, proba), sample_scores(ranks, proba)]
         places = np.tile(unit, 4), np.concatenate(columns)
         tables.append(csr_array((np.concatenate(values), places), shape=(len(numbers), width)))
     return tables, np.divmod(cells, num_classes)

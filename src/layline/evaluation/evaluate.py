@@ -13,12 +13,7 @@ from jaxtyping import Int
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from layline.evaluation.diagnostics import (
-    bootstrap_intervals,
-    class_rates,
-    referral,
-    threshold_rates,
-)
+from layline.evaluation import diagnostics
 from layline.evaluation.prediction_file import certainty_columns, write_predictions
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import Decode, decode_name
@@ -119,10 +114,10 @@ def evaluate_split(
     }
     truth, chosen = ranks.numpy(), predictions.decisions[decode_name(decode)].numpy()
     numbers["ranges"] = measure_ranges(calibration, truth, proba, chosen)
-    numbers["intervals"] = bootstrap_intervals(truth, chosen, proba, groups=groups)
-    numbers["by_class"] = class_rates(numbers["confusion"], classes)
-    numbers["thresholds"] = threshold_rates(truth, chosen, proba, classes)
-    numbers["referral"] = referral(truth, chosen, proba)
+    numbers["intervals"] = diagnostics.bootstrap_intervals(truth, chosen, proba, groups=groups)
+    numbers["by_class"] = diagnostics.class_rates(numbers["confusion"], classes)
+    numbers["thresholds"] = diagnostics.threshold_rates(truth, chosen, proba, classes)
+    numbers["referral"] = diagnostics.referral(truth, chosen, proba)
     numbers |= facts or {}
     numbers["alarms"] = find_alarms(numbers, counts or {}, classes)
     ranges = None
@@ -146,15 +141,12 @@ def find_alarms(
             f"Never predicted: {_list_classes(missing)}. Train longer, add training samples, use "
             "balanced class weights if they are rare, or merge neighboring classes."
         )
-    last = len(classes) - 1
-    if last > 1 and (
-        confused := [
-            f"{confusion[true, chosen]} of {samples[true]} samples of “{classes[true]}” predicted "
-            f"as “{classes[chosen]}”"
-            for true, chosen in ((0, last), (last, 0))
-            if confusion[true, chosen]
-        ]
-    ):
+    if confused := [
+        f"{confusion[true, chosen]} of {samples[true]} samples of “{classes[true]}” predicted as "
+        f"“{classes[chosen]}”"
+        for true, chosen in ((0, -1), (-1, 0))
+        if confusion[true, chosen] and len(classes) > 2
+    ]:
         alarms.append(
             f"The two ends of the scale are confused: {' and '.join(confused)}. Look at these "
             "samples among the worst mistakes: their labels may be wrong, or the model misses "

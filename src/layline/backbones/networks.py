@@ -140,6 +140,8 @@ class ConvNet(ImageBackbone):
         check_integer("channels", channels, 1)
         check_integer("depth", depth, 1, "every block halves the images", most=16)
         self.channels, self.depth = channels, depth
+        if self.input.size is not None:
+            self._check_size(self.input.size, self.input.size)
         thin = max(channels // 4, 1)
         layers = [_convolution(3, thin), nn.ReLU(inplace=True), *_layer(thin, channels, stride=2)]
         width = channels
@@ -157,11 +159,14 @@ class ConvNet(ImageBackbone):
 
     def body(self, x: Shaped[Tensor, "n 3 rows columns"]) -> Float[Tensor, "n width"]:
         """Average each channel of the last block."""
-        least, (height, width) = 2**self.depth, x.shape[-2:]  # every block halves the images
-        if min(height, width) < least:
-            raise UserError(f"images must be at least {least}×{least} pixels, got {height}×{width}")
+        self._check_size(*x.shape[-2:])
         maps: Tensor = self.layers(self.normalize(x))
         return maps.mean(dim=(-2, -1))
+
+    def _check_size(self, height: int, width: int) -> None:
+        least = 2**self.depth  # every block halves the images
+        if min(height, width) < least:
+            raise UserError(f"images must be at least {least}×{least} pixels, got {height}×{width}")
 
 
 def _layer(before: int, after: int, stride: int = 1) -> list[nn.Module]:

@@ -75,13 +75,10 @@ def test_what_names_say_of_their_order_is_taken(ordered):
         ["0-10", "5-15"],
         ["10-5", "4-1"],
         ["0-9", "10-19", "unknown"],
-        ["2019-12", "2020-01"],
         ["route 66", "apollo 11"],
         ["1", "1.0", "2"],
-        ["a1", "a01"],
         ["I", "V", "X"],
         ["age 3", "grade 4"],
-        ["1-poor", "fair"],
         ["", "low"],
     ],
 )

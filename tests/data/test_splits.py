@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layline.data import Dataset, draw_splits
-from layline.data.dataset import KnownClasses
 from layline.data.images import ImageArrays
 from layline.data.splits import (
     SPLIT_WORDS,
@@ -147,7 +146,6 @@ def test_few_groups_suffice_if_possible_and_are_refused_otherwise():
     ("options", "message"),
     [
         ({"validation": 0.0}, "validation must be a finite number above 0, got 0.0"),
-        ({"test": "a fifth"}, "test must be a finite number above 0, got 'a fifth'"),
         ({"validation": 0.5, "test": 0.5}, "must be below 1 together, got"),
         ({"seed": -1}, "seed must be an integer, at least 0, got -1"),
         ({"groups": ["a"]}, "1 groups for 20 samples"),
@@ -175,7 +173,6 @@ def test_splits_that_are_given_are_not_changed(words):
     ("words", "sizes"),
     [
         (["train"] * 40 + ["test"] * 20, (36, 4, 20)),
-        (["train"] * 40 + ["val"] * 20, (32, 20, 8)),
         (["train"] * 60, (42, 6, 12)),
     ],
 )
@@ -203,13 +200,6 @@ def test_missing_splits_are_taken_from_training(words, sizes, groups):
 def test_given_splits_that_cannot_be_used_are_refused(words, ranks, groups, message):
     with pytest.raises(ValueError, match=message):
         dataset_of(ranks, groups, words)
-
-
-def test_data_for_a_trained_model_may_lack_training_samples():
-    splits = assign_splits(["test"] * 60, RANKS, KnownClasses(("a", "b")))
-    assert len(splits.test) == 60
-    with pytest.raises(ValueError, match="no training split"):
-        draw_splits(Dataset(dataset_of(RANKS).inputs, RANKS, ("a", "b"), splits), 0)
 
 
 @given(st.lists(st.integers(40, 60), min_size=2, max_size=5), st.floats(0.2, 0.4), SEEDS)

@@ -197,14 +197,6 @@ def test_a_cache_file_truncated_while_in_use_is_an_error_and_no_crash(files):
     assert cache_images(files, 1000).load(5).shape == (64, 85, 3)  # it is written again
 
 
-def test_a_file_that_changes_while_it_is_cached_is_named(files):
-    cached = cache_images(files, 1000)
-    Image.new("RGB", (200, 200)).save(files.path(2))
-    ArrayCache().remove(cached.key)
-    with pytest.raises(ValueError, match=r"2\.jpg changed while it was read"):
-        cache_images(ImageFiles(files.root, files.names, cached.rows), 1000)
-
-
 def test_the_folder_is_where_the_user_or_the_system_wants_it(monkeypatch, tmp_path):
     assert cache_folder() == tmp_path / "cache"
     monkeypatch.delenv("LAYLINE_CACHE")

@@ -113,9 +113,7 @@ def solid(mode, value):
 @pytest.mark.parametrize(
     ("image", "image_format", "corner"),
     [
-        (solid("1", 1), "PNG", [255, 255, 255]),
         (solid("L", 77), "PNG", [77, 77, 77]),
-        (solid("L", 77), "JPEG", [77, 77, 77]),
         (solid("LA", (77, 255)), "PNG", [77, 77, 77]),
         (solid("LA", (77, 0)), "PNG", [255, 255, 255]),
         (solid("RGBA", (10, 20, 30, 255)), "PNG", [10, 20, 30]),
@@ -124,32 +122,19 @@ def solid(mode, value):
         (palette(), "PNG", [10, 20, 30]),
         (palette(), "GIF", [10, 20, 30]),
         (palette(b"\x00\xff\xff\xff"), "PNG", [255, 255, 255]),
-        (palette(b"\xff\x00\xff\xff"), "PNG", [10, 20, 30]),
         (palette(0), "GIF", [255, 255, 255]),
         (solid("CMYK", (0, 0, 0, 0)), "TIFF", [255, 255, 255]),
         (solid("CMYK", (0, 255, 255, 0)), "JPEG", [255, 0, 0]),
-        (solid("YCbCr", (0, 128, 128)), "TIFF", [0, 0, 0]),
-        (solid("LAB", (255, 128, 128)), "TIFF", [255, 255, 255]),
-        (solid("I;16", 65535), "PNG", [255, 255, 255]),
         (solid("I;16", 257 * 77), "PNG", [77, 77, 77]),
         (solid("I;16", 257 * 77), "TIFF", [77, 77, 77]),
-        (solid("I;16B", 257 * 77), "TIFF", [77, 77, 77]),
         (solid("I", 257 * 77), "TIFF", [77, 77, 77]),
     ],
 )
 def test_every_mode_becomes_rgb(image, image_format, corner):
-    lossy = image_format == "JPEG" or image.mode == "LAB"
     pixels = decode(saved(image, image_format))
     assert pixels.dtype == np.uint8
     assert pixels.shape == (image.height, image.width, 3)
-    assert_allclose(pixels[0, 0], corner, atol=lossy)
-
-
-@pytest.mark.parametrize("transparency", [77, (10, 20, 30)])
-def test_a_colour_that_stands_for_nothing_becomes_white(transparency):
-    image = solid("L", 77) if transparency == 77 else solid("RGB", transparency)
-    file = saved(image, "PNG", transparency=transparency)
-    assert_array_equal(decode(file), np.full((2, 3, 3), 255))
+    assert_allclose(pixels[0, 0], corner, atol=image_format == "JPEG")
 
 
 def test_sixteen_bits_are_rounded_to_eight():
@@ -209,20 +194,15 @@ def test_what_phones_write_is_upright(orientation, at_least):
     assert "HEIF" not in Image.OPEN  # nothing is changed for other users of Pillow
 
 
-def test_without_its_library_heic_says_what_to_install(monkeypatch):
-    file = heic(smooth(40, 60))
-    monkeypatch.setitem(sys.modules, "pillow_heif", None)
-    with pytest.raises(BadImageError, match=r"^HEIC; to read it, pip install layline\[heic\]$"):
-        decode(file)
-
-
-def test_heic_that_is_damaged_or_too_large_is_refused(monkeypatch):
+def test_heic_that_cannot_be_read_is_explained(monkeypatch):
     content = heic(smooth(40, 60)).getvalue()
     for cut in (16, 200, len(content) - 5):
         with pytest.raises(BadImageError, match="truncated or damaged"):
             decode(io.BytesIO(content[:cut]))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2399)
     with pytest.raises(BadImageError, match="too large: 60×40 pixels"):
+        decode(io.BytesIO(content), most_pixels=2399)
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(BadImageError, match=r"^HEIC; to read it, pip install layline\[heic\]$"):
         decode(io.BytesIO(content))
 
 
@@ -244,6 +224,12 @@ def test_what_is_not_read_is_called_by_its_name(content, why):
 def test_avif_is_read():
     found = decode(saved(smooth(40, 60), "AVIF", quality=95))
     assert np.abs(found.astype(int) - smooth(40, 60)).mean() < 3
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_not_an_image(content):
+    with pytest.raises(BadImageError):
+        decode(io.BytesIO(content))
 
 
 def test_images_are_listed_in_natural_order_without_other_files(tmp_path):
@@ -284,27 +270,21 @@ def test_arrays_and_files_load_the_same_pixels_and_subsets(tmp_path):
         ImageArrays(np.zeros((1, 4, 4)))
 
 
-@pytest.mark.parametrize("count", [0, 1, 5, 50])
-@pytest.mark.parametrize("workers", [1, 3])
-def test_results_of_threads_come_in_order_and_no_thread_is_left(count, workers):
-    before = threading.active_count()
-    assert list(thread_map(lambda i: i**2, count, workers)) == [i**2 for i in range(count)]
-    results = thread_map(lambda i: 1 // (2 - i), 100, workers=2)
-    assert [next(results), next(results)] == [0, 1]
-    with pytest.raises(ZeroDivisionError):
-        next(results)
-    assert threading.active_count() == before
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_results_of_threads_come_in_order(count):
+    assert list(thread_map(lambda i: i**2, count, workers=3)) == [i**2 for i in range(count)]
 
 
-def test_an_interrupt_stops_the_threads():
-    done = []
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
+def test_an_error_stops_the_threads(error):
+    before, done = threading.active_count(), []
 
-    def interrupted(index):
+    def work(index):
         done.append(index)
         if index == 3:
-            raise KeyboardInterrupt
-        return index
+            raise error
 
-    with pytest.raises(KeyboardInterrupt):
-        list(thread_map(interrupted, 10_000, workers=2))
+    with pytest.raises(error):
+        list(thread_map(work, 10_000, workers=2))
     assert len(done) < 100
+    assert threading.active_count() == before

@@ -7,13 +7,11 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from layline import data
 from layline.data import index as module
-from layline.data.images import ImageFiles, decode, list_images
+from layline.data.images import ImageFiles, list_images
 from layline.data.index import (
     check_files,
     describe_bad,
@@ -179,20 +177,6 @@ def test_a_file_that_could_not_be_read_is_tried_again(files, monkeypatch):
         patch.setattr("layline.data.images.examine", fail)
         assert len(find_bad(index_images(files))) == 5
     assert find_bad(index_images(files)) == {}
-
-
-@given(st.binary(max_size=200))
-def test_random_bytes_are_not_an_image(content):
-    class Bytes:
-        names, decoded = ["x"], False
-
-        def __len__(self):
-            return 1
-
-        def load(self, index, at_least=None):
-            return decode(io.BytesIO(content), at_least)
-
-    assert len(find_bad(Bytes())) == 1
 
 
 def test_content_has_the_same_digest_wherever_it_is(tmp_path):

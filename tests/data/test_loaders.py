@@ -16,7 +16,6 @@ from layline.data.loaders import (
     ImageBatches,
     RowBatches,
     loader,
-    mixed_seed,
     sequential_batches,
 )
 from layline.data.preprocessing import ImagePreprocessing
@@ -58,24 +57,15 @@ def test_an_augmented_image_follows_from_the_seed_the_epoch_and_the_sample_alone
 def test_the_batches_are_the_same_with_workers_and_without(files, augmentation):
     samples = ImageBatches(files, SQUARES, augmentation, seed=1)
     batches = [[(0, 1), (4, 1)], [(6, 1)], [(1, 1), (2, 1), (3, 1)]]
+    before = torch.get_rng_state()
     alone, helped = fetched(samples, batches, 0), fetched(samples, batches, 2)
+    assert torch.equal(torch.get_rng_state(), before)  # the global generator is not used
     assert len(alone) == len(helped) == 3
     for (x, index), (y, place) in zip(alone, helped, strict=True):
         assert torch.equal(x, y)
+        assert x.dtype == torch.uint8
+        assert y.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(index, place)
-
-
-@pytest.mark.parametrize("augmentation", ["none", "crop"])
-def test_pixels_are_bytes_with_channels_last_in_memory(files, augmentation):
-    ((x, _),) = fetched(ImageBatches(files, SQUARES, augmentation), sequential_batches(7, 7), 1)
-    assert x.dtype == torch.uint8
-    assert x.is_contiguous(memory_format=torch.channels_last)
-
-
-def test_fetching_takes_no_number_from_the_global_generator(files):
-    before = torch.get_rng_state()
-    fetched(ImageBatches(files, SQUARES, "crop"), sequential_batches(7, 3), workers=1)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_workers_are_for_what_has_to_be_decoded_or_is_large(files):
@@ -140,10 +130,8 @@ def test_a_killed_worker_is_an_error_of_its_own_and_no_process_waits_for_one_tha
     assert done.stdout.startswith("left\nA data-loading worker died"), done.stderr
 
 
-def test_an_image_that_cannot_be_decoded_stops_or_is_marked(files):
+def test_an_image_that_cannot_be_decoded_can_be_marked(files):
     (files.root / "2.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"2\.png cannot be read: not an image"):
-        ImageBatches(files, SQUARES).__getitems__([(1, 0), (2, 0)])
     x, index = ImageBatches(files, SQUARES, keep_going=True).__getitems__([(1, 0), (2, 0), (0, 0)])
     assert index.tolist() == [1, ~2, 0]
     assert not x[1].any()
@@ -167,16 +155,6 @@ def test_in_order_every_sample_is_in_one_batch_of_one_process(count, size, proce
     assert all(len(batch) == size for batch in whole[:-1])
     together = sorted(batch for part in shared for batch in part)
     assert together == sorted(whole)  # the very same batches, so that results do not differ
-
-
-@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=4))
-def test_a_mixed_seed_fits_a_generator_and_depends_on_every_number(numbers):
-    seed = mixed_seed(*numbers)
-    assert 0 <= seed < 2**63
-    assert mixed_seed(*numbers) == seed
-    for place in range(len(numbers)):
-        changed = [n + (i == place) for i, n in enumerate(numbers)]
-        assert mixed_seed(*changed) != seed
 
 
 class Signals:

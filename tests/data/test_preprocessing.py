@@ -89,23 +89,11 @@ def test_a_training_image_is_torchvisions_random_resized_crop_and_flip(v2, augme
 def test_a_shift_moves_by_up_to_an_eighth_and_mirrors_the_edge():
     preprocessing, pixels = ImagePreprocessing(32, 32), columns(32, 32)
     padded = np.pad(pixels, ((4, 4), (4, 4), (0, 0)), mode="reflect")
-    places = {
-        window.tobytes(): (y, x, flip)
-        for y in range(9)
-        for x in range(9)
-        for flip in (False, True)
-        for window in [padded[y : y + 32, x : x + 32][:, :: -1 if flip else 1]]
-    }
-    seen = {
-        places[
-            preprocessing.for_training(pixels, "shift", seed)
-            .permute(1, 2, 0)
-            .contiguous()
-            .numpy()
-            .tobytes()
-        ]
-        for seed in range(600)
-    }
+    windows = {(y, x): padded[y : y + 32, x : x + 32] for y in range(9) for x in range(9)}
+    places = {window.tobytes(): (*at, False) for at, window in windows.items()}
+    places |= {window[:, ::-1].tobytes(): (*at, True) for at, window in windows.items()}
+    images = (preprocessing.for_training(pixels, "shift", seed) for seed in range(600))
+    seen = {places[image.permute(1, 2, 0).contiguous().numpy().tobytes()] for image in images}
     assert {y for y, _, _ in seen} == {x for _, x, _ in seen} == set(range(9))
     assert {flip for _, _, flip in seen} == {True, False}
 

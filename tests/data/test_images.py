@@ -248,7 +248,7 @@ def test_images_are_listed_in_natural_order_without_other_files(tmp_path):
     assert "notes.txt" in skipped
     assert "1 .dcm" in describe_skipped(["x.dcm"])
     assert "PNG or TIFF" in describe_skipped(["x.dcm"])
-    with pytest.raises(FileNotFoundError, match="not a folder"):
+    with pytest.raises(FileNotFoundError, match="absent"):
         list_images(tmp_path / "absent")
 
 

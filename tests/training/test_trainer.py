@@ -322,7 +322,7 @@ def test_accumulated_parts_make_the_same_steps_with_one_reduction_each():
 def test_a_batch_of_light_samples_moves_the_weights_little():
     split = samples(8)
     light = replace(split, weight=torch.tensor([1.0] + [1e-6] * 7))
-    alone = Split(RowBatches(split.samples._rows[:1]), split.ranks[:1], torch.ones(1))
+    alone = Split(RowBatches(split.samples.rows[:1]), split.ranks[:1], torch.ones(1))
     moved = []
     # the mean weight of the eight is an eighth, so the one sample that counts steps eightfold
     for chosen_split, rate in [(light, 0.01), (alone, 0.08)]:

@@ -114,9 +114,7 @@ def check(
     dataset = data.read(name, wanted.root, wanted.partition, **wanted.options)
     with progress("Looking at the images", len(dataset.inputs)) as count:
         dataset = data.index_files(dataset, count, bool(verify))
-    is_file = isinstance(dataset.inputs, data.Images) and not dataset.inputs.decoded
-    bad = find_bad(dataset.inputs) if is_file else {}  # type: ignore[arg-type]
-    names = dataset.inputs.names
+    bad, names = find_bad(dataset.inputs), dataset.inputs.names
     why = f"{len(bad)} files are missing or damaged." if bad and not wanted.skip_bad else ""
     dataset = data.group_duplicates(data.check_files(dataset, skip_bad=True), duplicates)
     try:

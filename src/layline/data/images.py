@@ -14,7 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
@@ -52,6 +51,8 @@ UNREAD_SUFFIXES = frozenset({
     ".cr2", ".cr3", ".nef", ".arw", ".dng",
 })
 # fmt: on
+_READABLE = IMAGE_SUFFIXES | ({".avif"} if READS_AVIF else set())
+_READABLE |= HEIC_SUFFIXES if find_spec("pillow_heif") else set()
 KNOWN_SUFFIXES = IMAGE_SUFFIXES | HEIC_SUFFIXES | UNREAD_SUFFIXES
 CLUTTER = frozenset({"__macosx", "@eadir", "thumbs.db", "desktop.ini"})  # of archivers and servers
 _CACHE_FORMAT = 3
@@ -210,13 +211,6 @@ class ImageArrays:
         return digest.hexdigest()
 
 
-@cache
-def readable_suffixes() -> frozenset[str]:
-    """Return the suffixes of images that can be read; HEIC needs a library of its own."""
-    heic = HEIC_SUFFIXES if find_spec("pillow_heif") else frozenset()
-    return IMAGE_SUFFIXES | heic | ({".avif"} if READS_AVIF else frozenset())
-
-
 def suffix_of(name: str) -> str:
     """Return the suffix of a file name, in lower case."""
     return os.path.splitext(name)[1].lower()  # noqa: PTH122 – pathlib is slow for many files
@@ -226,7 +220,7 @@ def describe_skipped(files: Iterable[str | Path]) -> str:
     """Describe files that are not read: how many of each suffix, and how they can be read."""
     counts = Counter(suffix_of(str(file)) or "without suffix" for file in files)
     listed = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common())
-    unread = counts.keys() - readable_suffixes()
+    unread = counts.keys() - _READABLE
     cures = ["To read HEIC: pip install layline[heic]."] if unread & HEIC_SUFFIXES else []
     if others := unread & UNREAD_SUFFIXES:
         cures.append(f"Save {' and '.join(sorted(others))} as PNG or TIFF.")
@@ -239,14 +233,10 @@ def list_images(folder: Path, skipped: list[str] | None = None) -> list[str]:
     Names are paths from the folder. Hidden files and those of archivers are ignored. Links are
     followed, except one that leads back to a folder that contains it.
     """
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} is not a folder.")
-    readable, images = readable_suffixes(), []
+    images: list[str] = []
+    skipped = [] if skipped is None else skipped
     for name in _walk(str(folder), "", frozenset()):
-        if suffix_of(name) in readable:
-            images.append(name)
-        elif skipped is not None:
-            skipped.append(name)
+        (images if suffix_of(name) in _READABLE else skipped).append(name)
     return images
 
 
@@ -313,7 +303,17 @@ def to_pixels(image: "Image.Image") -> Pixels:
     image.load()
     with suppress(Exception):  # damaged EXIF data do not make an image bad
         ImageOps.exif_transpose(image, in_place=True)
-    return np.array(_to_rgb(image))
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        gray = np.asarray(image)
+        if gray.min() < 0 or gray.max() > 65535:
+            raise BadImageError("32-bit pixels of unknown range; save it with 8 or 16 bits")
+        image = Image.fromarray(((gray.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    if image.mode == "F":
+        raise BadImageError("floating-point pixels of unknown range; save it with 8 or 16 bits")
+    if image.has_transparency_data:
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image.convert("RGBA"))
+    return np.array(image.convert("RGB"))
 
 
 def why_bad(error: Exception) -> str:
@@ -355,20 +355,6 @@ def _identify(stream: BinaryIO) -> "ImageFile.ImageFile":
     if start[:4] in (b"II*\0", b"MM\0*"):
         raise BadImageError("damaged or unsupported TIFF; save it with 8 bits")
     raise BadImageError("not an image")
-
-
-def _to_rgb(image: "Image.Image") -> "Image.Image":
-    if image.mode == "I" or image.mode.startswith("I;16"):
-        gray = np.asarray(image)
-        if gray.min() < 0 or gray.max() > 65535:
-            raise BadImageError("32-bit pixels of unknown range; save it with 8 or 16 bits")
-        image = Image.fromarray(((gray.astype(np.uint32) + 128) // 257).astype(np.uint8))
-    if image.mode == "F":
-        raise BadImageError("floating-point pixels of unknown range; save it with 8 or 16 bits")
-    if image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
-    return image.convert("RGB")
 
 
 def thread_map(

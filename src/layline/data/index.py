@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from layline.data.dataset import Dataset, Images, format_lines
+from layline.data.dataset import Dataset, Images, Inputs, format_lines
 from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, cache_folder
 
@@ -54,11 +54,9 @@ def index_files(dataset: Dataset, progress: Progress = None, verify: bool = Fals
 
 def check_files(dataset: Dataset, skip_bad: bool = False) -> Dataset:
     """Refuse a data set with images that cannot be read, or drop them with a note."""
-    images = dataset.inputs
-    bad = find_bad(images) if isinstance(images, Images) and not images.decoded else {}
-    if not bad:
+    if not (bad := find_bad(dataset.inputs)):
         return dataset
-    described = describe_bad(images.names, bad)
+    described = describe_bad(dataset.inputs.names, bad)
     if not skip_bad:
         raise UserError(f"{described}\nRepair or remove them, or set data.skip_bad.")
     dataset = dataset.drop(bad)
@@ -163,12 +161,14 @@ def _write(file: Path, rows: dict[bytes, FileRow]) -> None:
         warnings.warn(f"The index of the images could not be written: {error}", stacklevel=3)
 
 
-def find_bad(images: Images) -> dict[int, str]:
+def find_bad(images: Inputs) -> dict[int, str]:
     """Return why images cannot be read, by their place. Those without an index are decoded."""
     from layline.data.images import ImageFiles, thread_map, why_bad
 
     if isinstance(images, ImageFiles) and images.rows is not None:
         return {place: row.fault for place, row in enumerate(images.rows) if row.fault}
+    if not isinstance(images, Images) or images.decoded:
+        return {}
 
     def find_fault(index: int) -> str:
         try:

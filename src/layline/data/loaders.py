@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import joblib
@@ -39,26 +40,22 @@ class Batches(Protocol):
     def __getitems__(self, keys: list[Key]) -> Batch: ...
 
 
+@dataclass(eq=False)
 class ImageBatches(Dataset[Batch]):
     """Images, preprocessed.
 
     With ``keep_going``, an image that cannot be decoded is black, and its index i becomes ``~i``.
     """
 
-    def __init__(
-        self,
-        images: Images,
-        preprocessing: ImagePreprocessing,
-        augmentation: str = "none",
-        seed: int = 0,
-        *,
-        keep_going: bool = False,
-    ) -> None:
-        self.images, self._preprocessing = images, preprocessing
-        self._augmentation, self._seed = augmentation, seed
-        self._keep_going = keep_going
+    images: Images
+    preprocessing: ImagePreprocessing
+    augmentation: str = "none"
+    seed: int = 0
+    keep_going: bool = False
+
+    def __post_init__(self) -> None:
         # resizing a small image costs less than sending it between processes
-        self.workers_help = not images.decoded or preprocessing.size > _SMALL_IMAGE
+        self.workers_help = not self.images.decoded or self.preprocessing.size > _SMALL_IMAGE
 
     def __len__(self) -> int:
         return len(self.images)
@@ -66,37 +63,38 @@ class ImageBatches(Dataset[Batch]):
     def __getitems__(self, keys: list[Key]) -> Batch:
         """Decode, augment and stack images: bytes, (n, 3, size, size), channels last in memory."""
         index = torch.tensor([index for index, _ in keys])
-        side = self._preprocessing.size
+        side = self.preprocessing.size
         rows = torch.zeros(len(keys), side, side, 3, dtype=torch.uint8)
         for place, (sample, epoch) in enumerate(keys):
             try:
-                pixels = self._preprocessing.load(self.images, sample)
-                seed = mixed_seed(self._seed, epoch, sample)
-                image = self._preprocessing.for_training(pixels, self._augmentation, seed)
+                pixels = self.preprocessing.load(self.images, sample)
+                seed = mixed_seed(self.seed, epoch, sample)
+                image = self.preprocessing.for_training(pixels, self.augmentation, seed)
                 rows[place] = image.permute(1, 2, 0)
             except Exception:  # Pillow raises almost anything for damaged files
-                if not self._keep_going:
+                if not self.keep_going:
                     raise
                 index[place] = ~sample
         return rows.permute(0, 3, 1, 2), index
 
 
+@dataclass(eq=False, repr=False)
 class RowBatches(Dataset[Batch]):
     """Samples that need no preparation; ``keep`` selects some rows of the array, in its order."""
 
+    rows: NDArray[Any] | Tensor
+    keep: Indices | None = None
+
     workers_help = False
 
-    def __init__(self, rows: NDArray[Any] | Tensor, keep: Indices | None = None) -> None:
-        self._rows, self._keep = rows, keep
-
     def __len__(self) -> int:
-        return len(self._rows if self._keep is None else self._keep)
+        return len(self.rows if self.keep is None else self.keep)
 
     def __getitems__(self, keys: list[Key]) -> Batch:
         """Copy the rows of a batch."""
-        check_not_truncated(self._rows)
+        check_not_truncated(self.rows)
         index = np.array([index for index, _ in keys])
-        rows = self._rows[index if self._keep is None else self._keep[index]]
+        rows = self.rows[index if self.keep is None else self.keep[index]]
         return torch.as_tensor(rows), torch.from_numpy(index)
 
 

@@ -92,7 +92,7 @@ def test_fewer_images_are_refused_unless_shares_are_wanted(tmp_path):
     with pytest.raises(ValueError, match="proportional must be true or false, got 'yes'"):
         read_historical_color(tmp_path, proportional="yes")
     shutil.rmtree(tmp_path / "1970s")
-    with pytest.raises(FileNotFoundError, match="1970s is not a folder"):
+    with pytest.raises(FileNotFoundError, match="1970s"):
         read_historical_color(tmp_path)
 
 

@@ -1,6 +1,5 @@
 """``layline serve``: serve a trained model as a page and a JSON interface."""
 
-import errno
 import ipaddress
 import signal
 import socket
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
-from layline.utils.errors import UserError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -65,7 +63,8 @@ def serve(
     from layline.utils.plugins import load_plugins
 
     load_plugins(plugins or ())
-    with _bind(host, port) as listening:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listening:
         app = create_app(
             run,
             coverage=coverage,
@@ -86,22 +85,6 @@ def serve(
         )
         _run_server(app, listening, timeout)
         typer.echo("Stopped.")
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Open the socket that the server listens on."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except (OSError, UnicodeError) as error:
-        code = getattr(error, "errno", None)
-        if code == errno.EADDRINUSE:
-            why = f"Port {port} is already in use. Choose another port."
-        elif code == errno.EACCES:
-            why = f"Port {port} needs administrator rights. Choose a port above 1023."
-        else:
-            why = f"{host!r} is not an address of this machine."
-        raise UserError(why) from error
 
 
 def _find_hosts(host: str) -> list[str]:

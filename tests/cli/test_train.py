@@ -149,7 +149,7 @@ MISTAKES = [
     ("--classes low,mid", "high"),
     ("--lr 1e30 --batch-size 4", "Training diverged: .*Lower the learning rates"),
     ("--backbone mlp", "The backbone mlp is for tables, but the data are images"),
-    ("--config none.toml", "none.toml does not exist"),
+    ("--config none.toml", "none.toml: No such file"),
 ]
 
 

@@ -370,8 +370,6 @@ def read_toml(path: Path) -> Tree:
     """Read settings from a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"The configuration file {path} does not exist.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not a valid TOML file: {error}") from None
 
@@ -390,15 +388,14 @@ def parse_settings(settings: Iterable[str]) -> Tree:
     """
     tree: Tree = {}
     for setting in settings:
-        key, _, text = setting.partition("=")
-        try:
-            branch = tomllib.loads(setting)
-        except tomllib.TOMLDecodeError:
+        key, equals, text = setting.partition("=")
+        for line in (setting, f"{key} = {json.dumps(text.strip())}") if equals else ():
             try:
-                branch = tomllib.loads(f"{key} = {json.dumps(text.strip())}")
+                branch = tomllib.loads(line)
+                break
             except tomllib.TOMLDecodeError:
-                branch = {}
-        if not branch or "=" not in setting:
+                continue
+        else:
             raise UserError(
                 f"A setting must be written as key=value, such as training.epochs=10; "
                 f"got {setting!r}."

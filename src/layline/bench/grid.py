@@ -27,7 +27,7 @@ from layline.training.config import (
     setting_at,
     validate,
 )
-from layline.training.recipes import RECIPES, recipe_decoding, resolve_config
+from layline.training.recipes import recipe_decoding, resolve_config
 from layline.utils.errors import UserError
 from layline.utils.plugins import load_plugins
 from layline.utils.validation import check_known
@@ -136,9 +136,7 @@ class Grid(Section):
     # partitions uses the seed modulo that number
     seeds: Seeds = Field(default=[0], min_length=1)
     recipes: list[str] = Field(default=[Config.model_fields["recipe"].default], min_length=1)
-    backbones: list[str] = Field(
-        default_factory=list
-    )  # else the data set's settings or source choose
+    backbones: list[str] = Field(default_factory=list)  # else those of the data sets
     decodings: list[str] = Field(default_factory=list)  # the first selects the epoch
     settings: dict[str, Any] = Field(default_factory=dict)  # of every run
     tune: SearchSpace = Field(default_factory=dict)  # settings with the values to try
@@ -229,10 +227,6 @@ class Grid(Section):
         for method in methods:
             if isinstance(method, Baseline):
                 method.check()
-            else:
-                heads.HEADS.find(method.method)
-        for recipe in self.recipes:
-            check_known("recipes", recipe, RECIPES)
         for decoding in self.decodings:
             check_known("decodings", decoding, DECODINGS)
         if self.reference is not None:

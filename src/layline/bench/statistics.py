@@ -79,12 +79,9 @@ def finished_values(frame: pd.DataFrame, metric: str) -> "pd.Series[float]":
 def select_runs(frame: pd.DataFrame, tune_seeds: Sequence[int] = ()) -> pd.DataFrame:
     """Keep the runs that are compared: of the tuned settings, the best on validation.
 
-    A setting is chosen by the metric that selects epochs, for each data set, method, recipe,
-    backbone and seed, or once for all seeds by the mean over ``tune_seeds``. Test samples have no
-    influence. A setting with a failed run is chosen only if every setting has one.
-
-    If a data set has several backbones, each counts as a data set. If there are several recipes, a
-    method with each of them counts as a method.
+    A setting is chosen for each data set, method, recipe, backbone and seed, or once for all seeds
+    by the mean over ``tune_seeds``. One with a failed run is chosen only if every setting has one.
+    Each of several backbones counts as a data set; a method with each recipe as a method.
     """
     chosen = best_settings(frame, tune_seeds)
     selected = frame.merge(chosen, on=list(chosen.columns), how="inner")

@@ -159,20 +159,13 @@ class Store:
             own = self.folder / "cells" / path.parent.name
             found, kept = _read(path), _read(own / _OUTCOME)
             if found is not None and not found.error and (kept is None or kept.error):
-                part = own.with_name(f".{own.name}.part")
-                shutil.rmtree(part, ignore_errors=True)
-                shutil.copytree(path.parent, part)
                 shutil.rmtree(own, ignore_errors=True)
-                part.rename(own)
+                shutil.copytree(path.parent, own)
                 copied += 1
         return copied
 
     def frame(self, cells: Iterable[Cell], decodings: Sequence[str] = ("mode",)) -> pd.DataFrame:
-        """List the outcomes, one row per cell and decoding, without cells that have none.
-
-        Columns: the labels of the cells, ``decode``, the metrics (NaN for failed runs),
-        ``criterion``, ``epoch``, ``samples``, ``seconds``, ``key``, ``version``, ``error``.
-        """
+        """List the outcomes, one row per cell and decoding, without cells that have none."""
         others = ("epoch", "samples", "seconds", "key", "version", "error")
         rows = [
             {**cell.labels, "decode": decoding, **dict.fromkeys(_NUMBERS)}

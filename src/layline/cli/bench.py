@@ -50,9 +50,7 @@ Examples:
   layline bench --out results --merge other            use the runs of another machine
 """
 Text = str | None
-Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Number of runs at once. [default: as many as fit]")
-]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at once. [default: as many as fit]")]
 Dask = Annotated[
     Text, typer.Option(metavar="ADDRESS", help="Run on the Dask cluster with this scheduler.")
 ]
@@ -63,48 +61,30 @@ Sources = Annotated[
     list[str] | None,
     typer.Argument(help="Folders, CSV or npz files, or names from layline data list."),
 ]
-Methods = Annotated[
-    Text, typer.Option(help="Names separated by commas, or all; see layline methods.")
-]
+Methods = Annotated[Text, typer.Option(help="Names of methods, separated by commas, or all.")]
 Seeds = Annotated[Text, typer.Option(help="Number of seeds, or a list such as 0,1,7.")]
 Recipes = Annotated[Text, typer.Option(help="Names of recipes to compare, separated by commas.")]
 Backbones = Annotated[Text, typer.Option(help="Names of backbones, separated by commas.")]
 Decodings = Annotated[
-    Text,
-    typer.Option(
-        help="Decodings separated by commas; the first selects the epoch. [default: the recipe's]"
-    ),
+    Text, typer.Option(help="Decodings; the first selects the epoch. [default: the recipe's]")
 ]
 Tune = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="SECTION.KEY=[…]", help="Values to try for every method on validation samples."
-    ),
+    typer.Option(metavar="SECTION.KEY=[…]", help="Values to try on the validation samples."),
 ]
 TuneSeeds = Annotated[
-    Text,
-    typer.Option(help="Seeds that choose the tuned values for all seeds. [default: each seed]"),
+    Text, typer.Option(help="Seeds that choose the tuned values for all. [default: each its own]")
 ]
 Baselines = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="MODULE:NAME(…)",
-        help="Estimator of another library, on the same table or frozen features; repeatable.",
-    ),
+    typer.Option(metavar="MODULE:NAME(…)", help="Estimator of another library; repeatable."),
 ]
 Reference = Annotated[
-    Text,
-    typer.Option(
-        help="The method to compare the others with. [default: classification, or the first]"
-    ),
+    Text, typer.Option(help="Method to compare with. [default: classification, or the first]")
 ]
 GridFile = Annotated[Path | None, typer.Option(help="TOML file that describes the grid.")]
-DataFolder = Annotated[
-    Path | None, typer.Option(help="Folder of the relative paths in the grid file.")
-]
-Only = Annotated[
-    Text, typer.Option(help="Run only these data sets of the grid, separated by commas.")
-]
+DataFolder = Annotated[Path | None, typer.Option(help="Folder of relative paths in the grid file.")]
+Only = Annotated[Text, typer.Option(help="Run only these data sets, separated by commas.")]
 Out = Annotated[Path, typer.Option(help="Folder of the results, new or to resume.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of each run.")]
 KeepModels = Annotated[bool, typer.Option("--keep-models", help="Keep the weights of every run.")]

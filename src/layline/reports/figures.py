@@ -192,19 +192,15 @@ def _class_axis(classes: Sequence[str]) -> Figure:
 
 def class_errors_figure(confusion: Int[np.ndarray, "K K"], classes: Sequence[str]) -> Figure:
     """Draw the mean absolute error of each class, with its number of samples."""
-    ranks, support = np.arange(len(classes)), confusion.sum(axis=1)
+    ranks, support = np.arange(len(classes)), confusion.sum(axis=1).tolist()
     total = (confusion * np.abs(ranks[:, None] - ranks)).sum(axis=1)
     few = len(classes) <= MOST_WITH_COUNTS
+    means = [round(t / n, 4) if n else None for t, n in zip(total.tolist(), support, strict=True)]
     bars = {
         "type": "bar",
         "x": ranks.tolist(),
-        "y": [
-            round(float(error / n), 4) if n else None
-            for error, n in zip(total, support, strict=True)
-        ],
-        "customdata": [
-            [plot_text(name, HOVER), int(n)] for name, n in zip(classes, support, strict=True)
-        ],
+        "y": means,
+        "customdata": [[plot_text(c, HOVER), n] for c, n in zip(classes, support, strict=True)],
         "hovertemplate": "%{customdata[0]}<br>MAE %{y:.3f}, %{customdata[1]} samples"
         "<extra></extra>",
         "marker": {"color": "@accent"},

@@ -1,9 +1,8 @@
 """Figures for print, as PNG and PDF: layouts, curves over a setting, critical differences.
 
-They are drawn with matplotlib. Methods differ in color, marker and place in the legend, so no
-figure relies on color alone. The colors are those of Okabe and Ito. The critical-difference
-diagram is that of Demšar (JMLR 7, 2006): methods on an axis of mean ranks, the best at the left. A
-bar joins methods that do not differ significantly by Nemenyi's test.
+Methods differ in color (those of Okabe and Ito), marker and place in the legend. The diagram of
+critical differences is that of Demšar (JMLR 7, 2006): methods on an axis of mean ranks, with a bar
+that joins methods that do not differ significantly by Nemenyi's test.
 """
 
 from collections.abc import Mapping, Sequence
@@ -179,11 +178,7 @@ def draw_plane(
 def critical_difference_diagram(
     ranks: "pd.Series[float]", num_data: int, title: str = ""
 ) -> "Figure":
-    """Draw the critical-difference diagram of two or more methods, at the 5 % level.
-
-    The better half of the names is at the left, the others are at the right; on each side the
-    outermost method has the highest name, so no two lines cross.
-    """
+    """Draw the critical-difference diagram at the 5 % level, the better half at the left."""
     ranks = ranks.sort_values(kind="stable")
     values = [float(rank) for rank in ranks]
     difference = critical_difference(len(ranks), num_data)

@@ -39,6 +39,9 @@ class Trained:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
+    def save(self, state, average=None):
+        self.checkpoints.save_checkpoint(SimpleNamespace(state=state, average=average))
+
     def state(self):
         moments = self.optimizer.state_dict()["state"].values()
         return [*self.layer.parameters(), *(each for one in moments for each in one.values())]
@@ -52,9 +55,9 @@ def test_a_checkpoint_restores_every_bit(tmp_path):
     trained, fresh = Trained(tmp_path, steps=3), Trained(tmp_path)
     shared = nn.Linear(3, 2)  # a layer under two names
     averages = [WeightAverage(nn.Sequential(shared, nn.Sequential(shared)), 0.9) for _ in "ab"]
-    averages[0].update(nn.Sequential(shared, nn.Sequential(shared)))
+    averages[0].update_parameters(nn.Sequential(shared, nn.Sequential(shared)))
     saved = TrainingState(2, 3, 0.1 + 0.2, 7.0, 1, 1 / 3, 0.7, HISTORY)
-    trained.checkpoints.save(saved, averages[0])
+    trained.save(saved, averages[0])
     assert fresh.checkpoints.restore(averages[1]) == saved
     assert len(fresh.state()) == len(trained.state()) == 8
     assert all(map(torch.equal, fresh.state(), trained.state()))
@@ -69,7 +72,7 @@ def test_the_last_two_are_kept(tmp_path):
     for epoch, step in [(1, 9), (1, 10), (2, 0), (100_000, 0), (1_000_000, 0)]:
         (tmp_path / ".saving").mkdir()  # of a run that was killed
         (tmp_path / ".saving" / "model.safetensors").write_bytes(b"half")
-        trained.checkpoints.save(TrainingState(epoch, step))
+        trained.save(TrainingState(epoch, step))
         place = f"epoch-{epoch:05}-step-{step:07}"
         assert names(tmp_path) == sorted([*before, place])
         before = [place]
@@ -92,10 +95,10 @@ DAMAGE = [
 @pytest.mark.parametrize(("name", "damage"), DAMAGE)
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, name, damage):
     trained = Trained(tmp_path, steps=1)
-    trained.checkpoints.save(TrainingState(1, 1))
+    trained.save(TrainingState(1, 1))
     state = [tensor.detach().clone() for tensor in trained.state()]
     trained.step()
-    trained.checkpoints.save(TrainingState(1, 2))
+    trained.save(TrainingState(1, 2))
     newer = tmp_path / "epoch-00001-step-0000002"
     damage(newer / name)
     fresh = Trained(tmp_path)
@@ -104,7 +107,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, name, damage):
     (message,) = fresh.messages
     assert str(newer) in message
     fresh.step()
-    fresh.checkpoints.save(TrainingState(1, 2))  # it replaces the damaged one
+    fresh.save(TrainingState(1, 2))  # it replaces the damaged one
     assert len(names(tmp_path)) == 2
     assert Trained(tmp_path).checkpoints.restore() == TrainingState(1, 2)
     for place in tmp_path.iterdir():
@@ -127,11 +130,11 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch, failure,
         raise failure
 
     trained = Trained(tmp_path, steps=2)
-    trained.checkpoints.save(TrainingState(1, 2))
+    trained.save(TrainingState(1, 2))
     with monkeypatch.context() as patch:
         patch.setattr("layline.training.callbacks.publish_folder", fail)
         with pytest.raises(OSError, match=message) as caught:
-            trained.checkpoints.save(TrainingState(1, 3))
+            trained.save(TrainingState(1, 3))
     assert caught.value.filename == str(tmp_path / "epoch-00001-step-0000003")
     assert names(tmp_path) == ["epoch-00001-step-0000002"]
     assert trained.checkpoints.restore() == TrainingState(1, 2)

@@ -120,13 +120,8 @@ class Checkpoints(Callback):
         return time.monotonic() - self._saved >= wait
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        """Write a checkpoint."""
-        self.save(trainer.state, trainer.average)
-        self._saved = time.monotonic()
-
-    def save(self, state: TrainingState, average: WeightAverage | None = None) -> None:
         """Write a checkpoint, and keep the one before it."""
-        accelerator = self._accelerator
+        state, average, accelerator = trainer.state, trainer.average, self._accelerator
         place = self._folder / f"epoch-{state.epoch:05}-step-{state.step:07}"
         part = self._folder / ".saving"
         if accelerator.is_main_process:
@@ -151,7 +146,7 @@ class Checkpoints(Callback):
                 why = str(error).partition("\n")[0]
                 error = OSError(f"could not be written, the disk may be full ({why})")
             raise write_error(error, place) from error
-        self._last = place
+        self._last, self._saved = place, time.monotonic()
         accelerator.wait_for_everyone()
 
     def restore(self, average: WeightAverage | None = None) -> TrainingState | None:

@@ -1,13 +1,14 @@
 """The options of the trainer, the optimizer, the learning rates, and the average of the weights."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from layline.backbones.base import Backbone
 from layline.geometry.decoding import Decode, check_decode
@@ -137,26 +138,19 @@ def rate_factor(options: Options, passed: float, start: float = 0.0) -> float:
     return factor
 
 
-class WeightAverage:
+class WeightAverage(AveragedModel):
     """An exponential moving average (EMA) of the parameters of a network.
 
     Step t keeps the share ``decay`` of the average, but at most (1 + t) / (10 + t), so that the
     average of a short training does not contain the random initial weights. Buffers, such as the
-    statistics of BatchNorm, are not averaged: they may be infinite or integers.
+    statistics of BatchNorm, are copied: they may be infinite or integers.
     """
 
     def __init__(self, network: nn.Module, decay: float) -> None:
-        self._decay, self._steps = decay, torch.zeros((), dtype=torch.int64)
-        self._means = {name: p.detach().clone() for name, p in network.named_parameters()}
+        def average(mean: Tensor, now: Tensor, step: Tensor | int) -> Tensor:
+            return mean.lerp(now, 1 - min(decay, (1 + int(step)) / (10 + int(step))))
 
-    @torch.no_grad()
-    def update(self, network: nn.Module) -> None:
-        """Include the present parameters."""
-        steps = int(self._steps)
-        share = 1 - min(self._decay, (1 + steps) / (10 + steps)) if steps else 1.0
-        for name, parameter in network.named_parameters():
-            self._means[name].lerp_(parameter, share)
-        self._steps += 1
+        super().__init__(network, avg_fn=average)
 
     @contextmanager
     def applied_to(self, network: nn.Module) -> Iterator[None]:
@@ -168,15 +162,5 @@ class WeightAverage:
             self._exchange(network)
 
     def _exchange(self, network: nn.Module) -> None:
-        for name, parameter in network.named_parameters():
-            parameter.data, self._means[name] = self._means[name], parameter.data
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the tensors of the average."""
-        return {**self._means, "steps": self._steps}
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore the tensors of the average."""
-        self._steps = state["steps"]
-        for name, mean in self._means.items():
-            mean.copy_(state[name])
+        for mean, own in zip(self.module.parameters(), network.parameters(), strict=True):
+            mean.data, own.data = own.data, mean.data

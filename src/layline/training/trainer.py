@@ -188,7 +188,7 @@ class Trainer:
         self._optimizer.step()
         self._optimizer.zero_grad()
         if self.average is not None:
-            self.average.update(self.network)
+            self.average.update_parameters(self.network)
         return stop > 0, save > 0
 
     def _flags(self, after_epoch: bool = False) -> tuple[float, float]:

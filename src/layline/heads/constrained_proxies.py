@@ -168,8 +168,6 @@ class Variant:
     def __call__(self, num_classes: int, dim: int = 512, **options: Any) -> ConstrainedProxies:
         """Make the head."""
         chosen = {**self.options, **options}
-        if "stiffness" in chosen and chosen["stiffness"] is None:
-            raise UserError("stiffness must be a number, got None")
 
         def pick(*names: str) -> dict[str, Any]:
             return {name: chosen[name] for name in names if chosen.get(name) is not None}
@@ -190,13 +188,12 @@ class Variant:
     @property
     def __signature__(self) -> inspect.Signature:
         """The options as keyword arguments, for ``inspect.signature``."""
-        signature = inspect.signature(self.__call__)
-        sizes = list(signature.parameters.values())[:2]
-        options = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
-            for name, value in self.options.items()
-        ]
-        return signature.replace(parameters=sizes + options)
+        parameters = list(inspect.signature(self.__call__).parameters.values())[:2]
+        for name, value in self.options.items():
+            parameters.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+            )
+        return inspect.Signature(parameters)
 
 
 _LINE: dict[str, Any] = {"similarity": "student-t", "norm": None}

@@ -69,8 +69,6 @@ def resolve_reference(plugin: str | Path) -> str:
     path = Path(text).expanduser().resolve()
     if not (path / "__init__.py" if path.is_dir() else path).is_file():
         raise PluginError(f"The plug-in {text} does not exist, or is a folder without __init__.py.")
-    if not path.stem.isidentifier():
-        raise PluginError(f"The plug-in {text} cannot be imported by that name. Rename it.")
     return str(path)
 
 

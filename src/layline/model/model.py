@@ -81,15 +81,11 @@ class OrdinalModel(Network, Predictor):
         keep_going: bool = False,
     ) -> Iterator[Prediction]:
         """Predict samples batch by batch, see :meth:`layline.model.predictor.Predictor.stream`."""
-        batches = self.batches(samples, keep_going)
-        return self.stream_batches(batches, batch_size, workers, decode)
-
-    def batches(self, samples: UserImages | Rows, keep_going: bool = False) -> Batches:
-        """Create the data set that prepares batches of samples, see :meth:`stream`."""
         if isinstance(samples, Rows):
-            return RowBatches(samples.values)
+            return self.stream_batches(RowBatches(samples.values), batch_size, workers, decode)
         assert isinstance(self.description.inputs, ImagePreprocessing)
-        return ImageBatches(samples, self.description.inputs, keep_going=keep_going)
+        images = ImageBatches(samples, self.description.inputs, keep_going=keep_going)
+        return self.stream_batches(images, batch_size, workers, decode)
 
     @torch.no_grad()
     def stream_batches(

@@ -145,16 +145,10 @@ def test_class_weights_are_sample_weights_in_training_and_in_validation():
 # randomness
 
 
-class Dropping(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(3, 8)
-
-    def forward(self, x):
-        return nn.functional.dropout(self.linear(x), 0.5, self.training)
+DROPPING = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5))
 
 
-@pytest.mark.parametrize("backbone", ["mlp", Dropping()])
+@pytest.mark.parametrize("backbone", ["mlp", DROPPING])
 def test_a_seed_decides_everything_and_leaves_global_generators_alone(backbone):
     X, y = samples()
     before, numpy_before = torch.get_rng_state(), np.random.get_state()  # noqa: NPY002
@@ -168,29 +162,16 @@ def test_a_seed_decides_everything_and_leaves_global_generators_alone(backbone):
 
 def test_fits_in_threads_do_not_disturb_each_other():
     X, y = samples()
-    given, before = Dropping(), torch.get_rng_state()
-    models = [quick(backbone=given, random_state=seed) for seed in (1, 2, 1, 2)]
+    before = torch.get_rng_state()
+    models = [quick(backbone=DROPPING, random_state=seed) for seed in (1, 2, 1, 2)]
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda model: model.fit(X, y), models))
     assert torch.equal(torch.get_rng_state(), before)
     assert same(models[0], models[2])
-    assert same(models[1], quick(backbone=given, random_state=2).fit(X, y))
+    assert same(models[1], quick(backbone=DROPPING, random_state=2).fit(X, y))
 
 
 # modules as backbones
-
-
-class TinyConvNet(nn.Module):
-    def __init__(self, dim=8):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
-        )
-        self.last = nn.Linear(4, dim)
-
-    def forward(self, x):
-        assert x.dtype == torch.float32
-        return self.last(self.body(x))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.uint8])
@@ -198,7 +179,8 @@ def test_a_module_takes_images_and_is_not_changed(dtype):
     y = np.arange(66) % 3
     noise = np.random.default_rng(0).uniform(0, 40, size=(66, 3, 8, 8))
     X = (40 * y[:, None, None, None] + noise).astype(dtype)
-    given = TinyConvNet()
+    convolution = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
+    given = nn.Sequential(*convolution, nn.Flatten(), nn.Linear(4, 8))
     before = copy.deepcopy(given.state_dict())
     model = quick(backbone=given, epochs=15, decode="mode").fit(X, y)
     assert model.transform(X).shape == (66, 8)

@@ -48,11 +48,7 @@ def check_weights(weights: str, backbone: str) -> None:
 
 
 def choose_backbone(device: str) -> tuple[str, str, str]:
-    """Choose the best backbone for photographs whose pretrained weights are available.
-
-    Returns:
-        Its name, its initial weights, and the reason for the choice.
-    """
+    """Choose a backbone for photographs; return its name, available weights, and the reason."""
     strong = _STRONG_ON_CPU if device == "cpu" else _STRONG_ON_GPU
     try:
         check_hub(import_timm().get_pretrained_cfg(strong).hf_hub_id, *WEIGHT_FILES)

@@ -160,11 +160,8 @@ def _draw_splits(
         share = estimator.validation_fraction if estimator.recipe == "modern" else 0.0
     train, held_out = stratified_holdout(ranks, fraction, np.random.default_rng(seed), groups)
     if fraction > 0 and len(held_out) == 0:
-        warnings.warn(
-            "Every class has only one sample, so there are no validation samples and the last "
-            "epoch is kept.",
-            stacklevel=4,  # where fit was called
-        )
+        message = "Without validation samples, the last epoch is kept: classes have one sample."
+        warnings.warn(message, stacklevel=4)  # where fit was called
     drawn = Splits(train, held_out, test=np.zeros(0, dtype=np.int64))
     splits, notes = hold_out_calibration(drawn, ranks, share, seed, groups)
     if len(splits.calibration) == 0 and share * len(train) >= FEWEST_FOR_CALIBRATION:

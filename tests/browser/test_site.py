@@ -87,16 +87,3 @@ def test_pages_fit_a_phone_and_a_wide_screen(open_page):
             page = open_page(name, width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
             assert page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth)")
-
-
-def test_search_finds_pages_without_a_server(open_page):
-    page = open_page("index")
-    page.click(".md-search__input")
-    page.keyboard.type("conformal")
-    page.wait_for_selector(".md-search-result__item a")
-    found = page.eval_on_selector_all(
-        ".md-search-result__item a", "links => links.map(a => a.href)"
-    )
-    assert any("certainty.html" in link for link in found)
-    page.click(".md-search-result__item a")
-    page.wait_for_url("**/*.html*")

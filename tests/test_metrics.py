@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from layline import metrics
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 K = 5
 SAMPLES = range(8)  # seeds

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from layline.reports.comparison import compare
     from layline.training.api import Run, train
     from layline.training.evaluate import Evaluated, evaluate
-    from layline.utils.errors import UserError
+    from layline.utils.validation import UserError
 
 __version__ = "0.2.0"  # the only place: the package's metadata are read from here
 
@@ -39,7 +39,7 @@ _LAZY = {
     "load": "layline.model.model_file",
     "export": "layline.model.onnx_export",
     "OrdinalClassifier": "layline.estimator",
-    "UserError": "layline.utils.errors",
+    "UserError": "layline.utils.validation",
     "metrics": "layline.metrics",
     "scorers": "layline.estimator.scorers",
 }

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from layline.geometry.decoding import array_namespace
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 __all__ = [
     "METRICS",

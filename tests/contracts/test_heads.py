@@ -13,7 +13,7 @@ import torch
 
 from layline.geometry.decoding import DECODINGS
 from layline.heads import OrdinalHead, create, names
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 sys.path.append(str(Path(__file__).parents[2] / "examples"))
 my_plugin = import_module("my_plugin")

@@ -13,8 +13,8 @@ from layline.data import images
 from layline.data.array_cache import ArrayCache
 from layline.data.images import ImageFiles, cache_images
 from layline.data.preprocessing import shrink
-from layline.utils.errors import UserError
 from layline.utils.files import cache_folder
+from layline.utils.validation import UserError
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from torch import nn
 
 from layline.data.splits import stratified_holdout
 from layline.estimator import OrdinalClassifier
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 Y = np.arange(120) % 4
 X = Y[:, None] + 0.6 * np.random.default_rng(0).normal(size=(120, 3))

@@ -14,7 +14,7 @@ from layline.reports.bench import (
     write_bench_figures,
     write_bench_report,
 )
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 ODD = "</script><b>'\"&"
 

@@ -9,7 +9,7 @@ import pytest
 
 import layline
 from layline.reports.comparison import compare, render_comparison, verdict
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 DRAWS = 100
 

@@ -16,7 +16,7 @@ from layline.reports.run import (
     tiles,
     write_run_report,
 )
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 HOSTILE = ("</script><script>alert(1)</script>", "\"quotes' & <b>", "😀" * 3, "x" * 300, "@accent")
 SECTIONS = {

@@ -15,7 +15,7 @@ from layline.training import api
 from layline.training.config import SETTINGS, parse_minutes, tree_of
 from layline.training.recipes import resolve_config
 from layline.training.trainer import Interrupted
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 SMALL = {"backbone": "convnet", "dim": 4, "epochs": 2, "workers": 0, "batch_size": 8}
 CHANNELS = {"backbone": {"options": {"channels": 8}}}

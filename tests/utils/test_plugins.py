@@ -22,9 +22,8 @@ import layline
 from layline import OrdinalClassifier, backbones, data, heads
 from layline.cli import app
 from layline.geometry import Linear, StudentT
-from layline.utils import plugins
-from layline.utils import registry as registry_module
-from layline.utils.plugins import load_plugins
+from layline.utils import registry
+from layline.utils.registry import load_plugins
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "my_plugin.py"
@@ -53,14 +52,14 @@ def isolated(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [*sys.path])
     yield
     forget()
-    registry_module._entry_points.cache_clear()
+    registry._entry_points.cache_clear()
 
 
 def forget():
     """Unload all plug-ins, as in a new process."""
-    for name in ("mine", "helper", "evil", *plugins.LOADED):
+    for name in ("mine", "helper", "evil", *registry.LOADED):
         sys.modules.pop(name, None)
-    plugins.LOADED.clear()
+    registry.LOADED.clear()
 
 
 @pytest.fixture
@@ -79,9 +78,9 @@ def installed(mine, monkeypatch):
         for point, (*_, owner) in zip(made, points, strict=True):
             vars(point)["dist"] = SimpleNamespace(name=owner, version="1.2")
         monkeypatch.setattr(
-            registry_module, "entry_points", lambda group: made if group == "layline.heads" else []
+            registry, "entry_points", lambda group: made if group == "layline.heads" else []
         )
-        registry_module._entry_points.cache_clear()
+        registry._entry_points.cache_clear()
 
     monkeypatch.syspath_prepend(mine.parent)
     return install

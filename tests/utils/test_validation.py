@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from layline.utils import validation
-from layline.utils.errors import require
+from layline.utils.validation import require
 
 
 @pytest.mark.parametrize(

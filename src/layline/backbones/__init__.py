@@ -12,9 +12,8 @@ from typing import Any, Literal
 from layline.backbones.base import Backbone, ImageBackbone, InputSpec, TableBackbone
 from layline.backbones.networks import MLP, ConvNet
 from layline.backbones.timm import TimmBackbone, check_model
-from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known
 
 __all__ = [
     "BACKBONES",

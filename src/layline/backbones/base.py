@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout as drop
 
 from layline.utils.devices import autocast_is_on
-from layline.utils.errors import UserError
-from layline.utils.validation import check_above, check_at_least, check_integer
+from layline.utils.validation import UserError, check_above, check_at_least, check_integer
 
 
 class DropoutLinear(nn.Linear):

@@ -16,8 +16,7 @@ from layline.backbones.base import (
     last_layer_options,
     make_last_layer,
 )
-from layline.utils.errors import UserError
-from layline.utils.validation import check_integer
+from layline.utils.validation import UserError, check_integer
 
 
 class MLP(TableBackbone):

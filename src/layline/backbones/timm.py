@@ -14,8 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from layline.backbones.base import ImageBackbone, InputSpec, check_dropout, make_last_layer
-from layline.utils.errors import UserError, require
-from layline.utils.validation import check_integer, check_known
+from layline.utils.validation import UserError, check_integer, check_known, require
 
 HUB_PREFIX = "hf-hub:"
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")  # their names on the hub

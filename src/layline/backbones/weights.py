@@ -14,8 +14,7 @@ from torch import Tensor
 from layline.backbones import BACKBONES, BUNDLED, has_bundled_weights
 from layline.backbones.base import Backbone
 from layline.backbones.timm import WEIGHT_FILES, TimmBackbone, check_hub, first_line, import_timm
-from layline.utils.errors import MissingDependencyError, UserError, require
-from layline.utils.validation import check_known
+from layline.utils.validation import MissingDependencyError, UserError, check_known, require
 
 NAMES = ("none", "imagenet", "bundled")
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")

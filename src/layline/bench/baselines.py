@@ -37,9 +37,9 @@ from layline.training.prepare import weigh
 from layline.training.recipes import is_for_tables
 from layline.training.run import describe_environment, frozen_features, prepare_run
 from layline.training.run_folder import RunFolder
-from layline.utils.errors import UserError
 from layline.utils.files import write_json
-from layline.utils.plugins import describe_plugin, import_reference, resolve_reference
+from layline.utils.registry import describe_plugin, import_reference, resolve_reference
+from layline.utils.validation import UserError
 
 _OF_LAST_LAYER = {"hidden", "dropout"}
 _SEED = "random_state"

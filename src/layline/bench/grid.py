@@ -28,9 +28,8 @@ from layline.training.config import (
     validate,
 )
 from layline.training.recipes import recipe_decoding, resolve_config
-from layline.utils.errors import UserError
-from layline.utils.plugins import load_plugins
-from layline.utils.validation import check_known
+from layline.utils.registry import load_plugins
+from layline.utils.validation import UserError, check_known
 
 ALL_METHODS = "all"
 MOST_RUNS = 100_000  # of a grid

@@ -37,8 +37,8 @@ from layline.training.callbacks import SHUTDOWN_SIGNALS, Reporter, amount, forma
 from layline.training.config import Config
 from layline.training.run import train
 from layline.utils.devices import gpus_for
-from layline.utils.errors import require
-from layline.utils.plugins import load_plugins
+from layline.utils.registry import load_plugins
+from layline.utils.validation import require
 
 GRACE = 20.0  # seconds that runs have to save when the grid is stopped
 _POLL = 0.5  # seconds between two looks at whether to stop

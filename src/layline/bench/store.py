@@ -24,8 +24,8 @@ from layline.bench.statistics import best_settings
 from layline.evaluation.prediction_file import plain_cell, safe_cell
 from layline.metrics import METRICS
 from layline.training.run_folder import RunFolder
-from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, write_json
+from layline.utils.validation import UserError
 
 GRID, RESULTS, ENVIRONMENT = "grid.toml", "results.csv", "environment.json"
 RUNNING = "running"  # has the process of a cell that is not finished

@@ -19,8 +19,8 @@ from layline.bench.statistics import (
     select_decoding,
     summary,
 )
-from layline.utils.errors import require
 from layline.utils.files import write_text
+from layline.utils.validation import require
 
 _RANKED_BY = ("mae", "macro_mae", "accuracy", "qwk", "rps", "nll")
 

@@ -27,7 +27,7 @@ from layline.cli import (
     train,
 )
 from layline.cli.options import INTERRUPTED
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 __all__ = ["app", "main"]
 

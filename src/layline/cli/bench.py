@@ -21,9 +21,8 @@ from layline.cli.options import (
     Verify,
     read_settings,
 )
-from layline.utils.errors import UserError, require
-from layline.utils.plugins import load_plugins, resolve_reference
-from layline.utils.validation import check_known
+from layline.utils.registry import load_plugins, resolve_reference
+from layline.utils.validation import UserError, check_known, require
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from layline.cli.options import Classes, ConfigFile, Group, GroupBy, Json, Label, Plugins, Verify
-from layline.utils.errors import UserError
 from layline.utils.files import json_text
-from layline.utils.plugins import PluginError, load_plugins
+from layline.utils.registry import PluginError, load_plugins
+from layline.utils.validation import UserError
 
 LIST_EXAMPLES = """
 Examples:

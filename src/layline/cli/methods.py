@@ -25,7 +25,7 @@ def methods(as_json: Json = False, plugins: Plugins = None) -> None:
     Methods of plug-ins come last, with the package or file that offers them.
     """
     from layline.heads import HEADS
-    from layline.utils.plugins import PluginError, load_plugins
+    from layline.utils.registry import PluginError, load_plugins
 
     load_plugins(plugins or ())
     entries = [_describe(name, spec) for name, spec in HEADS.builtin.items()]

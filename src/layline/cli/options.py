@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console

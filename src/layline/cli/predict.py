@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
-from layline.utils.errors import UserError
 from layline.utils.files import check_output
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.model.predictor import Predictor

@@ -7,8 +7,7 @@ import typer
 
 from layline.cli.bench import Dask, DryRun, Jobs, Latex, Rerun, require_libraries, run_cells
 from layline.cli.options import SOME_FAILED, ConfigFile, Set, read_settings
-from layline.utils.errors import UserError
-from layline.utils.validation import check_known, find_known
+from layline.utils.validation import UserError, check_known, find_known
 
 ALL = "all"
 EXAMPLES = """

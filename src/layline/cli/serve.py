@@ -60,7 +60,7 @@ def serve(
     """
     from layline.model.model_file import load
     from layline.serve import Limits, create_app
-    from layline.utils.plugins import load_plugins
+    from layline.utils.registry import load_plugins
 
     load_plugins(plugins or ())
     family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -15,7 +15,7 @@ from layline.cli.options import (
     read_settings,
     show_numbers,
 )
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.training.config import Setting

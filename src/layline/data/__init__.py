@@ -31,8 +31,8 @@ from layline.data.sources.paper import read_adience, read_historical_color, read
 from layline.data.sources.photo_quality import read_photo_quality
 from layline.data.splits import draw_splits, stratified_holdout
 from layline.data.tables import TableEncoding, UnencodedRows
-from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
+from layline.utils.validation import UserError
 
 
 @dataclass(frozen=True)

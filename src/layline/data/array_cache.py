@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from layline.utils.errors import UserError
 from layline.utils.files import cache_folder, write_json
+from layline.utils.validation import UserError
 
 _LIMIT_GB = 20
 

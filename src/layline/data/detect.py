@@ -16,7 +16,7 @@ from typing import NamedTuple
 from layline.data.dataset import find_file, format_list
 from layline.data.splits import SPLIT_WORDS, find_groups
 from layline.data.tables import EXCEL_SUFFIXES, TEXT_SUFFIXES, TableFile, read_table_file, texts_of
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 _TABLES = (*TEXT_SUFFIXES, *EXCEL_SUFFIXES)
 _KINDS = "a folder per class, a CSV or Excel file, or an npz file"

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layline.data.dataset import Dataset, Images, Indices, format_lines, format_list
-from layline.utils.errors import require
-from layline.utils.validation import check_known
+from layline.utils.validation import check_known, require
 
 MODES = {
     "exact": "images with equal bytes",

@@ -25,7 +25,7 @@ from layline.data.array_cache import ArrayCache, check_not_truncated
 from layline.data.dataset import Indices, Pixels
 from layline.data.labels import natural_key
 from layline.data.preprocessing import shrink, shrunk_shape
-from layline.utils.errors import UserError, require
+from layline.utils.validation import UserError, require
 
 require("PIL", extra="images", needed_by="reading images")
 import PIL  # noqa: E402

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from layline.data.dataset import Dataset, Images, Inputs, format_lines
-from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, cache_folder
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.data.images import ImageFiles

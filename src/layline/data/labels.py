@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layline.data.class_order import is_number, known_order
 from layline.data.dataset import Dataset, Indices, KnownClasses
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 Array = NDArray[Any]
 natural_key = natsort_keygen(alg=ns.IGNORECASE)  # "grade 9" before "Grade 10"

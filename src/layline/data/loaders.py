@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 from layline.data.array_cache import check_not_truncated
 from layline.data.dataset import Images, Indices
 from layline.data.preprocessing import ImagePreprocessing
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 Key = tuple[int, int]  # a sample, and the epoch it is drawn for
 Batch = tuple[Tensor, Int[Tensor, " n"]]  # the input of the network, and which samples they are

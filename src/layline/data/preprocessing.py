@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layline.data.dataset import Images, Pixels
-from layline.utils.errors import require
-from layline.utils.validation import check_above, check_integer, check_known
+from layline.utils.validation import check_above, check_integer, check_known, require
 
 if TYPE_CHECKING:  # an exported model prepares images without torch
     from torch import Tensor

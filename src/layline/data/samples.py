@@ -11,7 +11,7 @@ import numpy as np
 
 from layline.data.dataset import Indices, Pixels, format_list, require_path
 from layline.data.tables import Rows, TableEncoding, read_table_file
-from layline.utils.errors import UserError, require
+from layline.utils.validation import UserError, require
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from layline.data.dataset import Dataset, Indices, KnownClasses, Splits, format_list, groups_of
 from layline.data.tables import UnencodedRows
-from layline.utils.errors import UserError
-from layline.utils.validation import check_above, check_integer
+from layline.utils.validation import UserError, check_above, check_integer
 
 SPLIT_WORDS = {
     **dict.fromkeys(("train", "training"), "train"),

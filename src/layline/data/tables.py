@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from layline.data.class_order import is_number
 from layline.data.dataset import Indices, find_file, format_list
 from layline.data.labels import natural_order
-from layline.utils.errors import UserError, require
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known, require
 
 if TYPE_CHECKING:
     import pandas as pd

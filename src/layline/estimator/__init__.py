@@ -44,8 +44,7 @@ from layline.model.model import Network
 from layline.training.optim import MODERN, Options, default_head_rate, default_warmup
 from layline.training.trainer import Callback, EpochRecord, Trainer, TrainingState, describe_epoch
 from layline.utils.devices import Processes, choose_device, has_double
-from layline.utils.errors import UserError, require
-from layline.utils.validation import check_integer, check_known
+from layline.utils.validation import UserError, check_integer, check_known, require
 
 __all__ = ["OrdinalClassifier"]
 

@@ -31,7 +31,7 @@ from layline.data.loaders import Batch, Key
 from layline.data.splits import FEWEST_FOR_CALIBRATION, hold_out_calibration, stratified_holdout
 from layline.data.tables import NumericColumn, TableEncoding
 from layline.evaluation.predictions import Split
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.estimator import OrdinalClassifier

@@ -21,7 +21,7 @@ from layline.geometry.decoding import check_decode
 from layline.model.description import ModelDescription, first_mistake
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 _E = TypeVar("_E", bound=OrdinalClassifier)
 

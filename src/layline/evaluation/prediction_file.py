@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 
 from layline.evaluation.diagnostics import certainty
 from layline.model.calibration import Range
-from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, json_text
+from layline.utils.validation import UserError
 
 Columns = Mapping[str, Sequence[Any]]  # cells of text, numbers and truth values by column
 Proba = Float[np.ndarray, "n K"]

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from layline.utils.errors import UserError
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known
 
 if TYPE_CHECKING:  # the help of the command does not wait for NumPy
     from numpy.typing import NDArray

@@ -1,7 +1,7 @@
 """The ordinal methods by name.
 
 To add one: write its file, one entry in ``_BUILT_IN`` and its source in ``_REFERENCES``. Plug-ins
-add others, see :mod:`layline.utils.plugins`.
+add others, see :mod:`layline.utils.registry`.
 """
 
 import inspect
@@ -18,8 +18,8 @@ from layline.heads.label_distribution import Cdw, DldlV2, Emd, MeanVariance, Sor
 from layline.heads.metric_learning import ProxyAnchor, SoftTriple
 from layline.heads.pairs import CNNPOR, POE
 from layline.heads.unimodal import Regression, UnimodalBinomial, UnimodalPoisson, UnimodalPOM
-from layline.utils.errors import UserError
 from layline.utils.registry import Registry, first_line
+from layline.utils.validation import UserError
 
 
 @dataclass(frozen=True)

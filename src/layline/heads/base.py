@@ -12,8 +12,7 @@ from torch.nn import functional as F
 from layline.geometry.decoding import COST, DECODINGS, Decode, check_decode, decide, mode
 from layline.geometry.similarities import Features, PerClass, PerSample, Proxies, Ranks, Scalar
 from layline.utils.devices import autocast_is_on, can_check_values, widest_float
-from layline.utils.errors import UserError
-from layline.utils.validation import check_integer, check_known
+from layline.utils.validation import UserError, check_integer, check_known
 
 Reduction = Literal["mean", "sum", "none"]
 

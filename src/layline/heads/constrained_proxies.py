@@ -31,8 +31,13 @@ from layline.geometry.layouts import Free, Layout, Linear, Semicircular
 from layline.geometry.similarities import Features, PerClass, PerSample, Proxies, Ranks
 from layline.geometry.smoothings import Binomial, Exponential, Poisson, Smoothing, Triangular
 from layline.heads.base import OrdinalHead
-from layline.utils.errors import UserError
-from layline.utils.validation import check_at_least, check_boolean, check_known, find_known
+from layline.utils.validation import (
+    UserError,
+    check_at_least,
+    check_boolean,
+    check_known,
+    find_known,
+)
 
 Target = Literal["proxies", "onehot"] | float
 UnimodalOver = Literal["batch", "classes"]

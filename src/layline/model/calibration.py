@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from layline.geometry.decoding import array_namespace
 from layline.metrics import rank_scores as nonconformity_scores
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:  # an exported model computes ranges without torch
     from torch import Tensor

@@ -18,7 +18,7 @@ from layline.data.preprocessing import ImagePreprocessing
 from layline.data.tables import TableEncoding
 from layline.geometry.decoding import Decode, check_decode
 from layline.model.calibration import Calibration
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.model.model import OrdinalModel

@@ -20,9 +20,9 @@ from layline.heads import HEADS
 from layline.model.description import KEY, ModelDescription
 from layline.model.model import OrdinalModel
 from layline.utils.devices import check_device
-from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
-from layline.utils.plugins import PluginError, load_plugins
+from layline.utils.registry import PluginError, load_plugins
+from layline.utils.validation import UserError
 
 Tensors = dict[str, torch.Tensor]
 _EXTRA_BYTES = 2**28  # buffers of a model that its file does not store

@@ -32,8 +32,8 @@ from layline.model.description import KEY
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.model.onnx_runtime import describe_preparation, graph_input, graph_outputs
-from layline.utils.errors import UserError, require
 from layline.utils.files import atomic_write
+from layline.utils.validation import UserError, require
 
 if TYPE_CHECKING:
     from layline.training.api import Run

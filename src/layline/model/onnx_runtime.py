@@ -23,7 +23,7 @@ from layline.geometry import decoding
 from layline.geometry.decoding import Decode, check_decode
 from layline.model.description import KEY, ModelDescription
 from layline.model.predictor import Prediction, Predictor
-from layline.utils.errors import UserError, require
+from layline.utils.validation import UserError, require
 
 
 def graph_input(description: ModelDescription) -> tuple[str, list[int]]:

@@ -18,7 +18,7 @@ from layline.data.dataset import format_list
 from layline.data.samples import UserImages, as_images, as_rows
 from layline.data.tables import Rows, TableEncoding
 from layline.geometry.decoding import Decode
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
     from layline.model.description import ModelDescription

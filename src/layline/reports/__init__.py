@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from layline.utils.errors import require
+from layline.utils.validation import require
 
 TEMPLATES = Path(__file__).parent / "templates"
 TICK = 18  # characters of a name along an axis

@@ -14,8 +14,8 @@ from layline.metrics import METRICS
 from layline.reports import TEMPLATES
 from layline.reports.run import RunRecord, read_run, tiles
 from layline.training.run_folder import as_written
-from layline.utils.errors import UserError, require
-from layline.utils.plugins import is_path
+from layline.utils.registry import is_path
+from layline.utils.validation import UserError, require
 
 # the metric types of the hub
 _HUB_TYPES = {

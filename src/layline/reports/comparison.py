@@ -17,8 +17,8 @@ from layline.reports import format_number, plot_text, render_page, valid_unicode
 from layline.reports.figures import confusion_figure, interval_rows, line_at
 from layline.reports.run import RunRecord, read_run
 from layline.training.run_folder import RunFolder
-from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_text
+from layline.utils.validation import UserError
 
 _SHOWN = 12  # samples that only one of two runs gets right
 _LEVEL = 0.95  # of the intervals

@@ -20,8 +20,8 @@ from layline.bench.statistics import METRICS, cliques, critical_difference
 from layline.bench.store import Store
 from layline.bench.tables import Entry, write_tables
 from layline.training.run_folder import Snapshot
-from layline.utils.errors import require
 from layline.utils.files import atomic_write, write_text
+from layline.utils.validation import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

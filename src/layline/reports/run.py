@@ -20,8 +20,8 @@ from layline.reports.layout_frames import layout_frames
 from layline.training.config import Config, to_toml, validate
 from layline.training.run_folder import RunFolder, Snapshot, as_written
 from layline.training.trainer import EpochRecord
-from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_text
+from layline.utils.validation import UserError
 
 _TILES = ("accuracy", "mae", "within_one", "qwk", "rps", "ece", "unimodality_rate")
 _DECODED = ("accuracy", "mae", "within_one", "qwk")

@@ -4,7 +4,7 @@
 >>> app = create_app("runs/cars-arc")  # doctest: +SKIP
 """
 
-from layline.utils.errors import require
+from layline.utils.validation import require
 
 for _library in ("fastapi", "python_multipart", "uvicorn"):  # before they are imported below
     require(_library, extra="serve", needed_by="serving a model")

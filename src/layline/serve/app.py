@@ -42,7 +42,7 @@ from layline.model.model import OrdinalModel
 from layline.serve import schemas
 from layline.serve.schemas import Failure, Limits, Predictions, SamplePrediction
 from layline.serve.served_model import Batcher, ServedModel
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _BATCH = {"images": 64, "table": 4096}

@@ -33,7 +33,7 @@ from layline.model.predictor import WHY_NO_PROBABILITIES, Prediction
 from layline.serve.schemas import Failure, Limits, Model, SamplePrediction
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.devices import choose_device
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 _T = TypeVar("_T")
 _Waiting = tuple[Tensor, "asyncio.Future[Prediction]"]

@@ -22,8 +22,8 @@ from layline.training.run import train as train_run
 from layline.training.run_folder import RunFolder, new_folder
 from layline.training.trainer import EpochRecord, Interrupted
 from layline.utils.devices import count_processes, is_first_process
-from layline.utils.errors import UserError
-from layline.utils.plugins import load_plugins
+from layline.utils.registry import load_plugins
+from layline.utils.validation import UserError
 
 # settings that may change when a run is resumed
 _CHANGEABLE = {

@@ -30,8 +30,8 @@ from layline.training.distributed import SeveralProcesses
 from layline.training.optim import WeightAverage
 from layline.training.run_folder import RunFolder, take_snapshot
 from layline.training.trainer import Callback, Trainer, TrainingState, describe_epoch
-from layline.utils.errors import UserError
 from layline.utils.files import publish_folder, write_error
+from layline.utils.validation import UserError
 
 Log = Callable[[str], None]
 # Sent by schedulers before they kill a job; Windows has no SIGUSR1.

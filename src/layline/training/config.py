@@ -31,8 +31,7 @@ from pydantic import (
 from layline.data.preprocessing import AUGMENTATIONS
 from layline.geometry.decoding import check_decode
 from layline.metrics import CRITERIA
-from layline.utils.errors import UserError
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known
 
 if TYPE_CHECKING:
     from layline.geometry.decoding import Decode

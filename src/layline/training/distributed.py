@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from layline.training.config import Config
 from layline.training.trainer import Interrupted
 from layline.utils.devices import Processes, choose_device, count_processes
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 T = TypeVar("T")
 

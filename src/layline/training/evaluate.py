@@ -37,9 +37,8 @@ from layline.training.run_folder import (
     write_pictures,
 )
 from layline.utils.devices import Processes, choose_device
-from layline.utils.errors import UserError
 from layline.utils.files import check_output, write_json
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known
 
 SPLITS = ("train", "validation", "test", "calibration")
 ALL = "all"

@@ -22,7 +22,7 @@ from layline.data.tables import Rows
 from layline.training.config import Config, Tree, combine
 from layline.training.prepare import preprocessing_for
 from layline.training.recipes import default_backbone
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 _MINUTES = 10.0  # the default budget without a GPU
 _FEWEST_EPOCHS = 10  # a network fine-tuned for fewer is worse than its frozen features

@@ -30,8 +30,8 @@ from layline.model.model import Network, OrdinalModel
 from layline.model.model_file import load
 from layline.training.callbacks import Reporter
 from layline.training.config import Config, Tree, combine, flatten, read_toml, setting_at, validate
-from layline.utils.errors import UserError
 from layline.utils.files import atomic_write
+from layline.utils.validation import UserError
 
 _LARGEST_SMALL_IMAGE = 64  # pixels per side
 _OF_LAST_LAYER = ("hidden", "dropout", "all_stages")

@@ -11,9 +11,8 @@ from layline.backbones.weights import NAMES, check_weights
 from layline.geometry.decoding import Decode
 from layline.training.config import Config, TrainingConfig, Tree, combine, validate
 from layline.training.optim import MODERN, default_head_rate
-from layline.utils.errors import UserError
-from layline.utils.plugins import load_plugins, resolve_reference
-from layline.utils.validation import find_known
+from layline.utils.registry import load_plugins, resolve_reference
+from layline.utils.validation import UserError, find_known
 
 
 @dataclass(frozen=True)

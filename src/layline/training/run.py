@@ -53,7 +53,7 @@ from layline.training.run_folder import RunFolder, choose_samples, take_snapshot
 from layline.training.trainer import Trainer
 from layline.utils.devices import processor_name
 from layline.utils.files import write_json
-from layline.utils.plugins import load_plugins
+from layline.utils.registry import load_plugins
 
 _LIBRARIES = ("numpy", "torchvision", "timm")  # besides torch, they change results
 

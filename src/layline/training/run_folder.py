@@ -33,9 +33,9 @@ from layline.heads.base import HasProxies
 from layline.model.model import OrdinalModel
 from layline.training.config import Config, ReportConfig, read_toml, to_toml, validate
 from layline.training.trainer import EpochRecord
-from layline.utils.errors import UserError
 from layline.utils.files import atomic_write, json_text, write_json, write_text
-from layline.utils.plugins import load_plugins
+from layline.utils.registry import load_plugins
+from layline.utils.validation import UserError
 
 _Floats = NDArray[np.float64]
 _PARTIAL = ".*.part"  # files that a killed process did not finish

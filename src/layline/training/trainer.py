@@ -21,7 +21,7 @@ from layline.metrics import CRITERIA
 from layline.model.model import Network
 from layline.training.optim import Options, WeightAverage, make_optimizer, set_learning_rates
 from layline.utils.devices import Processes, widest_float
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 EpochRecord = dict[str, int | float]
 

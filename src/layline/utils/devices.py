@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 
 def is_first_process() -> bool:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layline.utils.errors import UserError
+from layline.utils.validation import UserError
 
 
 def cache_folder() -> Path:

@@ -1,25 +1,50 @@
-"""Look up heads, backbones and data sources by name.
+"""Look up heads, backbones and data sources by name, built-in ones and those of plug-ins.
 
-Each kind has one :class:`Registry`. It contains the built-in entries, those of the plug-ins that
-the user named, and those of installed packages with an entry point in the group ``layline.heads``,
-``layline.backbones`` or ``layline.sources``.
+Each kind has one :class:`Registry`. Plug-ins add entries in two ways:
+
+- The user names a Python file, the folder of a package, or a module, see :func:`load_plugins`. It
+  offers the entries of its dictionaries ``HEADS``, ``BACKBONES`` and ``SOURCES``. Without them it
+  offers its public classes by their own names.
+- An installed package has an entry point in the group ``layline.heads``, ``layline.backbones`` or
+  ``layline.sources``.
 """
 
 import contextlib
+import hashlib
+import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, packages_distributions, version
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from layline.utils.errors import UserError
-from layline.utils.plugins import LOADED, Plugin, PluginError, refuse_failure
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known
 
 T = TypeVar("T")
-_LISTS = ("HEADS", "BACKBONES", "SOURCES")
-_ANY = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+_DICTIONARIES = ("HEADS", "BACKBONES", "SOURCES")
+
+
+class PluginError(UserError):
+    """A plug-in is missing, cannot be imported, or offers something invalid."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """The name and version of a plug-in, as runs and model files record them."""
+
+    name: str
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip()
+
+
+LOADED: dict[str, tuple[ModuleType, Plugin]] = {}  # the plug-ins that the user named, by module
 
 
 class Registry(Mapping[str, T]):
@@ -44,10 +69,12 @@ class Registry(Mapping[str, T]):
         self._reserved = reserved
 
     def __getitem__(self, name: str) -> T:
-        return self.builtin[name] if name in self.builtin else self._from_plugin(name)[0]
+        if name in self.builtin:
+            return self.builtin[name]
+        return self._import_entry(name, *self._offers()[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self.builtin or name in self.names()
+        return name in self.builtin or name in self._offers()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -57,7 +84,7 @@ class Registry(Mapping[str, T]):
 
     def names(self) -> tuple[str, ...]:
         """List all names, built-in ones first."""
-        return tuple(dict.fromkeys((*self.builtin, *self._named(), *self._points())))
+        return tuple(dict.fromkeys((*self.builtin, *self._offers())))
 
     def find(self, name: str) -> T:
         """Look up a name; an unknown one is an error that suggests similar names."""
@@ -72,12 +99,16 @@ class Registry(Mapping[str, T]):
     def spec_options(self, spec: T) -> tuple[tuple[str, ...], bool]:
         """List the options of an entry, and tell whether it accepts any others."""
         parameters = inspect.signature(getattr(spec, self._build)).parameters.values()
-        own = [each for each in parameters if each.name not in self._reserved]
-        options = tuple(each.name for each in own if each.kind not in _ANY)
-        return options, any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
+        options = [
+            each.name
+            for each in parameters
+            if each.name not in self._reserved
+            and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+        ]
+        return tuple(options), any(each.kind is each.VAR_KEYWORD for each in parameters)
 
     def check_options(self, name: str, spec: T, options: Mapping[str, Any]) -> None:
-        """Refuse options that an entry does not take."""
+        """Raise an error for an option that an entry does not take."""
         known, takes_any = self.spec_options(spec)
         for option in () if takes_any else options:
             if not known:
@@ -86,7 +117,8 @@ class Registry(Mapping[str, T]):
 
     def plugin_of(self, name: str) -> Plugin | None:
         """Return the plug-in that an entry comes from; None for built-in and unknown names."""
-        return None if name in self.builtin or name not in self else self._from_plugin(name)[1]
+        offers = {} if name in self.builtin else self._offers()
+        return offers[name][0] if name in offers else None
 
     def require(self, name: str, plugin: str = "") -> None:
         """Check that a name in a file is available, without importing what the file names."""
@@ -98,42 +130,32 @@ class Registry(Mapping[str, T]):
 
     def from_plugins(self) -> Iterator[tuple[str, T | PluginError, str]]:
         """Yield the name, the entry (or what is wrong with it) and the plug-in of each entry."""
-        for name in dict.fromkeys((*self._named(), *self._points())):
+        for name, (plugin, offer) in self._offers().items():
             try:
-                spec, plugin = self._from_plugin(name)
-                yield name, spec, str(plugin)
+                yield name, self._import_entry(name, plugin, offer), str(plugin)
             except PluginError as error:
-                yield name, error, str(_describe_point(self._points()[name]))
+                yield name, error, str(plugin)
 
-    def _points(self) -> dict[str, EntryPoint]:
-        return _entry_points(f"layline.{self.kind}")
-
-    def _from_plugin(self, name: str) -> tuple[T, Plugin]:
-        """Return an entry and its plug-in, which is imported if it is installed."""
-        named = self._named()
-        if name in named:
-            return named[name]
-        point = self._points()[name]
-        plugin = _describe_point(point)
-        with refuse_failure(f"{name} of {plugin}"):
-            found = point.load()
-        return self._adopt_from(plugin, name, found)
-
-    def _named(self) -> dict[str, tuple[T, Plugin]]:
-        """Collect the entries of the plug-ins that the user named."""
-        entries: dict[str, tuple[T, Plugin]] = {}
+    def _offers(self) -> dict[str, tuple[Plugin, Any]]:
+        """List what plug-ins offer; an entry point is not imported yet."""
+        offers: dict[str, tuple[Plugin, Any]] = {}
         for module, plugin in LOADED.values():
-            for name, found in self._list_offers(module).items():
-                if name in entries:
-                    both = f"{entries[name][1]} and {plugin}"
+            for name, found in self._list_module(module).items():
+                self._import_entry(name, plugin, found)  # a mistake in a named file is an error
+                if name in offers:
+                    both = f"{offers[name][0]} and {plugin}"
                     raise PluginError(f"{both} both offer {name!r}. Rename one.")
-                entries[name] = self._adopt_from(plugin, name, found)
-        return entries
+                offers[name] = plugin, found
+        for point in _entry_points(f"layline.{self.kind}"):
+            package = point.dist
+            plugin = Plugin(package.name, package.version) if package else Plugin(point.module)
+            offers.setdefault(point.name, (plugin, point))
+        return offers
 
-    def _list_offers(self, module: ModuleType) -> Mapping[str, Any]:
-        """List what a plug-in offers of this kind: its dictionary, or its public classes."""
+    def _list_module(self, module: ModuleType) -> Mapping[str, Any]:
+        """List what a module offers of this kind: its dictionary, or its public classes."""
         found = vars(module)
-        if any(name in found for name in _LISTS):
+        if any(name in found for name in _DICTIONARIES):
             own: dict[str, Any] = found.get(self.kind.upper(), {})
             return own
         offers = {}
@@ -145,25 +167,86 @@ class Registry(Mapping[str, T]):
                     offers[name] = each
         return offers
 
-    def _adopt_from(self, plugin: Plugin, name: str, found: Any) -> tuple[T, Plugin]:
+    def _import_entry(self, name: str, plugin: Plugin, offer: Any) -> T:
+        """Make an entry from what a plug-in offers under a name."""
         if name in self.builtin:
             raise PluginError(f"{plugin} offers {name!r}, a built-in name. Choose another.")
+        if isinstance(offer, EntryPoint):
+            with _report_failure(f"{name} of {plugin}"):
+                offer = offer.load()
         try:
-            return self._adopt(name, found), plugin
+            return self._adopt(name, offer)
         except TypeError as error:
-            got = found.__name__ if isinstance(found, type) else type(found).__name__
+            got = offer.__name__ if isinstance(offer, type) else type(offer).__name__
             raise PluginError(f"{name} of {plugin} must be {error}, got {got}.") from None
 
 
 @cache
-def _entry_points(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=group)}
-
-
-def _describe_point(point: EntryPoint) -> Plugin:
-    return Plugin(point.dist.name, point.dist.version) if point.dist else Plugin(point.module)
+def _entry_points(group: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
 
 
 def first_line(found: Any) -> str:
     """Return the first line of an object's docstring, as a one-line summary."""
     return (found.__doc__ or "").strip().partition("\n")[0].rstrip(".") or "no description"
+
+
+def load_plugins(plugins: Iterable[str | Path]) -> None:
+    """Import files, folders of packages or modules, so that the registries find their entries."""
+    for plugin in [plugins] if isinstance(plugins, str | Path) else plugins:
+        module = import_reference(resolve_reference(plugin))
+        if module.__name__ not in LOADED:
+            LOADED[module.__name__] = module, describe_plugin(module)
+
+
+def is_path(reference: str) -> bool:
+    """Tell a file or folder from the name of a module."""
+    return reference.endswith(".py") or "/" in reference or os.sep in reference
+
+
+def resolve_reference(plugin: str | Path) -> str:
+    """Return the absolute path of a plug-in's file or folder, or the name of its module."""
+    text = str(plugin)
+    if not is_path(text):
+        return text
+    path = Path(text).expanduser().resolve()
+    if not (path / "__init__.py" if path.is_dir() else path).is_file():
+        raise PluginError(f"The plug-in {text} does not exist, or is a folder without __init__.py.")
+    return str(path)
+
+
+def import_reference(reference: str) -> ModuleType:
+    """Import what :func:`resolve_reference` returned."""
+    path = Path(reference) if is_path(reference) else None
+    # the folder is added, so that other processes find the module by its name as well
+    folder = str(Path.cwd() if path is None else path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    importlib.invalidate_caches()
+    with _report_failure(f"The plug-in {reference}"):
+        module = importlib.import_module(reference if path is None else path.stem)
+    file = getattr(module, "__file__", None) or ""
+    if path is not None and Path(file).resolve() not in (path, path / "__init__.py"):
+        raise PluginError(f"The plug-in {path} has the name of another module, {file}. Rename it.")
+    return module
+
+
+def describe_plugin(module: ModuleType) -> Plugin:
+    """Return the distribution and version of a module, or its name and version or digest."""
+    distributions = packages_distributions().get(module.__name__.partition(".")[0])
+    if distributions:
+        return Plugin(distributions[0], version(distributions[0]))
+    own, file = str(getattr(module, "__version__", "")), getattr(module, "__file__", None)
+    if not own and file is not None:
+        own = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+    return Plugin(module.__name__, own)
+
+
+@contextlib.contextmanager
+def _report_failure(plugin: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a plug-in is imported into a :class:`PluginError`."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise PluginError(f"{plugin} cannot be imported: {why}") from error

@@ -1,14 +1,34 @@
-"""Checks of arguments. A message has the argument, the rule, the value and a reason."""
+"""Errors that a user can fix, and the checks of arguments that raise them."""
 
 import math
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
+from importlib import import_module
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from layline.utils.errors import UserError
-
 _T = TypeVar("_T")
+
+
+class UserError(ValueError):
+    """A mistake in what the user gave: data, settings, files or arguments.
+
+    The command line shows its message in one line. Every other exception is a bug of ours and keeps
+    its traceback.
+    """
+
+
+class MissingDependencyError(UserError, ImportError):
+    """An optional library is needed and not installed."""
+
+
+def require(library: str, extra: str, needed_by: str) -> Any:
+    """Import an optional library, or raise an error with the extra that installs it."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        message = f"{needed_by} needs {library.partition('.')[0]}: pip install layline[{extra}]"
+        raise MissingDependencyError(message) from error
 
 
 def check_integer(

@@ -22,8 +22,7 @@ from layline.data import SOURCES
 from layline.training.config import Section, Tree, combine, read_toml, validate
 from layline.training.recipes import default_backbone
 from layline.training.run_folder import RunFolder, Snapshot
-from layline.utils.errors import UserError
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known
 
 REPORTED = ("accuracy", "mae")
 CATEGORIES = ("nature", "animals", "urban", "people")

@@ -34,8 +34,7 @@ from layline.data.detect import (
 from layline.data.labels import Array, order_names, parse_names, rank_labels
 from layline.data.splits import SPLIT_WORDS, assign_splits, find_groups, split_named
 from layline.data.tables import UnencodedRows, read_table_file
-from layline.utils.errors import UserError
-from layline.utils.validation import check_known
+from layline.utils.validation import UserError, check_known
 
 Classes = str | Sequence[Any] | None
 _TREE = "Expected root/<class>/<image>, or root/train/<class>/<image> with val and test."

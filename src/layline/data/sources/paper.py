@@ -26,8 +26,7 @@ from statistics import median
 import numpy as np
 
 from layline.data.dataset import Dataset, Splits, require_path
-from layline.utils.errors import UserError
-from layline.utils.validation import check_boolean, check_known
+from layline.utils.validation import UserError, check_boolean, check_known
 
 DECADES = ("1930s", "1940s", "1950s", "1960s", "1970s")
 _PER_DECADE = np.array([210, 5, 50])  # train, validation, test

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 
+from layline import backbones, data
 from layline.training import planner, run
 from layline.training.callbacks import Reporter
 from layline.training.config import read_toml, to_toml
@@ -31,11 +33,11 @@ def plan(photos, monkeypatch, tmp_path):
     There are 42 training samples, 6 for validation and 12 for the test.
     """
 
-    def make(tree=None, forward=0.5, **training):
+    def make(tree=None, predict=0.5, **training):
         messages = []
         offline = ("resnet10t", "imagenet", "the hub does not answer")
         monkeypatch.setattr(planner, "choose_backbone", lambda device: offline)
-        times = planner._Times(read=0.0, forward=forward)
+        times = planner._Times(read=0.0, predict=predict, train=3 * predict)
         monkeypatch.setattr(planner, "_time_samples", lambda *_: times)
         monkeypatch.setattr("layline.training.prepare.load_weights", lambda *_: [])
         tree = {"data": {"source": "folder", "root": str(photos), "size": 32}, **(tree or {})}
@@ -61,10 +63,22 @@ def test_without_a_gpu_as_much_is_trained_as_the_budget_allows(plan):
     assert config.backbone.options["hidden"] > 0  # of the recipe for frozen features
 
 
+@pytest.mark.parametrize("freeze", [False, True])
+def test_timing_does_not_change_the_network(photos, freeze):
+    dataset = data.read("folder", photos)
+    backbone = backbones.create("resnet10t", dim=8).requires_grad_(not freeze)
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    draft = draft_config({"data": {"source": "folder", "root": str(photos), "size": 32}})
+    times = planner._time_samples(draft, dataset, backbone, torch.device("cpu"))
+    assert 0 < times.predict and 0 < times.train
+    assert backbone.training and all(p.grad is None for p in backbone.parameters())
+    assert all(value.equal(before[name]) for name, value in backbone.state_dict().items())
+
+
 def test_a_budget_that_is_too_short_is_refused_unless_it_is_the_default(plan):
     with pytest.raises(ValueError, match=r"A budget of 30 s is too short: .* 60 s"):
-        plan(budget=0.5, forward=1.0)
-    config, _ = plan(forward=100.0)
+        plan(budget=0.5, predict=1.0)
+    config, _ = plan(predict=100.0)
     assert (config.backbone.freeze, config.training.epochs) == (True, 30)
 
 

@@ -26,11 +26,11 @@ from layline.utils.validation import UserError
 
 _MINUTES = 10.0  # the default budget without a GPU
 _FEWEST_EPOCHS = 10  # a network fine-tuned for fewer is worse than its frozen features
-_STEP = 3.0  # a training step takes as long as this many forward passes
+_STEP = 1.3  # batch statistics and the optimizer make a step longer than its two timed passes
 _HEAD_SECONDS = 2e-4  # of a training step of the last layers, per sample
 _CAREFUL_RATE = 1e-4  # for pretrained networks without batch normalization
 _TRIED = 16  # samples that are timed
-_REPEATS = 5  # the fastest counts: a busy machine slows some of them down
+_REPEATS = 3  # the fastest counts: a busy machine slows some of them down
 
 
 def choose_network(draft: Config, device: torch.device, log: Callable[[str], None]) -> Tree:
@@ -78,10 +78,11 @@ def plan_run(
 
 
 class _Times(NamedTuple):
-    """Seconds per sample: to read and prepare it, and for a forward pass of the network."""
+    """Seconds per sample: to read and prepare it, to predict it and to train on it."""
 
     read: float
-    forward: float
+    predict: float
+    train: float
 
 
 class _Way(NamedTuple):
@@ -100,7 +101,10 @@ class _Way(NamedTuple):
 def _time_samples(
     draft: Config, dataset: Dataset, backbone: Backbone, device: torch.device
 ) -> _Times:
-    """Time a few samples: reading them, and a forward pass of the network."""
+    """Time a few samples: reading them, a forward pass, and a forward and a backward pass.
+
+    The network stays in evaluation mode, so that its batch statistics do not change.
+    """
     count = len(dataset.inputs)
     keys = [(place, 0) for place in range(0, count, max(1, count // _TRIED))][:_TRIED]
     begin = time.monotonic()
@@ -113,25 +117,29 @@ def _time_samples(
         read = (time.monotonic() - begin) / len(keys) / (os.cpu_count() or 1)
     was_training = backbone.training
     backbone.eval().to(device)
-    x, passes = x.to(device), []
-    with torch.no_grad():
-        for _ in range(_REPEATS):
-            begin = time.monotonic()
-            backbone(x)
-            if device.type != "cpu":
-                torch.accelerator.synchronize()
-            passes.append(time.monotonic() - begin)
+    x = x.to(device)
+    passes: dict[bool, list[float]] = {False: [], True: []}
+    for backward in [False, True] * _REPEATS:
+        begin = time.monotonic()
+        with torch.set_grad_enabled(backward):
+            features = backbone(x)
+        if features.requires_grad:
+            features.sum().backward()
+        if device.type != "cpu":
+            torch.accelerator.synchronize()
+        passes[backward].append(time.monotonic() - begin)
+    backbone.zero_grad()
     backbone.train(was_training)
-    return _Times(read, min(passes) / len(x))
+    return _Times(read, min(passes[False]) / len(x), _STEP * min(passes[True]) / len(x))
 
 
 def _list_ways(draft: Config, dataset: Dataset, times: _Times, is_open: bool) -> list[_Way]:
     """List the ways to train, the best one first."""
     counts = {name: len(index) for name, index in dataset.splits.by_name().items()}
     train, validation, every = counts["train"], counts["validation"], sum(counts.values())
-    look = times.read + times.forward
+    look = times.read + times.predict
     once = every * times.read + (every - train - validation) * look
-    epoch = train * (times.read + _STEP * times.forward) + validation * look
+    epoch = train * (times.read + times.train) + validation * look
     freeze, all_looks = {"backbone": {"freeze": True}}, every * (times.read + look)
     per_epoch = (train + validation) * _HEAD_SECONDS
     frozen = _Way("the last layers on frozen features", freeze, all_looks, per_epoch, 1)

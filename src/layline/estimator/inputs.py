@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_X_y, validate_data
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 from torch import Tensor
 
 from layline.data.dataset import Indices, Splits
@@ -34,7 +34,7 @@ from layline.evaluation.predictions import Split
 from layline.utils.validation import UserError
 
 if TYPE_CHECKING:
-    from layline.estimator import OrdinalClassifier
+    from layline.estimator.classifier import OrdinalClassifier
 
 Rows = Any  # an array, or a CSR matrix, for which scipy has no type
 _BLOCK = 1 << 22  # cells of a sparse matrix that are dense at the same time: 32 MB
@@ -52,35 +52,35 @@ class Samples:
         """Select samples."""
         return Samples(self.rows[index], self.ranks[index], self.weight[index])
 
-    def to_split(self, class_factors: Array, dtype: Any) -> Split:
+    def to_split(self, class_factors: Array) -> Split:
         """Convert to the form that the trainer takes, with weights of the classes."""
         weight = self.weight * class_factors[self.ranks]
         scaled = weight / weight.max()
         # weights near one fit into float32, and the smallest must not become zero there
         scaled = np.maximum(scaled / scaled.mean(), np.finfo(np.float32).tiny)
         weights = torch.tensor(scaled, dtype=torch.float32)
-        return Split(_Batches(self.rows, dtype), torch.from_numpy(self.ranks), weights)
+        return Split(_Batches(self.rows), torch.from_numpy(self.ranks), weights)
 
 
 class _Batches:
-    """Rows that are cast, and dense, one batch at a time."""
+    """Rows of an array or of a sparse matrix, which becomes dense one batch at a time."""
 
     workers_help = False
 
-    def __init__(self, rows: Rows, dtype: Any) -> None:
-        self._rows, self._dtype = rows, dtype
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
     def __len__(self) -> int:
         return int(self._rows.shape[0])
 
     def __getitems__(self, keys: list[Key]) -> Batch:
         index = np.array([index for index, _ in keys])
-        return to_tensor(self._rows[index], self._dtype), torch.from_numpy(index)
+        return to_tensor(self._rows[index]), torch.from_numpy(index)
 
 
 @dataclass(frozen=True)
 class FitData:
-    """What ``fit`` learns from: the classes, their weights, and the samples of each split."""
+    """The data of ``fit``: the classes, their weights, and the samples of each split."""
 
     classes: Array
     class_factors: Array
@@ -99,7 +99,7 @@ def read_fit_data(
     validation: tuple[Any, Any, Any] | None,
     resume: bool,
 ) -> FitData:
-    """Check the arguments of ``fit``, order the classes, and split the samples.
+    """Check the arguments of ``fit``, order the classes, split and encode the samples.
 
     With ``resume``, X and y must suit the fitted estimator.
     """
@@ -118,35 +118,41 @@ def read_fit_data(
     factors = weigh_classes(estimator.class_weight, classes, ranks, weight)
     own = None if group_of is None else group_of[counted].tolist()
     splits = _draw_splits(estimator, ranks, own, has_validation=validation is not None)
-    encoding = None
-    if estimator._takes_table:
-        fitted = estimator.encoding_ if resume else None
-        encoding = fitted or _fit_encoding(estimator, x, counted[splits.train])
-    samples = Samples(encode(estimator, x, encoding)[counted], ranks, weight)
+    encoding = estimator.encoding_ if resume else None
+    if estimator._takes_table and encoding is None:
+        encoding = _fit_encoding(estimator, x, counted[splits.train])
+    samples = Samples(_encode(estimator, x, encoding)[counted], ranks, weight)
     held_out = samples.take(splits.validation)
     if validation is not None:
         x, labels, weight = _check_samples(estimator, *validation, reset=False)
-        held_out = Samples(encode(estimator, x, encoding), ranks_of(labels, classes), weight)
+        held_out = Samples(_encode(estimator, x, encoding), ranks_of(labels, classes), weight)
         held_out = held_out.take(np.flatnonzero(weight))
     train, calibration = samples.take(splits.train), samples.take(splits.calibration)
     return FitData(classes, factors, train, held_out, calibration, encoding)
+
+
+def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
+    """Check X for a fitted estimator, and encode a table."""
+    check_is_fitted(estimator)
+    return _encode(estimator, _check_rows(estimator, X, reset=False), estimator.encoding_)
 
 
 def find_validation(
     eval_set: Any, X_val: Any, y_val: Any, sample_weight_val: Any
 ) -> tuple[Any, Any, Any] | None:
     """Return the validation samples among the arguments of ``fit``: X, y and weights, or None."""
-    if eval_set is not None:
-        if X_val is not None:
-            raise UserError("Give either eval_set or X_val and y_val, not both.")
-        if isinstance(eval_set, list) and len(eval_set) == 1:  # the form of XGBoost and LightGBM
-            eval_set = eval_set[0]
-        if not isinstance(eval_set, tuple) or len(eval_set) not in (2, 3):
-            raise UserError("eval_set must be (X_val, y_val) or (X_val, y_val, sample_weight_val).")
-        X_val, y_val, sample_weight_val = (*eval_set, None)[:3]
-    if (X_val is None) != (y_val is None):
-        raise UserError("X_val and y_val must be given together.")
-    return None if X_val is None else (X_val, y_val, sample_weight_val)
+    if eval_set is None:
+        if (X_val is None) != (y_val is None):
+            raise UserError("X_val and y_val must be given together.")
+        return None if X_val is None else (X_val, y_val, sample_weight_val)
+    if X_val is not None:
+        raise UserError("Give either eval_set or X_val and y_val, not both.")
+    if isinstance(eval_set, list) and len(eval_set) == 1:  # the form of XGBoost and LightGBM
+        eval_set = eval_set[0]
+    if not isinstance(eval_set, tuple) or len(eval_set) not in (2, 3):
+        raise UserError("eval_set must be (X_val, y_val) or (X_val, y_val, sample_weight_val).")
+    X_val, y_val, *weight = eval_set
+    return X_val, y_val, weight[0] if weight else None
 
 
 def _draw_splits(
@@ -205,16 +211,11 @@ def _check_rows(estimator: "OrdinalClassifier", X: Any, *, reset: bool) -> Rows:
         X,
         reset=reset,
         accept_sparse="csr",
-        # images need half of the memory in float32
-        dtype=np.float64 if is_table else [np.float32, np.float64],
+        # a table is standardized before it is rounded
+        dtype=np.float64 if is_table else np.float32,
         allow_nd=not is_table,
         ensure_all_finite="allow-nan" if is_table and not sparse.issparse(X) else True,
     )
-
-
-def read_rows(estimator: "OrdinalClassifier", X: ArrayLike) -> Rows:
-    """Check X for a fitted estimator, and encode a table."""
-    return encode(estimator, _check_rows(estimator, X, reset=False), estimator.encoding_)
 
 
 def _column_names(estimator: "OrdinalClassifier") -> list[str]:
@@ -240,7 +241,7 @@ def _fit_encoding(estimator: "OrdinalClassifier", x: Rows, train: Indices) -> Ta
     return TableEncoding(tuple(columns), ())
 
 
-def encode(estimator: "OrdinalClassifier", x: Rows, encoding: TableEncoding | None) -> Rows:
+def _encode(estimator: "OrdinalClassifier", x: Rows, encoding: TableEncoding | None) -> Rows:
     """Convert checked rows of a table to numbers; without pandas, unless they are a frame."""
     if encoding is None:
         return x
@@ -262,10 +263,10 @@ def encode(estimator: "OrdinalClassifier", x: Rows, encoding: TableEncoding | No
     return np.stack(encoded, axis=1)
 
 
-def to_tensor(rows: Rows, dtype: Any) -> Tensor:
+def to_tensor(rows: Rows) -> Tensor:
     """Copy rows to a tensor, so that a module that works in place does not change X."""
     dense = rows.toarray() if sparse.issparse(rows) else rows
-    return torch.from_numpy(np.array(dense, dtype, order="C"))
+    return torch.from_numpy(np.array(dense, order="C"))
 
 
 def column_blocks(rows: Rows) -> Iterator[Tensor]:
@@ -274,4 +275,4 @@ def column_blocks(rows: Rows) -> Iterator[Tensor]:
     if sparse.issparse(rows):
         rows, width = rows.tocsc(), max(1, _BLOCK // rows.shape[0])
     for start in range(0, rows.shape[1], width):
-        yield to_tensor(rows[:, start : start + width], np.float64)
+        yield to_tensor(rows[:, start : start + width])

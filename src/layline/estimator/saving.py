@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, Validat
 
 from layline.data.labels import Array
 from layline.data.tables import TableEncoding, text_of
-from layline.estimator import STRUCTURE, OrdinalClassifier
+from layline.estimator.classifier import STRUCTURE, OrdinalClassifier
 from layline.geometry.decoding import check_decode
 from layline.model.description import ModelDescription, first_mistake
 from layline.model.model import OrdinalModel

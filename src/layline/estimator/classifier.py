@@ -1,0 +1,481 @@
+"""The scikit-learn estimator."""
+
+import copy
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from layline import backbones, heads
+from layline.data.labels import Array
+from layline.data.loaders import mixed_seed
+from layline.data.tables import TableEncoding
+from layline.estimator.inputs import (
+    FitData,
+    Rows,
+    Samples,
+    column_blocks,
+    find_validation,
+    read_fit_data,
+    read_rows,
+    to_tensor,
+)
+from layline.evaluation.predictions import EVALUATION_FACTOR, Predictions
+from layline.geometry.decoding import Decode, check_decode
+from layline.heads.base import HasProxies
+from layline.model.calibration import Calibration, apply_temperature
+from layline.model.model import Network
+from layline.training.optim import MODERN, Options, default_head_rate, default_warmup
+from layline.training.trainer import Callback, EpochRecord, Trainer, describe_epoch
+from layline.utils.devices import Processes, choose_device, has_double
+from layline.utils.validation import UserError, check_integer, check_known, require
+
+STRUCTURE = ("method", "backbone", "dim", "hidden", "head_options")
+"""The parameters that a network is built from; warm_start cannot change them."""
+_FIT_LOCK = threading.RLock()
+
+
+class OrdinalClassifier(
+    ClassNamePrefixFeaturesOutMixin, ClassifierMixin, TransformerMixin, BaseEstimator
+):
+    """Classify samples into ordered classes with a backbone and an ordinal head.
+
+    A stratified share of the samples is held out of training. The epoch with the lowest mean
+    absolute error on them is kept.
+
+    Args:
+        method: Name of the head, one of ``layline.heads.names()``, or a reference such as
+            ``my_package.heads:MyHead``; or a subclass of ``OrdinalHead``, or a function that makes
+            a head from ``num_classes``, ``dim`` and ``head_options``.
+        backbone: Name of the backbone, one of ``layline.backbones.names("table")``, or a module
+            that maps float32 inputs (n, ...) to (n, dim). A module is copied and trained further. A
+            class or a function makes a new module in every fit; it may take ``dim`` and
+            ``in_features``, the number of columns.
+        dim: Dimension d of the features.
+        classes: The labels from lowest to highest. By default an ordered pandas Categorical keeps
+            its order, and other labels are sorted, with a warning if strings have a different or
+            unknown order. A label that never occurs in y can be listed.
+        head_options: Options of the method, such as ``{"alpha": 2.0}``.
+        hidden: Widths of the hidden layers of a named backbone.
+        recipe: ``"modern"``: learning rates with warm-up and cosine decay, gradient clipping,
+            averaged weights, and ties between epochs broken by the loss; ``"paper"``: none of it.
+        epochs: Number of passes over the training samples.
+        batch_size: Samples per step of AdamW.
+        learning_rate: Learning rate of the backbone.
+        head_learning_rate: Learning rate of the head; by default 0.01, times the method's
+            ``rate_factor`` with the recipe ``"modern"``.
+        weight_decay: Weight decay of AdamW.
+        decode: How a predicted distribution becomes a label, in validation and in ``predict``:
+            ``"median"`` (lowest absolute error), ``"mode"`` (most accurate, used in the paper),
+            ``"mean"`` (lowest squared error), or a (K, K) matrix with the cost of each decision,
+            one row for each true class.
+        validation_fraction: Share of the samples that is held out. If it is 0, or if each class has
+            only one sample, the last epoch is kept.
+        calibration_fraction: Share of the remaining samples that is used only for the ranges of
+            :meth:`predict_range`; none if that would be fewer than nine samples. By default
+            ``validation_fraction`` with the recipe ``"modern"``, otherwise 0.
+        patience: Stop after this number of epochs without a lower validation error.
+        class_weight: ``"balanced"``, ``"effective"`` (by the effective number of samples, less
+            extreme), or a dict from labels to weights, by default 1. They multiply
+            ``sample_weight`` in the training loss and in the validation error.
+        device: Where to train, such as ``"cuda"``; ``"auto"`` is a GPU if there is one. Only the
+            CPU gives bit-identical results for a seed.
+        random_state: Seed or generator. A seed does not touch global generators.
+        verbose: 1 writes a line per epoch to stderr.
+        warm_start: Continue from the fitted weights when ``fit`` is called again, for ``epochs``
+            further epochs, with the same classes, encoding and split.
+
+    Attributes:
+        classes_: The labels, lowest first; columns of ``predict_proba`` are in this order.
+        backbone_: The trained backbone.
+        head_: The trained head.
+        proxies_: The proxies, (K, d), of heads that have them.
+        history_: One dict per epoch: ``epoch``, ``train_loss`` and, with validation samples,
+            ``validation_loss``, ``validation_mae``, ``validation_accuracy`` and ``validation_qwk``.
+        best_epoch_: The epoch that was kept, counted from 1.
+        n_iter_: Number of epochs of the last ``fit``.
+        calibration_: The temperature of ``predict_proba``, fitted to the held-out samples (recipe
+            ``"modern"``, at least 20 samples), and the scores for ranges.
+        n_features_in_: Number of columns of X.
+        feature_names_in_: Names of the columns, if X had names in ``fit``.
+        encoding_: How the columns of a table become numbers; None if ``backbone`` is a module.
+
+    Note:
+        scikit-learn's own scorers and meta-estimators on probabilities assume that columns are in
+        sorted order. Use ``layline.scorers``, or pass ranks as y and no ``classes``.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = OrdinalClassifier(dim=16, epochs=5, random_state=0).fit(X, y)
+        >>> model.predict_proba(X).shape, model.transform(X).shape, model.proxies_.shape
+        ((150, 3), (150, 16), (3, 16))
+    """
+
+    n_features_in_: int
+    encoding_: TableEncoding | None
+    _seed: int
+
+    def __init__(
+        self,
+        method: str | type[heads.OrdinalHead] | Callable[..., heads.OrdinalHead] = (
+            heads.DEFAULT_METHOD
+        ),
+        backbone: str | nn.Module | Callable[..., nn.Module] = "mlp",
+        dim: int = 512,
+        *,
+        classes: Sequence[Any] | None = None,
+        head_options: Mapping[str, Any] | None = None,
+        hidden: Sequence[int] | None = None,
+        recipe: str = "modern",
+        epochs: int = 48,
+        batch_size: int = 32,
+        learning_rate: float = 1e-3,
+        head_learning_rate: float | None = None,
+        weight_decay: float = 1e-2,
+        decode: Decode = "median",
+        validation_fraction: float = 0.1,
+        calibration_fraction: float | None = None,
+        patience: int | None = None,
+        class_weight: str | Mapping[Any, float] | None = None,
+        device: str | torch.device = "cpu",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+        warm_start: bool = False,
+    ) -> None:
+        self.method, self.backbone, self.dim = method, backbone, dim
+        self.classes, self.class_weight = classes, class_weight
+        self.head_options, self.hidden = head_options, hidden
+        self.recipe, self.epochs, self.batch_size = recipe, epochs, batch_size
+        self.learning_rate, self.head_learning_rate = learning_rate, head_learning_rate
+        self.weight_decay, self.decode, self.patience = weight_decay, decode, patience
+        self.validation_fraction = validation_fraction
+        self.calibration_fraction = calibration_fraction
+        self.device, self.random_state = device, random_state
+        self.verbose, self.warm_start = verbose, warm_start
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = _is_table(self.backbone)
+        return tags
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        *,
+        eval_set: Any = None,
+        groups: ArrayLike | None = None,
+        X_val: ArrayLike | None = None,
+        y_val: ArrayLike | None = None,
+        sample_weight_val: ArrayLike | None = None,
+    ) -> Self:
+        """Train the backbone and the head.
+
+        Args:
+            X: One row per sample: an array, a sparse matrix, or a data frame. For a named backbone,
+                columns of text, categories and booleans are encoded as by ``layline train``, and
+                missing values (NaN, in a frame or an array) are filled with the median of their
+                column and marked. A sparse matrix and the input of a module must be finite.
+            y: One label per sample.
+            sample_weight: Weight of each sample. Samples of weight 0 are ignored.
+            eval_set: Samples that select the epoch, ``(X_val, y_val)`` or with weights as a third
+                item; then nothing of X is held out for it. A list with one such tuple also works.
+            groups: The group of each row, such as a patient. A group is never divided between
+                training, validation and calibration. Missing values are an error.
+            X_val: With ``y_val`` an alternative to ``eval_set`` that a pipeline can transform:
+                ``Pipeline(…, transform_input=["X_val"])``.
+            y_val: See ``X_val``.
+            sample_weight_val: See ``X_val``.
+        """
+        validation = find_validation(eval_set, X_val, y_val, sample_weight_val)
+        before = self.__dict__.copy()
+        try:
+            options = self._make_options(has_validation=validation is not None)
+            resume = self.warm_start and hasattr(self, "head_")
+            self._check_structure(resume)
+            device = choose_device(str(self.device), needs_double=self._takes_table)
+            if not resume:
+                generator = check_random_state(self.random_state)
+                self._seed = int(generator.randint(np.iinfo(np.int32).max))
+                self.history_: list[EpochRecord] = []
+            data = read_fit_data(self, X, y, sample_weight, groups, validation, resume)
+            self.encoding_ = data.encoding
+            self._set_fitted(data.classes, self._train(data, options, device, resume))
+            self.calibration_ = self._calibrate(data.validation, data.calibration)
+        except BaseException:  # an estimator that was fitted before stays as it was
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Predict a label for each sample, with ``decode``."""
+        _, ranks = self._predict(X)
+        return np.asarray(self.classes_[ranks])
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Compute the probability of each class, with columns in the order of ``classes_``."""
+        return np.exp(self._predict(X)[0])
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Compute the log probability of each class."""
+        return self._predict(X)[0]
+
+    def predict_range(
+        self, X: ArrayLike, coverage: float = 0.9, by_class: bool = False
+    ) -> tuple[Array, Array]:
+        """Predict the lowest and the highest plausible label of each sample.
+
+        The range contains the true label of a new sample from the same distribution with a
+        probability of at least ``coverage``. With ``by_class`` this holds in every class; ranges
+        are wider, and more calibration samples are needed.
+        """
+        check_is_fitted(self)
+        self.calibration_.check(coverage, len(self.classes_), by_class)
+        log_probs, ranks = self._predict(X)
+        low, high = self.calibration_.ranges(np.exp(log_probs), ranks, coverage, by_class)
+        return np.asarray(self.classes_[low]), np.asarray(self.classes_[high])
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Compute the features, (n, dim)."""
+        batches = self._run_network(read_rows(self, X))
+        return np.concatenate([features.cpu().numpy() for features, _ in batches])
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to a ``.safetensors`` file, which contains no code.
+
+        :meth:`load` reads the estimator, and :func:`layline.load` the model in it, which predicts
+        data frames and CSV files, with the classes as strings. Columns without names are called
+        x0, x1, … In the path, ``~`` is expanded.
+        """
+        check_is_fitted(self)
+        _import_saving().save_estimator(self, Path(path).expanduser())
+
+    @classmethod
+    def load(cls, path: str | Path, device: str | torch.device = "cpu") -> Self:
+        """Read an estimator that :meth:`save` wrote; nothing in the file is executed.
+
+        The model of a table that was trained with ``layline train`` also becomes an estimator,
+        with the names of its classes as labels; ``path`` may be the folder of the run.
+        """
+        estimator: Self = _import_saving().load_estimator(cls, path, device)
+        return estimator
+
+    @property
+    def _takes_table(self) -> bool:
+        return _is_table(self._built_from["backbone"])
+
+    def _make_options(self, *, has_validation: bool) -> Options:
+        """Check the parameters, and return those of the trainer."""
+        if isinstance(self.backbone, str):
+            check_known("backbone", self.backbone, backbones.names("table"))
+        elif not callable(self.backbone):  # a module is callable
+            raise UserError(f"backbone must be a name or an nn.Module, got {self.backbone!r}")
+        elif self.hidden is not None:
+            raise UserError("hidden must be None if backbone is a module with its own layers.")
+        _, method = heads.find(self.method)
+        for name in ("validation_fraction", "calibration_fraction"):
+            share = getattr(self, name) or 0
+            if not (isinstance(share, float | int) and 0 <= share < 1):
+                raise UserError(f"{name} must be a number in [0, 1), got {share!r}")
+        if self.patience is not None and not (self.validation_fraction or has_validation):
+            raise UserError("patience needs validation samples, but validation_fraction is 0.")
+        check_known("recipe", self.recipe, ("modern", "paper"))
+        check_integer("epochs", self.epochs, 1)
+        head_rate = self.head_learning_rate
+        if head_rate is None:
+            head_rate = default_head_rate(method, self.recipe)
+        modern = {**MODERN, "warmup_epochs": default_warmup(self.epochs)}
+        return Options(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            head_learning_rate=head_rate,
+            weight_decay=self.weight_decay,
+            decode=self.decode,
+            patience=self.patience,
+            **(modern if self.recipe == "modern" else {}),
+        )
+
+    def _check_structure(self, resume: bool) -> None:
+        """Remember what the network is built from; a warm start must not change it."""
+        if not resume:
+            self._built_from = {name: getattr(self, name) for name in STRUCTURE}
+        for name, before in self._built_from.items():
+            now = getattr(self, name)
+            if before is not now and before != now:
+                raise UserError(f"{name} must be {before!r} as before, or set warm_start=False.")
+
+    def _train(
+        self, data: FitData, options: Options, device: torch.device, resume: bool
+    ) -> Network:
+        """Train a new network, or the fitted one, and return it in its best epoch."""
+        past = len(self.history_)
+        seed = mixed_seed(self._seed, past) if resume else self._seed
+        best = _BestWeights(self.verbose)
+        with (
+            _FIT_LOCK,  # PyTorch's generators are shared by all threads, so one fit at a time
+            torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            torch.manual_seed(seed)
+            if resume:
+                network = copy.deepcopy(Network(self.backbone_, self.head_)).to(device)
+            else:
+                network = self._build_network(data.train, len(data.classes), device)
+            train = data.train.to_split(data.class_factors)
+            validation = None
+            if len(data.validation.ranks):
+                validation = data.validation.to_split(data.class_factors)
+            options = replace(options, generator=torch.Generator().manual_seed(seed))
+            state = Trainer(network, train, validation, options, Processes(device), [best]).fit()
+        if best.weights:
+            network.load_state_dict(best.weights)
+        self.n_iter_ = len(state.history)
+        self.best_epoch_ = past + (state.best_epoch or self.n_iter_)
+        records = [{**record, "epoch": past + record["epoch"]} for record in state.history]
+        self.history_ = self.history_ + records
+        return network.eval()
+
+    def _build_network(self, samples: Samples, num_classes: int, device: torch.device) -> Network:
+        make, x = self.backbone, samples.rows
+        backbone: nn.Module
+        if isinstance(make, str):
+            options = {} if self.hidden is None else {"hidden": self.hidden}
+            backbone = backbones.create(make, dim=self.dim, in_features=x.shape[1], **options)
+        elif isinstance(make, nn.Module):
+            backbone = copy.deepcopy(make)
+        else:
+            backbone = _call_with_known(make, dim=self.dim, in_features=x.shape[1])
+        backbone = backbone.float()
+        if isinstance(backbone, backbones.TableBackbone) and self._takes_table:
+            backbone.fit_scale(column_blocks(x), torch.from_numpy(samples.weight))
+        else:
+            _check_output(backbone, x, self.dim)
+        options = dict(self.head_options or {})
+        head = heads.create(self.method, num_classes=num_classes, dim=self.dim, **options)
+        return Network(backbone, head.float()).to(device)
+
+    def _set_fitted(self, classes: Array, network: Network) -> None:
+        self.classes_ = classes
+        self.backbone_, self.head_ = network.backbone, network.head
+        self._n_features_out = self.dim
+        self.__dict__.pop("proxies_", None)  # of an earlier fit with a different method
+        if isinstance(self.head_, HasProxies):
+            self.proxies_ = self.head_.proxies().detach().cpu().numpy()
+
+    def _calibrate(self, validation: Samples, calibration: Samples) -> Calibration:
+        """Fit the temperature to the validation samples, and the ranges to the others."""
+        self.calibration_ = Calibration()
+
+        def outcome(samples: Samples) -> tuple[Tensor, Tensor] | None:
+            if len(samples.ranks) == 0:
+                return None
+            log_probs, _ = self._predict_rows(samples.rows)
+            return torch.from_numpy(log_probs), torch.from_numpy(samples.ranks)
+
+        modern = self.recipe == "modern"
+        return Calibration.fit(outcome(validation) if modern else None, outcome(calibration))
+
+    @torch.no_grad()
+    def _run_network(self, rows: Rows) -> Iterator[tuple[Tensor, heads.OrdinalHead]]:
+        """Yield the features of rows, batch by batch, and the head.
+
+        Both are in float64, where the device has it: in float32 the last digits of a sample's
+        result would depend on the rest of its batch.
+        """
+        backbone, head = self.backbone_, self.head_
+        device = next(head.parameters()).device
+        if has_double(device):
+            head = copy.deepcopy(head).double()
+            backbone = copy.deepcopy(backbone).double() if self._takes_table else backbone
+        size = EVALUATION_FACTOR * self.batch_size
+        for start in range(0, rows.shape[0], size):
+            features = backbone(to_tensor(rows[start : start + size]).to(device))
+            wrong = ~features.isfinite().all(dim=1)
+            if wrong.any():
+                row = start + int(wrong.int().argmax())
+                raise UserError(f"The features of row {row} of X are not finite.")
+            yield features, head
+
+    def _predict(self, X: ArrayLike) -> tuple[Array, Array]:
+        return self._predict_rows(read_rows(self, X))
+
+    @torch.no_grad()
+    def _predict_rows(self, rows: Rows) -> tuple[Array, Array]:
+        """Compute calibrated log probabilities and decoded ranks in one pass."""
+        decode = check_decode(self.decode, len(self.classes_))
+        log_probs, ranks = [], []
+        for features, head in self._run_network(rows):
+            batch = apply_temperature(head.log_probs(features), self.calibration_.temperature)
+            log_probs.append(batch.cpu().numpy())
+            ranks.append(head.predict(features, decode, batch).cpu().numpy())
+        return np.concatenate(log_probs), np.concatenate(ranks)
+
+
+def _is_table(backbone: Any) -> bool:
+    """Return whether a backbone takes the rows of a table, which are encoded and standardized."""
+    is_class = isinstance(backbone, type) and issubclass(backbone, backbones.TableBackbone)
+    return isinstance(backbone, str) or is_class
+
+
+def _import_saving() -> Any:
+    for library in ("pydantic", "safetensors"):
+        require(library, extra="images", needed_by="the file of an OrdinalClassifier")
+    from layline.estimator import saving
+
+    return saving
+
+
+class _BestWeights(Callback):
+    """Keep the weights of the best epoch, and write a line per epoch if wanted."""
+
+    def __init__(self, verbose: int) -> None:
+        self.weights: dict[str, Any] = {}
+        self._verbose = verbose
+
+    def on_epoch_end(self, trainer: Trainer, validation: Predictions | None, is_best: bool) -> None:
+        """Copy the weights if the epoch is the best so far."""
+        if is_best:
+            self.weights = copy.deepcopy(trainer.network.state_dict())
+        if self._verbose:
+            sys.stderr.write(describe_epoch(trainer) + "\n")
+
+
+def _call_with_known(make: Callable[..., nn.Module], **known: Any) -> nn.Module:
+    """Call a function or a class with those of the known arguments that it takes."""
+    parameters = inspect.signature(make).parameters
+    if not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        known = {name: value for name, value in known.items() if name in parameters}
+    return make(**known)
+
+
+def _check_output(backbone: nn.Module, x: Rows, dim: int) -> None:
+    """Raise an error unless a module returns vectors of the right dimension for two rows."""
+    with torch.no_grad():
+        output = backbone.eval()(to_tensor(x[:2]))
+    shape = tuple(getattr(output, "shape", ()))
+    if shape != (2, dim):
+        cure = f": pass dim={shape[1]}" if len(shape) == 2 else ""
+        got = shape or type(output).__name__
+        raise UserError(f"backbone must return (n, dim), here (2, {dim}), got {got}{cure}")

@@ -13,13 +13,9 @@ from layline.bench import baselines
 from layline.bench.grid import Grid
 from layline.bench.statistics import select_runs
 from layline.bench.store import Store
+from layline.evaluation.diagnostics import measure_ranges
 from layline.geometry.decoding import decide
-from layline.model.calibration import (
-    Calibration,
-    apply_temperature,
-    fit_temperature,
-    measure_ranges,
-)
+from layline.model.calibration import Calibration, apply_temperature, fit_temperature
 
 SURE = {  # without a penalty it is overconfident
     "name": "sure",
@@ -106,7 +102,7 @@ def test_probabilities_are_calibrated_on_the_same_splits_as_ours(scores, fit):
     decoded = decide(torch.from_numpy(proba), "median").numpy()
     assert found["by_decoding"]["median"]["mae"] == pytest.approx(np.abs(decoded - truth).mean())
     unseen = apply_temperature(log_proba(model, other), temperature), torch.from_numpy(others)
-    expected = measure_ranges(Calibration.fit(None, unseen), truth, proba, proba.argmax(axis=1))
+    expected = measure_ranges(Calibration.fit(None, unseen), truth, proba.argmax(axis=1), proba)
     assert 0.9 in {each["coverage"] for each in expected}
     for each, known in zip(found["ranges"], expected, strict=True):
         for name in ("coverage", "measured", "width"):

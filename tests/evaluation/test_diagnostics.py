@@ -1,11 +1,7 @@
 """Rates, referral, intervals and comparisons, against scikit-learn, scipy and hand calculation."""
 
-import doctest
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
@@ -15,10 +11,10 @@ from layline.evaluation.diagnostics import (
     bootstrap_intervals,
     certainty,
     class_rates,
+    expected_coverage,
     paired_differences,
     referral,
     threshold_rates,
-    wilson_interval,
 )
 
 K = 5
@@ -39,25 +35,7 @@ def draw(seed=0, n=200, classes=K, noise=1.0):
     return ranks, proba.argmax(axis=1), proba
 
 
-def test_examples_in_the_docstrings():
-    found = doctest.testmod(diagnostics)
-    assert found.attempted > 0
-    assert found.failed == 0
-
-
 # ---- rates ----
-
-
-@settings(max_examples=30)
-@given(st.integers(1, 400), st.data())
-def test_wilson_interval_agrees_with_scipy_and_contains_the_share(total, data):
-    hits = data.draw(st.integers(0, total))
-    level = data.draw(st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-    low, high = wilson_interval(hits, total, level)
-    known = stats.binomtest(hits, total).proportion_ci(level, method="wilson")
-    assert (low, high) == pytest.approx((known.low, known.high), abs=1e-12)
-    assert 0 <= low <= hits / total <= high <= 1
-    assert wilson_interval(0, 0) is None
 
 
 def test_recall_and_precision_agree_with_scikit_learn():
@@ -69,6 +47,9 @@ def test_recall_and_precision_agree_with_scikit_learn():
         known = function(ranks, predicted, labels=range(K), average=None, zero_division=np.nan)
         assert [row[name] for row in found] == pytest.approx(known.tolist())
     assert [row["class"] for row in found] == CLASSES
+    assert all(
+        row["recall_interval"][0] < row["recall"] < row["recall_interval"][1] for row in found
+    )
     assert [row["samples"] for row in found] == np.bincount(ranks, minlength=K).tolist()
     assert class_rates([[0, 3], [0, 2]], ["a", "b"])[0]["precision"] is None
 
@@ -130,6 +111,21 @@ def test_the_order_of_equally_certain_samples_does_not_matter():
     found = referral(ranks, np.ones(6, int), proba)
     assert found["curve"]["error"] == pytest.approx([0.5] * 6)
     assert found == referral(ranks[::-1], np.ones(6, int), proba)
+
+
+# ---- coverage of ranges ----
+
+
+def test_chance_is_what_the_simulation_of_uniform_scores_shows():
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(4000):
+        scores = np.sort(rng.uniform(size=50))
+        bound = scores[int(np.ceil(51 * 0.9)) - 1]
+        covered.append((rng.uniform(size=80) <= bound).mean())
+    low, high = expected_coverage(0.9, 50, 80)
+    assert np.mean(np.array(covered) < low) == pytest.approx(0.01, abs=0.008)
+    assert np.mean(np.array(covered) > high) == pytest.approx(0.01, abs=0.008)
 
 
 # ---- bootstrap intervals ----
@@ -222,7 +218,7 @@ def test_a_paired_difference_is_that_of_the_metrics_on_the_same_resamplings(grou
 
 def test_p_is_that_of_scipys_permutation_test():
     ranks, first, second = two_models(n=9)
-    found = paired_differences(ranks, first, second, draws=20_000)
+    found = paired_differences(ranks, first, second, draws=5000)
     for name, losses in {
         "mae": [np.abs(predicted - ranks) for predicted, _ in (first, second)],
         "nll": [-np.log(proba[np.arange(9), ranks]) for _, proba in (first, second)],

@@ -9,20 +9,29 @@ of a patient. Every unit has a row of sums; a resampling is a weighted sum of ro
 metrics follow. So thousands of resamplings are a few matrix products.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
-from scipy.special import ndtri
+from scipy.sparse import csr_array, hstack
 
-from layline.metrics import Floats, Ranks, calibration_gaps, sample_log_losses, sample_scores
+from layline.metrics import (
+    METRICS,
+    Floats,
+    Ranks,
+    calibration_gaps,
+    sample_log_losses,
+    sample_scores,
+)
+from layline.model.calibration import Calibration
 
 Groups = Sequence[Hashable] | None
 Interval = list[float] | None
 Model = tuple[Ranks, Floats]  # predicted ranks and probabilities
 
+_OF_RANKS = ("accuracy", "mae", "macro_mae", "within_one", "qwk")  # that have intervals
 COMPARED = ("accuracy", "mae", "macro_mae", "qwk", "rps", "nll")
 _MAX_POINTS = 100  # of a curve
 _MAX_CURVES = 50  # with more thresholds, only their numbers are given
@@ -30,28 +39,14 @@ _BINS = 15
 _AT_ONCE = 4_000_000  # weights of resampled units in memory
 
 
-def wilson_interval(hits: int, total: int, level: float = 0.95) -> Interval:
-    r"""Compute Wilson's interval of a proportion; None if ``total`` is 0.
-
-    .. math:: \frac{p + z^2/2n \pm z\sqrt{p(1-p)/n + z^2/4n^2}}{1 + z^2/n}
-
-    Example:
-        >>> [round(end, 3) for end in wilson_interval(8, 10)]
-        [0.49, 0.943]
-    """
-    if total == 0:
-        return None
-    z = float(ndtri((1 + level) / 2))
-    share, spread = hits / total, z * z / total
-    reach = z * np.sqrt((share * (1 - share) + spread / 4) / total)
-    low, high = ((share + spread / 2 + end) / (1 + spread) for end in (-reach, reach))
-    # rounding must not exclude the proportion itself
-    return [float(min(max(low, 0.0), share)), float(max(min(high, 1.0), share))]
-
-
 def _rate(name: str, hits: int, total: int) -> dict[str, Any]:
-    share = hits / total if total else None
-    return {name: share, f"{name}_interval": wilson_interval(hits, total)}
+    """Compute a proportion with its 95 % Wilson interval; both are None if ``total`` is 0."""
+    from scipy.stats import binomtest  # slow to import
+
+    if total == 0:
+        return {name: None, f"{name}_interval": None}
+    low, high = binomtest(hits, total).proportion_ci(method="wilson")
+    return {name: hits / total, f"{name}_interval": [float(low), float(high)]}
 
 
 def class_rates(confusion: ArrayLike, classes: Sequence[str]) -> list[dict[str, Any]]:
@@ -145,6 +140,45 @@ def referral(
     }
 
 
+def measure_ranges(
+    calibration: Calibration, ranks: Ranks, predicted: Ranks, proba: Floats
+) -> list[dict[str, Any]]:
+    """Measure conformal ranges at the usual coverages, if the calibration samples suffice.
+
+    Each entry has the measured coverage and its expected interval, the mean number of classes in a
+    range, and the mean distance of the missed ranks from their range.
+    """
+    rows, count, n = [], len(calibration.scores), len(ranks)
+    for coverage in calibration.usual_coverages:
+        low, high = calibration.ranges(proba, predicted, coverage)
+        outside = np.maximum(low - ranks, ranks - high).clip(min=0)
+        missed = outside > 0
+        rows.append(
+            {
+                "coverage": coverage,
+                "measured": float(1 - missed.mean()),
+                "expected": expected_coverage(coverage, count, n),
+                "width": float((high - low + 1).mean()),
+                "missed_by": float(outside[missed].mean()) if missed.any() else None,
+                "calibrated_on": count,
+                "samples": n,
+            }
+        )
+    return rows
+
+
+def expected_coverage(coverage: float, calibrated: int, tested: int) -> list[float]:
+    """Compute the 1 % and 99 % quantiles of the coverage measured on a test split.
+
+    Over the draw of both splits the number of covered samples has a beta-binomial distribution.
+    """
+    from scipy.stats import betabinom
+
+    missed = max(math.floor((calibrated + 1) * (1 - coverage) + 1e-9), 1)
+    covered = betabinom(tested, calibrated + 1 - missed, missed).ppf([0.01, 0.99])
+    return [float(count) / tested for count in covered]
+
+
 def bootstrap_intervals(
     ranks: Ranks,
     predicted: Ranks,
@@ -162,15 +196,13 @@ def bootstrap_intervals(
     increase.
     """
     (table,), cells = _sum_by_unit(ranks, [(predicted, proba)], groups)
-    weights = _bootstrap_weights(np.random.default_rng(seed), table.shape[0], draws)
-    values = _measure([[table.sum(axis=0)[None]]], *cells)
-    drawn = _measure(([each @ table] for each in weights), *cells)
+    observed = _measure(table.sum(axis=0)[None], cells)
+    drawn = _measure(_bootstrap(np.random.default_rng(seed), table, draws), cells)
     intervals: dict[str, Interval] = {}
-    for name, ((value,),) in values.items():
-        (resampled,) = drawn[name]
-        interval = _percentiles(resampled, level) if np.isfinite(value) else None
+    for name, value in observed.items():
+        interval = _percentiles(drawn[name], level) if np.isfinite(value).all() else None
         if interval is not None and name == "ece":
-            gain = resampled.mean() - value
+            gain = float((drawn[name].mean() - value).item())
             interval = [max(end - gain, 0.0) for end in interval]
         intervals[name] = interval
     del intervals["nll"]  # only compared between models
@@ -202,30 +234,30 @@ def paired_differences(
     first), ``interval`` and ``p``; None where undefined. ``draws`` is also the number of random
     exchanges.
     """
-    (one, other), cells = _sum_by_unit(ranks, [first, second], groups)
-    rng, count = np.random.default_rng(seed), one.shape[0]
+    tables, cells = _sum_by_unit(ranks, [first, second], groups)
+    both, exchanged = hstack(tables, format="csr"), hstack(tables[::-1], format="csr")
+    rng, count = np.random.default_rng(seed), both.shape[0]
 
-    def exchange() -> Iterator[list[Floats]]:
-        for size in _batch_sizes(count, draws):
-            swap = rng.integers(2, size=(size, count)).astype(np.float64)
-            stay = 1 - swap
-            yield [stay @ one + swap @ other, swap @ one + stay @ other]
+    def exchange(size: int) -> Floats:
+        swap = rng.integers(2, size=(size, count)).astype(np.float64)
+        return np.asarray(swap @ exchanged + (1 - swap) @ both)
 
-    weights = _bootstrap_weights(rng, count, draws)
-    resampled = _measure(([each @ one, each @ other] for each in weights), *cells)
-    exchanged = _measure(exchange(), *cells)
-    observed = _measure([[table.sum(axis=0)[None] for table in (one, other)]], *cells)
+    observed = _measure(both.sum(axis=0)[None], cells, models=2)
+    resampled = _measure(_bootstrap(rng, both, draws), cells, models=2)
+    swapped = _measure(
+        np.vstack([exchange(size) for size in _batch_sizes(count, draws)]), cells, models=2
+    )
     rows = {}
     for name in COMPARED:
-        before, after = (float(each) if np.isfinite(each) else None for (each,) in observed[name])
+        before, after = (each if np.isfinite(each) else None for each in observed[name][0].tolist())
         row: dict[str, Any] = dict.fromkeys(("difference", "interval", "p"))
         if before is not None and after is not None:
-            swapped = np.abs(np.diff(exchanged[name], axis=0))
-            swapped = swapped[np.isfinite(swapped)]
-            hits = int((swapped >= abs(after - before) - 1e-12).sum())  # rounding of sums
+            by_chance = np.abs(np.diff(swapped[name]))
+            by_chance = by_chance[np.isfinite(by_chance)]
+            hits = int((by_chance >= abs(after - before) - 1e-12).sum())  # rounding of sums
             row["difference"] = after - before
-            row["interval"] = _percentiles(np.diff(resampled[name], axis=0), level)
-            row["p"] = (hits + 1) / (len(swapped) + 1)
+            row["interval"] = _percentiles(np.diff(resampled[name]), level)
+            row["p"] = (hits + 1) / (len(by_chance) + 1)
         rows[name] = {"first": before, "second": after, **row}
     over = "samples" if groups is None else "groups"
     return {"level": level, "over": over, "units": count, "draws": draws, "metrics": rows}
@@ -257,42 +289,26 @@ def _sum_by_unit(
     return tables, np.divmod(cells, num_classes)
 
 
-def _measure(sums: Iterable[Sequence[Floats]], true: Ranks, predicted: Ranks) -> dict[str, Floats]:
-    """Compute each metric of some models, (models, draws), from batches of their sums."""
-    batches = [[_metrics(each, true, predicted) for each in batch] for batch in sums]
-    return {
-        name: np.hstack([[model[name] for model in batch] for batch in batches])
-        for name in batches[0][0]
+def _measure(sums: Floats, cells: tuple[Ranks, Ranks], models: int = 1) -> dict[str, Floats]:
+    """Compute metrics, (draws, models), from sums of the rows of :func:`_sum_by_unit`."""
+    rows = sums.reshape(-1, sums.shape[1] // models)
+    counts, gaps, log_losses, scores = np.split(rows, [len(cells[0]), -2, -1], axis=1)
+    values = {
+        name: np.array([METRICS[name].function(*cells, sample_weight=row) for row in counts])
+        for name in _OF_RANKS
     }
+    totals = {"nll": log_losses, "rps": scores, "ece": np.abs(gaps)}
+    values |= {name: each.sum(axis=1) / counts.sum(axis=1) for name, each in totals.items()}
+    return {name: value.reshape(-1, models) for name, value in values.items()}
 
 
-def _metrics(sums: Floats, true: Ranks, predicted: Ranks) -> dict[str, Floats]:
-    """Compute the metrics of many resamplings at once, from the sums of :func:`_sum_by_unit`."""
-    counts, gaps = sums[:, : len(true)], sums[:, len(true) : -2]
-    total, error = counts.sum(axis=1), np.abs(predicted - true)
-    members = true[:, None] == np.unique(true)  # (cells, classes)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        by_class = (counts @ (members * error[:, None])) / (counts @ members)
-        means = [counts @ ranks / total for ranks in (true, predicted)]
-        squares = [counts @ ranks**2 / total for ranks in (true, predicted)]
-        by_chance = sum(squares) - 2 * means[0] * means[1]
-        return {
-            "accuracy": counts @ (error == 0) / total,
-            "mae": counts @ error / total,
-            "macro_mae": np.nanmean(by_class, axis=1),
-            "within_one": counts @ (error <= 1) / total,
-            "qwk": 1 - (counts @ error**2 / total) / np.where(by_chance > 1e-12, by_chance, np.nan),
-            "nll": sums[:, -2] / total,
-            "rps": sums[:, -1] / total,
-            "ece": np.abs(gaps).sum(axis=1) / total,
-        }
-
-
-def _bootstrap_weights(rng: np.random.Generator, count: int, draws: int) -> Iterator[Floats]:
-    """Count how often each unit is drawn with replacement; a single unit is not resampled."""
+def _bootstrap(rng: np.random.Generator, table: csr_array, draws: int) -> Floats:
+    """Sum the rows of units drawn with replacement, often; a single unit is not resampled."""
+    count, sums = table.shape[0], []
     for size in _batch_sizes(count, draws if count > 1 else 0):
         drawn = [np.bincount(rng.integers(count, size=count), minlength=count) for _ in range(size)]
-        yield np.array(drawn, dtype=np.float64).reshape(size, count)
+        sums.append(np.array(drawn, dtype=np.float64).reshape(size, count) @ table)
+    return np.vstack(sums)
 
 
 def _batch_sizes(count: int, draws: int) -> list[int]:

@@ -18,7 +18,7 @@ from layline.evaluation.prediction_file import certainty_columns, write_predicti
 from layline.evaluation.predictions import Predictions
 from layline.geometry.decoding import Decode, decode_name
 from layline.metrics import METRICS
-from layline.model.calibration import Range, measure_ranges, shown_coverage
+from layline.model.calibration import Range
 from layline.model.description import ModelDescription
 from layline.model.model import to_probabilities
 
@@ -113,16 +113,15 @@ def evaluate_split(
         "after": {name: numbers[name] for name in CALIBRATED},
     }
     truth, chosen = ranks.numpy(), predictions.decisions[decode_name(decode)].numpy()
-    numbers["ranges"] = measure_ranges(calibration, truth, proba, chosen)
+    numbers["ranges"] = diagnostics.measure_ranges(calibration, truth, chosen, proba)
     numbers["intervals"] = diagnostics.bootstrap_intervals(truth, chosen, proba, groups=groups)
     numbers["by_class"] = diagnostics.class_rates(numbers["confusion"], classes)
     numbers["thresholds"] = diagnostics.threshold_rates(truth, chosen, proba, classes)
     numbers["referral"] = diagnostics.referral(truth, chosen, proba)
     numbers |= facts or {}
     numbers["alarms"] = find_alarms(numbers, counts or {}, classes)
-    ranges = None
-    if numbers["ranges"]:
-        ranges = calibration.ranges(proba, chosen, shown_coverage(len(calibration.scores)))
+    coverage = calibration.default_coverage
+    ranges = None if coverage is None else calibration.ranges(proba, chosen, coverage)
     paths = not description.is_table
     return Evaluation(numbers, names, classes, ranks, predictions, ranges, paths, groups)
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from numpy.typing import NDArray
 
 from layline.geometry.decoding import array_namespace
 from layline.metrics import rank_scores as nonconformity_scores
@@ -62,10 +61,20 @@ class Calibration:
         temperature = 1.0 if held_out is None else fit_temperature(*held_out)
         if unseen is None:
             return cls(temperature)
-        log_probs, ranks = unseen
+        log_probs, ranks = unseen[0], unseen[1].numpy()
         proba = probabilities(apply_temperature(log_probs, temperature)).numpy()
-        truth = ranks.numpy()
-        return cls(temperature, nonconformity_scores(proba)[np.arange(len(truth)), truth], truth)
+        return cls(temperature, nonconformity_scores(proba)[np.arange(len(ranks)), ranks], ranks)
+
+    @property
+    def usual_coverages(self) -> list[float]:
+        """The coverages of ``COVERAGES`` that the calibration samples can guarantee."""
+        return [each for each in COVERAGES if len(self.scores) >= samples_needed(each)]
+
+    @property
+    def default_coverage(self) -> float | None:
+        """90 %, or what fewer calibration samples can guarantee; None without any."""
+        count = len(self.scores)
+        return min(DEFAULT_COVERAGE, count / (count + 1)) if count else None
 
     def check(self, coverage: float, num_classes: int, by_class: bool = False) -> None:
         """Refuse a coverage that the calibration samples cannot guarantee."""
@@ -96,18 +105,16 @@ class Calibration:
 
         A range always contains the chosen rank.
         """
-        self.check(coverage, proba.shape[1], by_class)
-        bounds: float | NDArray[np.float64] = self.bound(coverage)
-        if by_class:
-            bounds = np.array([self.bound(coverage, rank) for rank in range(proba.shape[1])])
-        return find_ranges(proba, chosen, bounds)
+        num_classes = proba.shape[1]
+        self.check(coverage, num_classes, by_class)
+        ranks = range(num_classes) if by_class else [None]
+        return find_ranges(proba, chosen, np.array([self.bound(coverage, rank) for rank in ranks]))
 
     def bound(self, coverage: float, rank: int | None = None) -> float:
         """Compute the largest s with p(s) > 1 - coverage: one of the scores, or infinity."""
         scores = np.sort(self.scores if rank is None else self.scores[self.ranks == rank])
-        p_values = np.arange(len(scores) + 1, 0, -1) / (len(scores) + 1)  # by smaller scores
-        smaller = int(np.flatnonzero(p_values > 1 - coverage + 1e-12).max())
-        return float(scores[smaller]) if smaller < len(scores) else math.inf
+        place = math.ceil((len(scores) + 1) * (coverage - 1e-12))  # of the bound, from 1
+        return float(scores[place - 1]) if place <= len(scores) else math.inf
 
     @classmethod
     def from_json(cls, values: Any) -> "Calibration":
@@ -115,7 +122,7 @@ class Calibration:
         try:
             temperature = float(values["temperature"])
             scores = np.array(values["scores"], dtype=np.float64)
-            ranks = np.array(values["ranks"] or [], dtype=np.int64)
+            ranks = np.array(values["ranks"], dtype=np.int64)
         except (TypeError, KeyError, OverflowError) as error:
             raise UserError(f"not a calibration: {error}") from None
         valid = 0 < temperature < math.inf and scores.ndim == 1 and scores.shape == ranks.shape
@@ -135,12 +142,6 @@ class Calibration:
 def samples_needed(coverage: float) -> int:
     """Count the calibration samples without which every range would contain all ranks."""
     return max(math.ceil(coverage / (1 - coverage) - 1e-9), 1)
-
-
-def shown_coverage(samples: int) -> float:
-    """Choose the default coverage: 90 %, or what this number of samples can guarantee."""
-    enough = samples >= samples_needed(DEFAULT_COVERAGE)
-    return DEFAULT_COVERAGE if enough else samples / (samples + 1)
 
 
 def apply_temperature(log_probs: "Tensor", temperature: float) -> "Tensor":
@@ -171,53 +172,10 @@ def find_ranges(proba: Any, chosen: Any, bounds: Any) -> tuple[Any, Any]:
     """Find the lowest and the highest rank whose score is within its bound.
 
     The same code computes the ranges of arrays and, for tensors, those of an exported graph.
-    ``bounds`` is one number for all ranks, or one for each, (K,).
+    ``bounds`` is one number for all ranks, or one for each.
     """
     xp, num_classes = array_namespace(proba), proba.shape[1]
     ranks = xp.arange(num_classes)
     inside = (nonconformity_scores(proba) <= bounds) | (ranks == chosen[:, None])
     low = xp.amin(xp.where(inside, ranks, num_classes), axis=1)
     return low, xp.amax(xp.where(inside, ranks, -1), axis=1)
-
-
-def expected_coverage(coverage: float, calibrated: int, tested: int) -> tuple[float, float]:
-    """Compute the 1 % and 99 % quantiles of the coverage measured on a test split.
-
-    Over the draw of both splits the number of covered samples has a beta-binomial distribution.
-    """
-    from scipy.stats import betabinom  # slow to import
-
-    missed = max(math.floor((calibrated + 1) * (1 - coverage) + 1e-9), 1)
-    distribution = betabinom(tested, calibrated + 1 - missed, missed)
-    low, high = distribution.ppf([0.01, 0.99])
-    return float(low) / tested, float(high) / tested
-
-
-def measure_ranges(
-    calibration: Calibration,
-    ranks: Int[np.ndarray, " n"],
-    proba: Float[np.ndarray, "n K"],
-    chosen: Int[np.ndarray, " n"],
-) -> list[dict[str, Any]]:
-    """Measure the ranges at the usual coverages, as far as there are enough samples.
-
-    Each entry has the measured coverage and its expected interval, the mean number of classes in a
-    range, and the mean distance of the missed ranks from their range.
-    """
-    entries, count = [], len(calibration.scores)
-    for coverage in [each for each in COVERAGES if count >= samples_needed(each)]:
-        low, high = calibration.ranges(proba, chosen, coverage)
-        outside = np.maximum(low - ranks, ranks - high).clip(min=0)
-        missed = outside > 0
-        entries.append(
-            {
-                "coverage": coverage,
-                "measured": float(1 - missed.mean()),
-                "expected": list(expected_coverage(coverage, count, len(ranks))),
-                "width": float((high - low + 1).mean()),
-                "missed_by": float(outside[missed].mean()) if missed.any() else None,
-                "calibrated_on": count,
-                "samples": len(ranks),
-            }
-        )
-    return entries

@@ -22,12 +22,7 @@ from layline.data.loaders import RowBatches
 from layline.geometry.decoding import decide
 from layline.heads import HEADS
 from layline.heads.base import probabilities
-from layline.model.calibration import (
-    DEFAULT_COVERAGE,
-    apply_temperature,
-    find_ranges,
-    samples_needed,
-)
+from layline.model.calibration import DEFAULT_COVERAGE, apply_temperature, find_ranges
 from layline.model.description import KEY
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
@@ -79,7 +74,7 @@ def export(
     calibration = model.description.calibration
     if coverage is not None:
         calibration.check(coverage, len(model.classes))
-    elif len(calibration.scores) >= samples_needed(DEFAULT_COVERAGE):
+    elif DEFAULT_COVERAGE in calibration.usual_coverages:
         coverage = DEFAULT_COVERAGE
     description = replace(model.description, coverage=coverage)
     x = _random_samples(model)

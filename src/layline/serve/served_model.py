@@ -26,7 +26,6 @@ from layline.data.tables import TableEncoding
 from layline.evaluation.diagnostics import certainty
 from layline.evaluation.prediction_file import REVIEW_SHARE, read_predictions
 from layline.geometry.decoding import Decode, check_decode, decide, decode_name
-from layline.model.calibration import shown_coverage
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.model.predictor import WHY_NO_PROBABILITIES, Prediction
@@ -62,9 +61,7 @@ class ServedModel:
         self.decode = check_decode(decode or description.decode, len(self.classes))
         if coverage is not None:
             description.calibration.check(coverage, len(self.classes))
-        elif samples := len(description.calibration.scores):
-            coverage = shown_coverage(samples)
-        self.coverage = coverage
+        self.coverage = coverage or description.calibration.default_coverage
         self.review, self.review_at_most = self._find_review_threshold(review)
         if device is not None:
             self.model.to(choose_device(device, self.model.is_table))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layline.cli.options import Decode, Device, Plugins, read_decode, read_share
+from layline.serve import Limits
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -43,13 +44,15 @@ def serve(
     review: Annotated[
         str | None, typer.Option(help="Share of samples that a person should check, such as 20%.")
     ] = None,
-    max_mb: Annotated[float, typer.Option(min=0.001, help="Maximum megabytes of a request.")] = 32,
+    max_mb: Annotated[float, typer.Option(help="Maximum megabytes of a request.")] = Limits.max_mb,
     max_pixels: Annotated[
-        int, typer.Option(min=1, max=89_478_485, help="Maximum pixels of an image.")
-    ] = 50_000_000,
-    max_files: Annotated[int, typer.Option(min=1, help="Maximum images of a request.")] = 100,
-    max_rows: Annotated[int, typer.Option(min=1, help="Maximum rows of a table.")] = 10_000,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Timeout of a request in seconds.")] = 60,
+        int, typer.Option(max=89_478_485, help="Maximum pixels of an image.")
+    ] = Limits.max_pixels,
+    max_files: Annotated[int, typer.Option(help="Maximum images of a request.")] = Limits.max_files,
+    max_rows: Annotated[int, typer.Option(help="Maximum rows of a table.")] = Limits.max_rows,
+    timeout: Annotated[
+        float, typer.Option(help="Timeout of a request in seconds.")
+    ] = Limits.timeout,
     device: Device = "auto",
     plugins: Plugins = None,
 ) -> None:
@@ -59,7 +62,7 @@ def serve(
     Ctrl-C or SIGTERM stops it after the requests under way are answered.
     """
     from layline.model.model_file import load
-    from layline.serve import Limits, create_app
+    from layline.serve import create_app
     from layline.utils.registry import load_plugins
 
     load_plugins(plugins or ())

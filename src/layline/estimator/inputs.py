@@ -1,9 +1,4 @@
-"""The arguments of ``fit`` and ``predict``: check X, y, weights and groups, and encode tables.
-
-A missing value (NaN) is treated in the same way in a data frame and in an array: it becomes the
-median of its column in the training rows, and a column that has missing values in training gets a
-second column that marks them. Sparse matrices and inputs of a module must be finite.
-"""
+"""Check the arguments of ``fit`` and ``predict``, split the samples, and encode tables."""
 
 import warnings
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ class _State(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     labels: list[bool | int | float | str]
-    labels_dtype: str
+    labels_dtype: str = "str"
     parameters: dict[str, Any]
     columns: list[str] | None
     n_features: PositiveInt
@@ -43,13 +43,13 @@ class _State(BaseModel):
 
 def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
     """Write a fitted estimator to a model file."""
-    built_from, labels = estimator._built_from, estimator.classes_
-    for name in ("backbone", "method"):
-        if not isinstance(built_from[name], str):
-            raise UserError(
-                f"Only an estimator with a named {name} can be saved, because the file contains "
-                "no code. Pickle the estimator instead."
-            )
+    built_from, labels, inputs = estimator._built_from, estimator.classes_, estimator.encoding_
+    named = all(isinstance(built_from[name], str) for name in ("backbone", "method"))
+    if inputs is None or not named:
+        raise UserError(
+            "Only an estimator with a named backbone and a named method can be saved, because the "
+            "file contains no code. Pickle the estimator instead."
+        )
     given = estimator.get_params(deep=False)
     if isinstance(given["class_weight"], Mapping):  # JSON has only strings as keys
         given["class_weight"] = [list(pair) for pair in given["class_weight"].items()]
@@ -75,13 +75,12 @@ def save_estimator(estimator: OrdinalClassifier, path: Path) -> None:
             f"The labels or parameters cannot be saved: {error}. Pickle the estimator instead."
         ) from None
     backbone: Any = estimator.backbone_
-    assert estimator.encoding_ is not None
     description = ModelDescription(
         backbone=built_from["backbone"],
         method=built_from["method"],
         dim=built_from["dim"],
         classes=_name_classes(labels),
-        inputs=estimator.encoding_,
+        inputs=inputs,
         backbone_options=backbone.options,
         head_options=state.parameters["head_options"] or {},
         decode=check_decode(estimator.decode, len(labels)),
@@ -123,20 +122,16 @@ def load_estimator(cls: type[_E], path: str | Path, device: str | torch.device) 
 
 
 def _describe_run(description: ModelDescription, inputs: TableEncoding) -> dict[str, Any]:
+    """Describe an estimator that has the model of a run."""
+    classes, columns = list(description.classes), list(inputs.names)
     parameters = {
-        "classes": list(description.classes),
+        "classes": classes,
         "hidden": description.backbone_options.get("hidden"),
         "head_options": description.head_options or None,
         "decode": description.decode,
     }
-    columns = list(inputs.names)
-    known = {"labels": parameters["classes"], "labels_dtype": "str", "parameters": parameters}
+    known = {"labels": classes, "parameters": parameters}
     return known | {"columns": columns, "n_features": len(columns)}
-
-
-def _name_classes(labels: Array) -> tuple[str, ...]:
-    """Convert labels to strings, as ``layline train`` names the classes of the same table."""
-    return tuple(label if isinstance(label, str) else text_of(label) for label in labels.tolist())
 
 
 def _read_labels(state: _State, description: ModelDescription) -> Array:
@@ -145,3 +140,8 @@ def _read_labels(state: _State, description: ModelDescription) -> Array:
     if dtype.kind not in "biufUO" or _name_classes(labels) != description.classes:
         raise UserError("the labels differ from the classes of the model")
     return labels
+
+
+def _name_classes(labels: Array) -> tuple[str, ...]:
+    """Convert labels to strings, as ``layline train`` names the classes of the same table."""
+    return tuple(label if isinstance(label, str) else text_of(label) for label in labels.tolist())

@@ -39,8 +39,8 @@ from layline.data.samples import UserImages, as_rows
 from layline.data.tables import Rows, TableEncoding
 from layline.geometry.decoding import Decode
 from layline.model.model import OrdinalModel
-from layline.serve import schemas
-from layline.serve.schemas import Failure, Limits, Predictions, SamplePrediction
+from layline.serve import Limits, schemas
+from layline.serve.schemas import Failure, Predictions, SamplePrediction
 from layline.serve.served_model import Batcher, ServedModel
 from layline.utils.validation import UserError
 

@@ -2,19 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Base64Bytes, BaseModel, Field, PositiveFloat, PositiveInt
-from pydantic.dataclasses import dataclass
+from pydantic import Base64Bytes, BaseModel, Field
 
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one request."""
-
-    max_mb: PositiveFloat = 32.0
-    max_pixels: PositiveInt = 50_000_000
-    max_files: PositiveInt = 100
-    max_rows: PositiveInt = 10_000
-    timeout: PositiveFloat = 60.0  # seconds
+from layline.serve import Limits
 
 
 class EncodedImage(BaseModel):

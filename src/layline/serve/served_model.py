@@ -29,7 +29,8 @@ from layline.geometry.decoding import Decode, check_decode, decide, decode_name
 from layline.model.model import OrdinalModel
 from layline.model.model_file import load
 from layline.model.predictor import WHY_NO_PROBABILITIES, Prediction
-from layline.serve.schemas import Failure, Limits, Model, SamplePrediction
+from layline.serve import Limits
+from layline.serve.schemas import Failure, Model, SamplePrediction
 from layline.training.run_folder import RunFolder, as_written
 from layline.utils.devices import choose_device
 from layline.utils.validation import UserError

@@ -13,7 +13,7 @@ from layline.backbones.base import Backbone, ImageBackbone, InputSpec, TableBack
 from layline.backbones.networks import MLP, ConvNet
 from layline.backbones.timm import TimmBackbone, check_model
 from layline.utils.registry import Registry, first_line
-from layline.utils.validation import UserError, check_known
+from layline.utils.validation import check_known
 
 __all__ = [
     "BACKBONES",
@@ -32,7 +32,6 @@ __all__ = [
 ]
 BUNDLED = "tf_efficientnet_lite0"  # its weights come in a Python package
 Kind = Literal["table", "image"]
-_KINDS: dict[Any, Kind] = {TableBackbone: "table", ImageBackbone: "image"}
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,11 @@ def _adopt(name: str, found: Any) -> BackboneSpec:
     """Make an entry from an object of a plug-in: an entry, or a class."""
     if isinstance(found, BackboneSpec):
         return found
-    for base, kind in _KINDS.items():
-        if isinstance(found, type) and issubclass(found, base) and not inspect.isabstract(found):
-            return BackboneSpec(found, first_line(found), kind)
-    raise TypeError(
-        "a subclass of TableBackbone or ImageBackbone with its abstract methods, or a BackboneSpec"
-    )
+    is_class = isinstance(found, type) and issubclass(found, TableBackbone | ImageBackbone)
+    if not is_class or inspect.isabstract(found):
+        raise TypeError("a subclass of TableBackbone or ImageBackbone, or a BackboneSpec")
+    kind: Kind = "table" if issubclass(found, TableBackbone) else "image"
+    return BackboneSpec(found, first_line(found), kind)
 
 
 BACKBONES: Registry[BackboneSpec] = Registry(
@@ -113,8 +111,5 @@ def create(name: str, dim: int, **options: Any) -> Backbone:
     for option in options:
         check_known(f"option of {name}", option, options_of(spec))
     module = spec.build(dim=dim, **options)
-    if BACKBONES.plugin_of(name) is not None:
-        if not any(isinstance(module, base) for base, kind in _KINDS.items() if kind == spec.kind):
-            raise UserError(f"{name} must make a backbone for {spec.kind}s, got {type(module)}")
-        module.name = name
+    module.name = name
     return module

@@ -88,7 +88,7 @@ def test_everything_runs_from_end_to_end_in_a_very_small_size(layline, tmp_path,
         assert ({"figure.png", "figure.pdf"} <= files) is name.startswith("figure")
         table = pd.read_csv(out / name / "table.csv")
         empty = table[table["mean"].isna() & table["note"].isna()]
-        # half a circle needs two dimensions
+        # a semicircle needs two dimensions
         assert name == "figure-dimension" or empty.empty, name
         assert {(str(row), group) for row, group in empty[["row", "group"]].values} <= {
             ("1", "H-S")

@@ -258,7 +258,7 @@ class Linear(Layout):
 
 
 class Semicircular(Layout):
-    """Proxies on half a unit circle, equation (8), made for cosines; distances work as well.
+    """Proxies on a unit semicircle, equation (8), made for cosines; distances also work.
 
     With a stiffness the steps are learned, and unequal ones are penalized.
     """

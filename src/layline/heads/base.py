@@ -1,6 +1,7 @@
 """The contract of a head: it turns features into a loss, probabilities and ranks."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, final, get_args, runtime_checkable
 
@@ -49,6 +50,16 @@ class OrdinalHead(nn.Module, ABC):
         """Find the most probable rank. A head with a closed form does not need ``log_probs``."""
         ranks: Tensor = mode(self._log_probs(features) if log_probs is None else log_probs)
         return ranks
+
+    def reset_parameters(self) -> None:
+        """Initialize the parameters again, those of submodules first."""
+        for module in list(self.modules())[1:]:
+            reset: Callable[[], None] = getattr(module, "reset_parameters", lambda: None)
+            reset()
+        self._set_start_values()
+
+    def _set_start_values(self) -> None:
+        """Initialize the head's own parameters; called by ``__init__`` of a head that has any."""
 
     def set_num_data(self, num_data: int) -> None:
         """Tell the head the number of training samples, for a method whose loss depends on it."""
@@ -145,7 +156,8 @@ class OrdinalHead(nn.Module, ABC):
         with _full_precision(features.device):
             if decode == "mode":
                 return self._mode(features, log_probs)
-            log_probs = self._log_probs(features) if log_probs is None else log_probs
+            if log_probs is None:
+                log_probs = self._log_probs(features)
             ranks: Tensor = decide(probabilities(log_probs), decode)
             return ranks
 
@@ -157,8 +169,8 @@ class OrdinalHead(nn.Module, ABC):
 
         The arguments are those of :meth:`predict`; a matrix of costs is added as ``"cost"``.
         """
-        _check_finite(features)
-        log_probs = self.log_probs(features) if log_probs is None else log_probs
+        if log_probs is None:
+            log_probs = self.log_probs(features)
         wanted: dict[str, Decode] = {name: name for name in DECODINGS}
         if not isinstance(decode, str):
             wanted[COST] = decode
@@ -201,14 +213,6 @@ class LinearHead(OrdinalHead):
     def __init__(self, num_classes: int, dim: int, outputs: int, bias: bool = True) -> None:
         super().__init__(num_classes, dim)
         self.linear = nn.Linear(dim, outputs, bias=bias)
-
-    def reset_parameters(self) -> None:
-        """Initialize the parameters again."""
-        self.linear.reset_parameters()
-        self._set_start_values()
-
-    def _set_start_values(self) -> None:
-        """Set the parameters that do not start at random; called by ``__init__`` of such a head."""
 
     def _scores(self, features: Features) -> Float[Tensor, "n outputs"]:
         """Apply the layer in the precision of the features, also when the module is in half."""

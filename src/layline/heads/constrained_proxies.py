@@ -106,11 +106,7 @@ class ConstrainedProxies(OrdinalHead):
         self._share_of_q = float(shares.get(target, target))
         self.prior = nn.Parameter(torch.zeros(layout.num_classes)) if prior else None
 
-    def reset_parameters(self) -> None:
-        """Initialize the parameters again."""
-        self.layout.reset_parameters()
-        if isinstance(self.similarity, LearnedScale):
-            self.similarity.reset_parameters()
+    def _set_start_values(self) -> None:
         if self.prior is not None:
             nn.init.zeros_(self.prior)
 
@@ -129,7 +125,7 @@ class ConstrainedProxies(OrdinalHead):
     def _losses(self, features: Features, ranks: Ranks) -> PerSample:
         """Compute equation (12), or equation (13) with a smoothing, and the layout's penalty."""
         log_p, share = self._log_probs(features), self._share_of_q
-        losses = F.nll_loss(log_p, ranks, reduction="none") if share < 1 else None
+        losses = F.nll_loss(log_p, ranks, reduction="none")
         if share > 0 or self.smoothing is not None:
             # rows for all classes, or for the samples one by one, whichever are fewer
             by_class = self.num_classes <= len(ranks) or self.unimodal_over == "classes"
@@ -140,8 +136,7 @@ class ConstrainedProxies(OrdinalHead):
         if share > 0:
             target = log_q.index_select(0, ranks) if by_class else log_q
             basic = geometry.basic_loss(target, log_p)
-            losses = basic if losses is None else torch.lerp(losses, basic, share)
-        assert losses is not None  # the share is below 1 or above 0
+            losses = torch.lerp(losses, basic, share) if share < 1 else basic
         if self.rps:
             losses = losses + self.rps * geometry.squared_emd(log_p.exp(), ranks)
         if self.smoothing is not None:
@@ -165,10 +160,10 @@ class Variant:
     """
 
     family: str
-    smoothing: type[Smoothing] | None
     layout: type[Layout]
     options: Mapping[str, Any]
     summary: str
+    smoothing: type[Smoothing] | None = None
 
     def __call__(self, num_classes: int, dim: int = 512, **options: Any) -> ConstrainedProxies:
         """Make the head."""
@@ -205,46 +200,40 @@ _LINE: dict[str, Any] = {"similarity": "student-t", "norm": None}
 _COSINE = {"similarity": "cosine", "scale": None}
 _HARD: dict[str, Any] = {"target": "proxies"}
 _ELASTIC = {**_HARD, "learn_scale": False, "rps": 0.0, "prior": False}
+_LEARNED = {"learn_scale": True, "stiffness": 0.3, "target": 0.2, "rps": 0.5, "prior": True}
 _FREE = {"similarity": "student-t", "scale": None, "target": "onehot"}
 _SOFT = {**_FREE, "target": "proxies", "alpha": 6.0, "unimodal_over": "batch"}
 _TAU = {**_SOFT, "tau": None}
 _TRIANGLE = {**_SOFT, "a": Triangular.a, "b": Triangular.b}
-_LEARNED = {"learn_scale": True, "stiffness": 0.3, "target": 0.2, "rps": 0.5, "prior": True}
 
-
-_hard, _elastic = partial(Variant, "hard layout", None), partial(Variant, "elastic layout", None)
-_unconstrained = partial(Variant, "no layout", None, Free)
-
-
-def _soft(smoothing: type[Smoothing], options: Mapping[str, Any], summary: str) -> Variant:
-    return Variant("soft layout", smoothing, Free, options, summary)
-
+_hard, _elastic = partial(Variant, "hard layout"), partial(Variant, "elastic layout")
+_soft, _unconstrained = partial(Variant, "soft layout", Free), partial(Variant, "no layout", Free)
 
 VARIANTS: dict[str, Variant] = {
     "hard-linear": _hard(Linear, _LINE | _HARD, "proxies on a straight line, Student-t similarity"),
     "hard-semicircular": _hard(
-        Semicircular, _COSINE | _HARD, "proxies on half a circle, cosine similarity"
+        Semicircular, _COSINE | _HARD, "proxies on a semicircle, cosine similarity"
     ),
     "elastic-linear": _elastic(
         Linear, _LINE | {"stiffness": 0.1} | _ELASTIC, "a straight line with learned spacing"
     ),
     "elastic-semicircular": _elastic(
-        Semicircular, _COSINE | {"stiffness": 1.0} | _ELASTIC, "half a circle with learned spacing"
+        Semicircular, _COSINE | {"stiffness": 1.0} | _ELASTIC, "a semicircle with learned spacing"
     ),
     # docs/method.md derives it, docs/decisions/elastic-spring.md explains its defaults
     "arc": _elastic(
         Semicircular,
         _COSINE | _LEARNED,
-        "half a circle by likelihood, spacing and sharpness learned",
+        "a semicircle with learned spacing and sharpness, trained by likelihood",
     ),
-    "soft-poisson": _soft(Poisson, _TAU, "free proxies held to a Poisson shape"),
-    "soft-binomial": _soft(Binomial, _TAU, "free proxies held to a Binomial shape"),
-    "soft-exponential": _soft(Exponential, _TAU, "free proxies held to an exponential shape"),
-    "soft-triangular": _soft(Triangular, _TRIANGLE, "free proxies held to a triangular shape"),
-    "soft-poisson-cosine": _soft(Poisson, _TAU | _COSINE, "soft-poisson, by cosine"),
-    "soft-binomial-cosine": _soft(Binomial, _TAU | _COSINE, "soft-binomial, by cosine"),
-    "soft-exponential-cosine": _soft(Exponential, _TAU | _COSINE, "soft-exponential, by cosine"),
-    "soft-triangular-cosine": _soft(Triangular, _TRIANGLE | _COSINE, "soft-triangular, by cosine"),
+    "soft-poisson": _soft(_TAU, "free proxies held to a Poisson shape", Poisson),
+    "soft-binomial": _soft(_TAU, "free proxies held to a Binomial shape", Binomial),
+    "soft-exponential": _soft(_TAU, "free proxies held to an exponential shape", Exponential),
+    "soft-triangular": _soft(_TRIANGLE, "free proxies held to a triangular shape", Triangular),
+    "soft-poisson-cosine": _soft(_TAU | _COSINE, "soft-poisson, by cosine", Poisson),
+    "soft-binomial-cosine": _soft(_TAU | _COSINE, "soft-binomial, by cosine", Binomial),
+    "soft-exponential-cosine": _soft(_TAU | _COSINE, "soft-exponential, by cosine", Exponential),
+    "soft-triangular-cosine": _soft(_TRIANGLE | _COSINE, "soft-triangular, by cosine", Triangular),
     "unconstrained": _unconstrained(_FREE, "free proxies, cross entropy, Student-t similarity"),
     "unconstrained-cosine": _unconstrained(
         _FREE | _COSINE, "free proxies, cross entropy, cosine similarity"

@@ -73,11 +73,6 @@ class POE(LinearHead):
         draws = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu")
         self._draws = draws.numpy()  # a buffer would lose digits in float32 and back
 
-    def reset_parameters(self) -> None:
-        """Initialize both linear layers again."""
-        super().reset_parameters()
-        self.classifier.reset_parameters()
-
     def _log_probs(self, features: Features) -> PerClass:
         mean, log_variance = self._gaussians(features)
         log_p = self._sampled_log_probs(mean, log_variance, self._fixed_draws(mean))

@@ -115,10 +115,10 @@ class Spacing(nn.Module):
         positions = self.positions(span)
         return torch.searchsorted((positions[1:] + positions[:-1]) / 2, where)
 
-    def penalty(self) -> Scalar | None:
-        """Compute the cost of unequal steps; None where steps are not learned."""
+    def penalty(self) -> Scalar | float:
+        """Compute the cost of unequal steps."""
         if self.weights is None or self.stiffness is None:
-            return None
+            return 0.0
         log_shares = torch.log_softmax(_at_least_single(self.weights), dim=0)
         return -self.stiffness * (log_shares.mean() + math.log(self.num_classes - 1))
 
@@ -145,8 +145,6 @@ class Layout(nn.Module, ABC):
         """Draw each vector as a 1 × d matrix, Xavier normal, so that its length is near √2."""
         for row in range(len(self.vectors)):
             nn.init.xavier_normal_(self.vectors[row : row + 1])
-        if self.spacing is not None:
-            self.spacing.reset_parameters()
 
     @abstractmethod
     def proxies(self) -> Proxies:
@@ -176,9 +174,9 @@ class Layout(nn.Module, ABC):
             return self.cosines(features).argmax(dim=-1)
         return self.squared_distances(features).argmin(dim=-1)
 
-    def penalty(self) -> Scalar | None:
-        """Compute what the layout itself adds to the loss; None if it adds nothing."""
-        return None if self.spacing is None else self.spacing.penalty()
+    def penalty(self) -> Scalar | float:
+        """Compute what the layout itself adds to the loss."""
+        return 0.0 if self.spacing is None else self.spacing.penalty()
 
     def full_vectors(self) -> Float[Tensor, "N d"]:
         """Return the vectors in single precision or better, also when the module is in half."""

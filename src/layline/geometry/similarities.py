@@ -108,8 +108,6 @@ class LearnedScale(nn.Module, Similarity):
         """Scale the logits of the other similarity."""
         return self.log_factor.to(measured.dtype).exp() * self.start(measured)
 
-    __call__ = nn.Module.__call__
-
 
 SIMILARITIES: dict[str, Callable[..., Similarity]] = {
     "student-t": StudentT,

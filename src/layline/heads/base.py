@@ -43,8 +43,9 @@ class OrdinalHead(nn.Module, ABC):
 
     def _batch_loss(
         self, features: Features, ranks: Ranks, weights: PerSample | None
-    ) -> Scalar | None:
-        """Compute the term that compares samples of a batch, for a head that has one."""
+    ) -> Scalar | float:
+        """Compute the term that compares the samples of a batch, for a head that has one."""
+        return 0.0
 
     def _mode(self, features: Features, log_probs: PerClass | None) -> Ranks:
         """Find the most probable rank. A head with a closed form does not need ``log_probs``."""
@@ -108,16 +109,11 @@ class OrdinalHead(nn.Module, ABC):
         check_known("reduction", reduction, get_args(Reduction))
         features = self._check_features(features)
         ranks = self._check_ranks(ranks, features)
+        weights = None if sample_weight is None else self._check_weights(sample_weight, features)
         with _full_precision(features.device):
-            losses = self._losses(features, ranks)
+            losses = self._losses(features, ranks) + self._batch_loss(features, ranks, weights)
             # a bounded loss would hide an infinite feature; zero times infinity is NaN
             losses = losses + (0 * features.detach()).sum(dim=-1)
-            weights = None
-            if sample_weight is not None:
-                weights = self._check_weights(sample_weight, losses)
-            batch_loss = self._batch_loss(features, ranks, weights)
-            if batch_loss is not None:
-                losses = losses + batch_loss
             if weights is not None:
                 losses = weights * losses
             if reduction == "mean":
@@ -134,8 +130,9 @@ class OrdinalHead(nn.Module, ABC):
     @final
     def predict_proba(self, features: Features) -> PerClass:
         """Return the probability of every rank; each row sums to one."""
-        _check_finite(features)
-        return self.log_probs(features).exp()
+        features = self._check_features(features, finite=True)
+        with _full_precision(features.device):
+            return self._log_probs(features).exp()
 
     @final
     def predict(
@@ -150,9 +147,8 @@ class OrdinalHead(nn.Module, ABC):
                 cost of each decision, a row for each true class.
             log_probs: Their log probabilities if they are known, perhaps calibrated.
         """
-        _check_finite(features)
         decode = check_decode(decode, self.num_classes)
-        features = self._check_features(features)
+        features = self._check_features(features, finite=True)
         with _full_precision(features.device):
             if decode == "mode":
                 return self._mode(features, log_probs)
@@ -176,9 +172,13 @@ class OrdinalHead(nn.Module, ABC):
             wanted[COST] = decode
         return {name: self.predict(features, each, log_probs) for name, each in wanted.items()}
 
-    def _check_features(self, features: Tensor) -> Tensor:
+    def _check_features(self, features: Tensor, finite: bool = False) -> Tensor:
         parameter = next(self.parameters())
         _check_tensor("features", features, (None, self.dim), parameter.device)
+        readable = finite and not features.is_meta and not torch.compiler.is_compiling()
+        # a sum can overflow although its terms are finite
+        if readable and not features.sum().isfinite() and not features.isfinite().all():
+            raise UserError("features must be finite, got NaN or infinity")
         return features.to(torch.promote_types(parameter.dtype, torch.float32))
 
     def _check_ranks(self, ranks: Tensor, features: Tensor) -> Tensor:
@@ -192,14 +192,14 @@ class OrdinalHead(nn.Module, ABC):
                 raise UserError(f"ranks must be in 0…{self.num_classes - 1}, got {int(end)}")
         return ranks.long()
 
-    def _check_weights(self, sample_weight: Tensor, losses: Tensor) -> Tensor:
-        _check_tensor("sample_weight", sample_weight, (len(losses),), losses.device)
+    def _check_weights(self, sample_weight: Tensor, features: Tensor) -> Tensor:
+        _check_tensor("sample_weight", sample_weight, (len(features),), features.device)
         if can_check_values(sample_weight):
             wrong = sample_weight[~((sample_weight >= 0) & sample_weight.isfinite())]
             if len(wrong) or not sample_weight.any():
                 got = f"{float(wrong[0])}" if len(wrong) else "zeros"
                 raise UserError(f"sample_weight must be finite, ≥ 0 and not all zero, got {got}")
-        return sample_weight.to(losses.dtype)
+        return sample_weight.to(features.dtype)
 
     def extra_repr(self) -> str:
         """Show the sizes and the options when the module is printed."""
@@ -268,12 +268,3 @@ def _check_tensor(
         raise UserError(f"{name} must have the shape {wanted}, got {tuple(value.shape)}")
     if value.device != device:
         raise UserError(f"{name} must be on the head's device {device}, got {value.device}")
-
-
-def _check_finite(features: Tensor) -> None:
-    """Refuse features that are NaN or infinite: any rank would be meaningless."""
-    if torch.compiler.is_compiling() or not isinstance(features, Tensor) or features.is_meta:
-        return  # what is no tensor is refused later
-    # a sum can overflow although its terms are finite
-    if not features.sum().isfinite() and not features.isfinite().all():
-        raise UserError("features must be finite, got NaN or infinity")

@@ -148,8 +148,7 @@ class ConstrainedProxies(OrdinalHead):
             elif by_class:
                 unimodal = unimodal.index_select(0, ranks)
             losses = losses + self.alpha * unimodal
-        penalty = self.layout.penalty()
-        return losses if penalty is None else losses + penalty
+        return losses + self.layout.penalty()
 
 
 @dataclass(frozen=True)
